@@ -521,6 +521,65 @@ def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
     assert len(kept.moulds) == families.TRIES
 
 
+# Functions of x [n + 40, 9] and n, whose numbers are sizes.
+SIZED: dict[str, Callable[[Any, int], Any]] = {
+    "roll": lambda x, n: x.roll(n, 0), "repeat": lambda x, n: x.repeat(n, 1), "tile": lambda x, n: x.tile(n),
+    "repeat_interleave": lambda x, n: x.repeat_interleave(n, 0), "pad": lambda x, n: F.pad(x, (n, 1), value=2.0),
+    "pad by what is reflected": lambda x, n: F.pad(x.T, (n, n + 1), mode="reflect"), "cut": lambda x, n: F.pad(x, (0, 0, -n, n)),
+    "constant_pad_nd": lambda x, n: rl.constant_pad_nd(x, (n, 3, 5, n), 3.0), "topk": lambda x, n: x.topk(n, dim=0)[0],
+    "kthvalue": lambda x, n: x.kthvalue(n, 0)[0], "tril": lambda x, n: x.tril(n - 20), "triu": lambda x, n: x.triu(n),
+    "one_hot": lambda x, n: F.one_hot(rl.arange(5), n + 5), "select_scatter": lambda x, n: x.select_scatter(x[0] * 2, 0, n),
+    "slice_scatter": lambda x, n: x.slice_scatter(x[n : n + 8] * 2, 0, n, n + 8), "linspace": lambda x, n: rl.linspace(0, 2, n),
+    "nearest": lambda x, n: F.interpolate(x[None, None], size=(n, n + 3)), "linear": lambda x, n: F.interpolate(x[None], size=n, mode="linear"),
+    "bilinear": lambda x, n: F.interpolate(x[None, None], size=(n, 2 * n), mode="bilinear"),
+    "bilinear by a factor": lambda x, n: F.interpolate(x[None, None], scale_factor=1.5, mode="bilinear"),
+    "bicubic": lambda x, n: F.interpolate(x[None, None, :, :4], size=(n, 7), mode="bicubic", align_corners=True),
+    "antialias": lambda x, n: F.interpolate(x[None, None], size=(n, 5), mode="bilinear", antialias=True),
+    "affine_grid": lambda x, n: F.affine_grid(x[:4, :3].reshape(2, 2, 3), (2, 3, n, n + 2), align_corners=False),
+    "grid_sample": lambda x, n: F.grid_sample(x[None, None], F.affine_grid(x[:2, :3][None], (1, 1, n, 5), align_corners=True), align_corners=False),
+    "adaptive_avg_pool2d": lambda x, n: F.adaptive_avg_pool2d(x[None], (7, 4)), "adaptive_max_pool2d": lambda x, n: F.adaptive_max_pool2d(x[None], (7, 4)),
+    "adaptive_avg_pool1d to another size": lambda x, n: F.adaptive_avg_pool1d(x.T, n), "irfft": lambda x, n: rl.fft.irfft(rl.complex(x, x), n, dim=0),
+    "window": lambda x, n: rl.hann_window(n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_numbers_that_are_sizes(name: str, checked: None) -> None:
+    """The same bits as without families, of results and gradients, and what is cast is what would be derived."""
+    numbers, rng = (3, 4, 5, 9, 17, 16, 23, 31, 12, 64, 28), np.random.default_rng(0)
+    arrays = [rng.standard_normal((n + 40, 9)).astype(np.float32) for n in numbers]
+
+    def run() -> list[Any]:
+        found: list[Any] = []
+        for n, array in zip(numbers, arrays, strict=True):
+            x = rl.from_numpy(array.copy()).requires_grad_()
+            made = SIZED[name](x, n)
+            found.append(made.detach().numpy())
+            if made.requires_grad:
+                made.backward(rl.from_numpy(np.cos(np.arange(made.numel(), dtype=np.float32)).reshape(made.shape)))
+                assert x.grad is not None
+                found.append(x.grad.numpy())
+        return found
+
+    clear_plans()
+    found = run()
+    clear_plans()
+    with families.FAMILIES.scoped(False):
+        wanted = run()
+    clear_plans()
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_numbers_that_are_sizes_are_not_derived(derivations: list[Any]) -> None:
+    clear_plans()
+    for n in range(200, 280):
+        x = rl.ones(300, n)
+        x.roll(n, 1), x.repeat(n // 50 + 3, 1), F.pad(x, (n, 3)), x.topk(n), x.tril(n), F.interpolate(x[None], size=n + 7, mode="linear")
+        F.grid_sample(x[None, None], rl.zeros(1, 4, 4, 2), align_corners=False)
+    assert len(derivations) < 60
+
+
 def test_uneven_windows_of_new_sizes_are_no_new_derivations(derivations: list[Any]) -> None:
     """How many elements the longest window has is a size like others, also where there is a gradient."""
     clear_plans()

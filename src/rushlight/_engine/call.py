@@ -9,7 +9,7 @@ from rushlight._base.log import enabled, log
 from rushlight._engine.autocast import casting_plan
 from rushlight._engine.bind import bind, flatten
 from rushlight._engine.determinism import alerting
-from rushlight._engine.families import Families, Outline, casting
+from rushlight._engine.families import Families, Outline, abstracted, casting, symbolic
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.lower import Literal
 from rushlight._engine.native_plans import DYNAMIC, EITHER, learn, learn_family, make_dispatcher
@@ -114,7 +114,7 @@ class Caller:
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         wrt = wanted(op, template, tensors) if _STATE.word & GRAD else []
-        plan, pieces = self._cast(template, specs, wrt) if device is CPU and specs else (None, None)
+        plan, pieces = self._cast(template, specs, wrt) if device is CPU and (specs or "sized" in op.tags) else (None, None)
         if plan is None:
             pieces = operator_pieces(op, template, specs, wrt, device)
             plan = pieces.plan(device, (op, template, specs))
@@ -147,20 +147,25 @@ class Caller:
 
     def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[Callable[..., Any] | None, Pieces | None]:
         """The plan and its pieces from a mould; (None, None) where there is none."""
-        op = self.op
+        op, sized, written = self.op, "sized" in self.op.tags, list[int]()
+        head = abstracted(template, written) if sized else template
 
         def make(trail: Trail, outlines: list[Any]) -> PlanMould:
-            return PlanMould(operator_pieces(op, template, outlines, wrt, CPU, Outline.of), trail)
+            given = symbolic(head, trail.symbols) if sized else template
+            return PlanMould(operator_pieces(op, given, outlines, wrt, CPU, Outline.of), trail)
 
         def plan(mould: PlanMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
-            return None if mould.pieces.refused is not None else mould.plan(values, sizes, specs, (op, template, specs))
+            if mould.pieces.refused is not None:
+                return None
+            return mould.plan(values, sizes, specs, (op, symbolic(head, sizes) if sized else template, specs))
 
-        found = self.families.find((template, _STATE.word, tuple(wrt)), specs, make)
+        found = self.families.find((head, _STATE.word, tuple(wrt)), specs, make, written)
         if found is None:
             return None, None
         made = found.mould.plan(*found[1:3], specs, (op, template, specs))
-        # What is refused, or kept from being unordered, is another plan than this one.
-        self._recent = made, (lambda known: casting(found, specs, 0, make, plan, known), False)
+        if not sized or all(abstracted(a.default, []) == a.default for a in op.schema.arguments):  # else a size may come from elsewhere than the call
+            # What is refused, or kept from being unordered, is another plan than this one.
+            self._recent = made, (lambda known: casting(found, specs, len(written), make, plan, known), sized)
         return made, found.mould.pieces
 
 

@@ -10,6 +10,7 @@ from rushlight._ops.bodies import HALF, number_value, wide
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT64, DType
+from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
 
@@ -44,7 +45,7 @@ def _between(first: Any, last: Any, steps: int, combine: Callable[[Any, Any, Any
     first and last are values of shape (); `combine(end, step, how many steps)` makes a place.
     """
     shape = (steps,)
-    step = (last - first) / float(steps - 1)
+    step = (last - first) / as_double(steps - 1)
     first, last, step = (build.broadcast_to(v, shape) for v in (first, last, step))
     at = _index(shape, 0, INT64)
     left, right = (_counted(n, dtype) for n in (at, (steps - 1) - at))
@@ -65,7 +66,7 @@ def _line(start: Any, end: Any, steps: int, dtype: DType) -> Any:
     if dtype.is_complex:
         return _between(first, last, steps, lambda end, step, n: end + step * n, dtype)
     if dtype is FLOAT32:
-        step = (last - first) / float(steps - 1)
+        step = (last - first) / as_double(steps - 1)
         at = _index((steps,), 0, INT64)
         first, last, step = (build.broadcast_to(build.convert(v, FLOAT64), (steps,)) for v in (first, last, step))
         left, right = (build.convert(n, FLOAT64) for n in (at, (steps - 1) - at))
@@ -79,7 +80,7 @@ def _half_line(first: Any, last: Any, steps: int, dtype: DType) -> Any:
     def rounded(v: Any) -> Any:
         return build.convert(build.convert(v, dtype), FLOAT32)
 
-    gap = rounded(rounded(last - first) / rounded(build.full((), float(steps - 1), FLOAT32)))
+    gap = rounded(rounded(last - first) / rounded(build.full((), as_double(steps - 1), FLOAT32)))
     at = _index((steps,), 0, INT64)
     up, down = (rounded(rounded(build.convert(n, FLOAT32)) * gap) for n in (at, (steps - 1) - at))
     return build.convert(build.select(at < steps // 2, up + first, last - down), dtype)
@@ -168,7 +169,7 @@ def cosine_window_core(length: int, periodic: bool, coefficients: Any, dtype: DT
     """sum of (-1)^k c_k cos(2 pi k n / N): the windows of Hann, Hamming and Blackman."""
     if length <= 1:
         return build.full((length,), 1.0, dtype)
-    span = float(length if periodic else length - 1)
+    span = as_double(length if periodic else length - 1)
     angle = _index((length,), 0, FLOAT64) * (2.0 * math.pi / span)
     total = build.full_like(angle, coefficients[0])
     for k, coefficient in enumerate(coefficients[1:], 1):
@@ -181,6 +182,6 @@ def bartlett_window_core(length: int, periodic: bool, dtype: DType) -> Any:
     """A triangle from 0 to 1 and back."""
     if length <= 1:
         return build.full((length,), 1.0, dtype)
-    span = float(length if periodic else length - 1)
+    span = as_double(length if periodic else length - 1)
     rising = _index((length,), 0, FLOAT64) * (2.0 / span)
     return build.convert(build.select(rising <= 1.0, rising, 2.0 - rising), dtype)

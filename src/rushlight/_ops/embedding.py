@@ -112,7 +112,7 @@ def _bags(rows: Any, counted: Any, mode: str) -> Any:
     return total / prim.broadcast(prim.maximum(count, build.full_like(count, 1.0)), shape=total.shape, dims=(0,))
 
 
-@operator("one_hot_core(Tensor input, int num_classes) -> Tensor", spaces=(), method=False)
+@operator("one_hot_core(Tensor input, int num_classes) -> Tensor", spaces=(), method=False, tags=("sized",))
 def one_hot_core(x: Any, num_classes: int) -> Any:
     """1 at the class that each element names, 0 elsewhere, along a new last dim (see `one_hot`)."""
     shape = (*x.shape, num_classes)

@@ -57,8 +57,8 @@ def msort(x: Any) -> Any:
 
 @operator(
     "topk(Tensor input, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)",
-    out="exact",
-)
+    out="exact", tags=("sized",),
+)  # fmt: skip
 def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """values[0] >= ... >= values[k - 1], values[i] = input[indices[i]]: the k greatest (or least) along dim, and where they are."""
     refuse(x, "topk", "c")
@@ -84,7 +84,7 @@ def _one_each(x: Any, dim: int, keepdim: bool, found: tuple[Any, Any]) -> tuple[
     return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims_of(x, dim), keepdim) for v in each)
 
 
-@operator("kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out="exact", tags=("apart",))
+@operator("kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out="exact", tags=("apart", "sized"))
 def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
     """The k-th least value along dim, and where it is."""
     refuse(x, "kthvalue_cpu", "bc")

@@ -351,9 +351,15 @@ for _n in (1, 2, 3):
 # ***** windows made to fit a number of results *****
 
 
-def _bounds(size: int, out: int) -> list[tuple[int, int]]:
-    """Start and end of each window: the input divided as evenly as can be, windows overlapping by one where it does not go."""
-    return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+def _longest(size: int, out: int) -> int:
+    """How many elements the longest of the windows from i size // out to ceil((i + 1) size / out) has.
+
+    The remainders of i size by out are the multiples of what both have in common; the longest window is the one with the greatest.
+    """
+    rest = size % out
+    if not rest:
+        return size // out
+    return size // out + (1 if out % rest == 0 else 2)
 
 
 def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
@@ -381,7 +387,7 @@ def _window_table(size: int, out: int, dtype: Any) -> tuple[Any, Any, Any]:
 
     K is the greater length; a window that is shorter by one counts its last element twice, half each time.
     """
-    taps = max(stop - start for start, stop in _bounds(size, out))
+    taps = _longest(size, out)
     window, tap = (prim.iota(shape=(taps, out), dim=d, dtype=INT64) for d in (1, 0))
     parts = build.full_like(window, out)
     start = prim.div_trunc(window * size, parts)
@@ -435,8 +441,7 @@ def _declare_adaptive_max(n: int) -> None:
     def gathered(images: Any, sizes: Ints) -> tuple[Any, Any]:
         """([*out, *widest window, N, C] values, index in the flattened space); short windows repeat their last place."""
         space = images.shape[2:]
-        lists = [_bounds(size, out) for size, out in zip(space, sizes, strict=True)]
-        widest = [max((b - a for a, b in bounds), default=1) for bounds in lists]
+        widest = [_longest(size, out) if out else 1 for size, out in zip(space, sizes, strict=True)]
         shape = (*sizes, *widest)
         places = []
         for i, (size, out) in enumerate(zip(space, sizes, strict=True)):

@@ -16,6 +16,7 @@ from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT64, UINT8
+from rushlight._types.symbols import as_double
 
 __all__ = ["mixed"]
 
@@ -139,7 +140,7 @@ def _window(size: int, out: int, step: Any, taps: int, kind: Filter, align: bool
     begin = build.select(first < 0.0, 0.0, first)
     if wide is not None:
         end = prim.floor(centre + reach + shift)
-        end = build.select(end > float(size), float(size), end)
+        end = build.select(end > as_double(size), as_double(size), end)
         value = kind.value((column + rows(begin) - rows(centre) + 0.5) / rows(wide))
         weights = build.select(rows(begin) + column < rows(end), value, 0.0)
         weights = weights / rows(prim.sum(weights, dims=(1,)))
@@ -206,7 +207,8 @@ def _node(**given: Any) -> str:
 
 
 @operator("upsample(Tensor input, int[] size, int[] taps, Scalar first, Scalar second, Scalar third, str mode, bool align_corners, bool antialias) "
-          "-> Tensor", promote="opmath", promote_over=("input",), spaces=(), method=False, like="image", node=_node)  # fmt: skip
+          "-> Tensor", promote="opmath", promote_over=("input",), spaces=(), method=False, like="image", node=_node,
+          tags=("sized",))  # fmt: skip
 def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, second: Any, third: Any, mode: str, align_corners: bool,
              antialias: bool) -> Any:  # fmt: skip
     """`input` (N, C, *) with its spatial dims resized: out[i] = sum over k of w[i, k] input[j(i, k)] along each of them.

@@ -15,6 +15,7 @@ from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import numel
+from rushlight._types.symbols import as_double
 
 __all__: list[str] = []
 
@@ -41,14 +42,14 @@ class _Reader:
             last = len(grid.shape) - 1
             part = prim.slice(grid, starts=(0,) * last + (axis,), stops=(*grid.shape[:-1], axis + 1), steps=(1,) * (last + 1))
             at = build.reshape(part, (grid.shape[0], count))
-            self.places.append((at + 1.0) / 2.0 * float(size - 1) if align else ((at + 1.0) * float(size) - 1.0) / 2.0)
+            self.places.append((at + 1.0) / 2.0 * as_double(size - 1) if align else ((at + 1.0) * as_double(size) - 1.0) / 2.0)
 
     def padded(self, place: Any, size: int) -> Any:
         """Bring places outside of the image inside, as the padding says; on the border and beyond they do not move any more."""
         if self.padding == "zeros":
             return place
         if self.padding == "reflection":
-            low, span = (0.0, size - 1.0) if self.align else (-0.5, float(size))
+            low, span = (0.0, size - 1.0) if self.align else (-0.5, as_double(size))
             if span == 0:
                 return self.still([place], [size])
             away = prim.abs(place - low)
@@ -56,14 +57,14 @@ class _Reader:
             rest = prim.rem_trunc(away, build.full_like(away, span))
             odd = build.ne(prim.rem_trunc(turns, build.full_like(away, 2.0)), 0.0)
             place = build.select(odd, span - rest, rest) + low
-        top = float(size - 1)
+        top = as_double(size - 1)
         return build.select(place > 0.0, build.select(place < top, place, top), 0.0)
 
     def index(self, places: Sequence[Any]) -> tuple[Any, Any]:
         """Which whole-numbered places [N, points] are inside of the image (NaN is not), and the elements that are there."""
         inside = index = None
         for place, size in zip(reversed(places), reversed(self.sizes), strict=True):
-            good = (place >= 0.0) & (place <= float(size - 1))
+            good = (place >= 0.0) & (place <= as_double(size - 1))
             at = build.convert(build.select(good, place, 0.0), INT64)
             inside = good if inside is None else inside & good
             index = at if index is None else index * size + at
@@ -92,7 +93,7 @@ class _Reader:
         """Zeros that belong to the grid: what is read moves by nothing with it, so its gradient is zero, and not missing."""
         total = None
         for place, size in zip(places, sizes, strict=True):
-            part = prim.floor(build.select((place >= 0.0) & (place <= float(size - 1)), place, 0.0) * 0.0)
+            part = prim.floor(build.select((place >= 0.0) & (place <= as_double(size - 1)), place, 0.0) * 0.0)
             total = part if total is None else total + part
         return total
 
@@ -223,7 +224,7 @@ def _line(n: int, shape: tuple[int, ...], dim: int, align: bool, dtype: Any) -> 
         return build.full(shape, 0.0, dtype)
     at = build.convert(prim.iota(shape=shape, dim=dim, dtype=INT64), dtype)
     step = 2.0 / (n - 1)
-    line = build.select(at < float(n // 2), at * step - 1.0, 1.0 - (float(n - 1) - at) * step)
+    line = build.select(at < as_double(n // 2), at * step - 1.0, 1.0 - (as_double(n - 1) - at) * step)
     return line if align else line * ((n - 1) / n)
 
 
@@ -245,7 +246,8 @@ def _affine(theta: Any, size: Sequence[int], align: bool) -> Any:
     return total
 
 
-@operator("affine_grid_generator(Tensor theta, int[] size, bool align_corners) -> Tensor", promote="opmath", like="contiguous", method=False)
+@operator("affine_grid_generator(Tensor theta, int[] size, bool align_corners) -> Tensor", promote="opmath", like="contiguous", method=False,
+          tags=("sized",))  # fmt: skip
 def affine_grid_generator(theta: Any, size: Sequence[int], align_corners: bool) -> Any:
     """The grid for `grid_sampler` of affine maps `theta` (N, 2, 3) or (N, 3, 4); `size` is the result's."""
     if len(size) not in (4, 5):
@@ -254,7 +256,7 @@ def affine_grid_generator(theta: Any, size: Sequence[int], align_corners: bool) 
 
 
 @operator("affine_grid(Tensor theta, int[] size, bool? align_corners=None) -> Tensor", promote="opmath", like="contiguous", method=False,
-          spaces=NN, node="AffineGridGeneratorBackward0")  # fmt: skip
+          spaces=NN, node="AffineGridGeneratorBackward0", tags=("sized",))  # fmt: skip
 def affine_grid(theta: Any, size: Sequence[int], align_corners: bool | None) -> Any:
     """The grid for `grid_sample` that belongs to affine maps `theta` (N, 2, 3) or (N, 3, 4); `size` is the result's.
 

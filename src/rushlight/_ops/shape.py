@@ -206,7 +206,8 @@ def rot90(x: Any, k: int, dims: Any) -> Any:
 
 
 @operator("roll(Tensor input, int[1] shifts, int[1] dims=[]) -> Tensor",
-          like=lambda shape, specs: specs[0].strides if 0 in shape else image_strides(shape, specs[0].shape, specs[0].strides))  # fmt: skip
+          like=lambda shape, specs: specs[0].strides if 0 in shape else image_strides(shape, specs[0].shape, specs[0].strides),
+          tags=("sized",))  # fmt: skip
 def roll(x: Any, shifts: Any, dims: Any) -> Any:
     """out[..., (i + shift) % n, ...] = x[..., i, ...]: places moved along dims, round the end; without dims in the flattened input."""
     if not shifts:
@@ -248,7 +249,7 @@ def _rolled(x: Any, moves: tuple[tuple[int, int], ...]) -> Any:
 # ***** repeating *****
 
 
-@operator("repeat(Tensor input, int[] repeats) -> Tensor", spaces=())
+@operator("repeat(Tensor input, int[] repeats) -> Tensor", spaces=(), tags=("sized",))
 def repeat(x: Any, repeats: Any) -> Any:
     """out[..., i, ...] = x[..., i % n, ...]: the whole of x so often along each dim; more repeats than dims make new dims in front."""
     if len(repeats) < len(x.shape):
@@ -263,14 +264,14 @@ def repeat(x: Any, repeats: Any) -> Any:
     return build.reshape(spread, [n * size for n, size in zip(repeats, sizes, strict=True)])
 
 
-@operator("tile(Tensor input, int[] dims) -> Tensor", node="RepeatBackward0")
+@operator("tile(Tensor input, int[] dims) -> Tensor", node="RepeatBackward0", tags=("sized",))
 def tile(x: Any, dims: Any) -> Any:
     """`repeat`, in which missing repeats in front count as 1."""
     return repeat(x, (1,) * max(len(x.shape) - len(dims), 0) + tuple(dims))
 
 
 @operator("repeat_interleave(Tensor input, int repeats, int? dim=None) -> Tensor", name="repeat_interleave_core", spaces=(), method=False,
-          node="ViewBackward0")  # fmt: skip
+          node="ViewBackward0", tags=("sized",))  # fmt: skip
 def repeat_interleave_core(x: Any, repeats: int, dim: int | None) -> Any:
     """out[..., i, ...] = x[..., i // repeats, ...]: each place so often, along dim (of the flattened input without one)."""
     if repeats < 0:
@@ -361,7 +362,7 @@ def _pad_layout(shape: Any, specs: Any, arguments: Any) -> Any:
 
 
 @operator("pad(Tensor input, int[] pad, str mode='constant', float? value=None) -> Tensor", spaces=("nn.functional",), method=False,
-          like=_pad_layout, tags=("laid_by_arguments",), node=_pad_node)  # fmt: skip
+          like=_pad_layout, tags=("laid_by_arguments", "sized"), node=_pad_node)  # fmt: skip
 def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
     """out[..., i + left, ...] = x[..., i, ...]: more room around x, from the last dim on, filled with `value` or by what lies inside; negative pads cut off."""
     pairs = _pad_pairs(x, pad)
@@ -408,7 +409,7 @@ def _constant_pad(x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> A
     return build.pad(x, [max(a, 0) for a in lo], [max(b, 0) for b in hi], [0] * len(x.shape), value=value)
 
 
-@operator("constant_pad_nd(Tensor input, int[] pad, Scalar value=0) -> Tensor", static=("value",), method=False)
+@operator("constant_pad_nd(Tensor input, int[] pad, Scalar value=0) -> Tensor", static=("value",), method=False, tags=("sized",))
 def constant_pad_nd(x: Any, pad: Any, value: Any) -> Any:
     """pad(input, pad, "constant", value)."""
     lo, hi = [0] * len(x.shape), [0] * len(x.shape)
@@ -429,7 +430,7 @@ def _triangle(name: str, doc: str, inside: Callable[[Any, Any], Any]) -> None:
         bound = max(-x.shape[-2] - 1, min(diagonal, x.shape[-1] + 1))
         return build.select(inside(column - row, bound), x, 0)
 
-    operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out="exact", inplace=True, inplace_spaces=(), doc=doc)(
+    operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out="exact", inplace=True, inplace_spaces=(), tags=("sized",), doc=doc)(
         body
     )
 
@@ -524,7 +525,7 @@ def _patched(x: Any, src: Any, dim: int, start: int, stop: int, step: int) -> An
     return build.select(inside, spread, x)
 
 
-@operator("select_scatter(Tensor input, Tensor src, int dim, int index) -> Tensor", like=like_input)
+@operator("select_scatter(Tensor input, Tensor src, int dim, int index) -> Tensor", like=like_input, tags=("sized",))
 def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
     """out[..., index, ...] = src, `input` elsewhere."""
     at = wrap(dim, x)
@@ -541,7 +542,7 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
     return _patched(x, build.expand_dims(src, (at,)), at, index, index + 1, 1)
 
 
-@operator("slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor", out=True)
+@operator("slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor", out=True, tags=("sized",))
 def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
     """out[..., start:end:step, ...] = src, `input` elsewhere."""
     at = wrap(dim, x)

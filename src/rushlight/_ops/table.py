@@ -55,6 +55,8 @@ class Operator:
     - `constants`: arguments by which there is no derivative and for which none may be asked (RuntimeError); `choosing`: arguments that only choose
       among the others, so that a result does not want a gradient for their sake.
     - `kind`: "graph" or "view".
+    - `tags`, among others: "sized" where the whole numbers of a call are sizes, as its tensors' are: calls that differ in these are of one family
+      (`_engine.families`).
 
     `public` is the name that users write; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
     An argument that was not given, or equals its default, stays in the call as that literal, so that a body can leave out `alpha * x`

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -160,8 +161,32 @@ def _table(family: _Family, what: int, n: int, a: int, b: int, count: int) -> An
     return found
 
 
-def _passes_of(family: _Family, n: int, load: str, store: str) -> tuple[int, Any]:
-    """(address, what must be kept) of a tile plan."""
+class _Plan:
+    """The words of a tile plan or of a matrix plan (`sizes`: of the matrix), and what must be kept as long as they are read."""
+
+    __slots__ = ("__weakref__", "_held", "_keep", "at", "sizes")
+
+    def __init__(self, words: Sequence[int], keep: Any, sizes: tuple[int, int] = (0, 0)) -> None:
+        self._held, self._keep, self.sizes = array("q", words), keep, sizes
+        self.at: int = self._held.buffer_info()[0]
+
+
+_PLANS: WeakValueDictionary[tuple[Any, ...], _Plan] = WeakValueDictionary()  # they live as long as a call that uses them, too,
+_RECENT: deque[_Plan] = deque(maxlen=64)  # and those of short sequences a while longer: lengths come again
+
+
+def _kept(key: tuple[Any, ...], n: int, plan: _Plan) -> _Plan:
+    plan = _PLANS.setdefault(key, plan)
+    if n <= _ROWS:
+        _RECENT.append(plan)
+    return plan
+
+
+def _passes_of(family: _Family, n: int, load: str, store: str) -> _Plan:
+    """A tile plan."""
+    found = _PLANS.get((family.kind, n, load, store))
+    if found is not None:
+        return found
     cost = radices(n)
     assert cost is not None
     chosen = cost[1] or (1,)
@@ -174,14 +199,16 @@ def _passes_of(family: _Family, n: int, load: str, store: str) -> tuple[int, Any
             address = keep[-1].ptr
         words += [family.code(radix, load if k == 0 else "S", store if last else "S"), m, done, address]
         left, done = m, done * radix
-    held = array("q", words)
-    return held.buffer_info()[0], (held, keep)
+    return _kept((family.kind, n, load, store), n, _Plan(words, keep))
 
 
-def _matrix_plan(family: _Family, n: int, load: str, store: str) -> tuple[int, tuple[int, int], Any]:
-    """(address, sizes of the matrix, what must be kept) of a matrix plan."""
+def _matrix_plan(family: _Family, n: int, load: str, store: str) -> _Plan:
+    """A matrix plan."""
+    found = _PLANS.get((family.kind, n, load, store, "matrix"))
+    if found is not None:
+        return found
     n1, n2 = matrix_of(n, family.lanes)
-    tiles, item, keep = -(-n2 // family.lanes), 2 * _SIZES[family.kind], []
+    tiles, item, keep = -(-n2 // family.lanes), 2 * _SIZES[family.kind], list[Any]()
     if n * item > _FACTORS:
         factors = _table(family, LANE_FACTORS, n, n1, 0, family.lanes * n1)
         firsts = _table(family, COLUMN_FACTORS, n, n1, n2, tiles * n1)
@@ -190,10 +217,10 @@ def _matrix_plan(family: _Family, n: int, load: str, store: str) -> tuple[int, t
     else:
         keep.append(_table(family, FACTORS, n, n1, n2, tiles * family.lanes * n1))
         others = [keep[0].ptr, 0]
-    columns, kept_columns = _passes_of(family, n1, load, "V" if others[1] else "T")
-    rows, kept_rows = _passes_of(family, n2, "S", store)
-    words = array("q", [columns, rows, *others])
-    return words.buffer_info()[0], (n1, n2), (words, keep, kept_columns, kept_rows)
+    columns = _passes_of(family, n1, load, "V" if others[1] else "T")
+    rows = _passes_of(family, n2, "S", store)
+    plan = _Plan([columns.at, rows.at, *others], (keep, columns, rows), (n1, n2))
+    return _kept((family.kind, n, load, store, "matrix"), n, plan)
 
 
 # ***** one dim *****
@@ -299,35 +326,34 @@ def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     swap = "D" if t.inverse else "C"
     load = {HALVES: "R", PAIRS: "S"}.get(what, swap) if ways[0] == 0 else "S"
     store = "U" if what == HALVES or ways[1] != 0 else "R" if what == PAIRS else swap
-    edge, kept_edge = _passes_of(family, n, "S" if what == PAIRS else "C", "U" if what == HALVES else "C")
-    main, kept = edge, None
+    main = edge = _passes_of(family, n, "S" if what == PAIRS else "C", "U" if what == HALVES else "C")
     if count >= family.lanes and (what == COMPLEX or 2 not in ways):
-        main, kept = _passes_of(family, n, "S" if what == PAIRS else load, store)
+        main = _passes_of(family, n, "S" if what == PAIRS else load, store)
     twiddles = _table(family, ROOT_PAIRS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     tiles = -(-count // family.lanes)
     units = tiles * (t.batch // max(count, 1))
     chunk = max(1, _PIECE // (n * family.lanes))
     words = [
-        main, edge, what, int(t.inverse or what == PAIRS), n, count, x_lane, t.src_step, y_lane, t.dst_step, *ways,
+        main.at, edge.at, what, int(t.inverse or what == PAIRS), n, count, x_lane, t.src_step, y_lane, t.dst_step, *ways,
         0 if twiddles is None else twiddles.ptr, tiles, chunk, units, _bits(t.scale / (2 if what == HALVES else 1)), *_outer(outer),
     ]  # fmt: skip
-    call.into(t, "lanes", -(-units // chunk), words, (kept, kept_edge, twiddles), nbytes, source)
+    call.into(t, "lanes", -(-units // chunk), words, (main, edge, twiddles), nbytes, source)
 
 
 def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     family, n, what = t.family, t.n, t.what
     swap = t.inverse and what == COMPLEX
-    plan, (n1, n2), kept = _matrix_plan(family, n, "D" if swap else "C", "D" if swap or what == PAIRS else "C")
-    lanes, item = family.lanes, 2 * _SIZES[family.kind]
+    plan = _matrix_plan(family, n, "D" if swap else "C", "D" if swap or what == PAIRS else "C")
+    (n1, n2), lanes, item = plan.sizes, family.lanes, 2 * _SIZES[family.kind]
     across, along = -(-n2 // lanes), -(-n1 // lanes)
     twiddles = _table(family, ROOT_PARTS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
-    keep = kept, twiddles
+    keep = plan, twiddles
     rows = t.batch
     chunk = max(1, _PIECE // n)
 
     def words(tile_chunk: int, tiles: int) -> list[int]:
         return [
-            plan, what, int(t.inverse), n1, n2, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step, rows, chunk,
+            plan.at, what, int(t.inverse), n1, n2, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step, rows, chunk,
             _bits(t.scale / (2 if what == HALVES else 1)), tile_chunk, -(-tiles // tile_chunk), *_outer(t.others),
         ]  # fmt: skip
 
@@ -351,16 +377,16 @@ def _convolved(t: _Transform) -> tuple[int, int]:
 def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     family, (what, n) = t.family, _convolved(t)
     m = smooth_above(2 * n - 1)
-    plan, (n1, n2), kept = _matrix_plan(family, m, "C", "C")
+    plan = _matrix_plan(family, m, "C", "C")
     chirps = _table(family, CHIRPS, 2 * n, n, 0, n)
     filter_ = _filter(family, n, m)
     twiddles = _table(family, ROOT_PARTS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     chunk = max(1, _PIECE // (4 * m))
     words = [
-        plan, what, int(t.inverse), n1, n2, n, chirps.ptr, filter_.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step,
+        plan.at, what, int(t.inverse), *plan.sizes, n, chirps.ptr, filter_.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step,
         t.batch, chunk, _bits(t.scale / m / (2 if what == HALVES else 1)), *_outer(t.others),
     ]  # fmt: skip
-    call.into(t, "chirp", -(-t.batch // chunk), words, (kept, chirps, filter_, twiddles), nbytes, source)
+    call.into(t, "chirp", -(-t.batch // chunk), words, (plan, chirps, filter_, twiddles), nbytes, source)
 
 
 def _filter(family: _Family, n: int, m: int) -> Any:
