@@ -103,6 +103,29 @@ def test_scans_along_and_across_rows(dtype, shape):
                 np.testing.assert_array_equal(np.take_along_axis(b, places.numpy(), d), best.numpy())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("size", [2048, 5000, 50257, 65536])
+def test_scans_of_long_rows(dtype, size):
+    """A few rows that are gone through in parts: extremes with the last of equals, NaN from its first place on."""
+    a = (RNG.normal(size=(3, size)) * 20).round().astype(dtype)
+    floats = dtype.startswith("float")
+    if floats:
+        a[1, size // 3 :: size // 3] = np.nan
+        a[2, :5] = 0.0, -0.0, 0.0, -np.inf, np.inf
+    for b in (a, np.sort(a, 1), np.sort(a, 1)[:, ::-1].copy()):
+        for c, x, d in ((b, torch.from_numpy(b), 1), (b.T, torch.from_numpy(b).T, 0), (b[0], torch.from_numpy(b[0]), 0)):
+            if not np.isinf(c).any():
+                sums = np.cumsum(c.astype(np.float64) if floats else c, axis=d, dtype=None if floats else np.int64)
+                np.testing.assert_allclose(x.cumsum(d).numpy(), sums.astype(dtype if floats else np.int64), rtol=1e-6)
+            for best, places, whole, than in ((*x.cummax(d), np.maximum, np.greater_equal), (*x.cummin(d), np.minimum, np.less_equal)):
+                expected = whole.accumulate(c, axis=d)
+                np.testing.assert_array_equal(best.numpy(), expected)
+                before = np.concatenate((np.take(expected, [0], d), np.delete(expected, -1, d)), d)
+                number = np.arange(size).reshape([-1 if k == d else 1 for k in range(c.ndim)])
+                taken = than(c, before) | np.isnan(c)
+                np.testing.assert_array_equal(places.numpy(), np.maximum.accumulate(np.where(taken, number, 0), axis=d))
+
+
 def test_gradients_of_scans_run_in_reverse():
     x, g = torch.randn(19, 45).double().requires_grad_(), torch.randn(19, 45).double()
     x.cumsum(1).backward(g)

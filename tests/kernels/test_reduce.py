@@ -11,7 +11,7 @@ from rushlight._kernels.indexing import Var
 from rushlight._kernels.loops import Reduce
 from rushlight._kernels.program import _cut, traffic
 from rushlight._prims import build, prim
-from rushlight._types.dtype import FLOAT32
+from rushlight._types.dtype import FLOAT32, FLOAT64
 
 SIZES = (1, 2, 15, 16, 17, 63, 64, 65, 127, 255, 1000, 4096, 16_385, 65_537, 140_000)
 rng = np.random.default_rng(0)
@@ -191,6 +191,8 @@ def test_large_sums_are_accurate():
         (lambda v: softmax(v, 1), (200, 1000)),
         (lambda v: layer_norm(v)[0], (200, 1000)),
         (lambda v: prim.cumsum(v, dim=1, reverse=False), (200, 1000)),
+        (lambda v: build.convert(prim.cumsum(build.convert(v, FLOAT64), dim=0, reverse=True), FLOAT32), (100_000,)),
+        (lambda v: prim.cummax(v, dim=0)[0], (100_000,)),
     ],
 )
 def test_same_bits_for_any_number_of_threads(function, shape):

@@ -163,3 +163,11 @@ def test_places_among_ordered_ones(size):
     for right in (False, True):
         found = rl.searchsorted(rl.from_numpy(edges), rl.from_numpy(x), right=right)
         np.testing.assert_array_equal(found.numpy(), np.searchsorted(edges, x, "right" if right else "left"))
+
+
+@pytest.mark.parametrize("shape", [(7,), (4, 5), (3, 1, 4), (2, 3, 4, 5), (1, 1), (300, 70)])
+def test_flattened_elements_moved_round(shape):
+    a = np.arange(np.prod(shape)).reshape(shape)
+    for shift in (0, 1, -1, 3, shape[-1], 2 * shape[-1] + 1, -17, a.size + 2):
+        np.testing.assert_array_equal(rl.from_numpy(a).roll(shift).numpy(), np.roll(a, shift))
+        np.testing.assert_array_equal(rl.from_numpy(a).T.roll(shift).numpy() if a.ndim == 2 else a.T, np.roll(a.T, shift) if a.ndim == 2 else a.T)

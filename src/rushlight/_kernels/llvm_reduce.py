@@ -186,7 +186,7 @@ class Reductions(Values):
         here = self.here()
         result: list[str] = []
         for acc, held in zip(accs, deal(accs, carried), strict=True):
-            value = acc.merge(here, acc.wrap(held), acc.incoming(here))
+            value = acc.follow(here, acc.wrap(held), acc.incoming(here))
             self.results[acc.item] = ((value[1], value[0]) if acc.positioned else acc.unpack(value), acc.width)
             self.depths[acc.item] = here
             result.extend(str(v) for v in value)
@@ -394,6 +394,22 @@ class Accumulator:
 
             return self.printer.write(depth, emit)
         return self.printer.write(depth, lambda: merge_positions(em, op, a, b, self.dtype))
+
+    def follow(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
+        """The same as `merge` in a scan, whose positions rise: `b` is behind `a`.  Little of it waits for the element before."""
+        if not self.positioned:
+            return self.merge(depth, a, b)
+        em, greatest, kind = self.printer.emitter(self.width), self.item.op.endswith("max"), self.dtype.kind
+        (x, p), (y, q) = a, b
+
+        def emit() -> tuple[Val, Val]:
+            if kind == "f":
+                take = y.is_nan() | y.compare("oge" if greatest else "ole", x)
+            else:
+                take = ~(y.lt(x, kind == "i") if greatest else y.gt(x, kind == "i"))
+            return em.select(take, y, x), em.select(take, q, p)
+
+        return self.printer.write(depth, emit)
 
     def narrow(self, depth: int, value: Sequence[Val], width: int) -> tuple[Val, ...]:
         """Combine lanes by halves until `width` are left."""

@@ -63,6 +63,10 @@ def _rule(node: Node) -> Any:
         return _sign_rule(node)
     if name == "dot":
         return _dot_rule(node)
+    if name == "cumsum":
+        return partial(_sums_in_parts, parts) if (parts := _parts_of_sum(node)) else None
+    if name in ("cummax", "cummin"):
+        return partial(_extremes_in_parts, name, parts) if (parts := _parts_of_row(node)) else None
     if name == "sort":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
@@ -326,6 +330,79 @@ def _image_conv(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups
 def _in_blocks(node: Node) -> bool:
     """Whether attention goes block by block."""
     return node.outputs[0].shape[-2] >= FEW_QUERIES and all(numel(v.shape) for v in (*node.inputs, *node.outputs))
+
+
+# ***** scans of a few long rows *****
+
+FEW_ROWS, LONG_ROW = 3, 1 << 11  # rows up to which, and elements of a row from which on, a scan goes through parts of them
+
+
+def _parts_of_row(node: Node) -> int:
+    """Into how many parts the rows of a scan are cut, from their sizes alone; 0 where they are not."""
+    x, size = node.inputs[0], node.inputs[0].shape[node.params["dim"]]
+    if size < LONG_ROW or numel(x.shape) > FEW_ROWS * size:
+        return 0
+    return next((count for count in (256, 128, 64, 32, 16) if size % count == 0 and size >= count * 32), 0)
+
+
+def _parts_of_sum(node: Node) -> int:
+    """The same for running sums.  A part's own sum must not leave the range of numbers where no running sum does: those of float64 can."""
+    x = node.inputs[0]
+    narrow = x.node is not None and x.node.prim.name == "convert" and x.node.inputs[0].dtype.itemsize < x.dtype.itemsize
+    return _parts_of_row(node) if x.dtype.kind in "iu" or x.dtype.kind == "f" and narrow else 0
+
+
+def _shifted(x: Any, dim: int, by: int) -> Any:
+    """Every element one place further along a dim, or back; 0 where none comes."""
+    lo, hi = [0] * len(x.shape), [0] * len(x.shape)
+    lo[dim], hi[dim] = by, -by
+    return build.pad(x, lo, hi, [0] * len(x.shape))
+
+
+def _for_parts(x: Any, dim: int, shape: tuple[int, ...]) -> Any:
+    """What there is once for each part, for all its elements."""
+    return build.broadcast_to(build.reshape(x, (*shape[: dim + 1], 1, *shape[dim + 2 :])), shape)
+
+
+def _sums_in_parts(parts: int, x: Any, dim: int, reverse: bool) -> Any:
+    """The running sums of all parts side by side: each begins with the sum of the parts before it."""
+    shape = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
+    x, whole = build.reshape(x, shape), x.shape
+    sums = PRIMITIVES["cumsum"](PRIMITIVES["sum"](x, dims=(dim + 1,)), dim=dim, reverse=reverse)
+    begin = _for_parts(_shifted(sums, dim, -1 if reverse else 1), dim, shape)
+    place = PRIMITIVES["iota"](shape=shape, dim=dim + 1, dtype=INT64)
+    x = build.select(build.eq(place, shape[dim + 1] - 1 if reverse else 0), x + begin, x)
+    return build.reshape(PRIMITIVES["cumsum"](x, dim=dim + 1, reverse=reverse), whole)
+
+
+def _extremes_in_parts(name: str, parts: int, x: Any, dim: int) -> Any:
+    """The running extremes of all parts side by side: each begins with what the parts before it end with, which stands for its first element."""
+    shape = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
+    x, whole, length = build.reshape(x, shape), x.shape, shape[dim + 1]
+    place = PRIMITIVES["iota"](shape=shape, dim=dim + 1, dtype=INT64)
+    best = PRIMITIVES["amax" if name == "cummax" else "amin"](x, dims=(dim + 1,))
+    same = build.eq(x, _for_parts(best, dim, shape))
+    if x.dtype.kind == "f":
+        same = same | PRIMITIVES["ne"](x, x)
+    last = PRIMITIVES["amax"](build.select(same, place, -1), dims=(dim + 1,))  # where each part's extreme is
+    best, part = PRIMITIVES[name](best, dim=dim)
+    found = PRIMITIVES["gather"](last, part, dim=dim) + part * length
+    best, found = _shifted(best, dim, 1), _shifted(found, dim, 1)
+    firsts = _first_of(x, dim + 1)
+    number = PRIMITIVES["iota"](shape=best.shape, dim=dim, dtype=INT64)
+    own = build.eq(number, 0) | (firsts >= best if name == "cummax" else firsts <= best)
+    if x.dtype.kind == "f":
+        own = own | PRIMITIVES["ne"](firsts, firsts)
+    begin = build.select(own, firsts, best)
+    values, at = PRIMITIVES[name](build.select(build.eq(place, 0), _for_parts(begin, dim, shape), x), dim=dim + 1)
+    start = number * length
+    at = build.select(build.eq(at, 0), _for_parts(build.select(own, start, found), dim, shape), at + _for_parts(start, dim, shape))
+    return build.reshape(values, whole), build.reshape(at, whole)
+
+
+def _first_of(x: Any, dim: int) -> Any:
+    """The first element along a dim, which vanishes."""
+    return build.squeeze(_steps(x, dim, 0, 1), (dim,))
 
 
 # ***** sorting *****

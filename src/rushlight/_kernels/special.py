@@ -147,7 +147,7 @@ class SpecialNest(Nest):
         lane = next((v for v in reversed(outer) if v.size >= width), None)
         if lane is None or along.size < width:
             return None, []
-        turned = [x for x in facts.loads if lane in x.value[1].vars]
+        turned = [x for x in facts.loads if lane in x.value[1].vars and along in x.value[1].vars]
         for x in turned:
             buffer, ix = x.value
             if x.args or buffer.dtype.kind == "c" or not plain(ix) or ix.coefficient(along) != 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import lowest, narrow, wide
+from rushlight._ops.bodies import lowest, narrow, pad_dim, take_slice, wide
 from rushlight._ops.places import from_zero
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -71,11 +71,13 @@ def _over_rows(values: Any, shape: Sequence[int]) -> Any:
 def embedding_bag_core(x: Any, weight: Any, starts: Any, ends: Any, per_sample_weights: Any, width: int, padding_idx: int, mode: str) -> Any:
     """out[b, :] = sum, mean or max over j of weight[input[b, j], :], without those of the row `padding_idx` (-1: with all).
 
-    With `starts` and `ends` bag b is input[starts[b] : ends[b]], of `width` elements at most.
+    With `starts` bag b is input[starts[b] : ends[b]], of `width` elements at most; without `ends` it ends where the next one starts.
     """
     places, counted, scales = build.convert(x, INT64), None, per_sample_weights
     if starts is not None:
         shape = (starts.shape[0], width)
+        if ends is None:
+            ends = pad_dim(take_slice(starts, 0, 1, starts.shape[0]), 0, 0, 1, x.shape[0])
         first, after = (prim.broadcast(build.convert(v, INT64), shape=shape, dims=(0,)) for v in (starts, ends))
         at = first + prim.iota(shape=shape, dim=1, dtype=INT64)
         counted = at < after

@@ -227,11 +227,21 @@ def _(ct: Any, out: Any, x: Any, shifts: Any, dims: Any) -> Any:
 
 def _moved_round(x: Any, shifts: Any, dims: Any, sign: int) -> Any:
     if not dims:
-        return build.reshape(_rolled(build.reshape(x, (numel(x.shape),)), ((0, sign * shifts[0]),)), x.shape)
+        return _rolled_flat(x, len(x.shape) - 1, sign * shifts[0] % numel(x.shape)) if x.shape and numel(x.shape) else x
     along: dict[int, int] = {}
     for shift, dim in zip(shifts, dims, strict=True):
         along[wrap(dim, x)] = along.get(wrap(dim, x), 0) + sign * shift
     return _rolled(x, tuple(along.items()))
+
+
+def _rolled_flat(x: Any, dim: int, shift: int) -> Any:
+    """x with the places of dims 0 to `dim`, taken as one, moved: what leaves a row at its end comes to the next one."""
+    if dim == 0:
+        return _rolled(x, ((0, shift),))
+    size = x.shape[dim]
+    rows, columns = divmod(shift, size)
+    first = _rolled_flat(take_slice(x, dim, 0, size - columns), dim - 1, rows)
+    return prim.cat(_rolled_flat(take_slice(x, dim, size - columns, size), dim - 1, rows + 1), first, dim=dim) if columns else first
 
 
 def _rolled(x: Any, moves: tuple[tuple[int, int], ...]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -95,21 +96,33 @@ def _in_one_pass(
     core = function_of("embedding_bag_core")
     if input.dim() == 2:
         return core(input, weight, None, None, weights, width, padding, mode)
-    last = offsets[-1:] if include_last_offset else offsets.new_full((1,), total)
-    starts = offsets[:-1] if include_last_offset else offsets
+    starts, ends = (offsets[:-1], offsets[1:]) if include_last_offset else (offsets, None)
     if not starts.numel():
         return None
-    ends = rushlight.cat((starts[1:], last))
-    lengths = ends - starts
-    longest = int(lengths.max())
+    first, last, least, longest = _extent(offsets)
+    if not include_last_offset:
+        least, longest, last = min(least, total - last), max(longest, total - last), total
     # What does not begin at 0 and rise from there up to the input's length is left to those who say so.
-    if longest <= 0 or int(lengths.min()) < 0 or int(offsets[0]) != 0 or include_last_offset and int(offsets[-1]) > total:
+    if longest <= 0 or least < 0 or first != 0 or last > total:
         return None
     step = max(1, 1 << longest.bit_length() >> 4)  # rounded up, so that not every batch has a plan of its own
     width = -(-longest // step) * step
     if width * starts.numel() > 2 * total + 4096:
         return None
     return core(input, weight, starts, ends, weights, width, padding, mode)
+
+
+FEW = 256  # offsets that Python's own numbers compare sooner than a kernel is called
+
+
+def _extent(offsets: Any) -> tuple[int, int, int, int]:
+    """The first offset and the last, and the least and the greatest step between two (that of one alone is 0)."""
+    if offsets.numel() <= FEW:
+        marks = offsets.tolist()
+        steps = [after - before for before, after in itertools.pairwise(marks)] or [0]
+        return marks[0], marks[-1], min(steps), max(steps)
+    least, longest = offsets.diff().aminmax()
+    return int(offsets[0]), int(offsets[-1]), int(least), int(longest)
 
 
 def _check(
