@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.kernels.kernel_harness import Ran, trace_arrays
 
+import rushlight as torch
 from rushlight._backends.cpu import conv, conv_choice, threads, winograd
 from rushlight._backends.cpu.blas import host_tiles
 from rushlight._backends.reference import run as run_reference
@@ -584,6 +585,18 @@ def test_winograd_keeps_what_is_not_finite_where_it_belongs(always_winograd, val
     np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
     finite = np.isfinite(want)
     np.testing.assert_allclose(got[finite], want[finite], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+def test_results_that_are_written_apart(step, dtype):
+    """A transposed convolution whose kernel is as large as its stride: each element of the kernel makes results of its own."""
+    rng = np.random.default_rng(step)
+    for wide in (1, 5, 16, 37, 90):
+        x, w, b = (rng.standard_normal(s).astype(dtype) for s in ((2, 24, 3, wide), (24, 10, step, step), (10,)))
+        want = np.einsum("nchw,coij->nohiwj", x, w, dtype=np.float64).reshape(2, 10, 3 * step, wide * step) + b.reshape(-1, 1, 1)
+        got = torch.nn.functional.conv_transpose2d(torch.tensor(x), torch.tensor(w), torch.tensor(b), stride=step)
+        np.testing.assert_allclose(got.numpy(), want, rtol=0, atol=(2e-6 if dtype == "float32" else 1e-14) * np.abs(want).max() * 4)
 
 
 def test_bits_of_winograd_do_not_depend_on_what_memory_held(always_winograd):

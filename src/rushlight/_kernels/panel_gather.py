@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["Every", "PanelGather", "Spaced"]
+__all__ = ["Apart", "Every", "PanelGather", "Spaced"]
 
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8), "bf16": ("i16", 2)}
 _UNROLLED = 4  # moves for each step that are written out; more of them run in a loop
@@ -248,3 +248,47 @@ class Spaced:
         read = [f"  %jp{c} = getelementptr i16, ptr %jp, i64 {c}", f"  %jv{c} = load i16, ptr %jp{c}, align 2"] if c < self.given else []
         value = f"%jv{c}" if c < self.given else "0"
         return [*read, f"  %jq{c} = getelementptr i16, ptr %jq, i64 {c}", f"  store i16 {value}, ptr %jq{c}, align 2"]
+
+
+class Apart:
+    """Neighbours written `step` apart: `symbol(out, x, n, add)` does so with n floats of `kind`, to each of which `add` is added, and writes nothing
+    between them: by whole vectors of which lanes are left out, for machines that do so at once."""
+
+    __slots__ = ("kind", "lanes", "step", "symbol")
+
+    def __init__(self, kind: str, lanes: int, step: int) -> None:
+        self.kind, self.lanes, self.step, self.symbol = kind, lanes, step, f"rl_apart_{kind}_{lanes}_{step}"
+
+    @property
+    def text(self) -> str:
+        n, step = self.lanes, self.step
+        element, size = ("double", 8) if self.kind == "f64" else ("float", 4)
+        vector, masked = f"<{n} x {element}>", f"@llvm.masked.store.v{n}f{8 * size}.p0"
+        return "\n".join([
+            f"declare void {masked}({vector}, ptr, i32, <{n} x i1>)",
+            f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n, {element} %add) {{",
+            "entry:",
+            f"  %one = insertelement {vector} poison, {element} %add, i64 0",
+            f"  %added = shufflevector {vector} %one, {vector} poison, <{n} x i32> zeroinitializer",
+            f"  %most = sub i64 %n, {n}", "  br label %check", "check:",
+            "  %i = phi i64 [0, %entry], [%i1, %loop]", "  %go = icmp sle i64 %i, %most", "  br i1 %go, label %loop, label %singles", "loop:",
+            f"  %p = getelementptr {element}, ptr %x, i64 %i", f"  %v = load {vector}, ptr %p, align {size}", f"  %z = fadd {vector} %v, %added",
+            f"  %to = mul i64 %i, {size * step}", "  %q = getelementptr i8, ptr %out, i64 %to",
+            *(line for k in range(step) for line in self._part(k, vector, masked, size)),
+            f"  %i1 = add nsw i64 %i, {n}", "  br label %check", "singles:",
+            "  %j = phi i64 [%i, %check], [%j1, %single]", "  %more = icmp slt i64 %j, %n", "  br i1 %more, label %single, label %done", "single:",
+            f"  %jp = getelementptr {element}, ptr %x, i64 %j", f"  %jv = load {element}, ptr %jp, align {size}", f"  %jz = fadd {element} %jv, %add",
+            f"  %jto = mul i64 %j, {size * step}", "  %jq = getelementptr i8, ptr %out, i64 %jto", f"  store {element} %jz, ptr %jq, align {size}",
+            "  %j1 = add nsw i64 %j, 1", "  br label %singles", "done:", "  ret void", "}",
+        ])  # fmt: skip
+
+    def _part(self, k: int, vector: str, masked: str, size: int) -> list[str]:
+        """One vector of what is written, with the elements that fall into it."""
+        n, step = self.lanes, self.step
+        places = range(k * n, (k + 1) * n)
+        chosen = ", ".join(f"i32 {at // step}" if at % step == 0 else "i32 poison" for at in places)
+        there = ", ".join(f"i1 {int(at % step == 0)}" for at in places)
+        return [
+            f"  %s{k} = shufflevector {vector} %z, {vector} poison, <{n} x i32> <{chosen}>", f"  %q{k} = getelementptr i8, ptr %q, i64 {k * n * size}",
+            f"  call void {masked}({vector} %s{k}, ptr %q{k}, i32 {size}, <{n} x i1> <{there}>)",
+        ]  # fmt: skip

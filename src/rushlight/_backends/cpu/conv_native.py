@@ -59,13 +59,14 @@ from rushlight._backends.native import (
     store,
 )
 from rushlight._backends.native.function import NativeFunction
-from rushlight._kernels.panel_gather import Every, PanelGather, Spaced
+from rushlight._kernels.panel_gather import Apart, Every, PanelGather, Spaced
 from rushlight._kernels.panels import Panels
 from rushlight._kernels.register_tile import RegisterTile
 
 __all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_pack_all", "make_sum_chunks", "make_write"]
 
 LINE = 64  # places whose sums are turned at a time
+MASKED = 64  # bytes of vectors of which a machine leaves out lanes as it writes, for nothing
 SLACK = 512  # bytes that may be read or written behind a block
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -76,10 +77,11 @@ class ConvForm:
     `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where
     they lie (none where words hold several steps), `placed` those that read the channels of places where they lie (and one vector wide, for a
     rest), `rounded` the same with results as memory holds them (none where the machine does not round so), `spaced` fill up the channels
-    of a place, by how many there are, and `panels` turn squares of elements as the slab holds them.
+    of a place, by how many there are, `apart` write neighbours some steps apart (none for results that are rounded, and for machines that do not
+    leave out lanes as they write), and `panels` turn squares of elements as the slab holds them.
     """
 
-    __slots__ = ("gathers", "kind", "listed", "panels", "placed", "rounded", "source", "spaced", "target", "tiles")
+    __slots__ = ("apart", "gathers", "kind", "listed", "panels", "placed", "rounded", "source", "spaced", "target", "tiles")
 
     def __init__(self, tiles: tuple[RegisterTile, ...], source: str, target: str) -> None:
         first = tiles[0]
@@ -95,6 +97,8 @@ class ConvForm:
         ]
         self.placed, self.rounded = placed[0], placed[1] if len(placed) > 1 else []
         self.spaced = {given: Spaced(given, held, first.lanes * 4) for given, held in ((1, 2), (3, 4))} if first.group == 2 else {}
+        masks = first.lanes * held_type(first.kind).itemsize == MASKED and target == first.kind
+        self.apart = {step: Apart(target, first.lanes, step) for step in (2, 3, 4)} if masks else {}
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
 
     @property
@@ -103,7 +107,7 @@ class ConvForm:
         listed = () if self.listed[0] is self.tiles[0] else self.listed
         found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)]
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
-        moves: list[PanelGather | Spaced | Every] = [*self.gathers.values(), *self.spaced.values(), every]
+        moves: list[PanelGather | Spaced | Every | Apart] = [*self.gathers.values(), *self.spaced.values(), *self.apart.values(), every]
         return [*found, *((move.text, (move.symbol,)) for move in moves)]
 
     @property
@@ -129,6 +133,7 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     real, narrow = f64 if form.kind == "f64" else f32, form.target in ("f16", "bf16")
     rounded, size, out_size = half_bits if form.target == "f16" else bfloat_bits, real.itemsize, item_of(form)
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
+    two, three, four = (extern(form.apart[step].symbol, f"void(ptr, ptr, i64, {real})") if form.apart else None for step in (2, 3, 4))
 
     @native(f"void(ptr, i64, {real}, i64, ptr, i64)", name=f"put_{form.name}")
     def put_run(y, step, bias, count, acc, apart):
@@ -139,6 +144,12 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
                     y.u16[i] = rounded(acc.f32[i] + bias)
                 else:
                     store(real, y, i, load(real, acc, i) + bias)
+        elif two is not None and apart == 1 and step == 2:
+            two(y, acc, count, bias)
+        elif three is not None and apart == 1 and step == 3:
+            three(y, acc, count, bias)
+        elif four is not None and apart == 1 and step == 4:
+            four(y, acc, count, bias)
         else:
             for i in range(count):
                 if narrow:
