@@ -165,6 +165,15 @@ def test_what_is_not_finite_stays_in_its_row(n):
         assert not np.isfinite(got[[3, 40]]).any() and finite.sum() == m - 2
 
 
+def test_short_sums_are_rounded_once():
+    """Where all of k is one block the tile may write elements of the result itself."""
+    rng = np.random.default_rng(12)
+    for (m, n, k), la, lb in itertools.product(((512, 70, 2), (33, 100, 3), (130, 64, 512), (64, 70, 100), (20, 40, 513)), LAYOUTS, LAYOUTS):
+        a, b = (laid(to_bits(rng.standard_normal(shape)), layout) for shape, layout in (((m, k), la), ((k, n), lb)))
+        wide, narrow = (product(blas.host_forms(BFLOAT16, result), a, b, result) for result in (FLOAT32, BFLOAT16))
+        np.testing.assert_array_equal(narrow, to_bits(wide))
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_products_of_other_machines(width):
     fma = host_target().fma and width > 16

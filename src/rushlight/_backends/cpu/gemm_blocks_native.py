@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rushlight._backends.cpu.gemm_form import DEPTH, SUMS, WORDS, Form
 from rushlight._backends.cpu.pack_native import make_pack, make_pack_a_amx, make_pack_b_amx, make_wide_pack
-from rushlight._backends.native import Type, extern, i64, load, native, stack, store
+from rushlight._backends.native import Type, extern, i64, load, memcpy, native, stack, store
 from rushlight._backends.native.function import NativeFunction
 from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.register_tile import RegisterTile
 
-__all__ = ["make_finish", "make_macro", "make_packs", "make_turned", "make_whole"]
+__all__ = ["make_direct", "make_finish", "make_macro", "make_packs", "make_turned", "make_whole"]
 
 
 def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
@@ -148,6 +148,29 @@ def make_whole(tile: RegisterTile | AmxTile) -> NativeFunction:
                 kernel(a + size * i * words, b + size * j * words, out + total * (i * row + j), row, words, add)
 
     return whole
+
+
+def make_direct(form: Form) -> NativeFunction:
+    """`void(a, b, c, c_row, words, rows, columns)`: all tiles of packed blocks that hold all of k, rounded to elements of C."""
+    tile, size = form.rounded, form.sizes[0]
+    assert tile is not None
+    mr, nr, element = tile.rows, tile.columns, form.result.itemsize
+    kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"direct_{tile.kind}_{mr}x{nr}")
+    def direct(a, b, c, c_row, words, rows, columns):
+        aside = stack(element * mr * nr)
+        for j in range(0, columns, nr):
+            for i in range(0, rows, mr):
+                pa, pb, to = a + size * i * words, b + size * j * words, c + element * (i * c_row + j)
+                if rows - i >= mr and columns - j >= nr:
+                    kernel(pa, pb, to, c_row, words, 0)
+                else:
+                    kernel(pa, pb, aside, nr, words, 0)
+                    for r in range(min(i64(mr), rows - i)):
+                        memcpy(to + element * r * c_row, aside + element * r * nr, element * min(i64(nr), columns - j))
+
+    return direct
 
 
 def make_finish(form: Form) -> NativeFunction:

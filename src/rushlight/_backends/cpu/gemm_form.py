@@ -89,7 +89,9 @@ class Form:
     @property
     def parts(self) -> list[RegisterTile | AmxTile | Panels | Cast | Pairs]:
         """What defines the symbols that its kernels need (`text`, `symbols`)."""
-        found: list[RegisterTile | AmxTile | Panels | Cast | Pairs | None] = [self.tile, *self.raw, *self.widen, self.narrow, self.ones]
+        found: list[RegisterTile | AmxTile | Panels | Cast | Pairs | None] = [
+            self.tile, *self.raw, *self.widen, self.narrow, self.ones, self.rounded,
+        ]  # fmt: skip
         return [part for part in found if part is not None]
 
     @property
@@ -113,6 +115,14 @@ class Form:
         """The tile of one row that adds up the columns of B, where that is wanted."""
         t = self.tile
         return RegisterTile(t.kind, t.lanes, 1, t.vectors, t.fma, t.instruction) if self.offset else None
+
+    @property
+    def rounded(self) -> RegisterTile | None:
+        """The tile that writes elements of C where the sums are done in one block of k; None where the machine has none."""
+        t = self.tile
+        if not isinstance(t, RegisterTile) or not t.rounds or self.narrow is None:
+            return None
+        return RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, rounded=True)
 
 
 def _dtype(name: str) -> DType:

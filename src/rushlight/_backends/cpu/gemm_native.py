@@ -21,7 +21,14 @@ from rushlight._backends.cpu.blas_native import (
     C_ROW,
     K,
 )
-from rushlight._backends.cpu.gemm_blocks_native import make_finish, make_macro, make_packs, make_turned, make_whole
+from rushlight._backends.cpu.gemm_blocks_native import (
+    make_direct,
+    make_finish,
+    make_macro,
+    make_packs,
+    make_turned,
+    make_whole,
+)
 from rushlight._backends.cpu.gemm_form import COLUMNS, ROWS, SUMS, WORDS, Form, round_up, scratch_bytes
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.native import i64, load, memcpy, native, stack, store
@@ -38,14 +45,29 @@ def block_depth(k, most, step):
     return min(most, ((k + count - 1) // count + step - 1) // step * step)
 
 
-@native("i1(i64, i64, i64, i64, i64, i64, i64)")
-def lies_turned(m, n, k, c_row, c_col, mr, nr):
-    """Whether C transposed = B transposed @ A transposed is better: C lies that way round, or fills tiles much better so."""
+@native("i1(i64, i64, i64, i64, i64, i64, i64, i64)")
+def lies_turned(m, n, words, c_row, c_col, mr, nr, apart):
+    """Whether C transposed = B transposed @ A transposed is better: C lies that way round, or fills tiles so much better that it pays for
+    writing its elements one by one.  That takes as long for each as `apart` of them take for one word of k.
+    """
     if c_col != 1:
         return c_row == 1
     plain = (m + mr - 1) // mr * mr * ((n + nr - 1) // nr * nr)
     turned = (n + mr - 1) // mr * mr * ((m + nr - 1) // nr * nr)
-    return k >= 32 and turned * 5 < plain * 4
+    return (plain - turned) * words > apart * m * n
+
+
+@native("i64(i64, i64, i64, i1, i1)", inline=True)
+def pitch_of(n, most, nr, whole_rows, once):
+    """How far apart rows of sums lie that become n elements of C each: as they do there, where C is one run of memory."""
+    if not whole_rows or n >= most:
+        return most
+    return n if once else (n + nr - 1) // nr * nr  # what tiles write beyond a row is written over, unless something is added to it
+
+
+def _apart(form: Form) -> int:
+    """What `lies_turned` asks for: cycles for each element that is written alone, times the lanes that are multiplied in one."""
+    return (2 if form.narrow is None else 8) * form.tile.lanes
 
 
 def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, least: int = 0) -> NativeFunction:
@@ -64,10 +86,11 @@ def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, lea
         return first
     second = _make_blocked(forms[1], nbytes, other, least)
     high, low, nr = forms[0].tile.rows, forms[1].tile.rows, forms[0].tile.columns
+    group, apart = forms[0].tile.group, _apart(forms[0])
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"chosen_{forms[0].name}")
     def chosen(ints, c, a, b, m, n):
-        rows = n if lies_turned(m, n, ints.i64[K], ints.i64[C_ROW], ints.i64[C_COL], low, nr) else m
+        rows = n if lies_turned(m, n, ints.i64[K] // group, ints.i64[C_ROW], ints.i64[C_COL], low, nr, apart) else m
         if (rows + low - 1) // low * low * 31 < (rows + high - 1) // high * high * 30:
             return second(ints, c, a, b, m, n)
         return first(ints, c, a, b, m, n)
@@ -177,6 +200,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     c_size = form.result.itemsize
     rows_max, columns_max, depth_max = round_up(ROWS, mr), round_up(COLUMNS, tile.columns) // pair, form.depth * group // pair
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
+    direct, rounds, apart = macro if form.rounded is None else make_direct(form), form.rounded is not None, _apart(form)
     may_turn = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
@@ -196,7 +220,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
         a_row, a_col, b_row, b_col = ints.i64[A_ROW], ints.i64[A_COL], ints.i64[B_ROW], ints.i64[B_COL]
         c_row, c_col = ints.i64[C_ROW], ints.i64[C_COL]
         if may_turn:
-            if lies_turned(m, n, k, c_row, c_col, mr, nr):
+            if lies_turned(m, n, k // group, c_row, c_col, mr, nr, apart):
                 a, b, m, n = b, a, n, m
                 a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row
                 c_row, c_col = c_col, c_row
@@ -211,13 +235,12 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                 if ints.f64[BETA] != 1.0:
                     scaled(c, m, n, c_row, c_col, ints.f64[BETA])
         depth = block_depth(k, depth_max, max(4, group))
-        pitch: i64 = columns_max
-        if c_col == 1 and c_row == n and n < columns_max:
-            pitch = (n + nr - 1) // nr * nr
-            if depth >= k:  # nothing is added to what tiles write beyond a row
-                pitch = n
-        for top in range(0, m, span):
-            height = min(i64(span), m - top)
+        pitch = pitch_of(n, columns_max, nr, c_col == 1 and c_row == n, depth >= k)
+        at_once = rounds and depth >= k and c_col == 1
+        reach = m if at_once else i64(span)
+        top: i64 = 0
+        while top < m:
+            height = min(reach, m - top)
             for j in range(0, n, columns_max):
                 columns = min(i64(columns_max), n - j)
                 p: i64 = 0
@@ -233,11 +256,15 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                                 times(pa, (rows + mr - 1) // mr * mr * words, ints.f64[ALPHA])
                             to = c + c_size * ((top + i) * c_row + j * c_col)
                             macro(pa, pb, to, pair * c_row, c_col, words, rows, pair * columns, i64(p > 0 or start != 0))
+                        elif at_once:
+                            if rounds:
+                                direct(pa, pb, c + c_size * ((top + i) * c_row + j), c_row, words, rows, columns)
                         else:
                             whole(pa, pb, sums + total * i * pitch, pitch, words, rows, columns, i64(p > 0))
                     p += depth
-                if not plain:
+                if not plain and not at_once:
                     finish(c + c_size * (top * c_row + j * c_col), c_row, c_col, sums, pitch, height, columns)
+            top += reach
         give_back(slot)
         return 0
 
