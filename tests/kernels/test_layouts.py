@@ -1,6 +1,9 @@
-"""Loads that run backwards, places of largest elements, and stores past the caches, over odd sizes and alignments."""
+"""Loads that run backwards, places of largest elements, stores past the caches, over odd sizes and alignments; more elements than 32 bits count."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -197,3 +200,60 @@ def test_columns_that_the_caches_do_not_hold(small_second_cache, shape, dtype):
         y = torch.from_numpy(RNG.normal(size=shape).astype(dtype))
         np.testing.assert_allclose((x * y + 1).mean(0).numpy(), (a.astype("f8") * y.numpy() + 1).mean(0), rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(y.var(0).numpy(), y.numpy().var(0, ddof=1), rtol=1e-5)
+
+
+MANY = 3 << 30  # more elements than 32 bits count; all of them lie in one place
+_HUGE: dict[str, tuple[Callable[[], Any], Any]] = {
+    "sum": (lambda: one("uint8", MANY).sum(), MANY),
+    "sum of columns": (lambda: one("uint8", 1 << 30, 3).sum(0), [1 << 30] * 3),
+    "sum of rows": (lambda: one("float32", 3, 1 << 30).sum(1), [float(1 << 30)] * 3),
+    "mean": (lambda: one("float32", 1 << 31).mean(), 1.0),
+    "var": (lambda: one("float32", 1 << 31).var(), 0.0),
+    "any": (lambda: (~one("bool", 1)).expand(MANY).any(), False),
+    "all": (lambda: one("bool", MANY).all(), True),
+    "amax": (lambda: one("uint8", 2, MANY).amax(1), [1, 1]),
+    "aminmax": (lambda: torch.stack(torch.aminmax(one("uint8", MANY))), [1, 1]),
+    "argmax": (lambda: one("uint8", 1 << 31).argmax(), 0),
+    "count_nonzero": (lambda: one("uint8", MANY).count_nonzero(), MANY),
+    "dot": (lambda: torch.dot(one("float32", 1 << 31), one("float32", 1 << 31)), float(1 << 31)),
+    "mse_loss": (lambda: torch.nn.functional.mse_loss(one("float32", 1 << 31), one("float32", 1 << 31)), 0.0),
+    "last element": (lambda: one("uint8", MANY)[MANY - 1], 1),
+    "last elements": (lambda: one("uint8", MANY)[-2:], [1, 1]),
+    "large steps": (lambda: one("uint8", MANY)[:: 1 << 30], [1, 1, 1]),
+    "index": (lambda: one("uint8", MANY)[torch.tensor([0, 1 << 31, MANY - 1])], [1, 1, 1]),
+    "gather": (lambda: one("uint8", MANY).gather(0, torch.tensor([MANY - 1])), [1]),
+    "take": (lambda: one("uint8", 1 << 16, 1 << 16).take(torch.tensor([(1 << 32) - 1])), [1]),
+    "searchsorted": (lambda: torch.searchsorted(one("uint8", MANY), torch.tensor([0, 1, 2], dtype=torch.uint8)), [0, 0, MANY]),
+    "searchsorted, right": (lambda: torch.searchsorted(one("uint8", MANY), torch.tensor([1], dtype=torch.uint8), right=True), [MANY]),
+    "numel": (lambda: torch.tensor(one("uint8", 1 << 40).numel()), 1 << 40),
+    "gradient": (lambda: gradient_of_sum(1 << 31), float(1 << 31)),
+}  # fmt: skip
+
+
+def one(dtype: str, *shape: int) -> Any:
+    return torch.ones((), dtype=getattr(torch, dtype)).expand(*shape)
+
+
+def gradient_of_sum(count: int) -> Any:
+    x = torch.ones((), requires_grad=True)
+    return torch.autograd.grad(x.expand(count).sum(), x)[0]
+
+
+@pytest.mark.parametrize("name", _HUGE)
+def test_more_elements_than_32_bits_count(name: str) -> None:
+    call, wanted = _HUGE[name]
+    assert call().tolist() == wanted
+
+
+def test_an_index_beyond_32_bits_is_checked() -> None:
+    with pytest.raises(IndexError, match=f"index {MANY} is out of bounds for dimension 0 with size {MANY}"):
+        one("uint8", MANY)[torch.tensor([MANY])]
+
+
+def test_large_sequences_are_searched_far_down_a_program() -> None:
+    """A step of the search for every bit of the size, each made of several primitives: the code is written within Python's limit of frames."""
+
+    def called(depth: int) -> Any:
+        return called(depth - 1) if depth else torch.searchsorted(one("int16", (1 << 24) + 1), torch.tensor([2], dtype=torch.int16))
+
+    assert called(200).tolist() == [(1 << 24) + 1]

@@ -111,7 +111,9 @@ class Values(Loads):
 
     def x_op(self, e: X, depth: int) -> tuple[Value, int]:
         prim, params = e.value
-        args = [self.x(a) for a in e.args]
+        args = []
+        for a in e.args:  # a comprehension would be a frame more for every step of a long chain
+            args.append(self.x(a))
         width = max(w for _, w in args)
         values = [v if w == width else self.spread(a, width) for a, (v, w) in zip(e.args, args, strict=True)]
         if width > 1:

@@ -378,9 +378,11 @@ class Writer:
             return f"{self.names[buffer]}[{self.ix(ix)}]{guard}"
         if x.kind == "op":
             prim, params = x.value
-            args = " ".join([self.x(a) for a in x.args])
+            args = ""
+            for a in x.args:  # a comprehension would be a frame more for every step of a long chain
+                args += f" {self.x(a)}"
             extra = f" {params}" if params else ""
-            return f"{prim} {args}{extra} : {x.dtype.name}"
+            return f"{prim}{args}{extra} : {x.dtype.name}"
         if x.kind == "ix":
             return f"index {self.ix(x.value)} : {x.dtype.name}"
         ix, lo, hi = x.value

@@ -69,7 +69,9 @@ class Puller:
         kind = node.prim.lower[0]
         if kind == "scalar":
             params = tuple((k, v) for k, v in node.params.items() if k != "dtype")
-            args = [self.pull(x, index, guard) for x in node.inputs]
+            args = []
+            for x in node.inputs:  # a comprehension would be a frame more for every step of a long chain
+                args.append(self.pull(x, index, guard))
             return self.builder.op(node.prim.lower[1], args, value.dtype, params)
         rule = _RULES.get(node.prim.name)
         if rule is None:
