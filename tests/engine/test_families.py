@@ -19,6 +19,7 @@ import rushlight._ops.samples_arrays
 import rushlight._ops.samples_linalg
 import rushlight._ops.samples_numbers
 import rushlight._ops.samples_recurrent
+from rushlight._backends.cpu import compile as compile_module
 from rushlight._backends.cpu import kernels
 from rushlight._engine import families, state
 from rushlight._engine.call import Caller, make_function
@@ -484,6 +485,25 @@ def test_numbers_that_follow_from_sizes_are_no_part_of_kernels(derivations: list
         step(n)
     assert len(derivations) <= before + 2  # of some 60 plans
     assert len(compiled) <= known + 2
+
+
+def test_joining_another_number_of_tensors_makes_no_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, made = np.random.default_rng(0), set[str]()
+    kernel_of = compile_module.kernel_of
+    monkeypatch.setattr(compile_module, "kernel_of", lambda step: made.add(step.key) or kernel_of(step))
+    clear_plans()
+    counts = [1, 2, 15, 16, 17, 18, 31, 33, 64, 100, 47, 130]
+    for known, count in enumerate([*range(1, 34), *counts]):
+        arrays = [rng.standard_normal((3, 2)).astype(np.float32) for _ in range(count)]
+        before = len(made)
+        for dim in (0, 1):
+            tensors = [rl.from_numpy(a).requires_grad_() for a in arrays]
+            joined = rl.cat(tensors, dim)
+            np.testing.assert_array_equal(joined.detach().numpy(), np.concatenate(arrays, dim))
+            np.testing.assert_array_equal(rl.stack(tensors, dim).detach().numpy(), np.stack(arrays, dim))
+            joined.backward(joined.detach() * 2)
+            assert all((x.grad.numpy() == 2 * a).all() for x, a in zip(tensors, arrays, strict=True))  # type: ignore[union-attr]
+        assert known < 33 or len(made) == before
 
 
 def test_plans_of_many_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,11 @@ class Group:
         self.reductions[id(value)] = item
         self.values.append(value)
 
+    @property
+    def joins(self) -> bool:
+        """Whether it stores a concatenation, each operand by a stage of its own."""
+        return self.shape == (-1,)
+
     def direction(self) -> int:
         """In which direction the reductions so far go through memory; see `direction`."""
         return sum(direction(i.value, self.row, s.loops) for s in self.stages for i in s.items)
@@ -199,7 +204,7 @@ class Group:
 
     def store_regions(self, node: Node, target: Source) -> None:
         """A concatenation that is stored: each operand has loops of its own, so no element asks whose it is."""
-        self.shape = (-1,)  # nothing else joins
+        self.shape = (-1,)  # see `joins`: nothing else fits
         self._store_regions(node, target, [0] * len(node.outputs[0].shape))
         self.values.append(node.outputs[0])
 

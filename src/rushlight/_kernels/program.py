@@ -51,6 +51,7 @@ __all__ = ["ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "Recta
 
 
 MAX_FRESH = 5  # outputs that one kernel call can allocate
+MOST_JOINED = 16  # operands of a concatenation that one kernel stores
 _MOST_PARTS = 512  # that a long reduction is cut into
 
 
@@ -321,12 +322,27 @@ class Assembler:
         self.steps.append(ExternStep("allocate", [], [], sizes, {}))
 
     def group(self, group: Group) -> None:
+        if group.joins and len(group.stages) > MOST_JOINED:
+            self.joined(group)
+            return
         nest = Nest(group, self.target)
         if group.reductions and self.wants_two_stages(nest):
             self.single = False
             self.two_stages(group, nest)
             return
         self.kernel(nest.sections(), nest.stages)
+
+    def joined(self, group: Group) -> None:
+        """The stores of many operands that are joined: a power of two of them at a time, so that how many there are makes no other kernels."""
+        self.single = False
+        stages = group.stages
+        while stages:
+            count = min(1 << len(stages).bit_length() - 1, MOST_JOINED)
+            part = Group(group.held)
+            part.builder, part.shape, part.stages = group.builder, group.shape, stages[:count]
+            nest = Nest(part, self.target)
+            self.kernel(nest.sections(), nest.stages)
+            stages = stages[count:]
 
     def wants_two_stages(self, nest: Nest) -> bool:
         """Whether the reduced dims must be cut, because there are too few rows to occupy the threads."""
