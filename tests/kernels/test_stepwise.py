@@ -99,6 +99,12 @@ def test_polygamma_at_infinity() -> None:
         np.testing.assert_array_equal(rl.polygamma(n, rl.tensor([inf, -inf, nan])).numpy(), want)
 
 
+def test_trigamma_at_its_poles_and_beyond_them() -> None:
+    x = np.concatenate([np.linspace(-20.7, 40, 400), 10.0 ** np.arange(-150, 300, 15), [0.25, 0.5, -0.5]])
+    np.testing.assert_allclose(rl.polygamma(1, rl.tensor(x)).numpy(), special.polygamma(1, x), rtol=1e-12)
+    np.testing.assert_array_equal(rl.polygamma(1, rl.tensor([0.0, -1.0, -7.0, 1e-200, -1e30])).numpy(), np.full(5, np.inf))
+
+
 def test_huge_orders_are_expanded_and_not_stepped_through() -> None:
     for order, x in ((1e9, 1e9), (1e9, 1.00005e9), (1e20, 1e20), (2e8, 2.00001e8), (1e12, 1e12 + 2e6)):
         got = rl.igamma(rl.tensor(order, dtype=rl.float64), rl.tensor(x, dtype=rl.float64)).item()

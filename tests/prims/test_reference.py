@@ -10,7 +10,7 @@ from tests.prim_cases import CASES, Case
 from rushlight._backends.reference import run
 from rushlight._graph.core import trace
 from rushlight._prims import PRIMITIVES, numbers, prim
-from rushlight._prims.pointwise import _trigamma
+from rushlight._prims.pointwise import trigamma
 from rushlight._types.dtype import BFLOAT16, BY_NAME, FLOAT32, FLOAT64, INT16, INT32, INT64
 
 inf, nan = np.inf, np.nan
@@ -43,7 +43,7 @@ def test_special_functions_against_scipy(name: str) -> None:
 
 def test_trigamma_against_scipy() -> None:
     x = np.linspace(-6.3, 30, 200)
-    graph = trace(_trigamma, [((200,), FLOAT64)])
+    graph = trace(trigamma, [((200,), FLOAT64)])
     np.testing.assert_allclose(run(graph, [x])[0], scipy.special.polygamma(1, x), rtol=1e-12)
 
 

@@ -26,6 +26,7 @@ from rushlight._ops.bodies import (
 )
 from rushlight._ops.table import Operator, operator
 from rushlight._prims import build, prim
+from rushlight._prims.pointwise import trigamma
 from rushlight._types.dtype import FLOAT64, INT32, INT64
 from rushlight._types.promotion import default_dtype
 
@@ -303,10 +304,9 @@ def _polygamma(n: int, x: Any) -> Any:
     if n == 0:
         return prim.digamma(x)
     wide = build.convert(x, FLOAT64)
-    value = prim.zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0))
-    if n == 1:  # at infinity PyTorch's zeta is NaN, its trigamma is not
-        value = build.select(build.eq(prim.abs(wide), math.inf), build.select(wide > 0.0, build.zeros_like(wide), math.nan), value)
-    return narrow(value, x.dtype)
+    if n == 1:
+        return narrow(trigamma(wide), x.dtype)
+    return narrow(prim.zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0)), x.dtype)
 
 
 @operator("polygamma(int n, Tensor input) -> Tensor", promote="float", promote_over=("input",), out=True, method=False,

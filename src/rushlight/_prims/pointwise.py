@@ -15,7 +15,7 @@ from rushlight._prims.record import Aval, Primitive, Rule, not_differentiable, p
 from rushlight._prims.samples import Samples, pointwise_samples
 from rushlight._types.dtype import BOOL
 
-__all__: list[str] = []
+__all__ = ["trigamma"]
 
 LN2, LN10 = math.log(2.0), math.log(10.0)
 TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
@@ -107,10 +107,10 @@ pointwise(
 _real("erfinv", "Inverse of the error function.", numbers.wide(numbers.erfinv),
       lambda t, c, out, x: t * (prim.exp(prim.erfinv(x) * prim.erfinv(x)) * (1.0 / TWO_OVER_SQRT_PI)), -0.95, 0.95)  # fmt: skip
 _real("lgamma", "log |gamma(x)|.", numbers.wide(numbers.lgamma), lambda t, c, out, x: t * prim.digamma(x), 0.1, 4.0)
-_real("digamma", "Derivative of lgamma.", numbers.wide(numbers.digamma), lambda t, c, out, x: t * _trigamma(x), 0.1, 4.0)
+_real("digamma", "Derivative of lgamma.", numbers.wide(numbers.digamma), lambda t, c, out, x: t * trigamma(x), 0.1, 4.0)
 
 
-def _trigamma(x: Any) -> Any:
+def trigamma(x: Any) -> Any:
     """Derivative of digamma: the recurrence lifts x above 10, where the asymptotic series holds; below 1/2 by reflection."""
     below = x < 0.5
     y = build.select(below, 1.0 - x, x)
@@ -123,7 +123,7 @@ def _trigamma(x: Any) -> Any:
     for coefficient in (-1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 1.0 / 6.0):
         series = series * square + coefficient
     total = total + 1.0 / y + 0.5 * square + series * square / y
-    sine = prim.sin(x * math.pi)
+    sine = prim.sin((x - prim.round(x)) * math.pi)
     return build.select(below, (math.pi * math.pi) / (sine * sine) - total, total)
 
 

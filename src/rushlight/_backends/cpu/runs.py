@@ -50,7 +50,7 @@ def _marker(element: Any, name: str, infinity: int = 0) -> Any:
     return mark
 
 
-_KINDS = {
+_KINDS: dict[str, tuple[Any, ...]] = {
     **{f"{sign}int{8 * size}": (kind, kind.name) for size, kind in ((1, u8), (2, u16), (4, u32), (8, u64)) for sign in ("", "u")},
     "bool": (u8, "u8"), "float32": (f32, "f32"), "float64": (f64, "f64"), "float16": (u16, "f16", 0x7C00), "bfloat16": (u16, "bf16", 0x7F80),
 }  # fmt: skip
