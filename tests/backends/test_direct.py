@@ -66,6 +66,11 @@ CASES: list[tuple[Any, ...]] = [
     ((1, 9, 5, 601), (9, 1, 3, 3), {"padding": 1, "stride": 2, "groups": 9}),
     ((2, 6, 9, 21), (6, 1, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1, "groups": 6, "transposed": True}),
     ((2, 6, 9, 21), (6, 2, 3, 4), {"padding": 2, "stride": 3, "groups": 3, "transposed": True}),
+    # spread images, large enough to be convolved one rest at a time where channels lie side by side
+    ((1, 36, 21, 24), (36, 1, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1, "groups": 36, "transposed": True}),
+    ((2, 32, 13, 15), (32, 4, 5, 4), {"padding": (2, 1), "stride": (2, 3), "groups": 8, "transposed": True}),
+    ((1, 34, 6, 9, 10), (34, 1, 2, 3, 3), {"padding": (0, 1, 1), "stride": 2, "groups": 34, "transposed": True}),
+    ((1, 36, 50, 53), (36, 1, 3, 3), {"padding": 1, "stride": 2, "groups": 36}),
     # rows of several blocks, some of which reach beyond them
     ((1, 6, 9, 150), (6, 1, 3, 3), {"padding": 1, "groups": 6}),
     ((1, 4, 5, 40), (4, 1, 3, 3), {"padding": (1, 20), "groups": 4}),

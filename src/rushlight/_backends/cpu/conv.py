@@ -115,21 +115,28 @@ class Work:
                 words["w_base"] += words[f"w_{letter}"] * (words[f"k_{letter}"] - 1)
                 words[f"w_{letter}"] *= -1
 
-    def phases(self) -> list[dict[str, int]]:
-        """The words of each convolution without a spread that this one is made of: the results whose places leave one rest by it."""
+    def apart(self) -> list[dict[str, int]]:
+        """The words of each convolution without a spread that this one is made of: the results whose places leave one rest by it.  A kernel
+        may have no elements: none meets these places."""
         found = []
         for rests in product(*(range(min(self.spread[letter], self.words[letter])) for letter in "dhw")):
             words = dict(self.words)
             for letter, rest in zip("dhw", rests, strict=True):
                 _take_phase(words, letter, rest, self.spread[letter])
-            if min(words[f"k_{letter}"] for letter in "dhw") == 0:  # no kernel element meets these places
+            found.append(words)
+        return found
+
+    def phases(self) -> list[dict[str, int]]:
+        """The same as they are packed and multiplied: a kernel without elements has no channels, one that is flipped is packed as it lies."""
+        found = self.apart()
+        for words in found:
+            if min(words[f"k_{letter}"] for letter in "dhw") == 0:
                 words.update(c=0, k_d=1, k_h=1, k_w=1)
             if self.flip:  # to be packed as they lie
                 words["flip"] = 1
                 for letter in "dhw":
                     words["w_base"] += words[f"w_{letter}"] * (words[f"k_{letter}"] - 1)
                     words[f"w_{letter}"] *= -1
-            found.append(words)
         return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from rushlight._backends.cpu import jit
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.blas import host_tiles
+from rushlight._backends.cpu.conv import Work
 from rushlight._backends.cpu.direct_native import make_direct
 from rushlight._backends.cpu.direct_tile import MIXED, DirectTile, RowMover, WeightTile
 from rushlight._backends.cpu.direct_weights_native import make_weights
@@ -30,6 +31,7 @@ _CALLABLES: dict[str, Callable[..., Any]] = {}
 _PIECE = 1 << 19  # multiplications that are worth a thread's while
 _SHARE = 1 << 18  # the same where all channels of a place are in one piece
 _PLACES = 256  # of results of a piece that are worth making the weights ready, at least
+_PHASE = 2048  # multiplications of a vector of channels that are worth a convolution of their own
 _REUSED = 36  # vectors that are read up to so often, for as many weights, are read where they lie: others are brought together before
 _NEIGHBOURS = 4  # vectors of channels of a place that are written by one thread, at least
 _MOST_PIECES = 256
@@ -90,19 +92,38 @@ def direct_call(step: ExternStep) -> list[Launch]:
     y = step.outputs[0]
     source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
     kind = Weights if sums_over_places(step) else Direct
-    work = kind("f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params)
-    words = work.words
+    given = "f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params
+    works = [kind(*given)]
+    if kind is Direct and step.epilogue is None and max(step.params["spread"]) > 1 and works[0].worth_phases():
+        works = [Direct(*given, phase) for phase in _phases(*given[1:])] or works
     after: list[int] = []
-    words |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
-    if step.epilogue is not None:
-        after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-        words["after"] = 1 + step.epilogue.part.turned
-        work.bundle()
-    pieces = -(-words["batch"] * words["groups"] // words["chunk"]) * words["bands"]
-    head = [pieces, int(work.multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
-    ints = head + [0] * (8 - len(head)) + [words[name] for name in D] + after
-    call = _callable(source, target, _SHORT[step.params["dtype"].name], words["lanes"], kind is Weights)
+    for work in works:
+        work.words |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
+        if step.epilogue is not None:
+            after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
+            work.words["after"] = 1 + step.epilogue.part.turned
+            work.bundle()
+        work.words["pieces"] = -(-work.words["batch"] * work.words["groups"] // work.words["chunk"]) * work.words["bands"]
+    pieces, multiplications = (sum(counts) for counts in zip(*((work.words["pieces"], work.multiplications) for work in works), strict=True))
+    head = [pieces, int(multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
+    ints = head + [0] * (8 - len(head)) + [work.words[name] for work in works for name in D] + after
+    call = _callable(source, target, _SHORT[step.params["dtype"].name], works[0].words["lanes"], kind is Weights)
     return [Launch(call, ints, range(len(step.inputs) + len(step.words)))]
+
+
+def _phases(x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> list[dict[str, int]]:
+    """What differs in the words of the convolutions without a spread that one is made of; none where some of them have a kernel without elements."""
+    found = []
+    for words in Work(x, w, y, bias, params).apart():
+        given = {"w_base": words["w_base"], "y_base": words["y_base"]}
+        for letter in "dhw":
+            given |= {f"out_{letter}": words[letter], f"spread_{letter}": 1, f"w_{letter}": words[f"w_{letter}"], f"y_{letter}": words[f"y_{letter}"]}
+            for name, other in (("kernel", "k"), ("dilation", "gap"), ("pad", "lo")):
+                given[f"{name}_{letter}"] = settled(words[f"{other}_{letter}"])
+            if given[f"kernel_{letter}"] == 0:
+                return []
+        found.append(given)
+    return found
 
 
 @cache
@@ -130,8 +151,10 @@ class Direct:
 
     kernel = "kernel"  # the words that count the elements of the second operand
 
-    def __init__(self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
-        self.kind, self.target = kind, host_target()
+    def __init__(
+        self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any], phase: dict[str, int] | None = None
+    ) -> None:
+        self.kind, self.target, self.phase = kind, host_target(), phase
         self.size, self.item = 4 if kind == "f32" else 8, x.dtype.itemsize
         words = self.words = dict.fromkeys(D, 0) | {"mix": 1}
         words["lanes"] = self.target.vector_bytes // self.size
@@ -155,6 +178,7 @@ class Direct:
             for letter in "dhw":
                 words["w_base"] += words[f"w_{letter}"] * (words[f"{self.kernel}_{letter}"] - 1)
                 words[f"w_{letter}"] *= -1
+        words |= phase or {}
         moved = numel(x.shape) * x.dtype.itemsize + numel(y.shape) * self.size
         self.large = y.place >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2  # nobody would find all of it in the cache
         self._bring_together(x, w, y)
@@ -194,9 +218,18 @@ class Direct:
         words = self.words
         planes = all(v.strides[-1] == 1 and v.strides[-2] == v.shape[-1] for v in (x, y) if len(v.shape) == 5)
         return (
-            planes and len(x.shape) == 5 and x.dtype is y.dtype and words["lanes"] <= 2 * self.groups * self.outs
+            self.phase is None and planes and len(x.shape) == 5 and x.dtype is y.dtype and words["lanes"] <= 2 * self.groups * self.outs
             and words["out_w"] < (words["lanes"] if self.outs == 1 else words["lanes"] // 2 + 1)
         )  # fmt: skip
+
+    def worth_phases(self) -> bool:
+        """Whether a spread image, over all places of which the kernel goes, should be convolved without the zeros between its places: results of one
+        rest by the spread at a time, which is worth it where they are vectors, and many."""
+        words = self.words
+        if not words["together"] or words["y_turn"] or any(words[f"stride_{letter}"] > 1 for letter in "dhw"):
+            return False
+        places = words["out_d"] * words["out_h"] * words["out_w"] // (words["spread_d"] * words["spread_h"] * words["spread_w"])
+        return bool(places * words["kernel_d"] * words["kernel_h"] * words["kernel_w"] * words["mix"] >= _PHASE)
 
     def _turn(self) -> None:
         words, lanes = self.words, self.words["lanes"]

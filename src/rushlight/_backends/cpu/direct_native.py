@@ -242,6 +242,9 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
 
     @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}_{added}")
     def direct(bufs, ints, piece):
+        while piece >= ints.i64[D.pieces]:
+            piece -= ints.i64[D.pieces]
+            ints += D_BYTES - 64  # words of the next one
         together = ints.i64[D.together] != 0
         lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
         width = lanes if together else i64(1)
@@ -290,7 +293,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
                 continue
             x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * ints.i64[D.x_g])
             for depth in range(ints.i64[D.out_d]):
-                y = bufs.ptr[0] + y_item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_g] + depth * ints.i64[D.y_d])
+                y = bufs.ptr[0] + y_item * (ints.i64[D.y_base] + image * ints.i64[D.y_n] + group * ints.i64[D.y_g] + depth * ints.i64[D.y_d])
                 if kept == 0:
                     unit(ints, y, x, memory, begin, end, depth, valid)
                 else:
