@@ -13,7 +13,7 @@ from typing import Any
 from tests.ops.test_eager import RUN, arguments, listed, names_of_tensors
 
 import rushlight as torch
-from rushlight._backends.cpu import blas, direct, externs, fourier, lapack, resample, small_factors
+from rushlight._backends.cpu import blas, direct, externs, fourier, lapack, resample, small_factors, unpool
 from rushlight._backends.cpu.runtime import runtime
 from rushlight._backends.cpu.threads_native import ALONE, JOB_SHIFT, TICKET
 from rushlight._engine.convert import numpy_of
@@ -25,7 +25,7 @@ COUNTS = (1, 2, 3, 8)
 GRAINS: dict[tuple[ModuleType, str], int] = {
     (nest, "PIECE"): 1, (nest, "LEAST"): 1, (grouping, "PIECE"): 256, (program, "PIECE"): 256, (direct, "_PIECE"): 1, (direct, "_SHARE"): 1,
     (externs, "_PIECE"): 1, (fourier, "_PIECE"): 1, (lapack, "_GRAIN"): 1, (resample, "_PIECE"): 1, (small_factors, "_GRAIN"): 1,
-    (blas, "_SMALL_GRAIN"): 1, (blas, "_LEAST_GRAIN"): 1, (blas, "_BATCH_GRAIN"): 1,
+    (blas, "_SMALL_GRAIN"): 1, (blas, "_LEAST_GRAIN"): 1, (blas, "_BATCH_GRAIN"): 1, (unpool, "_PIECE"): 1,
 }  # fmt: skip
 
 

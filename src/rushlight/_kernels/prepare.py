@@ -83,6 +83,8 @@ def _rule(node: Node) -> Any:
         return stepwise(node)
     if name in ("resample", "resample_back"):
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs)) else node.prim.decompose
+    if name == "unpool":
+        return None if _sends_over(node) and all(numel(v.shape) for v in (*node.inputs, *node.outputs)) else node.prim.decompose
     if node.prim.lower[1:] == ("taps",):
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs)) else node.prim.decompose
     if name in ("attention", "attention_grad"):
@@ -90,6 +92,12 @@ def _rule(node: Node) -> Any:
     if node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed":  # of other forms, Q is made of reflections
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1])) else node.prim.empty
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
+
+
+def _sends_over(node: Node) -> bool:
+    """Whether windows of an `unpool` along one or two dims overlap: then there is more to do than to choose."""
+    p = node.params
+    return len(p["size"]) <= 2 and any(k > s or d > 1 or a > 0 for k, s, d, a in zip(p["size"], p["stride"], p["dilation"], p["lo"], strict=True))
 
 
 # ***** signs *****

@@ -27,10 +27,13 @@ __all__ = ["Schedule"]
 
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 # Library calls that take operands with strides; others get them row-major (LAPACK: any, results too).
-STRIDED = frozenset({"dot", "conv_windows", "attention", "attention_grad", "resample", "resample_back"})
+STRIDED = frozenset({"dot", "conv_windows", "attention", "attention_grad", "resample", "resample_back", "unpool"})
 DENSE = {"attention_grad": (4, 5), "resample": (1, 2, 3, 4), "resample_back": (1, 2)}  # what those get row-major nevertheless
 # Results that are written with any strides.
-PLACED = {"conv_windows": (0,), "attention": (0,), "attention_grad": (0, 1, 2), "resample": (0,), "resample_back": (0,)}
+PLACED = {
+    "conv_windows": (0,), "attention": (0,), "attention_grad": (0, 1, 2), "resample": (0,), "resample_back": (0,), "unpool": (0,),
+}  # fmt: skip
+AS_GIVEN = ("resample", "resample_back", "unpool")  # results lie channels last where the operand does
 FEW = 8  # rows or columns below which complex products are not made by our own tiles
 
 
@@ -199,7 +202,7 @@ class Schedule(Grouping):
         number = len(self.groups)
         for k, value in enumerate(node.outputs):
             anywhere = lapack or k in PLACED.get(name, ())
-            last = name in ("resample", "resample_back") and value.shape[1] > 1 and inputs[0].strides[1] == 1  # as the operand lies
+            last = name in AS_GIVEN and len(value.shape) == 4 and value.shape[1] > 1 and inputs[0].strides[1] == 1
             home = self._home_of_moved(value, wanted, number, last) if k in PLACED.get(name, ()) else self._home(value, wanted)
             if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
                 home = None

@@ -14,7 +14,7 @@ from rushlight._ops.bodies import HALF, as_float, isnan, lowest, narrow, not_imp
 from rushlight._ops.resize import mixed
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
-from rushlight._types.dtype import INT32, INT64
+from rushlight._types.dtype import INT8, INT32, INT64
 from rushlight._types.layout import image_strides, numel, restride, suggests_channels_last
 from rushlight._types.symbols import as_double
 
@@ -152,19 +152,19 @@ class _Windows:
 
 
 def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
-    """(values, place within the window); a NaN wins."""
-    floats = images.dtype.is_floating_point
+    """(values, place within the window); a NaN wins.  Places are small numbers: to keep them is cheaper than to look for them again."""
+    floats, number_type = images.dtype.is_floating_point, INT8 if numel(w.kernel) <= 128 else INT32
     padded = w.padded(images, lowest(images.dtype))
     if numel(w.kernel) > UNROLLED:
         windows = w.windows(padded)
         n = len(w.kernel)
         flat = build.reshape(windows, (*windows.shape[: n + 2], numel(w.kernel)))
-        return prim.amax(flat, dims=(n + 2,)), build.convert(prim.argmax(flat, dim=n + 2), INT32)
+        return prim.amax(flat, dims=(n + 2,)), build.convert(prim.argmax(flat, dim=n + 2), number_type)
     best = place = None
     for number, where in enumerate(w.places()):
         value = w.at(padded, where)
         if best is None:
-            best, place = value, build.full(value.shape, 0, INT32)
+            best, place = value, build.full(value.shape, 0, number_type)
             continue
         better = value > best
         better = better | isnan(value) if floats else better
@@ -225,12 +225,9 @@ def _declare_max(n: int) -> None:
 
     def back(ct: Any, place: Any, x: Any, *rest: Any) -> Any:
         images, w = prepare(x, *rest)
-        grad = wide(ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,)))
-        shape = (*place.shape, *w.kernel)
-        number = build.reshape(prim.iota(shape=(numel(w.kernel),), dim=0, dtype=INT32), w.kernel)
-        here = prim.eq(build.broadcast_to(number, shape), prim.broadcast(place, shape=shape, dims=tuple(range(n + 2))))
-        windows = build.select(here, prim.broadcast(grad, shape=shape, dims=tuple(range(n + 2))), 0)
-        return build.reshape(narrow(w.pour_back(windows, images.shape), x.dtype), x.shape)
+        grad = ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,))
+        made = prim.unpool(grad, place, shape=w.space, size=w.kernel, stride=w.stride, dilation=w.dilation, lo=w.padding)
+        return build.reshape(made, x.shape)
 
     doc = f"The greatest element of each window over the last {n} dims."
     node = f"MaxPool{n}DWithIndicesBackward0"

@@ -9,7 +9,9 @@ from rushlight._base.lazy import numpy as np
 from rushlight._prims import build
 from rushlight._prims.families import require
 from rushlight._prims.record import Aval, Primitive, prim
-from rushlight._prims.samples import Samples, floats
+from rushlight._prims.samples import Samples, floats, integers
+from rushlight._types.dtype import INT8, INT32
+from rushlight._types.layout import numel
 
 __all__: list[str] = []
 
@@ -86,7 +88,7 @@ def _unwindow_samples() -> Samples:
     yield [floats(window_shape((2, 7, 8), **CASES[1]), dtype="float32")], {"shape": (2, 7, 8), **CASES[1]}
 
 
-def _after(dims: Ints) -> Ints:
+def _one_on(dims: Ints) -> Ints:
     return tuple(d + 1 for d in dims)
 
 
@@ -95,12 +97,100 @@ Primitive(
     spec=_window_spec, reference=_window, lower=("index", "window"), layout=_window_layout, samples=_window_samples,
     vjp=lambda ct, out, x, **p: (build.in_single(lambda g: build.unwindow(g, shape=x.shape, **p), ct),),
     jvp=lambda tangents, out, x, **p: prim.window(tangents[0], **p),
-    batch=lambda batched, x, dims, **p: prim.window(x, dims=_after(dims), **p),
+    batch=lambda batched, x, dims, **p: prim.window(x, dims=_one_on(dims), **p),
 )  # fmt: skip
 Primitive(
     "unwindow", "Transpose of `window`: every element is the sum of its copies in the windows.", family="shape",
     spec=_unwindow_spec, reference=_unwindow, lower=("index", "unwindow"), samples=_unwindow_samples,
     vjp=lambda ct, out, g, shape, **p: (prim.window(ct, **p),),
     jvp=lambda tangents, out, g, **p: prim.unwindow(tangents[0], **p),
-    batch=lambda batched, g, shape, dims, **p: prim.unwindow(g, shape=(g.shape[0], *shape), dims=_after(dims), **p),
+    batch=lambda batched, g, shape, dims, **p: prim.unwindow(g, shape=(g.shape[0], *shape), dims=_one_on(dims), **p),
+)  # fmt: skip
+
+
+# ***** numbers sent back to one place of each window *****
+
+
+def _reach(counts: Ints, size: Ints, stride: Ints, dilation: Ints) -> Ints:
+    """How far so many windows reach."""
+    return tuple((o - 1) * step + gap * (k - 1) + 1 for o, k, step, gap in zip(counts, size, stride, dilation, strict=True))
+
+
+def _unpool_spec(ct: Any, place: Any, shape: Ints, size: Ints, **p: Any) -> Aval:
+    require("unpool", ct, "f", half=True)
+    n = len(size)
+    fits = len(ct.shape) == n + 2 and ct.shape == place.shape and place.dtype in (INT8, INT32)
+    if not fits or len(shape) != n or any(len(v) != n for v in p.values()):
+        raise ValueError(f"prim.unpool takes numbers and places [N, C, *windows], got {ct!r} and {place!r} for {shape}, {size}, {p}")
+    return (*ct.shape[:2], *shape), ct.dtype
+
+
+def _unpool_reference(ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Any:
+    reach = _reach(ct.shape[2:], size, stride, dilation)
+    whole = np.zeros((*ct.shape[:2], *(max(r, a + s) for r, a, s in zip(reach, lo, shape, strict=True))), np.float64)
+    for number, where in enumerate(product(*map(range, size))):
+        steps = zip(where, ct.shape[2:], stride, dilation, strict=True)
+        whole[(..., *(slice(k * gap, k * gap + (o - 1) * step + 1, step) for k, o, step, gap in steps))] += np.where(place == number, ct, 0)
+    return whole[(..., *(slice(a, a + s) for a, s in zip(lo, shape, strict=True)))].astype(ct.dtype)
+
+
+def _sent_here(place: Any, size: Ints) -> Any:
+    """[N, C, *windows, *size]: whether the place of a window is this one."""
+    windows = (*place.shape, *size)
+    number = build.reshape(prim.iota(shape=(numel(size),), dim=0, dtype=place.dtype), size)
+    return prim.eq(build.broadcast_to(number, windows), prim.broadcast(place, shape=windows, dims=tuple(range(len(place.shape)))))
+
+
+def _beyond(counts: Ints, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Ints:
+    """How much of each dim the windows do not reach."""
+    return tuple(s + a - r for s, a, r in zip(shape, lo, _reach(counts, size, stride, dilation), strict=True))
+
+
+def _unpool_decompose(ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Any:
+    here, dims = _sent_here(place, size), tuple(range(2, len(shape) + 2))
+    sent = build.select(here, prim.broadcast(build.convert(ct, ct.dtype.wide), shape=here.shape, dims=(0, 1, *dims)), 0)
+    whole = (*ct.shape[:2], *_reach(ct.shape[2:], size, stride, dilation))
+    whole = build.unwindow(sent, shape=whole, dims=dims, size=size, stride=stride, dilation=dilation)
+    after = _beyond(ct.shape[2:], shape, size, stride, dilation, lo)
+    return build.convert(build.pad(whole, (0, 0, *(-a for a in lo)), (0, 0, *after), (0,) * len(ct.shape)), ct.dtype)
+
+
+def _unpool_vjp(
+    g: Any, out: Any, ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints
+) -> tuple[Any, None]:
+    """Every window takes what lies at its place."""
+    n = len(shape)
+    after = _beyond(ct.shape[2:], shape, size, stride, dilation, lo)
+    whole = build.pad(build.convert(g, g.dtype.wide), (0, 0, *lo), (0, 0, *(-a for a in after)), (0,) * (n + 2))
+    windows = prim.window(whole, dims=tuple(range(2, n + 2)), size=size, stride=stride, dilation=dilation)
+    taken = prim.sum(build.select(_sent_here(place, size), windows, 0), dims=tuple(range(n + 2, 2 * n + 2)))
+    return build.convert(taken, g.dtype), None
+
+
+def _unpool_samples() -> Samples:
+    for counts, p in (
+        ((3, 4), {"shape": (5, 7), "size": (3, 3), "stride": (2, 2), "dilation": (1, 1), "lo": (1, 1)}),
+        ((4,), {"shape": (9,), "size": (2,), "stride": (2,), "dilation": (1,), "lo": (0,)}),
+        ((2, 3), {"shape": (7, 6), "size": (2, 3), "stride": (1, 2), "dilation": (3, 1), "lo": (0, 1)}),
+        ((2, 2, 2), {"shape": (4, 3, 4), "size": (2, 2, 3), "stride": (2, 1, 1), "dilation": (1, 1, 1), "lo": (0, 0, 0)}),
+    ):
+        for dtype in ("float64", "float32"):
+            places = integers((2, 3, *counts), 1, 0, numel(p["size"]), "int8" if dtype == "float32" else "int32")
+            yield [floats((2, 3, *counts), dtype=dtype), places], dict(p)
+
+
+def _unpool_batch(batched: Any, ct: Any, place: Any, **p: Any) -> Any:
+    """More images."""
+    size = next(v.shape[0] for v, b in zip((ct, place), batched, strict=True) if b)
+    ct, place = (v if b else build.broadcast_to(build.expand_dims(v, (0,)), (size, *v.shape)) for v, b in zip((ct, place), batched, strict=True))
+    merged = (size * ct.shape[1], *ct.shape[2:])
+    out = prim.unpool(build.reshape(ct, merged), build.reshape(place, merged), **p)
+    return build.reshape(out, (size, out.shape[0] // size, *out.shape[1:])) if size else build.full((0, ct.shape[1], *out.shape[1:]), 0, ct.dtype)
+
+
+Primitive(
+    "unpool", "Numbers [N, C, *windows] sent back to where each window's `place` lies, counted over its elements, and added up there.",
+    family="heavy", spec=_unpool_spec, reference=_unpool_reference, lower=("extern", "unpool"), decompose=_unpool_decompose,
+    samples=_unpool_samples,
+    vjp=_unpool_vjp, jvp=lambda tangents, out, ct, place, **p: prim.unpool(tangents[0], place, **p), batch=_unpool_batch,
 )  # fmt: skip

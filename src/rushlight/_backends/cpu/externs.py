@@ -22,6 +22,7 @@ from rushlight._backends.cpu.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._backends.cpu.taps import taps_call
 from rushlight._backends.cpu.topk_native import HOARE, ORDER, make_kth, make_topk
+from rushlight._backends.cpu.unpool import unpool_call
 from rushlight._backends.cpu.winograd import winograd_call
 from rushlight._kernels.program import ExternStep
 
@@ -133,7 +134,7 @@ def _allocate(step: ExternStep) -> list[Launch]:
 
 _EXTERNS: dict[str, Callable[[ExternStep], list[Launch]]] = {
     "dot": _dot, "sort": _sort, "topk": _topk, "kth": _kth, "allocate": _allocate, "permutation": permutation_call,
-    "conv_windows": _conv,
+    "conv_windows": _conv, "unpool": unpool_call,
     **dict.fromkeys(LAPACK, factor_call), "resample": resample_call, "resample_back": resample_back_call,
     "attention": attention_call, "attention_grad": attention_grad_call,
     **dict.fromkeys(("weighted_taps", "taps_back", "tap_weights"), taps_call),
