@@ -351,7 +351,7 @@ _GRAIN = (
 )  # multiplications in one piece of a large product: below that, packing the operands for each piece shows
 _SMALL_GRAIN = 1 << 22  # multiplications that are worth a thread's while
 _LEAST_GRAIN = 3 << 17  # the same of a product that is alone
-_BATCH_GRAIN = 1 << 20  # the same for small matrices in a batch
+_BATCH_GRAIN = 1 << 18  # the same for small matrices in a batch: less, and what comes next waits for the other core's part longer than it takes
 _TILE = 512
 _MOST_PIECES = 256
 _GIL_WORK = 1 << 21  # multiplications from which other Python threads may run meanwhile
@@ -429,8 +429,8 @@ def _split(m: int, n: int, k: int, total: int, weight: int = 1) -> tuple[int, in
         if n == 1 or m == 1:  # bound by memory: a few long stripes
             stripes = max(1, min(32, work >> 18))
             return (-(-m // stripes) + 15 & ~15, n, 1) if n == 1 else (m, -(-n // stripes) + 15 & ~15, 1)
-        chunk = max(1, _BATCH_GRAIN // work, -(-total // _MOST_PIECES))
-        return m, n, min(chunk, total)
+        wanted = max(1, min(total * work // _BATCH_GRAIN, _MOST_PIECES, total))
+        return m, n, -(-total // wanted)
     tile_m, tile_n = min(m, _TILE), min(n, _TILE)
     grain = max(small, min(_GRAIN, work // 8))
     while tile_m * tile_n * k > grain and max(tile_m, tile_n) > 96:
