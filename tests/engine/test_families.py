@@ -560,6 +560,8 @@ SIZED: dict[str, Callable[[Any, int], Any]] = {
     "adaptive_avg_pool2d": lambda x, n: F.adaptive_avg_pool2d(x[None], (7, 4)), "adaptive_max_pool2d": lambda x, n: F.adaptive_max_pool2d(x[None], (7, 4)),
     "adaptive_avg_pool1d to another size": lambda x, n: F.adaptive_avg_pool1d(x.T, n), "irfft": lambda x, n: rl.fft.irfft(rl.complex(x, x), n, dim=0),
     "window": lambda x, n: rl.hann_window(n),
+    "embedding_bag": lambda x, n: F.embedding_bag(rl.arange(n + 5) % 9, x[:9], rl.tensor([0, 4]), mode="sum"),
+    "embedding_bag, mean": lambda x, n: F.embedding_bag(rl.arange(n + 5) % 9, x[:9], rl.tensor([0, 4]), padding_idx=3),
 }  # fmt: skip
 
 
