@@ -62,6 +62,24 @@ def test_transposing_copies(shape, dtype):
     check(lambda v, w: prim.select(prim.eq(v, prim.transpose(w, perm=(1, 0))), v, v), x, np.ascontiguousarray(x.T))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(9, 8, 8), (7, 16, 16), (5, 31, 33), (3, 24, 40), (2, 4, 6), (6, 10, 300), (4, 300, 10), (3, 200, 5)])
+def test_small_matrices_are_transposed_in_tiles_that_fit_them(shape, dtype):
+    x = (normal(*shape) * 50).astype(dtype)
+    ran = check(lambda x: prim.transpose(x, perm=(0, 2, 1)), x)
+    if dtype == "complex64":
+        assert "tile" not in ran.program.steps[0].kernel.text()
+    elif shape[2] not in (5, 10):  # else lanes that share lines of memory need no tiles
+        assert "tile" in ran.program.steps[0].kernel.text()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8", "bool", "complex64"])
+@pytest.mark.parametrize(("size", "step"), [(5, 2), (130, 2), (1000, 2), (301, 3), (77, 7)])
+def test_elements_stored_in_even_steps(size, step, dtype):
+    parts = [(normal(9, size) * 50).astype(dtype) for _ in range(step)]
+    check(lambda *p: prim.cat(*[prim.reshape(x, shape=(9, size, 1)) for x in p], dim=2), *parts)
+
+
 def test_large_transpose_goes_by_tiles():
     x = normal(64, 48)
     ran = check(lambda v: prim.transpose(v, perm=(1, 0)), x)

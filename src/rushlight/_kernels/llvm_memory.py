@@ -11,7 +11,7 @@ from rushlight._kernels.loops import Buffer, X
 from rushlight._kernels.scalar import Emitter, Val, mem_type
 from rushlight._types.dtype import DType
 
-__all__ = ["Loads"]
+__all__ = ["Loads", "row_align"]
 
 
 class Loads(Indices):
@@ -73,7 +73,7 @@ class Loads(Indices):
         at = self.scalar(f"sub i64 {row}, {top}", "i64", here)
         pointer = self.scalar(f"getelementptr {vt}, ptr {place}, i64 {at}", "ptr", here)
         name = em.fresh()
-        self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align 64")
+        self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {row_align(dtype, em.width)}")
         return self.write(here, lambda: em.from_memory(name, dtype))
 
     def load_steps(self, buffer: Buffer, ix: Ix, step: int, depth: int) -> Value:
@@ -230,3 +230,8 @@ class Loads(Indices):
     def offset_pointers(self, pointers: str, type: str, width: int, depth: int) -> str:
         """Pointers to the imaginary parts."""
         return self.scalar(f"getelementptr {type}, <{width} x ptr> {pointers}, i64 1", "ptr", depth)
+
+
+def row_align(dtype: DType, width: int) -> int:
+    """The alignment of the rows of a tile that lie one behind another in memory that begins at a line."""
+    return min(64, width * align_of(dtype))

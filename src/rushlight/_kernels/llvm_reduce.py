@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._kernels.indexing import Ix, Var
+from rushlight._kernels.llvm_memory import row_align
 from rushlight._kernels.llvm_scope import Scope, Value, align_of
 from rushlight._kernels.llvm_values import Values
 from rushlight._kernels.loops import BLOCK, Item, Reduce, Scan, Store, Tile, X, blocked, identity
@@ -289,11 +290,11 @@ class Reductions(Values):
     def turn(self, load: X, lane: Var, width: int) -> str:
         """Load a tile row by row, transpose it, and keep it on the stack; its address."""
         here, vt = self.here(), self.emitter(width).vt(mem_type(load.value[0].dtype))
-        place = f"%tile{len(self.allocas)}"
+        place, align = f"%tile{len(self.allocas)}", row_align(load.value[0].dtype, width)
         self.allocas.append(f"  {place} = alloca [{width} x {vt}], align 64")
         for k, row in enumerate(self.turned_columns(load, lane, width)):
             self.scopes[here].lines.append(f"  {place}.{k}.{here} = getelementptr {vt}, ptr {place}, i64 {k}")
-            self.scopes[here].lines.append(f"  store {vt} {row}, ptr {place}.{k}.{here}, align 64")
+            self.scopes[here].lines.append(f"  store {vt} {row}, ptr {place}.{k}.{here}, align {align}")
         return place
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rushlight._kernels.indexing import Ix
 from rushlight._kernels.llvm_memory import Loads
-from rushlight._kernels.llvm_scope import Lanes, Value, align_of, vector_name
+from rushlight._kernels.llvm_scope import Lanes, Value, align_of, element_type, vector_name
 from rushlight._kernels.loops import Store, X, number_slot
 from rushlight._kernels.scalar import UNROUNDED, Val, bfloat16_part, mem_type, reg_type
 from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT64, DType
@@ -278,6 +278,11 @@ class Values(Loads):
     def scatter(self, s: Store, value: Value, lanes: Lanes, mask: Val | None) -> None:
         here, dtype, w = self.here(), s.buffer.dtype, lanes.width
         em = self.emitter(w)
+        t = mem_type(dtype)
+        if mask is None and not s.combine and [a for a, _ in s.ix.terms if self.varies(a.vars)] == [lanes.var]:
+            raw = self.write(here, lambda: em.to_memory(value, dtype)) if dtype.kind == "b" else value
+            self.store_each(raw if isinstance(raw, tuple) else (raw,), self.even_steps(s, lanes), t, align_of(dtype), here)
+            return
         pointers = self.pointers(s.buffer, s.ix)
         if s.combine:  # the schedule sees to it that lanes do not meet at one place
             old = self.gather_at(pointers, dtype, w, mask, here)
@@ -286,9 +291,8 @@ class Values(Loads):
         if dtype.kind == "b":
             raw = self.write(here, lambda: em.to_memory(value, dtype))
         parts = raw if isinstance(raw, tuple) else (raw,)
-        t = mem_type(dtype)
         if mask is None:
-            self.store_each(parts, pointers, t, w, dtype, here)
+            self.store_each(parts, [self.scalar(f"extractelement <{w} x ptr> {pointers}, i64 {k}", "ptr", here) for k in range(w)], t, align_of(dtype), here)
             return
         mangled = vector_name(w, t)
         m = str(mask) if mask is not None else str(em.const("i1", True))
@@ -302,16 +306,22 @@ class Values(Loads):
                 f"i32 {align_of(dtype)}, <{w} x i1> {m})"
             )
 
-    def store_each(self, parts: Sequence[Val], pointers: str, t: str, w: int, dtype: DType, here: int) -> None:
+    def even_steps(self, s: Store, lanes: Lanes) -> list[str]:
+        """The addresses of lanes that lie in even steps, in scalars: each follows from the one before it."""
+        here, t = self.here(), element_type(s.buffer.dtype)
+        step, pointers = self.slot(s.ix.coefficient(lanes.var)), [self.pointer(s.buffer, s.ix)]
+        for _ in range(1, lanes.width):
+            pointers.append(self.scalar(f"getelementptr {t}, ptr {pointers[-1]}, i64 {step}", "ptr", here))
+        return pointers
+
+    def store_each(self, parts: Sequence[Val], pointers: Sequence[str], t: str, align: int, here: int) -> None:
         """One store per lane."""
         lines = self.scopes[here].lines
-        for k in range(w):
-            pointer = self.scalar(f"extractelement <{w} x ptr> {pointers}, i64 {k}", "ptr", here)
+        for k, pointer in enumerate(pointers):
             for n, part in enumerate(parts):
                 one = self.scalar(f"extractelement {part.vt} {part}, i64 {k}", t, here)
-                if n:
-                    pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 1", "ptr", here)
-                lines.append(f"  store {t} {one}, ptr {pointer}, align {align_of(dtype)}")
+                place = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 1", "ptr", here) if n else pointer
+                lines.append(f"  store {t} {one}, ptr {place}, align {align}")
 
 
 def store_align(s: Store) -> int:

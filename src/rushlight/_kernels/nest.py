@@ -19,6 +19,7 @@ __all__ = ["Nest", "Target"]
 
 PIECE = 1 << 15  # elements (weighted by their cost) that make a piece worth handing to another thread
 LEAST = 1 << 12  # elements, of any cost, that take longer than handing a piece over does
+LEAST_TILE = 4  # elements of a side of what is transposed in registers
 LINE = 64  # bytes of a cache line
 ROW_AHEAD = 1 << 14  # bytes of a row that is fetched while the one before it is picked from, at most
 COSTS = {
@@ -349,6 +350,7 @@ class Nest:
         turned = self.turned(stage, lane, loops[:-1], width)
         if turned:
             across = turned[0]
+            width = tile_width(width, lane.size, across.size)
             loops.remove(across)
             loops.insert(-1, across)
             body = [Tile(across, lane, list(stage.stores), turned[1])]
@@ -385,7 +387,7 @@ class Nest:
 
     def turned(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[X]] | None:
         """A loop along which some loads are contiguous while the lanes jump, and those loads: work for square tiles."""
-        if lane.size < width // 2:
+        if lane.size < LEAST_TILE:
             return None
         by_var: dict[Var, list[X]] = {}
         for x in facts_of([stage]).loads:
@@ -393,8 +395,9 @@ class Nest:
             steps = {a: c for a, c in ix.terms if type(a) is Var}
             if x.args or buffer.dtype.kind == "c" or len(steps) != len(ix.terms) or steps.get(lane, 0) <= 1:
                 continue
+            shares = lane.size >= width and steps[lane] * buffer.dtype.itemsize < LINE  # lanes that share lines are fetched well enough
             for v in others:
-                if steps.get(v) == 1 and v.size >= width // 2:
+                if steps.get(v) == 1 and v.size >= (width // 2 if shares else LEAST_TILE):
                     by_var.setdefault(v, []).append(x)
         if not by_var:
             return None
@@ -490,6 +493,13 @@ def side_by_side(sections: list[Section]) -> list[Section]:
 def jumps(facts: Facts, lane: Var) -> bool:
     """Whether some lanes' elements are fetched one by one: such code grows with the lanes, and unrolling it gains nothing."""
     return any(a is not lane and lane in _variables(a) or (a is lane and c not in (1, -1)) for _, ix, _ in facts.accesses for a, c in ix.terms)
+
+
+def tile_width(width: int, *sides: int) -> int:
+    """The side of square tiles that cover most of a rectangle: what is left over is fetched element by element."""
+    while width > LEAST_TILE and any(4 * (side // width * width) < 3 * side for side in sides):
+        width //= 2
+    return width
 
 
 def rows_ahead(facts: Facts, lane: Var) -> list[tuple[Buffer, Ix, int]]:
