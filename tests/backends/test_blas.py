@@ -276,6 +276,11 @@ def test_tiles_of_every_width(tile):
         close(product(tile.kind, a, b, kernel=kernel, out=c, alpha=2.0, beta=3.0), want)
         c[...] = np.nan
         close(product(tile.kind, a, b, kernel=kernel, out=c), a @ b)
+    for beta in (0.0, 3.0):  # what lies beside a result is left alone
+        around = np.full((32, 90), 7, a.dtype)
+        want = a @ b + beta * 7
+        close(product(tile.kind, a, b, kernel=kernel, out=around[:30, 20:70], beta=beta), want)
+        assert (around[30:] == 7).all() and (around[:, :20] == 7).all() and (around[:, 70:] == 7).all()
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.kind}-{t.rows}x{t.columns}")

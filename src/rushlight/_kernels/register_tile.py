@@ -57,6 +57,8 @@ class RegisterTile:
 
     A tile that is `begun` starts from sums that lie before the words of a panel of B: one row, the same for all rows of the tile.
 
+    `part_symbol(aside, C, row, rows, columns, add)`: that much of a tile that was computed aside is put where it belongs, or added to what is there.
+
     `listed` names the operand that lies anywhere.  "columns": `symbol(A, B, offsets, C, row, k, add)` reads the columns of step k at
     B + offsets[k] (bytes).  "rows": `symbol(A, B, places, offsets, C, row, k, add)` reads row i of step k at A + places[i] + offsets[k].
 
@@ -100,9 +102,13 @@ class RegisterTile:
         return f"{self.symbol} {self.lanes} {self.vectors} {self.fma} {self.instruction}"
 
     @property
+    def part_symbol(self) -> str:
+        return f"{self.symbol}_part"
+
+    @property
     def symbols(self) -> tuple[str, ...]:
         """What `text` defines."""
-        return (self.symbol, *self.panels.symbols)
+        return (self.symbol, *(() if self.listed else (self.part_symbol,)), *self.panels.symbols)
 
     @property
     def text(self) -> str:
@@ -149,9 +155,49 @@ class RegisterTile:
             "done:",
             *(self._round_out(total, tile) if self.rounded else self._write_or_join(total, sum_, size, tile)),
             "}",
+            *([] if self.listed else self._part(total, sum_, size)),
             self.panels.text,
         ]
         return "\n".join(lines)
+
+    def _part(self, vector: str, element: str, size: int) -> list[str]:
+        """`part_symbol`: vectors of which some lanes are left out."""
+        n, letter = self.lanes, element[0] if element[0] == "i" else "f"
+        bits = f"v{n}{letter}{8 * size}.p0"
+        lines = [
+            f"declare {vector} @llvm.masked.load.{bits}(ptr, i32 immarg, <{n} x i1>, {vector})",
+            f"declare void @llvm.masked.store.{bits}({vector}, ptr, i32 immarg, <{n} x i1>)",
+            f"define void @{self.part_symbol}(ptr noalias %aside, ptr noalias %C, i64 %row, i64 %rows, i64 %columns, i64 %add) {{", "entry:",
+            "  %most = trunc i64 %columns to i32", f"  %one = insertelement <{n} x i32> poison, i32 %most, i64 0",
+            f"  %all = shufflevector <{n} x i32> %one, <{n} x i32> poison, <{n} x i32> zeroinitializer",
+            *(f"  %mask{j} = icmp sgt <{n} x i32> %all, <{', '.join(f'i32 {j * n + i}' for i in range(n))}>" for j in range(self.vectors)),
+            "  %fresh = icmp eq i64 %add, 0", "  br i1 %fresh, label %write, label %join",
+        ]  # fmt: skip
+        for name in ("write", "join"):
+            p = name[0]
+            lines += [
+                f"{name}:", f"  %{p}i = phi i64 [0, %entry], [%{p}n, %{name}]",
+                f"  %{p}at = mul i64 %{p}i, {self.columns}", f"  %{p}from = getelementptr {element}, ptr %aside, i64 %{p}at",
+                f"  %{p}place = mul i64 %{p}i, %row", f"  %{p}to = getelementptr {element}, ptr %C, i64 %{p}place",
+            ]  # fmt: skip
+            for j in range(self.vectors):
+                v, mask = f"%{p}v{j}", f"<{n} x i1> %mask{j}"
+                lines += [
+                    f"  %{p}p{j} = getelementptr {element}, ptr %{p}from, i64 {j * n}", f"  {v} = load {vector}, ptr %{p}p{j}, align {size}",
+                    f"  %{p}q{j} = getelementptr {element}, ptr %{p}to, i64 {j * n}",
+                ]  # fmt: skip
+                if name == "join":
+                    lines += [
+                        f"  %old{j} = call {vector} @llvm.masked.load.{bits}(ptr %{p}q{j}, i32 {size}, {mask}, {vector} zeroinitializer)",
+                        f"  %sum{j} = {'add' if letter == 'i' else 'fadd'} {vector} {v}, %old{j}",
+                    ]
+                    v = f"%sum{j}"
+                lines.append(f"  call void @llvm.masked.store.{bits}({vector} {v}, ptr %{p}q{j}, i32 {size}, {mask})")
+            lines += [
+                f"  %{p}n = add nuw nsw i64 %{p}i, 1", f"  %{p}more = icmp slt i64 %{p}n, %rows",
+                f"  br i1 %{p}more, label %{name}, label %done",
+            ]  # fmt: skip
+        return [*lines, "done:", "  ret void", "}"]
 
     def _beginning(self, total: str, size: int) -> list[str]:
         """The sums that lie before the words of B, and where those begin."""

@@ -102,13 +102,18 @@ def make_macro(form: Form) -> NativeFunction:
     (size, sums), mr, nr = WORDS[tile.kind], tile.rows, tile.columns
     number = SUMS[sums]
     total = number.itemsize
-    kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+    kernel, masked = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)"), isinstance(tile, RegisterTile)
+    part = extern(tile.part_symbol if isinstance(tile, RegisterTile) else tile.symbol, "void(ptr, ptr, i64, i64, i64, i64)")
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{tile.kind}_{mr}x{nr}")
     def edge(a, b, c, c_row, c_col, words, rows, columns, add):
         """A tile that is not whole, or of which the columns lie apart: computed aside."""
         aside = stack(total * mr * nr)
         kernel(a, b, aside, nr, words, 0)
+        if masked:
+            if c_col == 1:
+                part(aside, c, c_row, rows, columns, add)
+                rows = i64(0)
         for i in range(rows):
             for j in range(columns):
                 x = load(number, aside, i * nr + j)
