@@ -174,7 +174,7 @@ def test_bfloat16_that_need_not_be_rounded():
     cases = {
         "neg": (-x, -values), "abs": (x.abs(), np.abs(values)), "relu": (x.relu(), np.where(values < 0, np.float32(0), values)),
         "maximum": (torch.maximum(x, y), np.maximum(values, other)), "clamp": (x.clamp(-1, 1), np.clip(values, -1, 1)),
-        "scaled": (x.abs() * 0.3, None),
+        "copysign": (torch.copysign(x, y), np.copysign(values, other)), "scaled": (x.abs() * 0.3, None),
     }  # fmt: skip
     for name, (made, expected) in cases.items():
         if expected is None:  # what is computed is rounded

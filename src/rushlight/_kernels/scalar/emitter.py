@@ -90,7 +90,7 @@ _TABLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 # what these give is one of the operands, or one with another sign: it need not be rounded
-UNROUNDED = frozenset({"neg", "abs", "maximum", "minimum"})
+UNROUNDED = frozenset({"neg", "abs", "copysign", "maximum", "minimum"})
 # the neighbour of a value depends on the format, so it cannot be found in another one
 _THROUGH_WIDE = {"f": frozenset({*UNARY, *BINARY} - {"nextafter"}), "c": frozenset({*COMPLEX_UNARY, *COMPLEX_BINARY})}
 
