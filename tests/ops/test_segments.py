@@ -88,6 +88,14 @@ def test_unique_rows(dim: int) -> None:
         assert np.array_equal(np.take(rows, first, dim), found[0].numpy())
 
 
+@pytest.mark.parametrize("join", [rl.unique, rl.unique_consecutive])
+def test_rows_without_elements_are_refused(join: Any) -> None:
+    for shape, dim, message in (((3, 0), 0, "aren't selected"), ((2, 0, 4), -1, "aren't selected"), ((0, 0), 1, "more than one")):
+        with pytest.raises(RuntimeError, match=message):
+            join(rl.zeros(shape), dim=dim)
+    assert join(rl.zeros(0, 3), dim=0).shape == (0, 3)
+
+
 def test_rows_beside_each_other_are_joined() -> None:
     x = np.asarray([[1, 2], [1, 2], [0, 5], [1, 2], [1, 2]])
     values, inverse, counts = rl.unique_consecutive(ours(x), return_inverse=True, return_counts=True, dim=0)

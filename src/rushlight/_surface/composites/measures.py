@@ -485,9 +485,20 @@ def _as_rows(x: Tensor) -> Any:
     return x.reshape(shape[0], numel(shape[1:]))
 
 
+def _dim_of_rows(x: Tensor, dim: int) -> int:
+    """The dim along which rows are compared; RuntimeError where rows have no elements."""
+    at = wrap_dim(dim, x._spec.ndim)
+    shape = x._spec.shape
+    if 0 in (*shape[:at], *shape[at + 1 :]):
+        if shape[at]:
+            raise RuntimeError("There are 0 sized dimensions, and they aren't selected, so unique cannot be applied")
+        raise RuntimeError("Number of zero sized dimensions is more than one, so unique cannot be applied ")
+    return at
+
+
 def _unique_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
     """The same along a dim: rows are compared as Python tuples."""
-    at = wrap_dim(dim, x._spec.ndim)
+    at = _dim_of_rows(x, dim)
     rows = x.movedim(at, 0)
     keys = [tuple(row) if isinstance(row, list) else (row,) for row in _as_rows(rows).tolist()]
     kept = sorted(set(keys))
@@ -505,7 +516,7 @@ def _unique_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
 
 def _joined_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
     """(values, inverse, counts) where only neighbours along a dim are joined."""
-    at = wrap_dim(dim, x._spec.ndim)
+    at = _dim_of_rows(x, dim)
     starts = _run_starts(_as_rows(x.movedim(at, 0)).detach())
     return function_of("index_select")(x, at, dynamic.nonzero_places(starts)), dynamic.run_numbers(starts), dynamic.run_lengths(starts)
 
