@@ -13,6 +13,7 @@ import pytest
 
 from rushlight._backends.cpu import stubs, target, threads
 from rushlight._backends.cpu.runtime import runtime
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._backends.cpu.threads_native import (
     ALONE,
     CALLER4,
@@ -484,3 +485,32 @@ def test_a_worker_leaves_the_core_of_its_caller():
 def test_more_pieces_than_a_ticket_counts():
     threads.set_num_threads(3)
     run(MOST_PIECES * 2 + 5, 1)
+
+
+@native("i64(i64)")
+def borrowing(nbytes):
+    """Two blocks at once, then one: their slots, and whether what was written to the last is still there; -1 where they are not apart."""
+    first = borrow(nbytes)
+    second = borrow(nbytes)
+    x, y = borrowed(first), borrowed(second)
+    x.i64[0], y.i64[0] = 1, 2
+    x.i64[nbytes // 8 - 1], y.i64[nbytes // 8 - 1] = 3, 4
+    apart = x.i64[0] == 1 and y.i64[0] == 2 and x.i64[nbytes // 8 - 1] == 3
+    give_back(first)
+    give_back(second)
+    third = borrow(nbytes)
+    kept = third == second and borrowed(third).i64[0] == 2
+    give_back(third)
+    return (first * 256 + second) * 256 + third if apart and kept else i64(-1)
+
+
+def test_a_thread_borrows_the_memory_that_it_had_last():
+    run = stubs.bind(borrowing)
+    assert run(64) == 0x000101  # slots 0 and 1 are free; the last one that was had is 1
+    assert run(1 << 20) == 0x010000  # which is taken first now, and grows
+    results = []
+    for _ in range(3):
+        worker = threading.Thread(target=lambda: results.append(run(64)))
+        worker.start()
+        worker.join(60)
+    assert len(results) == 3 and {*results} <= {0x000101, 0x010000}  # what other threads gave back is used again

@@ -1,7 +1,6 @@
 """Memory that a piece of work borrows while it runs: a few blocks kept for the purpose, one for each thread that is at work.
 
-Fresh pages cost more than what is done in them, so a block is kept, and grows when more is asked for.  A thread gets the block again that it had
-before: that lies in its own core's caches, where the block of another thread would have to be fetched from that one's, line by line.
+Fresh pages cost more than what is done in them, so a block is kept, and grows when more is asked for.
 """
 
 from __future__ import annotations
@@ -10,56 +9,60 @@ from rushlight._backends.native import atomic_cas, atomic_store, extern, i32, na
 
 __all__ = ["borrow", "borrowed", "give_back"]
 
-SLOTS = 256
-# words of a slot, which is a line of the cache: whether it is taken, who had it last, its memory, and how many bytes that is
-TAKEN, OWNER, MEMORY, SIZE, WORDS = 0, 1, 2, 3, 8
-TABLE = static("scratch_table", 8 * WORDS * SLOTS)
+SLOTS, HOMES = 256, 256
+TABLE = static("scratch_table", 64 * SLOTS)  # a line of the cache for each slot, so that threads do not wait for one another's
+TAKEN4, MEMORY, BYTES = 0, 1, 2  # words of a slot: whether it is taken (32 bits), its memory, and how many bytes that is
+LAST = static("scratch_last", 8 * HOMES)  # the slot that a thread had last: what it wrote there may still be in its core's cache
 aligned_alloc = extern("aligned_alloc", "ptr(i64, i64)")
 free = extern("free", "void(ptr)")
 pthread_self = extern("pthread_self", "i64()")
 
 
-@native("i64(i64)")
-def take(me):
-    """A slot that nobody has, and that `me` had last where there is one; -1 where all are taken."""
-    for slot in range(SLOTS):
-        at = WORDS * slot
-        if TABLE.i64[at + OWNER] == 0:
-            break
-        if TABLE.i64[at + OWNER] == me and TABLE.i32[2 * at] == 0:
-            if atomic_cas(i32, TABLE, 2 * at, 0, 1) == 0:
-                return slot
-    for slot in range(SLOTS):
-        at = WORDS * slot
-        if TABLE.i32[2 * at] == 0 and atomic_cas(i32, TABLE, 2 * at, 0, 1) == 0:
-            TABLE.i64[at + OWNER] = me
-            return slot
-    return -1
+@native("i1(i64)", inline=True)
+def take(slot):
+    """Whether a slot was free, and is ours from now on."""
+    return TABLE.i32[16 * slot + TAKEN4] == 0 and atomic_cas(i32, TABLE, 16 * slot + TAKEN4, 0, 1) == 0
 
 
-@native("ptr(i64)")
-def borrowed(slot):
-    """The memory of a slot, aligned to 64 bytes."""
-    return TABLE.ptr[WORDS * slot + MEMORY]
-
-
-@native("void(i64)")
-def give_back(slot):
-    """The slot may be taken again."""
-    atomic_store(i32, TABLE, 2 * WORDS * slot, 0)
+@native("i64()", inline=True)
+def find():
+    """The slot that this thread had last, else the first that is free, is taken; -1 where there is none."""
+    home = pthread_self() >> 12 & HOMES - 1  # stacks are apart by pages; threads that share a home are right, only slower
+    slot = LAST.i64[home]
+    if not take(slot):
+        slot = 0
+        while slot < SLOTS and not take(slot):
+            slot += 1
+        if slot == SLOTS:
+            return -1
+        LAST.i64[home] = slot
+    return slot
 
 
 @native("i64(i64)")
 def borrow(nbytes):
     """The number of a slot whose memory (`borrowed`) is ours until `give_back`; -1 where there is none."""
-    slot = take(pthread_self())
-    at = WORDS * slot
-    if slot >= 0 and TABLE.i64[at + SIZE] < nbytes:
-        free(TABLE.ptr[at + MEMORY])
-        TABLE.ptr[at + MEMORY] = aligned_alloc(64, (nbytes + 4095) // 4096 * 4096)
-        TABLE.i64[at + SIZE] = nbytes
-        if TABLE.ptr[at + MEMORY] is None:
-            TABLE.i64[at + SIZE] = 0
-            give_back(slot)
-            return -1
+    slot = find()
+    if slot >= 0:
+        words = TABLE + 64 * slot
+        if words.i64[BYTES] < nbytes:
+            free(words.ptr[MEMORY])
+            words.ptr[MEMORY] = aligned_alloc(64, (nbytes + 4095) // 4096 * 4096)
+            words.i64[BYTES] = nbytes
+            if words.ptr[MEMORY] is None:
+                words.i64[BYTES] = 0
+                atomic_store(i32, TABLE, 16 * slot + TAKEN4, 0)
+                return -1
     return slot
+
+
+@native("ptr(i64)")
+def borrowed(slot):
+    """The memory of a slot, aligned to 64 bytes."""
+    return TABLE.ptr[8 * slot + MEMORY]
+
+
+@native("void(i64)")
+def give_back(slot):
+    """The slot may be taken again."""
+    atomic_store(i32, TABLE, 16 * slot + TAKEN4, 0)
