@@ -305,7 +305,8 @@ def _polygamma(n: int, x: Any) -> Any:
         return prim.digamma(x)
     wide = build.convert(x, FLOAT64)
     if n == 1:
-        return narrow(trigamma(wide), x.dtype)
+        pole = (wide <= 0.0) & build.eq(wide, prim.round(wide)) & (wide > -math.inf)
+        return narrow(build.select(pole, math.inf, trigamma(wide)), x.dtype)
     return narrow(prim.zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0)), x.dtype)
 
 

@@ -123,7 +123,7 @@ def trigamma(x: Any) -> Any:
     for coefficient in (-1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 1.0 / 6.0):
         series = series * square + coefficient
     total = total + 1.0 / y + 0.5 * square + series * square / y
-    sine = prim.sin((x - prim.round(x)) * math.pi)
+    sine = prim.sin(x * math.pi)
     return build.select(below, (math.pi * math.pi) / (sine * sine) - total, total)
 
 
