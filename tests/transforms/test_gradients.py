@@ -10,6 +10,7 @@ from rushlight._backends.reference import run
 from rushlight._graph.core import evaluate, trace
 from rushlight._graph.verifier import verify
 from rushlight._prims import build, prim
+from rushlight._prims.record import ByDecomposition
 from rushlight._transforms.jvp import jvp
 from rushlight._transforms.vjp import carries_gradient, vjp
 from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64
@@ -56,6 +57,37 @@ def test_reverse_is_the_transpose_of_forward(case: Case) -> None:
     half = any(v.dtype in (FLOAT16, BFLOAT16) for v in (graph.outputs[0], *graph.inputs))  # gradients are rounded to the inputs' dtype
     tolerance = 1e-9 if case.double else 1e-2 if half else 1e-4
     assert left == pytest.approx(right, rel=tolerance, abs=tolerance)
+
+
+DECOMPOSED = [c for c in DIFFERENTIABLE if isinstance(c.primitive.vjp, ByDecomposition) or isinstance(c.primitive.jvp, ByDecomposition)]
+LENT = {"as they are": lambda x: x, "of another shape": lambda x: x.reshape(-1), "turned": lambda x: x.T}
+SEEN = {"as they are": lambda v, x: v, "of another shape": lambda v, x: build.reshape(v, x.shape),
+        "turned": lambda v, x: prim.transpose(v, perm=tuple(range(x.ndim))[::-1])}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DECOMPOSED, ids=repr)
+@pytest.mark.parametrize("how", ["of another shape", "turned"])
+def test_a_decomposition_begins_at_its_operands(case: Case, how: str) -> None:
+    """What a decomposition is made of may be simplified together with what made an operand, and the path must not go around that operand."""
+    found = []
+    for way in ("as they are", how):
+        lent = [np.ascontiguousarray(LENT[way](a)) for a in case.arrays]
+        graph = trace(
+            lambda *xs, way=way: case.primitive(*(SEEN[way](v, a) for v, a in zip(xs, case.arrays, strict=True)), **case.params),
+            [(a.shape, v.dtype) for a, v in zip(lent, case.graph().inputs, strict=True)],
+        )
+        gradient = vjp(graph, case.wrt)
+        cts = [random(graph.outputs[j].shape, graph.outputs[j].dtype, 5 + j) for j in gradient.cotangents]
+        grads = run_gradient(gradient, lent, cts)[1]
+        wanted = [np.ascontiguousarray(LENT[how](g)) if way == "as they are" and g is not None else g for g in grads]
+        tangents = [LENT[way](random(case.arrays[i].shape, v.dtype, 9 + i)) for i, v in zip(case.wrt, [graph.inputs[i] for i in case.wrt], strict=True)]
+        forward = jvp(graph, [i in case.wrt for i in range(len(graph.inputs))])
+        found.append((wanted, run(forward, [*lent, *map(np.ascontiguousarray, tangents)])))
+    tolerance = 1e-9 if case.double else 1e-4
+    for got, want in zip([*found[1][0], *found[1][1]], [*found[0][0], *found[0][1]], strict=True):
+        assert (got is None) == (want is None)
+        if got is not None and want is not None:
+            np.testing.assert_allclose(np.asarray(got, dtype=want.dtype), want, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("case", SMOOTH, ids=repr)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
-from rushlight._graph.core import Graph, GraphBuilder, Node, Value
+from rushlight._graph.core import Graph, Node, Value, evaluate
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._prims.record import ByDecomposition, not_differentiable
 from rushlight._transforms.simplify import EXACT
-from rushlight._transforms.vjp import carries_gradient, opened
+from rushlight._transforms.vjp import carries_gradient, decomposed
 
 __all__ = ["jvp"]
 
@@ -33,7 +33,7 @@ def jvp(graph: Graph, tangent_mask: Sequence[bool]) -> Graph:
             held.update(zip(node.outputs, results, strict=True))
             changes = [tangents.get(v) for v in inputs]
             if any(t is not None for t in changes):
-                _push_forward(builder, node, changes, inputs, results, tangents)
+                _push_forward(node, changes, inputs, results, tangents)
         outputs = [held[v] for v in graph.outputs]
         moved = [tangents.get(v) for v in outputs if carries_gradient(v.dtype)]
         shown = [v for v in outputs if carries_gradient(v.dtype)]
@@ -42,7 +42,7 @@ def jvp(graph: Graph, tangent_mask: Sequence[bool]) -> Graph:
 
 
 def _push_forward(
-    builder: GraphBuilder, node: Node, changes: list[Value | None], inputs: list[Value], results: Sequence[Value], tangents: dict[Value, Any]
+    node: Node, changes: list[Value | None], inputs: list[Value], results: Sequence[Value], tangents: dict[Value, Any]
 ) -> None:
     """Store the tangents of one node's results."""
     if not any(carries_gradient(v.dtype) for v in results):
@@ -53,7 +53,7 @@ def _push_forward(
     if isinstance(rule, ByDecomposition):
         made = results[0].node
         assert made is not None
-        found = _through(builder, made, tangents)
+        found = _through(made, tangents)
     else:
         found = rule(changes, tuple(results) if node.prim.multiple else results[0], *inputs, **node.params)
     for value, tangent in zip(results, found if node.prim.multiple else (found,), strict=True):
@@ -66,12 +66,11 @@ def _push_forward(
             tangents[value] = tangent
 
 
-def _through(builder: GraphBuilder, node: Node, tangents: dict[Value, Any]) -> Any:
+def _through(node: Node, tangents: dict[Value, Any]) -> Any:
     """The tangents of a primitive's results, pushed through its decomposition."""
-    outs, nodes = opened(builder, node)
-    for inner in nodes:
-        changes = [tangents.get(v) for v in inner.inputs]
-        if any(t is not None for t in changes):
-            _push_forward(builder, inner, changes, list(inner.inputs), inner.outputs, tangents)
-    found = tuple(tangents.get(v) for v in outs)
+    graph, inputs = decomposed(node)
+    given = [tangents.get(v) for v in inputs]
+    whole = jvp(graph, [t is not None for t in given])
+    made = iter(evaluate(whole, [*inputs, *(t for t in given if t is not None)])[len(graph.outputs) :])
+    found = tuple(next(made) if carries_gradient(v.dtype) else None for v in graph.outputs)
     return found if node.prim.multiple else found[0]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
-from rushlight._graph.core import Graph, GraphBuilder, Node, Value, evaluate
+from rushlight._graph.core import Graph, GraphBuilder, Node, Value, evaluate, trace
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._prims.record import ByDecomposition, not_differentiable
@@ -27,7 +27,7 @@ from rushlight._transforms.partition import behind, dear, lacking, partition
 from rushlight._transforms.simplify import EXACT, GRADIENT
 from rushlight._types.dtype import DType
 
-__all__ = ["Gradient", "carries_gradient", "opened", "pull_back", "vjp"]
+__all__ = ["Gradient", "carries_gradient", "decomposed", "pull_back", "vjp"]
 
 Source = tuple[str, int]
 
@@ -164,14 +164,14 @@ def _by_rule(
 
 
 def pull_back(
-    builder: GraphBuilder, outputs: Sequence[Value], cotangents: Sequence[Value | None], wrt: Sequence[Value], nodes: Sequence[Node] | None = None
+    builder: GraphBuilder, outputs: Sequence[Value], cotangents: Sequence[Value | None], wrt: Sequence[Value]
 ) -> list[Value | None]:
-    """Cotangents of `wrt` from those of `outputs`, built by the active builder over the nodes it holds (or over some of them, `nodes`).
+    """Cotangents of `wrt` from those of `outputs`, built by the active builder over the nodes it holds.
 
     None where no differentiable path leads from an output with a cotangent to the value; zeros where one does, but its
     derivative is zero everywhere.
     """
-    nodes = list(builder.nodes) if nodes is None else nodes
+    nodes = list(builder.nodes)
     active = _reached_from(nodes, wrt)
     held: dict[Value, Any] = {}
     touched: set[Value] = set()
@@ -190,7 +190,7 @@ def pull_back(
         if all(ct is None for ct in cts):
             continue
         if isinstance(rule, ByDecomposition):
-            found: Sequence[Any] = _through(builder, node, cts)
+            found: Sequence[Any] = _through(node, cts)
         else:
             outs = node.outputs if node.prim.multiple else node.outputs[0]
             found = rule(cts if node.prim.multiple else cts[0], outs, *node.inputs, **node.params)
@@ -211,27 +211,35 @@ def _check(name: str, value: Value, ct: Value) -> None:
         )
 
 
-def opened(builder: GraphBuilder, node: Node) -> tuple[Sequence[Value], list[Node]]:
-    """The decomposition of a node written down by the active builder: its results, and the nodes between them and the node's inputs."""
-    assert node.prim.decompose is not None
-    made = node.prim.decompose(*node.inputs, **node.params)
-    outs: Sequence[Value] = made if node.prim.multiple else (made,)
-    seen, found = set(node.inputs), set()
-    todo = list(outs)
-    while todo:
-        value = todo.pop()
-        if value not in seen and value.node is not None:
-            seen.add(value)
-            found.add(value.node)
-            todo.extend(value.node.inputs)
-    return outs, [n for n in builder.nodes if n in found]
+def decomposed(node: Node) -> tuple[Graph, list[Value]]:
+    """The decomposition of a node as a graph of its own, and the node's different inputs, which are those of the graph.
 
-
-def _through(builder: GraphBuilder, node: Node, cts: Sequence[Value | None]) -> list[Value | None]:
-    """The rule of a primitive that is differentiated by its decomposition: one cotangent for each different input."""
-    outs, nodes = opened(builder, node)
+    Of its own: written down beside what made the inputs it might be simplified together with that, and no longer depend on them.
+    """
+    decompose = node.prim.decompose
+    assert decompose is not None
     inputs = list(dict.fromkeys(node.inputs))
-    grads = dict(zip(inputs, pull_back(builder, outs, cts, inputs, nodes), strict=True))
+
+    def written(*values: Value) -> Any:
+        held = dict(zip(inputs, values, strict=True))
+        return decompose(*(held[v] for v in node.inputs), **node.params)
+
+    return trace(written, [(v.shape, v.dtype, v.weak) for v in inputs]), inputs
+
+
+def _through(node: Node, cts: Sequence[Value | None]) -> list[Value | None]:
+    """The rule of a primitive that is differentiated by its decomposition: one cotangent for each different input."""
+    graph, inputs = decomposed(node)
+    builder = RewritingBuilder(EXACT)
+    values = [builder.input(v.shape, v.dtype, v.weak) for v in inputs]
+    given = [None if ct is None else builder.input(ct.shape, ct.dtype, ct.weak) for ct in cts]
+    with builder:
+        outs = evaluate(graph, values)
+        builder.use(GRADIENT)
+        found = pull_back(builder, outs, given, values)
+    whole = builder.finish([v for v in found if v is not None])
+    made = iter(evaluate(whole, [*inputs, *(ct for ct in cts if ct is not None)]))
+    grads = {x: None if v is None else next(made) for x, v in zip(inputs, found, strict=True)}
     return [grads.pop(v, None) for v in node.inputs]
 
 
