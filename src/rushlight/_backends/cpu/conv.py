@@ -87,25 +87,28 @@ def conv_kernel(form: ConvForm, name: str = "rl_conv") -> Callable[..., Any]:
 # ***** the work *****
 
 
+_STRIDES = [[f"{name}_{letter}" for letter in (*head, *"dhw")] for name, head in (("x", "ngc"), ("w", "goc"), ("y", "ngo"))]
+_SIZES = [[name + letter for letter in "dhw"] for name in ("in_", "", "k_", "step_", "gap_")]
+_LOW = ["lo_d", "lo_h", "lo_w"]
+_EMPTY = dict.fromkeys(W, 0)
+
+
 class Work:
     """The sizes of a convolution in three dims of space, and how it is cut.  `words` are those of `conv_words.W`."""
 
     def __init__(self, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
-        words = self.words = dict.fromkeys(W, 0)
+        words = self.words = dict(_EMPTY)
         n = len(params["size"])
         lead, unit = (0,) * (3 - n), (1,) * (3 - n)
         words["n"], words["g"], words["c"] = x.shape[:3]
         words["o"] = w.shape[1]
-        for name, operand, head in (("x", x, "ngc"), ("w", w, "goc"), ("y", y, "ngo")):
-            for letter, stride in zip((*head, "d", "h", "w"), (*operand.strides[:3], *lead, *operand.strides[3:]), strict=True):
-                words[f"{name}_{letter}"] = stride
+        for names, operand in zip(_STRIDES, (x, w, y), strict=True):
+            words.update(zip(names, (*operand.strides[:3], *lead, *operand.strides[3:]), strict=True))
         words["bias_g"], words["bias_o"] = bias.strides if bias is not None else (0, -1)
-        for name, values, fill in (
-            ("in_", x.shape[3:], unit), ("", params["size"], unit), ("k_", w.shape[3:], unit), ("step_", params["stride"], unit),
-            ("gap_", params["dilation"], unit), ("lo_", params["lo"], lead),
-        ):  # fmt: skip
-            for letter, value in zip("dhw", (*fill, *values), strict=True):
-                words[name + letter] = value
+        sizes = x.shape[3:], params["size"], w.shape[3:], params["stride"], params["dilation"]
+        for names, values in zip(_SIZES, sizes, strict=True):
+            words.update(zip(names, (*unit, *values), strict=True))
+        words.update(zip(_LOW, (*lead, *params["lo"]), strict=True))
         words["taps_first"], words["packed"] = int(words["w_c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] > 1), -1
         words["operand"] = 1
         self.spread = dict(zip("dhw", (*unit, *params["spread"]), strict=True))
@@ -163,7 +166,7 @@ def _take_phase(words: dict[str, int], letter: str, rest: int, spread: int) -> N
 def _skip_unread(words: dict[str, int], letter: str) -> None:
     """A kernel of one element that steps over places: the image is read as one without them."""
     step = words[f"step_{letter}"]
-    if words[f"k_{letter}"] == 1 and step > 1 and words[f"lo_{letter}"] % step == 0:
+    if step > 1 and words[f"k_{letter}"] == 1 and words[f"lo_{letter}"] % step == 0:
         words[f"in_{letter}"] = -(-words[f"in_{letter}"] // step)
         words[f"x_{letter}"] *= step
         words[f"lo_{letter}"] //= step
@@ -289,7 +292,7 @@ def _in_chunks(whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], a
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
     inside = int(n >= w and not after)  # which dim lies innermost in the sums
     words |= {"chunks": chunks, "images_inside": inside, "given": W_BYTES}
-    second = [*_head(g * o, 1, sizes), *(words[name] for name in W), *after]
+    second = [*_head(g * o, 1, sizes), *W.listed(words), *after]
     words |= {"operand": 1, "after": 0}
     if inside:
         words.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n)
@@ -319,7 +322,7 @@ def call_ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
     for k, words in enumerate(parts):
         words |= {"pieces": _pieces(words), "given": (len(parts) - k) * W_BYTES}
     work = sum(map(multiplications, parts))
-    return _head(sum(words["pieces"] for words in parts), int(work > GIL_WORK), sizes) + [words[name] for words in parts for name in W]
+    return _head(sum(words["pieces"] for words in parts), int(work > GIL_WORK), sizes) + [value for words in parts for value in W.listed(words)]
 
 
 def _head(pieces: int, large: int, sizes: Sequence[int]) -> list[int]:

@@ -301,7 +301,7 @@ _bound = cache(bind)
 
 
 def _ask(function: Any, words: dict[str, int], *more: Any) -> tuple[array[int], Any]:
-    held = array("q", [words[name] for name in W])
+    held = array("q", W.listed(words))
     return held, _bound(function)(held.buffer_info()[0], *[m.buffer_info()[0] if isinstance(m, array) else m for m in more])
 
 

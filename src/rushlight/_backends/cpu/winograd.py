@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from rushlight._backends.cpu import jit, stubs
@@ -38,7 +38,6 @@ WINOGRAD: Knob[bool] = Knob(
 _PLAIN = 1.3  # how much longer a plain convolution takes than its multiplications
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
-_FOUND: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {}
 
 
 def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch] | None:
@@ -63,10 +62,10 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
     each = (4 * channels * tile.rows + 127) // 64 * 64
     transform, convolve, address = _kernels(form, tile)
     given = range(len(step.inputs) + len(step.words))
-    first = [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *(words[name] for name in W)]
+    first = [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *W.listed(words)]
     words["given"] = W_BYTES + 8 * len(MORE)
     extra = address, tile.rows, tiles_together(tiles, tile), len(step.sizes) + len(given)
-    second = [*call_ints([tiles], step.sizes), *(words[name] for name in W), *extra, *after]
+    second = [*call_ints([tiles], step.sizes), *W.listed(words), *extra, *after]
     return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*given, -1))]
 
 
@@ -76,6 +75,7 @@ def _fits(words: dict[str, int]) -> bool:
     return plain and (words["k_d"], words["k_h"], words["k_w"]) == (1, 3, 3) and min(words["h"], words["w"]) > 1
 
 
+@cache
 def _tile(outs: int, form: ConvForm) -> RegisterTile:
     """The register tile that output channels fill best as rows, with a little for each row that has to be read."""
     first = form.tiles[0]
@@ -111,11 +111,9 @@ def worth(words: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> b
     return plain > 1.1 * (words["g"] * tiles_cost(tiles, tile) + weights)
 
 
+@cache
 def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Callable[..., Any], int]:
     """The callables that transform weights and that convolve, and the address of the tile."""
-    name = f"{form.name} {' '.join(t.key for t in form.tiles)} {tile.key}"
-    if name in _FOUND:
-        return _FOUND[name]
     symbols = dict(conv_symbols(form))
     for part in (Winograd(tile.lanes, tile.rows), tile):
         loaded = _loaded(part.text, part.symbols, partial(_runtime.compile_text, part.text), {})
@@ -127,7 +125,7 @@ def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Ca
             loaded = _loaded(key, (function.symbol,), partial(_runtime.compile_native, [function], opt="quick"), symbols)
             _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
         made.append(_KERNELS[key])
-    return _FOUND.setdefault(name, (made[0], made[1], symbols[tile.symbol]))
+    return made[0], made[1], symbols[tile.symbol]
 
 
 def _loaded(key: str, names: Sequence[str], compile_: Callable[[], bytes], imports: dict[str, int]) -> jit.Loaded | jit.Image:

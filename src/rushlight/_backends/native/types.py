@@ -7,7 +7,8 @@ variable), a `Static` (zeroed memory of the compiled unit), `Words` (names for p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
 
 __all__ = [
     "TYPES", "Extern", "ExternData", "Signature", "Static", "Type", "Words", "extern", "extern_data", "static",
@@ -66,15 +67,22 @@ class Words:
         >>> AT = Words("size step", first=8)
         >>> AT.step, len(AT), list(AT)
         (9, 2, ['size', 'step'])
+        >>> AT.listed({"step": 2, "size": 5})
+        (5, 2)
     """
 
-    __slots__ = ("_places",)
+    __slots__ = ("_pick", "_places")
 
     def __init__(self, names: str, first: int = 0) -> None:
         listed = names.split()
         self._places = {name: first + n for n, name in enumerate(listed)}
         if len(self._places) != len(listed):
             raise ValueError("a word is named twice")
+        self._pick = itemgetter(*listed)
+
+    def listed(self, values: Mapping[str, int]) -> tuple[int, ...]:
+        """The values of two words or more, by their names, in order."""
+        return self._pick(values)
 
     def __getattr__(self, name: str) -> int:
         try:
