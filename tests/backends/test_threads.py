@@ -105,6 +105,18 @@ def test_every_piece_runs_once(count, flags):
     assert runtime().threads[RUNNING] == (count - 1 if count > 1 else 0)
 
 
+def test_work_may_be_kept_from_workers():
+    """As it is while two ways of computing products are compared: no worker is started, and afterwards they are again."""
+    threads.set_num_threads(3)
+    threads.stop_threads()
+    with pytest.raises(KeyError), threads.alone():
+        run(500, 3)
+        assert runtime().threads[RUNNING] == 0
+        raise KeyError
+    run(500, 3)
+    assert runtime().threads[RUNNING] == 2
+
+
 def eventually(condition):
     """Whether something happens: a busy machine may give a worker, or this thread, no core for long, so what counts is that it does."""
     deadline = time.monotonic() + 60

@@ -2,7 +2,8 @@
 
 An entry stands for a class of products: dtype, how each operand lies, whether the product is large.  It is measured when the class first occurs
 and both ways exist: a product of each way, a few times in turn, some milliseconds in all, and a few times more where they are close; the
-shortest time of each counts, and both results are checked: a wrong one is never chosen.  The library must be faster by `MARGIN` to be chosen
+shortest time of each counts, and both results are checked: a wrong one is never chosen.  They run on one thread: with more of them, a program
+that takes another core for a moment would slow down one way and not the other.  The library must be faster by `MARGIN` to be chosen
 where our own kernels are the usual choice, and the other way round.
 
 The matrix tiles of Intel's AMX are chosen the same way, but tried in a process of their own first (`amx_works`): one that crashes, or gives a
@@ -27,6 +28,7 @@ from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.launches import Launch, joined
 from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.target import host_target
+from rushlight._backends.cpu.threads import alone
 from rushlight._backends.cpu.whole_products import LAYOUTS, PERIOD, whole_product
 from rushlight._base.log import log
 
@@ -235,16 +237,17 @@ def _measured(name: str, maker: Maker) -> Entry:
         calls.append(joined(maker(kind, (m, n, k), strides[0], strides[1], own)))
     times, right = [1e9, 1e9], [False, False]
     work, turn, began = 2e-9 * m * n * k, 0, clock()
-    while turn <= ROUNDS or (turn <= ROUNDS + MORE_ROUNDS and clock() - began < MORE_SECONDS and _close(name, work / times[0], work / times[1])):
-        for way, multiply in enumerate(calls):
-            start = clock()
-            made = multiply(*at)
-            seconds = clock() - start
-            if turn == 0:
-                right[way] = ctypes.string_at(made.ptr, len(expected)) == expected
-            else:
-                times[way] = min(times[way], seconds)
-        turn += 1
+    with alone():
+        while turn <= ROUNDS or (turn <= ROUNDS + MORE_ROUNDS and clock() - began < MORE_SECONDS and _close(name, work / times[0], work / times[1])):
+            for way, multiply in enumerate(calls):
+                start = clock()
+                made = multiply(*at)
+                seconds = clock() - start
+                if turn == 0:
+                    right[way] = ctypes.string_at(made.ptr, len(expected)) == expected
+                else:
+                    times[way] = min(times[way], seconds)
+            turn += 1
     own_rate, library = (round(work / t, 1) for t in times)
     if not all(right):
         log("plan", f"products {name}: wrong results (generated {right[0]}, library {right[1]})")

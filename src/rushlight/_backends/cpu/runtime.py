@@ -117,7 +117,7 @@ _ROOTS = (
     pool_native.storage_dealloc, pool_native.storage_buffer, pool_native.block_alloc, pool_native.block_free,
     stub_native.py_make_callable, stub_native.handle_dealloc, stub_native.rl_fail, stub_native.rl_arg_int,
     stub_native.rl_arg_ptr, stub_native.rl_arg_f64, stub_native.rl_count_error, stub_native.rl_raise,
-    threads_native.rl_parallel_for, threads_native.threads_init, threads_native.threads_stop,
+    threads_native.rl_parallel_for, threads_native.threads_hold, threads_native.threads_init, threads_native.threads_stop,
     threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
     dispatch_native.py_dispatcher, dispatch_native.py_guard, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
     dispatch_native.py_family, dispatch_native.py_found, dispatch_native.py_describe, plan_native.py_cast,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from rushlight._backends.cpu import limits
 from rushlight._backends.cpu import runtime as _runtime
 from rushlight._backends.cpu.limits import NUM_THREADS
@@ -9,7 +12,7 @@ from rushlight._backends.cpu.threads_native import WANTED
 from rushlight._base.lazy import LazyModule
 from rushlight._base.log import log
 
-__all__ = ["NUM_THREADS", "get_num_threads", "set_flush_denormal", "set_num_threads", "stop_threads"]
+__all__ = ["NUM_THREADS", "alone", "get_num_threads", "set_flush_denormal", "set_num_threads", "stop_threads"]
 
 _ctypes = LazyModule("ctypes")
 
@@ -40,6 +43,17 @@ def set_flush_denormal(mode: bool) -> bool:
     supported = _ctypes.CFUNCTYPE(_ctypes.c_int64, _ctypes.c_int64)(runtime.address("flush_denormals"))(int(mode))
     stop_threads()  # they inherit the setting when they start again
     return bool(supported)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Within it every kernel runs on the thread that calls it."""
+    hold = _runtime.runtime().plain("threads_hold", _ctypes.c_int64)
+    hold(1)
+    try:
+        yield
+    finally:
+        hold(0)
 
 
 def stop_threads() -> None:

@@ -56,7 +56,7 @@ from rushlight._backends.native import (
 
 __all__ = [
     "LONGEST_TURN", "MAX_THREADS", "RUNNING", "SPIN", "THREADS", "TURN", "WANTED", "rl_parallel_for", "spin_many",
-    "threads_forked", "threads_init", "threads_stop",
+    "threads_forked", "threads_hold", "threads_init", "threads_stop",
 ]  # fmt: skip
 
 MAX_THREADS = 1024
@@ -332,6 +332,16 @@ def threads_stop(wanted):
     if wanted > 0:
         THREADS.i64[WANTED] = wanted
     atomic_store(i32, THREADS, LOCK4, 0)
+
+
+@native("void(i64)")
+def threads_hold(on):
+    """Keep the workers from all jobs, which their callers then do alone (1), or let them go (0)."""
+    if on == 0:
+        atomic_store(i32, THREADS, LOCK4, 0)
+    else:
+        while atomic_cas(i32, THREADS, LOCK4, 0, 1) != 0:
+            sched_yield()
 
 
 # DAZ and FTZ of MXCSR; FZ of FPCR
