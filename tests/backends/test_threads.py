@@ -109,7 +109,10 @@ def test_work_may_be_kept_from_workers():
     """As it is while two ways of computing products are compared: no worker is started, and afterwards they are again."""
     threads.set_num_threads(3)
     threads.stop_threads()
+    other = threading.Thread(target=runtime().plain("threads_hold", ctypes.c_int64), args=(0,))
     with pytest.raises(KeyError), threads.alone():
+        other.start()  # who has not kept them cannot let them go
+        other.join()
         run(500, 3)
         assert runtime().threads[RUNNING] == 0
         raise KeyError

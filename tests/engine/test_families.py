@@ -565,6 +565,18 @@ SIZED: dict[str, Callable[[Any, int], Any]] = {
 }  # fmt: skip
 
 
+def same_without_families(run: Callable[[], list[Any]]) -> None:
+    """What a program gives is the same, to the last bit, where each plan is derived for its sizes."""
+    clear_plans()
+    found = run()
+    clear_plans()
+    with families.FAMILIES.scoped(False):
+        wanted = run()
+    clear_plans()
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("name", SIZED)
 def test_numbers_that_are_sizes(name: str, checked: None) -> None:
     """The same bits as without families, of results and gradients, and what is cast is what would be derived."""
@@ -583,14 +595,7 @@ def test_numbers_that_are_sizes(name: str, checked: None) -> None:
                 found.append(x.grad.numpy())
         return found
 
-    clear_plans()
-    found = run()
-    clear_plans()
-    with families.FAMILIES.scoped(False):
-        wanted = run()
-    clear_plans()
-    for a, b in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(a, b)
+    same_without_families(run)
 
 
 def test_numbers_that_are_sizes_are_not_derived(derivations: list[Any]) -> None:
@@ -654,10 +659,4 @@ def test_without_families_the_same_comes_out() -> None:
             found.append(x.grad.numpy())
         return found
 
-    with_them = run()
-    clear_plans()
-    with families.FAMILIES.scoped(False):
-        without = run()
-    clear_plans()
-    for a, b in zip(with_them, without, strict=True):
-        assert (a == b).all()
+    same_without_families(run)

@@ -64,9 +64,10 @@ def test_half_types_are_refused_where_numbers_are_computed() -> None:
 
 
 def test_half_types_take_part_in_what_moves_data() -> None:
-    trace(lambda c, a, b: prim.select(c, a, b), [((3,), BOOL), ((3,), FLOAT16), ((3,), FLOAT16)])
-    trace(lambda x, i: prim.gather(x, i, dim=0), [((3,), FLOAT16), ((3,), INT64)])
-    trace(lambda x: prim.pad(x, value=0.0, lo=(1,), hi=(1,), interior=(0,)), [((3,), FLOAT16)])
+    chosen = trace(lambda c, a, b: prim.select(c, a, b), [((3,), BOOL), ((3,), FLOAT16), ((3,), FLOAT16)])
+    picked = trace(lambda x, i: prim.gather(x, i, dim=0), [((3,), FLOAT16), ((3,), INT64)])
+    padded = trace(lambda x: prim.pad(x, value=0.0, lo=(1,), hi=(1,), interior=(0,)), [((3,), FLOAT16)])
+    assert [(g.outputs[0].dtype, g.outputs[0].shape) for g in (chosen, picked, padded)] == [(FLOAT16, (3,)), (FLOAT16, (3,)), (FLOAT16, (5,))]
 
 
 def test_no_promotion() -> None:

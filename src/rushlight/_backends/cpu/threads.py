@@ -49,8 +49,8 @@ def set_flush_denormal(mode: bool) -> bool:
 def alone() -> Iterator[None]:
     """Within it every kernel runs on the thread that calls it."""
     hold = _runtime.runtime().plain("threads_hold", _ctypes.c_int64)
-    hold(1)
     try:
+        hold(1)  # in here: an interrupt may come as soon as it returns
         yield
     finally:
         hold(0)

@@ -71,7 +71,7 @@ EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
 FN, BUFS, INTS, PIECES, FAILED, FIRST = 16, 17, 18, 19, 20, 21
 CALLER4 = 44  # the core that the caller was on when it began the job
 DONE4, STATUS4, WAITING4 = 48, 50, 52
-LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, TURN, LONGEST_TURN, WOKEN = 64, 33, 34, 35, 36, 37, 38, 39, 40, 41
+LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, TURN, LONGEST_TURN, WOKEN, HOLDER = 64, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42
 SHORT = 16  # pieces up to which a job is short
 IN_VAIN = 4  # times its own work that a caller must have waited before it counts as lost
 PATIENCE = 32  # times that wait during which short jobs are not shared, at most
@@ -93,6 +93,7 @@ SIG_SETMASK = 2 if sys.platform == "linux" else 3
 MOST = 0x7FFFFFFF
 
 syscall = extern("syscall", "i64(i64, ...)")
+pthread_self = extern("pthread_self", "i64()")
 sched_getaffinity = extern("sched_getaffinity", "i32(i32, i64, ptr)")
 sched_getcpu = extern("sched_getcpu", "i32()")
 sched_setaffinity = extern("sched_setaffinity", "i32(i32, i64, ptr)")
@@ -311,6 +312,7 @@ def threads_forked():
     THREADS.i32[STOP4] = 0
     THREADS.i32[WAITING4] = 0
     THREADS.i32[LOCK4] = 0
+    THREADS.i64[HOLDER] = 0
     THREADS.i64[ALONE] = 0
     THREADS.i64[DOUBT] = 0
     THREADS.i64[UNPAID] = 0
@@ -336,12 +338,14 @@ def threads_stop(wanted):
 
 @native("void(i64)")
 def threads_hold(on):
-    """Keep the workers from all jobs, which their callers then do alone (1), or let them go (0)."""
-    if on == 0:
-        atomic_store(i32, THREADS, LOCK4, 0)
-    else:
+    """Keep the workers from all jobs, which their callers then do alone (1), or let them go (0) where this thread has kept them."""
+    if on != 0:
         while atomic_cas(i32, THREADS, LOCK4, 0, 1) != 0:
             sched_yield()
+        THREADS.i64[HOLDER] = pthread_self()
+    elif THREADS.i64[HOLDER] == pthread_self():
+        THREADS.i64[HOLDER] = 0
+        atomic_store(i32, THREADS, LOCK4, 0)
 
 
 # DAZ and FTZ of MXCSR; FZ of FPCR
