@@ -5,11 +5,11 @@ Fresh pages cost more than what is done in them, so a block is kept, and grows w
 
 from __future__ import annotations
 
-from rushlight._backends.native import atomic_cas, atomic_store, extern, i32, native, static
+from rushlight._backends.native import atomic_cas, atomic_store, extern, i32, i64, native, static, u64
 
 __all__ = ["borrow", "borrowed", "give_back"]
 
-SLOTS, HOMES = 256, 256
+SLOTS, HOMES = 256, 256  # as many homes as 8 bits tell apart
 TABLE = static("scratch_table", 64 * SLOTS)  # a line of the cache for each slot, so that threads do not wait for one another's
 TAKEN4, MEMORY, BYTES = 0, 1, 2  # words of a slot: whether it is taken (32 bits), its memory, and how many bytes that is
 LAST = static("scratch_last", 8 * HOMES)  # the slot that a thread had last: what it wrote there may still be in its core's cache
@@ -27,7 +27,8 @@ def take(slot):
 @native("i64()", inline=True)
 def find():
     """The slot that this thread had last, else the first that is free, is taken; -1 where there is none."""
-    home = pthread_self() >> 12 & HOMES - 1  # stacks are apart by pages; threads that share a home are right, only slower
+    # Fibonacci hashing (Knuth, volume 3, 6.4): stacks lie evenly apart; threads that share a home are right, only slower
+    home = i64(u64(pthread_self()) * u64(0x9E3779B97F4A7C15) >> u64(56))
     slot = LAST.i64[home]
     if not take(slot):
         slot = 0
