@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
 import time
 import warnings
@@ -96,6 +97,43 @@ def test_links_and_foreign_files_are_not_followed(tmp_path, monkeypatch):
     me = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
     assert cache.get(KEY) is None, "it belongs to someone else"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "device", "link to a pipe", "huge", "no head"])
+def test_what_is_no_object_file_is_neither_waited_for_nor_read(tmp_path, run_python, monkeypatch, kind):
+    """In a process of its own: opening a pipe waits for a writer, unless told not to."""
+    cache = fresh(tmp_path)
+    cache.put(cache.key("first"), b"a file of ours")
+    path = cache.path(KEY)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        monkeypatch.chdir(os.path.dirname(path))  # names of sockets are short
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind("s")
+        os.rename("s", path)
+    elif kind == "folder":
+        os.mkdir(path)
+    elif kind == "device":
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero
+        except OSError:
+            pytest.skip("devices are made by root")
+    elif kind == "link to a pipe":
+        os.mkfifo(tmp_path / "elsewhere")
+        os.symlink(tmp_path / "elsewhere", path)
+    else:
+        with open(path, "wb") as file:
+            file.truncate(1 << 40 if kind == "huge" else 5)
+    code = f"""
+import warnings; warnings.simplefilter("error")
+from rushlight._backends.cpu.cache import ObjectCache
+cache = ObjectCache({str(tmp_path / "cache")!r}, "machine")
+print(cache.get({KEY!r}), cache.keep({KEY!r}, b"new"), cache.get({KEY!r}), cache.get(cache.key("first")))
+"""
+    done = run_python("-c", code, timeout=60, check=True)
+    found = None if kind == "folder" else b"new"  # what is no folder is replaced
+    assert done.stdout.strip() == f"None {b'new'} {found} {b'a file of ours'}"
 
 
 def test_the_directory_is_private(tmp_path):

@@ -731,3 +731,17 @@ def test_many_tiny_products_are_one_loop_nest(dtype):
             got, x, y = from_bits(got), from_bits(a), from_bits(b)
         wide = np.complex128 if dtype.kind == "c" else np.float64
         np.testing.assert_allclose(got, x.astype(wide) @ y, rtol=0, atol=10 * TOLERANCE[dtype.to_real().name])
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(127, 600, 768), (128, 300, 1030), (20, 500, 40), (500, 20, 64)])
+def test_either_way_round_writes_the_same_product(run_python, monkeypatch, m, n, k):
+    """Sizes that fill tiles of 6 x 16 badly in one direction, over one block of k and over several."""
+    code = (
+        "import numpy as np, rushlight as torch\n"
+        f"r = np.random.default_rng(0); a = r.integers(-3, 4, ({m}, {k})).astype(np.float32); b = r.integers(-3, 4, ({k}, {n})).astype(np.float32)\n"
+        "assert np.array_equal((torch.from_numpy(a) @ torch.from_numpy(b)).numpy(), a @ b)\n"
+    )
+    monkeypatch.setenv("RUSHLIGHT_VECTOR_BYTES", "32")
+    monkeypatch.setenv("RUSHLIGHT_GEMM", "generated")
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr

@@ -106,7 +106,7 @@ def test_every_kind_of_word():
               np.int64(-7), np.uint8(200), np.float64(2.5), np.float32(0.1), Index()]  # fmt: skip
     k, out = callable_of(words_kernel), (ctypes.c_int64 * 40)()
     k(constants(1, [], [len(values) + 1]), ctypes.addressof(out), *values)
-    for got, value in zip(list(out)[1:], values, strict=False):
+    for got, value in zip(list(out)[1 : 1 + len(values)], values, strict=True):
         if isinstance(value, (float, np.floating)):
             want = ctypes.c_int64.from_buffer(ctypes.c_double(value)).value
         else:

@@ -94,6 +94,17 @@ def test_streaming_stores():
         assert "stream" in ran.program.steps[0].kernel.text()
 
 
+@pytest.mark.parametrize("vector_bytes", [16, 32, 64])
+@pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float64", 8), ("int16", 32)])
+def test_large_transposed_results_are_streamed_by_whole_lines(vector_bytes, dtype, lanes):
+    h = host()
+    target = Target(vector_bytes, h.l2_bytes, 1024, h.fma)
+    x = (normal(2, 128, 70) * 50).astype(dtype)
+    ran = check(lambda v: prim.transpose(v, perm=(0, 2, 1)), x, target=target)
+    text = ran.program.steps[0].kernel.text()
+    assert "tile" in text and "stream" in text and f"section width {lanes} " in text
+
+
 def test_concatenation_is_one_kernel_without_selects():
     ran = check(lambda a, b, c: prim.cat(a, b, c, dim=1), normal(30, 5), normal(30, 64), normal(30, 100))
     assert len(ran.program.steps) == 1

@@ -350,11 +350,10 @@ class Nest:
         turned = self.turned(stage, lane, loops[:-1], width)
         if turned:
             across = turned[0]
-            width = tile_width(width, lane.size, across.size)
             loops.remove(across)
             loops.insert(-1, across)
             body = [Tile(across, lane, list(stage.stores), turned[1])]
-            self.stream(stage, loops, width)
+            width = self.side_of_tiles(stage, loops, width)
             split = self.cut(loops[:-1], 2 * work, elements, 4 * width, across)
             loops = loops[:-1]
         else:
@@ -365,6 +364,16 @@ class Nest:
         for v in reversed(loops[:-1]):
             body = [Loop(v, body)]
         return Section(body, split, width, unroll)
+
+    def side_of_tiles(self, stage: Stage, loops: Sequence[Var], width: int) -> int:
+        """The side of the square tiles of the last two loops.
+
+        Where vectors are narrower than a cache line, tiles as wide as a line let large results bypass the caches: that is worth the registers.
+        """
+        sides = loops[-1].size, loops[-2].size
+        line = tile_width(max(width, LINE // min(s.buffer.dtype.itemsize for s in stage.stores)), *sides)
+        self.stream(stage, loops, line)
+        return line if any(s.stream for s in stage.stores) else tile_width(width, *sides)
 
     def stream(self, stage: Stage, loops: Sequence[Var], step: int, others: Sequence[Stage] = ()) -> None:
         """Large results bypass the caches: nobody would find them there, and lines need not be read before they are written.

@@ -29,6 +29,7 @@ from rushlight._backends.cpu.whole_products import LAYOUTS, PERIOD, whole_produc
 from rushlight._backends.native.types import f32, i32, i64
 from rushlight._base.errors import warn_user
 from rushlight._base.knobs import Knob
+from rushlight._base.lazy import require
 from rushlight._base.log import log
 from rushlight._kernels.amx_tile import AmxTile
 from rushlight._kernels.panels import Cast, Pairs, Panels
@@ -77,7 +78,7 @@ class Blas:
             self.path = None
 
     def _collect(self, prefix: str, suffix: str) -> None:
-        import ctypes
+        ctypes = require("ctypes")
 
         def add(ours: str, theirs: str) -> None:
             function = getattr(self._library, theirs, None)
@@ -110,7 +111,7 @@ class Blas:
         return self._right[kind]
 
     def _multiplies(self, kind: str, layout: str) -> bool:
-        import ctypes
+        ctypes = require("ctypes")
 
         letter, real, width = KINDS[kind]
         a, b, product = whole_product(kind, layout, TRIAL)
@@ -130,7 +131,7 @@ class Blas:
 
     def routine(self, name: str) -> int:
         """The address of a Fortran routine (`dpotrf`); RuntimeError where the library lacks it."""
-        import ctypes
+        ctypes = require("ctypes")
 
         prefix, suffix = self._spelling
         function = None if self.path is None else getattr(self._library, f"{prefix}{name}_{suffix}", None)
@@ -172,7 +173,7 @@ _NONE = Blas(None, None)
 def blas() -> Blas:
     """The BLAS in use (found once)."""
     if not _BLAS:
-        import ctypes
+        ctypes = require("ctypes")
 
         made = _NONE
         for path in _candidates():
@@ -219,7 +220,8 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
 
 def usually_own() -> bool:
     """Whether our own kernels are likely to be the faster ones here."""
-    return host_target().vector_bytes == 64
+    target = host_target()
+    return target.vector_bytes == 64 or (target.vector_bytes == 32 and target.fma)
 
 
 def prefers_own(kind: str) -> bool:

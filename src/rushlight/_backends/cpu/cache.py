@@ -26,6 +26,8 @@ __all__ = ["CACHE_DIR", "CACHE_MB", "ObjectCache", "default_cache"]
 
 _MAGIC = b"rushlight object 2\n"
 _HEAD = len(_MAGIC) + 2 * DIGEST_BYTES
+_CAREFULLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_LARGEST = 256 << 20  # bytes; no object comes near it
 _DAY = 86400.0
 _FORGOTTEN = 3600.0  # a temporary file of that age was left by a process that died
 _NUMBER = itertools.count()
@@ -64,6 +66,7 @@ class ObjectCache:
         self.root, self.limit_bytes = directory, limit_bytes
         self.directory = os.path.join(directory, self.fingerprint.hex()[:16]) if directory else ""
         self._usable: bool | None = None if directory else False
+        self.fresh = bool(directory) and not os.path.isdir(self.directory)  # no process has kept anything yet
         self._written = -1  # bytes known to be in the cache, -1 before the first look (see `_LOOKS`)
         self.hits = self.misses = 0
 
@@ -92,27 +95,25 @@ class ObjectCache:
 
     def _read(self, key: bytes) -> bytes | None:
         try:
-            # a symbolic link, or a file that someone else owns or may write, is not ours
-            descriptor = os.open(
-                self.path(key), os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-            )
+            # a symbolic link, or a file that someone else owns or may write, is not ours; opening a pipe must not wait for its writer
+            descriptor = os.open(self.path(key), os.O_RDONLY | _CAREFULLY)
         except OSError:
             return None
         try:
             info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode) or not _private(info):
+            if not stat.S_ISREG(info.st_mode) or not _private(info) or not _HEAD <= info.st_size <= _LARGEST:
                 return None
-            data = os.read(descriptor, info.st_size + 1)
+            if os.read(descriptor, _HEAD - DIGEST_BYTES) != _MAGIC + key:
+                return None
+            data = os.read(descriptor, info.st_size)
             if time.time() - info.st_mtime > _DAY:  # eviction deletes what was not used for longest
                 os.utime(descriptor)
         except OSError:
             return None
         finally:
             os.close(descriptor)
-        body = data[_HEAD:]
-        if data[: len(_MAGIC)] != _MAGIC or data[len(_MAGIC) : len(_MAGIC) + DIGEST_BYTES] != key:
-            return None
-        return body if data[len(_MAGIC) + DIGEST_BYTES : _HEAD] == digest(body) else None
+        body = data[DIGEST_BYTES:]
+        return body if data[:DIGEST_BYTES] == digest(body) else None
 
     def keep(self, key: bytes, data: bytes) -> bytes:
         """Store an object unless one is there already; returns the one that is there (`data` where nothing can be stored)."""
@@ -138,7 +139,7 @@ class ObjectCache:
             # a file that vanished was cleared away by someone: this object is not kept, the next one may be
             if isinstance(error, FileNotFoundError):
                 self._usable = None
-            else:
+            elif not isinstance(error, IsADirectoryError):  # a folder in the place of one object
                 self._give_up(error)
             if temporary:
                 try:

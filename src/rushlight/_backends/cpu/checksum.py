@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from rushlight._backends.cpu.target import TargetDescription, host_target
+from rushlight._base.lazy import require
 
 __all__ = ["crc32", "fold_text", "fold_width", "joined"]
 
@@ -30,7 +31,7 @@ def crc32(data: Any, value: int = 0) -> int:
     size = len(data)
     if size < _LEAST or getattr(data, "readonly", True) or not fold_width(host_target()):
         return zlib.crc32(data, value)
-    import ctypes
+    ctypes = require("ctypes")
 
     window = ctypes.c_char.from_buffer(data)  # held for the time of the call, for its address
     kernel, step = _kernel()

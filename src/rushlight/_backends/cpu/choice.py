@@ -30,6 +30,7 @@ from rushlight._backends.cpu.sources import files_below, sources_digest
 from rushlight._backends.cpu.target import host_target
 from rushlight._backends.cpu.threads import alone
 from rushlight._backends.cpu.whole_products import LAYOUTS, PERIOD, whole_product
+from rushlight._base.lazy import require
 from rushlight._base.log import log
 
 __all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "name_of", "tried"]
@@ -157,7 +158,7 @@ def amx_works(kind: str) -> bool:
 def _tiles_allowed() -> bool:
     """Ask the system for the state that tiles need; False where it refuses."""
     if not _ALLOWED:
-        import ctypes
+        ctypes = require("ctypes")
 
         _ALLOWED.append(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK_TILES, _TILE_DATA) == 0)
     return _ALLOWED[0]
@@ -225,7 +226,7 @@ def _key(name: str, *look: str) -> bytes:
 
 def _measured(name: str, maker: Maker) -> Entry:
     """Both ways timed, and checked on whole numbers, which either must multiply exactly."""
-    import ctypes
+    ctypes = require("ctypes")
 
     kind, layout, size = name.split(", ")
     m, n, k = (PERIOD * s for s in SIZES[size])

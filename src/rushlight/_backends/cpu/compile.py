@@ -131,12 +131,13 @@ class Executable:
         """What the program is made of; with `asm` also the LLVM text and the assembly of each kernel."""
         notes = [f"step {k}: {note}" for k, step in enumerate(self.program.steps) if isinstance(step, ExternStep) and (note := extern_note(step))]
         parts = [self.program.explain(), *notes]
-        if asm:
-            for step in self.program.steps:
-                if isinstance(step, KernelStep):
-                    text = step.llvm()
-                    parts += [f"LLVM {step.symbol}", text, f"assembly {step.symbol}", jit.compile_assembly(text, OPT)]
+        for symbol, text in self.code() if asm else ():
+            parts += [f"LLVM {symbol}", text, f"assembly {symbol}", jit.compile_assembly(text, OPT)]
         return "\n".join(parts)
+
+    def code(self) -> list[tuple[str, str]]:
+        """The symbol and the LLVM text of each kernel."""
+        return [(step.symbol, step.llvm()) for step in self.program.steps if isinstance(step, KernelStep)]
 
 
 def _is_direct(call: tuple[Callable[..., Any], int, list[int], int], first: int, results: Sequence[int]) -> bool:

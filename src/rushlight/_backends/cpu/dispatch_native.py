@@ -45,6 +45,7 @@ from rushlight._backends.cpu.dispatch_words import (
     G_NAMED,
     NEW_TUPLE,
     ROOM,
+    SHORTEN,
     SIZES,
     SPEC_SHAPE,
     T_SLOTS,
@@ -59,6 +60,7 @@ from rushlight._backends.cpu.pool_native import (
     PyErr_Format,
     PyErr_NoMemory,
     PyExc_TypeError,
+    PyExc_ValueError,
     PyLong_AsLongLong,
     PyObject_ClearWeakRefs,
     PyObject_Free,
@@ -72,6 +74,12 @@ __all__ = [
     "PyBytes_FromStringAndSize", "PyLong_FromLongLong", "PyObject_Vectorcall", "dispatcher_call", "dispatcher_dealloc", "dispatcher_get",
     "entry_dealloc", "py_describe", "py_dispatcher", "py_family", "py_forget", "py_found", "py_guard", "py_known", "py_learn",
 ]  # fmt: skip
+PyErr_Clear = extern("PyErr_Clear", "void()")
+PyErr_Fetch = extern("PyErr_Fetch", "void(ptr, ptr, ptr)")
+PyErr_NormalizeException = extern("PyErr_NormalizeException", "void(ptr, ptr, ptr)")
+PyErr_Restore = extern("PyErr_Restore", "void(ptr, ptr, ptr)")
+PyException_GetTraceback = extern("PyException_GetTraceback", "ptr(ptr)")
+PyException_SetTraceback = extern("PyException_SetTraceback", "i32(ptr, ptr)")
 PyObject_Vectorcall = extern("PyObject_Vectorcall", "ptr(ptr, ptr, u64, ptr)")
 PyLong_FromLongLong = extern("PyLong_FromLongLong", "ptr(i64)")
 PyMethod_New = extern("PyMethod_New", "ptr(ptr, ptr)")
@@ -153,6 +161,25 @@ def cast_entry(self, words, n):
 # ***** calls *****
 
 
+@native("ptr()")
+def failed():
+    """Take our frames off the traceback of the exception that is set; null, which a call that failed returns."""
+    kind, error, trace = stack(8), stack(8), stack(8)
+    PyErr_Fetch(kind, error, trace)
+    PyErr_NormalizeException(kind, error, trace)
+    if error.ptr[0] is not None and trace.ptr[0] is not None:
+        PyException_SetTraceback(error.ptr[0], trace.ptr[0])
+        out = PyObject_Vectorcall(FAST.ptr[SHORTEN], error, u64(1), None)
+        if out is None:
+            PyErr_Clear()  # there is no room for the call
+        else:
+            Py_DecRef(out)
+            Py_DecRef(trace.ptr[0])
+            trace.ptr[0] = PyException_GetTraceback(error.ptr[0])
+    PyErr_Restore(kind.ptr[0], error.ptr[0], trace.ptr[0])
+    return None
+
+
 @native("ptr(ptr, ptr, ptr)")
 def run_picked(entry, args, inputs):
     """Call the entry's plan with the arguments that it picks."""
@@ -182,7 +209,9 @@ def run_entry(entry, args):
         out = run_picked(entry, args, memory)
         free(memory)
     wrap = entry.ptr[E_WRAP]
-    if wrap != Py_None and out is not None:
+    if unlikely(out is None):
+        failed()
+    elif wrap != Py_None:
         room.ptr[0] = wrap
         room.ptr[1] = out
         shown = PyObject_Vectorcall(FAST.ptr[NEW_TUPLE], room, u64(2), None)
@@ -227,8 +256,9 @@ def dispatcher_call(self, args, flagged, names):
     if entry is not None:
         return run_entry(entry, args)
     if PyErr_Occurred() is not None:
-        return None
-    return PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
+        return failed()
+    out = PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
+    return out if out is not None else failed()
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
@@ -241,8 +271,10 @@ def guard_call(self, args, flagged, names):
         usual &= self.i64[G_NAMED]
     word = state_word()
     if usual == 0 or word == -1 << 63 or word & self.i64[G_MASK] != 0 or have_no_say(args, total) == 0:
-        return PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
-    return PyObject_Vectorcall(self.ptr[G_FUNCTION], args, u64(given), names)
+        out = PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
+    else:
+        out = PyObject_Vectorcall(self.ptr[G_FUNCTION], args, u64(given), names)
+    return out if out is not None else failed()
 
 
 @native("ptr(ptr, ptr, ptr)")
@@ -502,6 +534,9 @@ def py_describe(unused, args, count):
             n += 1
         else:
             n = describe(spec, memory, n, need, sizes)
+            if n < 0:  # nothing may be written before the memory
+                free(memory)
+                return PyErr_Format(PyExc_ValueError.ptr[0], "a layout has a size or stride that is negative or takes more than 63 bits")
     key, found = PyBytes_FromStringAndSize(memory, 8 * n), sizes_tuple(sizes)
     free(memory)
     if key is None or found is None:

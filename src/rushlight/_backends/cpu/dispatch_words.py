@@ -9,7 +9,7 @@ __all__ = [
     "D_FAMILIES", "D_KIND_BYTES", "D_NAMES", "D_PLANS", "D_SIZED", "D_WEAK", "EITHER", "ENTRY_BYTES", "ENTRY_TYPE", "E_COUNT", "E_HASH", "E_KEEP",
     "E_PICKS", "E_PICK_COUNT", "E_PLAN", "E_WORDS", "E_WRAP", "FAST", "FAST_WORDS", "FLOAT", "G_FUNCTION", "G_MASK", "G_MOST", "G_NAMED", "INT", "ITEMS", "LIST", "NAME", "NEW_TUPLE",
     "NUMBER_BOOL", "NUMBER_FLOAT", "NUMBER_INT", "O_META", "O_NODE", "O_PTR", "O_RG", "O_SPEC", "O_STORAGE", "PLAIN", "PLAIN_COUNT", "PLAN_TYPE",
-    "ROOM", "SETTINGS", "SIZE", "SIZES", "SIZE_TYPE", "SLICE", "SPEC", "SPEC_CONJ", "SPEC_CONTIGUOUS", "SPEC_DEVICE", "SPEC_DTYPE", "SPEC_PLAIN",
+    "ROOM", "SETTINGS", "SHORTEN", "SIZE", "SIZES", "SIZE_TYPE", "SLICE", "SPEC", "SPEC_CONJ", "SPEC_CONTIGUOUS", "SPEC_DEVICE", "SPEC_DTYPE", "SPEC_PLAIN",
     "SPEC_SHAPE", "SPEC_STRIDES", "STATE_OBJECT", "TENSORS", "TENSOR_TYPE", "THREAD", "THREAD_DICT", "TUPLE", "T_MASK", "T_SLOTS", "T_USED",
     "WORD_NAME",
 ]  # fmt: skip
@@ -24,6 +24,7 @@ SETTINGS = 16  # four types whose objects are settings: dtypes, devices, layouts
 O_STORAGE, O_SPEC, O_PTR, O_RG, O_NODE, O_META = range(20, 26)
 STATE_OBJECT, WORD_NAME, DICT_NAME, THREAD, THREAD_DICT = range(26, 31)
 NEW_TUPLE = 31  # `tuple.__new__`
+SHORTEN = 32  # behind it: what takes our frames off an exception's traceback
 SPEC_DTYPE, SPEC_DEVICE, SPEC_SHAPE, SPEC_STRIDES, SPEC_PLAIN, SPEC_CONTIGUOUS, SPEC_CONJ = range(96, 103)  # slots of a spec
 
 # words of a dispatcher

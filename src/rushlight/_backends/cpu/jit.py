@@ -8,14 +8,17 @@ LLVM's ORC linker (`LLJIT`), each object in a library of its own, which is unloa
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from rushlight._backends.cpu.cache import default_cache
 from rushlight._backends.cpu.loader import Image, Unsupported, can_load
 from rushlight._backends.cpu.target import TargetDescription, host_target
 from rushlight._base.forking import free_after_fork
+from rushlight._base.knobs import Knob
 from rushlight._base.lazy import llvm
 from rushlight._base.log import enabled, log
 
@@ -40,11 +43,11 @@ OPT_LEVELS: dict[str, tuple[int, bool, bool, bool, int] | None] = {
 
 @cache
 def _initialize() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
     lock = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)  # llvmlite's: one thread at a time is in LLVM
     if lock is not None:
         free_after_fork(lock)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
 
 
 class _Compiler:
@@ -126,11 +129,33 @@ def _compiler() -> _Compiler:
     return found
 
 
+def _wants_notices() -> bool:
+    """Whether somebody reads: in a terminal, or in a notebook."""
+    return sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+
+
+NOTICES: Knob[bool] = Knob(
+    "notices", env="RUSHLIGHT_NOTICES", kind=bool, default=_wants_notices,
+    doc="Whether the first compilation with an empty cache says so on standard error (default: in a terminal or a notebook).",
+)  # fmt: skip
+
+
+@cache
+def _notice() -> None:
+    """Say once what takes long: kernels are compiled, and nothing is kept from an earlier run."""
+    kept = default_cache()
+    processes = sys.modules.get("multiprocessing.process")
+    if kept.fresh and (processes is None or processes.parent_process() is None) and NOTICES.get():
+        print(f"rushlight compiles its kernels for this machine and keeps them in {kept.root}: the next run starts at once "
+              "(RUSHLIGHT_NOTICES=0 hides this line)", file=sys.stderr, flush=True)  # fmt: skip
+
+
 def compile_object(text: str, opt: str = "kernel") -> bytes:
     """Compile LLVM text for this machine; `opt` is one of `OPT_LEVELS`.
 
     Raises RuntimeError with LLVM's message when the text is malformed.
     """
+    _notice()
     start = time.perf_counter()
     compiler = _compiler()
     data: bytes = compiler.machine.emit_object(compiler.optimise(text, opt))

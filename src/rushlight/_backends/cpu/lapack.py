@@ -17,6 +17,7 @@ from rushlight._backends.cpu.blas import blas
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
 from rushlight._backends.native.types import i32, i64
+from rushlight._base.lazy import require
 from rushlight._kernels.program import ExternStep, Operand
 from rushlight._types.layout import numel
 
@@ -326,7 +327,7 @@ def _arguments(layout: _Layout) -> list[int]:
 
 def _ask(layout: _Layout, address: int) -> list[int]:
     """How much workspace the routine wants, in elements."""
-    import ctypes
+    ctypes = require("ctypes")
 
     if not layout.asked:
         return []

@@ -53,8 +53,8 @@ HEADS, BLOCKS = 64, 256  # per class: first free block, number of free blocks
 CLASSES = 170
 
 # words of a Storage object, after its reference count and type
-S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_POOLED, S_WEAK, S_CHANGED, S_BORN = range(2, 10)
-STORAGE_BYTES = 80
+S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_POOLED, S_WEAK, S_CHANGED, S_BORN, S_LENT, S_WINDOWS = range(2, 12)
+STORAGE_BYTES = 96
 
 HUGE = 2 << 20
 MAPPED = sys.platform == "linux"  # elsewhere large blocks come from posix_memalign, as small ones do
@@ -342,9 +342,12 @@ def storage_wrap(p, nbytes, owner, pooled):
         self.ptr[S_WEAK] = None
         self.ptr[S_CHANGED] = None
         self.i64[S_BORN] = STATE.i64[BIRTH]
+        self.i64[S_LENT] = 0
+        self.i64[S_WINDOWS] = 0
         if owner is not None:
             if owner.ptr[1] == STATE.ptr[STORAGE_TYPE]:  # the same memory once more
                 self.i64[S_BORN] = owner.i64[S_BORN]
+                owner.i64[S_WINDOWS] = 1
     return self
 
 

@@ -41,6 +41,8 @@ def _tile(kind: str, batch: int) -> RegisterTile:
     """The tile for this many sequences: a low one where they are few, so that there are pieces for more than one thread and no rows are wasted."""
     usual = host_tiles(kind)[-1]
     rows = next((n for most, n in ((1, 1), (4, 2), (8, 4)) if batch <= most), usual.rows)
+    if rows == usual.rows < 8 and 1.1 * _rows_in_pairs(batch, 4) <= _rows_in_pairs(batch, rows):
+        rows = 4
     if rows >= usual.rows:
         return usual
     key = (kind, rows)
@@ -48,6 +50,11 @@ def _tile(kind: str, batch: int) -> RegisterTile:
         registers = 16 if usual.rows * usual.vectors >= 16 else 8  # for sums
         _TILES[key] = RegisterTile(kind, usual.lanes, rows, min(registers // rows, 8 if registers == 16 else 4), usual.fma)
     return _TILES[key]
+
+
+def _rows_in_pairs(batch: int, rows: int) -> int:
+    """Rows that tiles of `rows` compute, in an even number of pieces: two threads take as long with an odd number."""
+    return -(-batch // (2 * rows)) * 2 * rows
 
 
 class _Words:

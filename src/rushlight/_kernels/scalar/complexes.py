@@ -37,17 +37,17 @@ def mul(z: Pair, w: Pair) -> Pair:
 
 
 def div(z: Pair, w: Pair) -> Pair:
-    """Smith's division: by the larger part of the divisor first."""
+    """Smith's division: by the larger part of the divisor first, and by 0 each part for itself."""
     (a, b), (c, d) = z, w
     em = a.em
     wide = c.abs().ge(d.abs())
     large, small = em.select(wide, c, d), em.select(wide, d, c)
     p, q = em.select(wide, a, b), em.select(wide, b, a)
+    nothing, zero = large.eq(0.0) & small.eq(0.0), em.const(a.type, 0.0)
     ratio = small / large
-    ratio = em.select(large.eq(0.0), em.const(a.type, 0.0), ratio)
-    scale = 1.0 / (large + small * ratio)
-    re, im = (p + q * ratio) * scale, (q - p * ratio) * scale
-    return re, em.select(wide, im, -im)
+    with_p, with_q = (em.select(nothing, zero, part * ratio) for part in (p, q))
+    scale = 1.0 / em.select(nothing, zero, large + small * ratio)
+    return (p + with_q) * scale, em.select(wide, q - with_p, with_p - q) * scale
 
 
 def square_norm(z: Pair) -> Val:
@@ -120,30 +120,45 @@ def _times(factor: Val, part: Val, angle: Val) -> Val:
     return em.select(angle.eq(0.0), sign * angle, factor * part)
 
 
+_STEP = 680.0  # exp(x) overflows above 709; exp(x - 680) does not where exp(x) times a sine may be finite
+
+
+def _lowered(x: Val, size: Val) -> tuple[Val, Val]:
+    """(x', factor): exp(x) = exp(x') * factor for a large x, sinh and cosh likewise for a large |x|; the product comes after one with a sine."""
+    em = x.em
+    far = size.gt(709.0)
+    return em.select(far, x - em.const(x.type, _STEP).copysign(x), x), em.select(far, em.const(x.type, math.exp(_STEP)), 1.0)
+
+
 def exp(z: Pair) -> Pair:
-    return _polar(explog.exp(z[0]), z[1])
+    lower, factor = _lowered(z[0], z[0])
+    return _polar(explog.exp(lower), factor, z[0], z[1])
 
 
-def _polar(e: Val, y: Val) -> Pair:
-    """The number of modulus e and angle y."""
+def _polar(e: Val, factor: Val, x: Val, y: Val) -> Pair:
+    """The number of modulus e * factor, the exponential of x, and angle y."""
     em = e.em
-    re, im = e * trig.cos(y), _times(e, trig.sin(y), y)
-    # C's rule for an infinite modulus without a direction
-    re = em.select(e.eq(math.inf) & re.is_nan(), e, re)
-    lost = e.eq(0.0) & re.is_nan()  # nothing is left that an angle could turn
+    re, im = e * trig.cos(y) * factor, _times(e, trig.sin(y), y) * factor
+    # C's rules for a modulus of inf, and one of 0, without a direction
+    re = em.select(x.eq(math.inf) & re.is_nan(), e, re)
+    lost = x.eq(-math.inf) & re.is_nan()
     zero = em.const(e.type, 0.0)
     return em.select(lost, zero, re), em.select(lost, zero.copysign(y), im)
 
 
 def exp2(z: Pair) -> Pair:
-    return _polar(explog.exp2(z[0]), z[1] * math.log(2))
+    x = z[0]
+    far = x.gt(1023.0)
+    lower = x.em.select(far, x - 1000.0, x)
+    return _polar(explog.exp2(lower), x.em.select(far, x.em.const(x.type, 2.0**1000), 1.0), x, z[1] * math.log(2))
 
 
 def expm1(z: Pair) -> Pair:
     x, y = z
     half = trig.sin(y * 0.5)
     re = x.em.fma(explog.expm1(x), trig.cos(y), -2.0 * half * half)
-    return re, _times(explog.exp(x), trig.sin(y), y)
+    limit, im = exp(z)
+    return x.em.select(x.abs().eq(math.inf), limit - 1.0, re), im
 
 
 def _log_modulus(z: Pair) -> Val:
@@ -179,16 +194,18 @@ def log1p(z: Pair) -> Pair:
 
 
 def pow(z: Pair, w: Pair) -> Pair:
-    """exp(w log z); at z = 0 it is 1 for w = 0 and else 0."""
+    """exp(w log z), and 1 for w = 0; at z = 0 it is 0 where w has a positive real part, else NaN."""
     em, type = z[0].em, z[0].type
     radius, angle = log(z)
     re, im = exp(mul(w, (radius, angle)))
     origin = z[0].eq(0.0) & z[1].eq(0.0)
-    at_origin = em.select(w[0].eq(0.0) & w[1].eq(0.0), em.const(type, 1.0), 0.0)
-    re, im = em.select(origin, at_origin, re), em.select(origin, em.const(type, 0.0), im)
+    zero, one, at_origin = em.const(type, 0.0), em.const(type, 1.0), em.select(w[0].gt(0.0), em.const(type, 0.0), math.nan)
+    re, im = em.select(origin, at_origin, re), em.select(origin, at_origin, im)
+    plain = w[0].eq(0.0) & w[1].eq(0.0)
+    re, im = em.select(plain, one, re), em.select(plain, zero, im)
     # on the positive axis the real function is the more exact one
     real = z[1].eq(0.0) & w[1].eq(0.0) & z[0].gt(0.0)
-    return em.select(real, real_pow(z[0], w[0]), re), em.select(real, em.const(type, 0.0), im)
+    return em.select(real, real_pow(z[0], w[0]), re), em.select(real & im.is_nan(), zero, im)
 
 
 # ***** circular and hyperbolic functions, in double *****
@@ -196,19 +213,20 @@ def pow(z: Pair, w: Pair) -> Pair:
 
 def sinh(z: Pair) -> Pair:
     x, y = z
-    re = _times(trig.cos(y), hyper.sinh(x), x)
+    lower, factor = _lowered(x, x.abs())
+    re = _times(trig.cos(y), hyper.sinh(lower), x) * factor
     re = x.em.select(x.abs().eq(math.inf) & re.is_nan(), x.abs(), re)
-    return re, _times(hyper.cosh(x), trig.sin(y), y)
+    return re, _times(hyper.cosh(lower), trig.sin(y), y) * factor
 
 
 def cosh(z: Pair) -> Pair:
     x, y = z
-    turn = trig.sin(y)
-    im = hyper.sinh(x) * turn
+    turn, (lower, factor) = trig.sin(y), _lowered(x, x.abs())
+    im = hyper.sinh(lower) * turn * factor
     zero, one = x.em.const(x.type, 0.0), x.em.const(x.type, 1.0)
     im = x.em.select(y.eq(0.0), zero.copysign(x) * one.copysign(y), im)
     im = x.em.select(x.eq(0.0) & turn.is_nan(), zero, im)
-    re = hyper.cosh(x) * trig.cos(y)
+    re = hyper.cosh(lower) * trig.cos(y) * factor
     return x.em.select(x.abs().eq(math.inf) & re.is_nan(), x.abs(), re), im
 
 
@@ -224,9 +242,11 @@ def tanh(z: Pair) -> Pair:
     far = x.abs().gt(20.0)
     # 4 sin y cos y exp(-2 |x|), all of it 0 for an infinite x
     decay = explog.exp(x.abs() * -2.0)
-    tail = 4.0 * trig.sin(y) * trig.cos(y) * decay
-    tail = em.select(x.abs().eq(math.inf), em.const(type, 0.0).copysign(y), tail)
-    return em.select(far, em.const(type, 1.0).copysign(x), re), em.select(far, tail, im)
+    turn = trig.sin(y) * trig.cos(y)
+    tail, endless, lost = 4.0 * turn * decay, x.abs().eq(math.inf), turn.is_nan()
+    tail = em.select(endless, em.const(type, 0.0).copysign(em.select(lost, y, turn)), tail)
+    limit = em.select(lost & ~endless, em.const(type, math.nan), em.const(type, 1.0).copysign(x))
+    return em.select(far, limit, re), em.select(far, tail, im)
 
 
 def asin(z: Pair) -> Pair:
@@ -271,25 +291,31 @@ def atanh(z: Pair) -> Pair:
     x, y = z
     em, a = x.em, x.abs()
     gap = 1.0 - a
-    re = explog.log1p(4.0 * a / em.fma(gap, gap, y * y)) * 0.25
+    tiny = gap.eq(0.0) & y.abs().lt(1e-100) & y.ne(0.0)  # its square would be 0
+    high = em.select(tiny, y * 2.0**600, y)
+    re = em.fma(explog.log1p(4.0 * a / em.fma(gap, gap, high * high)), 0.25, em.select(tiny, em.const(x.type, 300.0 * math.log(2.0)), 0.0))
     im = trig.atan2(y + y, gap * (a + 1.0) - y * y) * 0.5
-    # far out the squares would overflow
+    # far out the squares would overflow: there it is 1 / z
+    wide = a.gt(y.abs())
+    large = em.select(wide, a, y.abs())
+    p, q = a / large, y / large
+    inverse = em.select(large.eq(math.inf), em.const(x.type, 0.0), p / em.fma(p, p, q * q) / large)
     far = a.gt(1e100) | y.abs().gt(1e100)
     zero = em.const(x.type, 0.0)
     # C's rules where a part is NaN: an infinite one, or 0 + NaN i, leaves what does not depend on the other
     unknown = (a.is_nan() & y.abs().lt(math.inf)) | y.is_nan()
     known = a.eq(math.inf) | a.eq(0.0)
-    re = em.select(known & unknown | far & ~unknown, zero, re)
+    re = em.select(known & unknown, zero, em.select(far & ~unknown, inverse, re))
     im = em.select(far & ~unknown, em.const(x.type, math.pi / 2).copysign(y), im)
     return re.copysign(x), im
 
 
 def _rotated(function: Callable[[Pair], Pair]) -> Callable[[Pair], Pair]:
-    """-i f(i z): what makes tan of tanh, sin of sinh, asinh of asin, atan of atanh."""
+    """-i f(i z), which for an odd f is f with both pairs of parts turned round: tan of tanh, sin of sinh, asinh of asin, atan of atanh."""
 
     def lowering(z: Pair) -> Pair:
-        re, im = function((-z[1], z[0]))
-        return im, -re
+        re, im = function((z[1], z[0]))
+        return im, re
 
     return lowering
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from rushlight._base.lazy import require
+
 from . import coefficients as table
 
 if TYPE_CHECKING:
@@ -185,7 +187,7 @@ def _log_of_base(x: Val, unit_high: float, unit_low: float, two_high: float, two
 
 def _parts(value: str, type: str, keep: int) -> tuple[float, float]:
     """A constant given to 40 digits as a part of `keep` bits and the rest."""
-    from decimal import Decimal
+    Decimal = require("decimal").Decimal
 
     whole = Decimal(value)
     mantissa, exponent = math.frexp(float(whole))
