@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -118,20 +121,26 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "says"),
     [
-        ("import torch\ntorch.not_there", "AttributeError", "rushlight has no 'not_there' yet"),
-        ("import torch\ntorch.nn.NotThere", "AttributeError", "rushlight has no 'nn.NotThere' yet"),
+        ("import torch\ntorch.not_there", "AttributeError", "module 'torch' has no attribute 'not_there'\n"),
+        ("import torch\ntorch.nn.Linaer", "AttributeError", "module 'torch.nn' has no attribute 'Linaer'. Did you mean: 'Linear'?"),
+        ("import torch\ntorch.mtia", "AttributeError", "rushlight has no 'mtia' yet"),
         (
             "import torch\ntorch.nn.functional.not_there(1)",
             "AttributeError",
-            "rushlight has no 'nn.functional.not_there' yet",
+            "module 'torch.nn.functional' has no attribute 'not_there'\n",
         ),
-        ("import torch.not_there", "ModuleNotFoundError", "rushlight has no 'not_there' yet"),
-        ("import torch.nn.not_there", "ModuleNotFoundError", "rushlight has no 'nn.not_there' yet"),
-        ("import torch.nn.not_there.deep as d", "ModuleNotFoundError", "rushlight has no 'nn.not_there' yet"),
-        ("from torch.not_there import x", "ModuleNotFoundError", "rushlight has no 'not_there' yet"),
-        ("from torch import not_there", "ImportError", "rushlight has no 'not_there' yet"),
-        ("from torch.nn import NotThere", "ImportError", "rushlight has no 'nn.NotThere' yet"),
+        ("import torch.not_there", "ModuleNotFoundError", "No module named 'torch.not_there', neither in rushlight nor in PyTorch\n"),
+        ("import torch.optm", "ModuleNotFoundError", "No module named 'torch.optm', neither in rushlight nor in PyTorch. Did you mean: 'optim'?"),
+        ("import torch.mtia", "ModuleNotFoundError", "rushlight has no 'mtia' yet (asked for as 'torch.mtia')"),
+        ("import torch.nn.not_there.deep as d", "ModuleNotFoundError", "No module named 'torch.nn.not_there'"),
+        ("from torch.not_there import x", "ModuleNotFoundError", "No module named 'torch.not_there'"),
+        ("from torch import sofmax", "ImportError", "module 'torch' has no attribute 'sofmax'. Did you mean: 'softmax'?"),
+        ("from torch import mtia", "ImportError", "rushlight has no 'mtia' yet"),
         ("import torch._ops", "ModuleNotFoundError", "rushlight has no '_ops' yet"),
+        ("import torch.distributed.tensor.parallel", "ModuleNotFoundError", "rushlight has no 'distributed.tensor.parallel' yet"),
+        ("import torch.fft.deep", "ModuleNotFoundError", "No module named 'torch.fft.deep'"),
+        ("import functorch.not_there", "ModuleNotFoundError", "No module named 'functorch.not_there', neither in rushlight nor in PyTorch"),
+        ("import triton", "ModuleNotFoundError", "No module named 'triton': rushlight runs no kernels"),
         ("import not_there_at_all", "ModuleNotFoundError", "No module named 'not_there_at_all'"),
     ],
 )
@@ -141,12 +150,28 @@ def test_missing_names(run_python, tmp_path: Path, code: str, kind: str, says: s
     assert kind in done.stderr and says in done.stderr
 
 
+def test_a_package_without_its_compiled_part_is_told_so(run_python, tmp_path: Path) -> None:
+    """As `import torchvision` ends where its `_C.so` is missing: it registers rules for operators that nobody defined."""
+    (tmp_path / "vision").mkdir()
+    write(tmp_path / "vision", "import torch\ntorch.library.register_fake('vision::nms')(lambda x: x)\n", "__init__.py")
+    done = run_python(*RUSHLIGHT, str(write(tmp_path, "import vision")))
+    assert "RuntimeError: operator vision::nms does not exist: " in done.stderr and "vision/_C.so) was not found" in done.stderr
+
+
 def test_missing_names_are_ordinary_errors(run_python, tmp_path: Path) -> None:
     code = """
 import importlib.util
 import torch
 assert not hasattr(torch, "not_there") and getattr(torch.nn, "not_there", 3) == 3
 assert importlib.util.find_spec("torch") is not None
+for name in ("triton", "torch.not_there", "torch.nn.not_there", "torch._not_there", "functorch.not_there"):
+    assert importlib.util.find_spec(name) is None
+    try:
+        __import__(name)
+    except ModuleNotFoundError as error:
+        assert error.name == name and "rushlight" in str(error)
+    else:
+        raise AssertionError(name)
 try:
     from torch import not_there
 except ImportError as error:
@@ -591,3 +616,47 @@ def test_overrides_are_shown_functions_of_torch_as_pytorch_shows_them(run_python
     assert found[0] == repr([((), {"inplace": False}), ((), {"p": 0.3, "training": True, "inplace": False}), ((2,), pool)])
     page = "torch.nn.functional"
     assert found[1] == repr([(page, {"inplace": False}), (page, {"alpha": 1.0, "inplace": False})])
+
+
+def test_modules_whose_names_are_on_one_page_here(run_python) -> None:
+    program = """
+        import torch
+        from torch.cuda.amp.grad_scaler import GradScaler
+        from torch.profiler.profiler import profile
+        from torch.utils.benchmark.utils.timer import Timer
+        import torch.utils.benchmark.utils.common
+        assert GradScaler is torch.cuda.amp.GradScaler and profile is torch.profiler.profile and Timer is torch.utils.benchmark.Timer
+        assert torch.utils.benchmark.utils.common.Measurement is torch.utils.benchmark.Measurement
+    """
+    run_python(*RUSHLIGHT, "-c", textwrap.dedent(program), check=True)
+
+
+@pytest.mark.oracle
+def test_every_public_module_of_pytorch_loads_or_is_named(run_python) -> None:
+    done = run_python(str(Path(__file__).parents[1] / "tools" / "module_sweep.py"))
+    assert done.returncode == 0, done.stdout
+
+
+def wheel_that_needs(tmp_path: Path, requirement: str) -> Path:
+    """A wheel of one module that says that it needs a version of torch."""
+    path = tmp_path / "needs_torch-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("needs_torch.py", "import torch\nprint(torch.__version__, torch.ones(2).sum().item())\n")
+        wheel.writestr("needs_torch-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: needs-torch\nVersion: 1.0\nRequires-Dist: torch {requirement}\n")
+        wheel.writestr("needs_torch-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("needs_torch-1.0.dist-info/RECORD", "")
+    return path
+
+
+@pytest.mark.skipif(not any(importlib.metadata.distributions(name="pip")), reason="pip is not installed")
+def test_pip_takes_torch_for_installed(run_python, tmp_path: Path) -> None:
+    """Without an index there is nothing that it could download."""
+    wheel, there = wheel_that_needs(tmp_path, "(==2.13.0+rushlight)"), tmp_path / "there"
+    install = ("-m", "pip", "install", "--no-index", "--no-compile", "--disable-pip-version-check", "--prefix", str(there), str(wheel))
+    done = run_python(*RUSHLIGHT, *install)
+    assert done.returncode == 0 and "Requirement already satisfied: torch==2.13.0+rushlight" in done.stdout, done.stderr
+    (folder,) = there.glob("**/site-packages")
+    assert sorted(path.name for path in folder.iterdir()) == ["needs_torch-1.0.dist-info", "needs_torch.py"]
+    assert run_python(*RUSHLIGHT, str(folder / "needs_torch.py"), check=True).stdout == "2.13.0+rushlight 2.0\n"
+    refused = run_python(*RUSHLIGHT, *install[:-1], str(wheel_that_needs(tmp_path, "(>=3)")))
+    assert refused.returncode != 0 and "torch" in refused.stderr

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from rushlight._base.errors import MissingFeatureError
 
-__all__ = ["absent_class", "absent_function", "refuse"]
+__all__ = ["absent_class", "absent_function", "absent_value", "refuse"]
 
 
 def refuse(name: str, why: str) -> NoReturn:
@@ -38,3 +38,26 @@ def absent_class(name: str, why: str, bases: tuple[type, ...] = (), **members: A
     module, _, word = name.rpartition(".")
     space = {"__new__": new, "__module__": module.replace("torch", "rushlight", 1), "__doc__": f"Not there yet: {why}.", **members}
     return type(word, bases, space)
+
+
+class _Absent:
+    """A constant that may be mentioned; calling it, or asking for an attribute, raises NotImplementedError."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.__name__, self.__doc__ = name, why
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(self.__name__, str(self.__doc__))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        refuse(self.__name__, str(self.__doc__))
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__}: not there yet>"
+
+
+def absent_value(name: str, why: str) -> Any:
+    """A constant that may be mentioned and imported; whatever is done with it raises NotImplementedError."""
+    return _Absent(name, why)

@@ -21,7 +21,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["FOLDER", "LEVEL", "PRIVATE_PAGES", "install", "install_as_torch", "missing"]
+from rushlight._base.naming import absent_module, no_name
+from rushlight._base.tracebacks import shorten
+
+__all__ = ["FOLDER", "LEVEL", "PRIVATE_PAGES", "install", "install_as_torch"]
 
 OURS, THEIRS = "rushlight", "torch"
 # The PyTorch whose interface this is; the label says that it is not PyTorch's own build.
@@ -30,12 +33,17 @@ LEVEL = "2.13.0+rushlight"
 PRIVATE_PAGES = frozenset((
     "_C", "_custom_ops", "_dynamo", "_functorch", "_guards", "_higher_order_ops", "_subclasses", "_tensor", "_tensor_str", "_utils",
 ))  # fmt: skip
+# Modules of PyTorch whose names are on a page of ours that is one file: the import gives the page.
+ONE_PAGE = {
+    f"{page}.{part}": page
+    for page, parts in {
+        "accelerator": ("memory",), "cpu.amp": ("autocast_mode", "grad_scaler"), "cuda.amp": ("autocast_mode", "common", "grad_scaler"),
+        "profiler": ("profiler",), "signal.windows": ("windows",), "xpu": ("random", "streams"),
+        "utils.benchmark": ("utils", "utils.common", "utils.compare", "utils.fuzzer", "utils.timer"),
+    }.items()
+    for part in parts
+}  # fmt: skip
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
-
-
-def missing(name: str) -> str:
-    """What is said of a name of PyTorch's that rushlight lacks; `name` is without the leading `torch.`."""
-    return f"rushlight has no {name!r} yet (asked for as '{THEIRS}.{name}')"
 
 
 def install_as_torch(*, children: bool = True) -> None:
@@ -60,6 +68,7 @@ def install(*, children: bool = True) -> None:
                 "torch, or start the program with `python -m rushlight`"
             )
         sys.meta_path.insert(0, _Finder())
+        sys.meta_path.append(_Absent())
         _say_level()
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] == OURS and _is_public(name.partition(".")[2]):
@@ -116,21 +125,27 @@ class _Same(InspectLoader):
         return _named(fullname, _spec).submodule_search_locations is not None
 
     def get_code(self, fullname: str) -> CodeType | None:
-        return _named(fullname, _spec).loader.get_code(OURS + fullname[len(THEIRS) :])
+        return _named(fullname, _spec).loader.get_code(_page_of(fullname))
 
     def get_source(self, fullname: str) -> str | None:
-        return _named(fullname, _spec).loader.get_source(OURS + fullname[len(THEIRS) :])
+        return _named(fullname, _spec).loader.get_source(_page_of(fullname))
 
 
 def _named(name: str, get: Callable[[str], Any]) -> Any:
     """`get` of the module of ours that `torch.x` stands for."""
-    real = OURS + name[len(THEIRS) :]
+    real = _page_of(name)
     try:
         return get(real)
     except ModuleNotFoundError as error:
         if error.name is None or not (real == error.name or real.startswith(error.name + ".")):
             raise  # something that rushlight itself needs is absent
-        raise ModuleNotFoundError(missing(name[len(THEIRS) + 1 :]), name=name) from None
+        raise ModuleNotFoundError(absent_module(name, name[len(THEIRS) + 1 :]), name=name) from None
+
+
+def _page_of(name: str) -> str:
+    """The module of ours that `torch.x` is."""
+    rest = name[len(THEIRS) + 1 :]
+    return f"{OURS}.{ONE_PAGE.get(rest, rest)}" if rest else OURS
 
 
 def _spec(real: str) -> ModuleSpec:
@@ -175,8 +190,15 @@ class _Finder(MetaPathFinder):
         root, _, rest = fullname.partition(".")
         if root == THEIRS:
             if not _is_public(rest):  # PyTorch's private modules; ours of the same name are something else
-                raise ModuleNotFoundError(missing(rest), name=fullname)
-            real = importlib.util.find_spec(f"{OURS}.{rest}" if rest else OURS)
+                if _is_import() or importlib.util.find_spec(f"{OURS}.{rest.partition('.')[0]}") is not None:
+                    raise ModuleNotFoundError(absent_module(fullname, rest), name=fullname)
+                return None
+            try:
+                real = importlib.util.find_spec(_page_of(fullname))
+            except ModuleNotFoundError as error:  # below a page that has the names of a folder there
+                if error.name is None or not _page_of(fullname).startswith(f"{error.name}."):
+                    raise
+                return None
             if real is None:
                 return None
             spec = ModuleSpec(fullname, _Same(), origin=real.origin)
@@ -188,6 +210,26 @@ class _Finder(MetaPathFinder):
                 found.loader = _Watched(found.loader)
             return found
         return None
+
+
+class _Absent(MetaPathFinder):
+    """The last finder: an import of a module that nobody found says what rushlight lacks.  Who merely asks (`find_spec`) gets None."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        root, _, rest = fullname.partition(".")
+        if root in (THEIRS, "functorch") and rest and _is_import():
+            raise ModuleNotFoundError(absent_module(fullname, rest if root == THEIRS else fullname), name=fullname)
+        if fullname == "triton" and _is_import():
+            raise ModuleNotFoundError("No module named 'triton': rushlight runs no kernels of the Triton language yet, and brings no package of that name", name=fullname)
+        return None
+
+
+def _is_import() -> bool:
+    """Whether the finder that calls this was asked by an import statement, and not by `importlib.util.find_spec`."""
+    frame = sys._getframe(2).f_back  # above the finder: importlib's loop over the finders, then who wants the module
+    return frame is not None and frame.f_code.co_name == "_find_and_load_unlocked"
 
 
 # ***** modules of ours under their names in PyTorch *****
@@ -227,6 +269,8 @@ def _take_part(module: ModuleType) -> None:
                 getattr(importlib.import_module(f"{OURS}.{room}"), name).__module__ = f"{THEIRS}.{page}"
         _pickle_as_there(module)
     _report_missing(module)
+    if not hasattr(module, "__path__"):  # what is one file here may be a folder there: an import of a part asks the finders, who say what is missing
+        module.__path__ = []
     module.__name__ = theirs
 
 
@@ -265,22 +309,22 @@ def _call_as_there(value: Any, ours: str) -> None:
 def _report_missing(module: ModuleType) -> None:
     """Give a public module of ours a `__getattr__` whose error says what rushlight lacks."""
     ours = module.__name__
-    prefix = ours[len(OURS) + 1 :]
     inner: Callable[[str], Any] | None = module.__dict__.get("__getattr__")
 
     def __getattr__(name: str) -> Any:
-        if inner is not None:
-            try:
-                value = inner(name)
-            except AttributeError as error:
-                if error.__cause__ is not None:
-                    raise  # it knows more than that the name is missing
-            else:
-                _call_as_there(value, ours)
-                return value
-        if name.startswith("__"):
-            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
-        full = f"{prefix}.{name}" if prefix else name
-        raise AttributeError(missing(full), name=name, obj=module)
+        try:
+            if inner is not None:
+                try:
+                    value = inner(name)
+                except AttributeError as error:
+                    if error.__cause__ is not None:
+                        raise  # it knows more than that the name is missing
+                else:
+                    _call_as_there(value, ours)
+                    return value
+            raise no_name(module.__name__, name)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     module.__dict__["__getattr__"] = __getattr__

@@ -11,7 +11,7 @@ import sys
 import warnings
 from typing import Any
 
-__all__ = ["DTypeError", "MisfitError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "user_code", "user_frame", "user_line", "warn_once", "warn_user"]
+__all__ = ["DTypeError", "MisfitError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "install_command", "user_code", "user_frame", "user_line", "warn_once", "warn_user"]
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -36,12 +36,20 @@ class MissingDeviceError(AssertionError, RuntimeError):
     """A device that this machine, or rushlight, does not have; PyTorch's builds for the CPU say so with AssertionError."""
 
 
+def install_command(extra: str) -> str:
+    """The command that installs an extra, into a checkout where that is what runs."""
+    checkout = os.path.dirname(os.path.dirname(PACKAGE.rstrip(os.sep)))
+    if os.path.isfile(os.path.join(checkout, "pyproject.toml")):
+        return f"pip install -e '{checkout}[{extra}]'"
+    return f"pip install 'rushlight[{extra}]'"
+
+
 class MissingExtraError(ImportError):
     """A library that belongs to one of our extras is not installed."""
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(
-            f"{module} is not installed; it belongs to the extra '{extra}': pip install 'rushlight[{extra}]'",
+            f"{module} is not installed; it belongs to the extra '{extra}': {install_command(extra)}",
             name=module,
         )
 

@@ -1,14 +1,92 @@
-"""Locks and `fork`: what a thread of the parent holds at that moment would be held in the child for ever."""
+"""Forks beside other threads: what a thread of the parent holds at that moment would be held in the child for ever.
+
+A fork waits until no other thread imports a module that operations need, and until our locks are free.  It holds nothing while it waits:
+a thread that imports may need one of the locks, and the reverse.
+"""
 
 from __future__ import annotations
 
+import _imp
+import importlib
 import os
-from typing import Any
+import sys
+import time
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, TypeVar
+from weakref import WeakSet
 
-__all__ = ["free_after_fork"]
+__all__ = ["LOADED_LATE", "free_after_fork"]
+
+L = TypeVar("L")
+_LOCKS: WeakSet[Any] = WeakSet()
+_RELEASE: list[Callable[[], Any]] = []  # undoes what was taken before the fork, last first
+
+# Top names of the modules that operations load when they first need them.  Imports of other modules are not waited for: one may last for ever.
+LOADED_LATE = {"rushlight", "torch", *sys.stdlib_module_names}
+_PATIENCE = 1.0  # seconds until a module's lock that nobody owns counts as left over
+
+_bootstrap: Any = importlib._bootstrap
 
 
-def free_after_fork(lock: Any) -> None:
-    """Let forks wait for a lock, so that it is free in the child and what it guards is whole."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+def free_after_fork(lock: L) -> L:
+    """Let forks wait for a lock, so that it is free in the child and what it guards is whole; returns the lock."""
+    _LOCKS.add(lock)
+    return lock
+
+
+def _take() -> Any:
+    """Take the import lock, so that no thread begins an import, and all of ours; the lock in the way, with nothing taken, or None."""
+    _imp.acquire_lock()
+    _RELEASE.append(_imp.release_lock)
+    hindrance = _other_import()
+    for lock in list(_LOCKS) if hindrance is None else ():
+        if not lock.acquire(False):
+            hindrance = lock
+            break
+        _RELEASE.append(lock.release)
+    if hindrance is not None:
+        _release()
+    return hindrance
+
+
+def _release() -> None:
+    while _RELEASE:
+        _RELEASE.pop()()
+
+
+def _other_import() -> Any:
+    """The lock of a module that another thread imports, or is about to."""
+    me = get_ident()
+    for name, reference in list(_bootstrap._module_locks.items()):
+        lock = reference()
+        if lock is not None and lock.owner != me and name.partition(".")[0] in LOADED_LATE and lock not in _IGNORED:
+            return lock
+    return None
+
+
+_IGNORED: WeakSet[Any] = WeakSet()
+
+
+def _wait_for(lock: Any, since: float) -> None:
+    """Let other threads run until a lock may be free."""
+    try:
+        lock.acquire()
+        lock.release()
+    except _bootstrap._DeadlockError:  # its owner waits for an import of this very thread
+        _IGNORED.add(lock)
+        return
+    if getattr(lock, "owner", lock) is None and time.monotonic() - since > _PATIENCE:
+        _IGNORED.add(lock)
+    time.sleep(1e-4)  # it is about to be taken, or to be forgotten
+
+
+def _before() -> None:
+    since = time.monotonic()
+    while (hindrance := _take()) is not None:
+        _wait_for(hindrance, since)
+    _IGNORED.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_release)

@@ -6,13 +6,18 @@ that needs them.  A `LazyModule` stands for the module until then.
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
+from collections.abc import Callable, Container, Mapping
 from types import ModuleType
 from typing import Any
 
 from rushlight._base.errors import MissingExtraError
+from rushlight._base.forking import LOADED_LATE
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
+from rushlight._base.tracebacks import shorten
 
-__all__ = ["LazyModule", "llvm", "numpy", "require"]
+__all__ = ["LazyModule", "lazy_files", "lazy_names", "llvm", "numpy", "require"]
 
 
 class LazyModule(ModuleType):
@@ -38,12 +43,41 @@ class LazyModule(ModuleType):
 
 def require(name: str, extra: str | None = None) -> ModuleType:
     """Import `name`; when it is absent and belongs to an extra of ours, say which one to install."""
+    LOADED_LATE.add(name.partition(".")[0])
     try:
-        return import_module(name)
+        return import_whole(name)
     except ModuleNotFoundError as error:
         if extra is None or (error.name or "").split(".")[0] != name.split(".")[0]:
             raise
         raise MissingExtraError(name, extra) from error
+
+
+def lazy_names(page: str, find: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module by its full name: what `find` gives for a name is kept in the module; for None it is an AttributeError."""
+
+    def __getattr__(name: str) -> Any:
+        try:
+            value = find(name)
+            if value is None:
+                raise no_name(page, name)
+            setattr(sys.modules[page], name, value)
+            return value
+        except BaseException as error:
+            shorten(error)
+            raise
+
+    return __getattr__
+
+
+def lazy_files(page: str, places: Mapping[str, str], modules: Container[str] = ()) -> Callable[[str], Any]:
+    """`lazy_names` of a package: `places` says which of its modules has a name, `modules` are attributes themselves."""
+
+    def find(name: str) -> Any:
+        if name in modules:
+            return import_whole(f"{page}.{name}")
+        return getattr(import_whole(f"{page}.{places[name]}"), name) if name in places else None
+
+    return lazy_names(page, find)
 
 
 numpy: Any = LazyModule("numpy")

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from rushlight._base.alias import install
+from rushlight._base.errors import install_command
 from rushlight._cli import runner
 
 __all__ = ["EXAMPLES", "examples_folder", "main"]
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
         return int(done.code or 0)
     absent = sorted({module for _, needs, _ in EXAMPLES for module in needs if find_spec(module) is None})
     if absent:
-        print(f"the demo needs {', '.join(absent)}: pip install 'rushlight[examples]'", file=sys.stderr)
+        print(f"the demo needs {', '.join(absent)}: {install_command('examples')}", file=sys.stderr)
         return 1
     try:
         return _run(options)

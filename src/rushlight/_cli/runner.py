@@ -14,7 +14,8 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-from rushlight._base.alias import OURS, THEIRS, install, missing
+from rushlight._base.alias import OURS, THEIRS, install
+from rushlight._base.naming import absent_name
 
 __all__ = ["load_main", "run_module", "run_script", "run_text"]
 
@@ -123,9 +124,8 @@ def _name_what_is_missing(error: ImportError) -> None:
     name: str | None = getattr(error, "name_from", None)  # Python 3.12 knows; before, the text does
     if name is None and str(error).startswith("cannot import name '"):
         name = str(error).split("'")[1]
-    asked = ".".join(filter(None, (rest, name)))
-    if asked and missing(asked) not in str(error):
-        error.add_note(missing(asked))
+    if name is not None:
+        error.add_note(absent_name(".".join(filter(None, (THEIRS, rest))), name))
 
 
 def _from_program(trace: TracebackType | None) -> TracebackType | None:
