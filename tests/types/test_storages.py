@@ -7,6 +7,7 @@ import os
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rushlight as torch
@@ -206,7 +207,7 @@ def test_memory_before_and_beyond_a_storage_is_not_shown() -> None:
         lambda: torch.empty(0).set_(held, -1, (1,), (1,)), lambda: torch.empty(0).set_(held, 0, (3,), (-1,)), lambda: torch.empty(0).set_(held, 0, (-3,), (1,)),
         lambda: torch.empty(0).set_(held, 0, (3, 4), (1,)), lambda: torch.empty_strided((2,), (-1,)), lambda: torch.ones(1).new_empty_strided((2,), (-1,)),
     ):  # fmt: skip
-        with pytest.raises(RuntimeError, match="stride|offset"):
+        with pytest.raises(RuntimeError, match="stride|offset|negative"):
             call()
     assert torch.empty(0).set_(held, 2, (2, 2), (4, 1)).tolist() == [[2, 3], [6, 7]]
     assert torch.empty_strided((0,), (-1,)).shape == (0,)
@@ -236,3 +237,19 @@ def test_a_single_sample_has_its_class_in_a_vector_or_not() -> None:
     found = torch.nn.functional.nll_loss(x, torch.tensor([1]))
     found.backward()
     assert found.shape == () and found.item() == 1.5 and x.grad is not None and x.grad.tolist() == [0, -1, 0]
+
+
+@pytest.mark.parametrize("call", ["Tensor", "FloatTensor", "LongTensor"])
+def test_legacy_constructors_take_sizes_and_sequences(call: str) -> None:
+    make = getattr(torch, call)
+    assert make(2).shape == make(np.int64(2)).shape == (2,)
+    assert make(2, True).shape == (2, 1)
+    assert make((2, 3)).tolist() == [2, 3]
+    for wrong, kind in ((2.5, "float"), (True, "bool"), (None, "NoneType"), (1j, "complex"), (np.float32(2), "numpy.float32"), ({1: 2}, "dict"), ({1}, "set")):
+        with pytest.raises(TypeError, match=rf"new\(\): data must be a sequence \(got {kind}\)"):
+            make(wrong)
+
+
+def test_legacy_constructors_take_tensors_of_their_dtype() -> None:
+    with pytest.raises(TypeError, match=r"expected a tensor of dtype torch.int64 \(got torch.float32\)"):
+        torch.LongTensor(torch.ones(2))

@@ -37,6 +37,12 @@ def _check_along(name: str, x: Any, index: Any, dim: int) -> None:
         raise ValueError(f"prim.{name}: index {list(index.shape)} is larger than {list(x.shape)} apart from dim {dim}")
 
 
+def _check_room(index: Any, size: int, dim: int) -> None:
+    """IndexError where a dim without places is read: a kernel may read what many indices share before it looks at them."""
+    if not size and 0 not in index.shape:
+        raise IndexError(f"index 0 is out of bounds for dimension {dim} with size 0")
+
+
 def _wrapped(index: Any, size: int, dim: int) -> Any:
     """The index with negatives wrapped; IndexError names the first that is out of range."""
     bad = (index < -size) | (index >= size)
@@ -58,6 +64,7 @@ def _places(x: Any, index: Any, dim: int) -> tuple[Any, ...]:
 
 def _gather_spec(x: Any, index: Any, dim: int) -> Aval:
     _check_along("gather", x, index, dim)
+    _check_room(index, x.shape[dim], dim)
     return index.shape, x.dtype
 
 
@@ -177,6 +184,8 @@ def _index_spec(x: Any, *indices: Any) -> Aval:
     _check_index("index", *indices)
     if not 1 <= len(indices) <= len(x.shape):
         raise ValueError(f"prim.index takes 1 to {len(x.shape)} indices for {list(x.shape)}, got {len(indices)}")
+    for d, index in enumerate(indices):
+        _check_room(index, x.shape[d], d)
     return (*indices[0].shape, *x.shape[len(indices) :]), x.dtype
 
 

@@ -34,18 +34,27 @@ def _real(name: str, doc: str, reference: Rule, rule: Rule | None, low: float = 
     return pointwise(name, doc, kinds="f", reference=reference, rules=[rule], samples=pointwise_samples(REAL, 1, low, high))
 
 
-def _holomorphic(name: str, doc: str, rule: Rule, numpy: str = "", low: float = -2.0, high: float = 2.0) -> Primitive:
+def _holomorphic(name: str, doc: str, rule: Rule, numpy: str = "", low: float = -2.0, high: float = 2.0, reference: Any = None) -> Primitive:
     """A function of real and of complex floats."""
     return pointwise(
-        name, doc, kinds="fc", reference=_numpy(numpy or name), rules=[rule], samples=pointwise_samples(COMPLEX, 1, low, high)
+        name, doc, kinds="fc", reference=reference or _numpy(numpy or name), rules=[rule], samples=pointwise_samples(COMPLEX, 1, low, high)
     )
+
+
+def _expm1(x: Any) -> Any:
+    """NumPy's, where that multiplies inf or NaN by 0: exp(x) - 1."""
+    result = np.expm1(x)
+    if result.dtype.kind != "c":
+        return result
+    lost = np.isinf(x.real) | (x.real > 80.0) | (np.isnan(x.real) & (x.imag == 0))
+    return np.where(lost, np.exp(x) - 1.0, result)
 
 
 # ***** exponentials and logarithms *****
 
 _holomorphic("exp", "e^x.", lambda t, c, out, x: t * c(out))
 _holomorphic("exp2", "2^x.", lambda t, c, out, x: t * (c(out) * LN2))
-_holomorphic("expm1", "e^x - 1, without cancellation.", lambda t, c, out, x: t * (c(out) + 1.0))
+_holomorphic("expm1", "e^x - 1, without cancellation.", lambda t, c, out, x: t * (c(out) + 1.0), reference=numbers.wide(_expm1))
 _holomorphic("log", "Natural logarithm.", lambda t, c, out, x: t / c(x), low=0.1)
 _holomorphic("log2", "Logarithm to base 2.", lambda t, c, out, x: t / (c(x) * LN2), low=0.1)
 _holomorphic("log10", "Logarithm to base 10.", lambda t, c, out, x: t / (c(x) * LN10), low=0.1)

@@ -15,7 +15,7 @@ from rushlight._graph.rewrite import Rule, rewrite, rule
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, DType
 from rushlight._types.layout import numel
-from rushlight._types.symbols import as_double, finite, single, truncated
+from rushlight._types.symbols import as_double, finite, is_symbolic, single, truncated
 
 __all__ = ["EXACT", "GRADIENT", "simplify"]
 
@@ -160,8 +160,20 @@ def fold_constants(node: Node) -> Any:
     if a is None or b is None or dtype not in (FLOAT32, FLOAT64) or (node.prim.name == "div" and b == 0):
         return None
     a, b = rounded(a, dtype), rounded(b, dtype)
-    value = rounded(_FOLD[node.prim.name](a, b), dtype) if a is not None and b is not None else None
+    if a is None or b is None:
+        return None
+    zero = _zero_times(a, b) if node.prim.name in ("mul", "div") else None  # no constant is divided by zero here
+    value = zero if zero is not None else rounded(_FOLD[node.prim.name](a, b), dtype)
     return None if value is None else build.full(node.outputs[0].shape, value, dtype)
+
+
+def _zero_times(a: float, b: float) -> float | None:
+    """The zero that a literal zero makes of a number that follows from sizes: one of all sizes, where that number keeps its sign."""
+    if is_symbolic(a):
+        a, b = b, a
+    if is_symbolic(a) or not is_symbolic(b) or a != 0:
+        return None
+    return a if b > 0 else -a if b < 0 else None
 
 
 # ***** dtype *****

@@ -27,7 +27,7 @@ from rushlight._transforms.partition import behind, dear, lacking, partition
 from rushlight._transforms.simplify import EXACT, GRADIENT
 from rushlight._types.dtype import DType
 
-__all__ = ["Gradient", "carries_gradient", "decomposed", "pull_back", "vjp"]
+__all__ = ["Gradient", "carries_gradient", "decomposed", "pull_back", "reached", "vjp"]
 
 Source = tuple[str, int]
 
@@ -109,6 +109,8 @@ def _joint(
             grads = pull_back(builder, outs[:count], cotangents, [inputs[i] for i in wrt])
         else:
             grads = _by_rule(rule, cotangents, outs, count, inputs, wrt)
+        wanted = [inputs[i] for i in wrt]  # what is empty is left out of a graph, but was part of the call
+        grads = [build.zeros_like(x) if g is None and 0 in x.shape and carries_gradient(x.dtype) else g for g, x in zip(grads, wanted, strict=True)]
     return inputs, outs, builder.nodes, cotangents, grads
 
 
@@ -202,6 +204,12 @@ def pull_back(
                 _check(node.prim.name, value, ct)
                 held[value] = build.add_any(held.get(value), ct)
     return [held.get(v, build.zeros_like(v) if v in touched else None) for v in wrt]
+
+
+def reached(graph: Graph, wrt: Sequence[int]) -> list[bool]:
+    """Which outputs depend on the inputs `wrt` through floats."""
+    found = _reached_from(graph.nodes, [graph.inputs[i] for i in wrt])
+    return [v in found for v in graph.outputs]
 
 
 def _check(name: str, value: Value, ct: Value) -> None:

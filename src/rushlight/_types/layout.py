@@ -5,15 +5,19 @@ Shapes are tuples of sizes, strides tuples of steps counted in elements, both ou
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 __all__ = [
-    "BELOW_ALL", "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "collapse", "contiguous_strides", "dense_strides",
-    "extent", "infer_size", "is_contiguous", "is_dense", "numel", "preserved", "restride", "suggests_channels_last", "view_strides", "wrap_dim", "wrap_dims",
+    "BELOW_ALL", "LARGEST", "Size", "broadcast_shapes", "broadcast_strides", "channels_last_strides", "checked_strides", "collapse", "contiguous_strides",
+    "dense_strides", "extent", "filled_strides", "infer_size", "is_contiguous", "is_dense", "numel", "overflowed", "preserved", "restride",
+    "suggests_channels_last", "view_strides", "wrap_dim", "wrap_dims",
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
+LARGEST = (1 << 63) - 1  # the most that a size, a stride, an offset or a number of elements can be
 BELOW_ALL = 1 << 62  # taken from an index it is out of range whatever the size is; an error adds it again to name the index
 
 
@@ -84,6 +88,51 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     return tuple(reversed(strides))
 
 
+def checked_strides(shape: Sequence[int], strides: Sequence[int] | None) -> Shape:
+    """Strides of a layout that native code may read; None stands for row-major ones.  RuntimeError where it cannot be one.
+
+    Sizes and the number of elements must fit 63 bits.  A given stride of more than 64 bits is cut to them, as PyTorch's arithmetic does, and
+    may not be negative then.
+    """
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {next(n for n in shape if n < 0)}: {list(shape)}")
+    counts = list(accumulate(shape, operator.mul))
+    if counts and (counts[-1] > LARGEST or max(counts) > 2 * LARGEST + 1 or max(shape) > LARGEST):
+        fresh = f"Storage size calculation overflowed with sizes={list(shape)}"
+        raise RuntimeError(fresh if strides is None else "numel: integer multiplication overflow")
+    rows = contiguous_strides(shape)
+    if strides is None:
+        if any(s > LARGEST for s in rows):
+            raise RuntimeError("Stride calculation overflowed")
+        return rows
+    cut = tuple([(s + LARGEST + 1 & 2 * LARGEST + 1) - LARGEST - 1 for s in strides])
+    if any(s < 0 for s in cut):
+        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(cut)}")
+    return cut
+
+
+def overflowed(shape: Sequence[int], strides: Sequence[int]) -> str:
+    """The error for a layout that spans more bytes than 63 bits can count."""
+    return f"Storage size calculation overflowed with sizes={list(shape)} and strides={list(strides)}"
+
+
+def filled_strides(shape: Sequence[int], strides: Sequence[int]) -> Shape:
+    """Strides with those computed that are negative: each is then the next dim's size times its stride, as in PyTorch.
+
+    RuntimeError for a negative stride of a dim with several elements.
+    """
+    if len(shape) != len(strides):
+        raise RuntimeError(f"unequal size length ({len(shape)}) and stride length ({len(strides)})")
+    if 0 not in shape and any(n > 1 and s < 0 for n, s in zip(shape, strides, strict=True)):
+        raise RuntimeError(overflowed(shape, strides))
+    found: list[int] = []
+    following = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        found.append(stride if stride >= 0 else following)
+        following = found[-1] * max(size, 1)
+    return tuple(reversed(found))
+
+
 def channels_last_strides(shape: Sequence[int]) -> Shape:
     """Strides that put dim 1 innermost: NHWC for 4 dims, NDHWC for 5."""
     if len(shape) not in (4, 5):
@@ -101,11 +150,14 @@ def dense_strides(shape: Sequence[int], order: Sequence[int]) -> Shape:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements lie row-major without gaps; strides of size-1 dims do not matter."""
+    """Whether elements lie row-major without gaps; strides of size-1 dims do not matter, nor do any where there are no elements."""
+    return 0 in shape or _steps_evenly(shape, strides)
+
+
+def _steps_evenly(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether every stride of a dim that has not size 1 is the product of the sizes after it."""
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if size == 0:
-            return True
         if size != 1:
             if stride != step:
                 return False
@@ -118,7 +170,7 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     if len(shape) not in (4, 5):
         return False
     order = [0, *range(2, len(shape)), 1]
-    return is_contiguous([shape[d] for d in order], [strides[d] for d in order])
+    return _steps_evenly([shape[d] for d in order], [strides[d] for d in order])
 
 
 def suggests_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:

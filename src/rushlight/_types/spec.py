@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from rushlight._types.device import RELEASED, Device, as_device
 from rushlight._types.dtype import DType
-from rushlight._types.layout import Size, contiguous_strides, is_contiguous, numel
+from rushlight._types.layout import LARGEST, Size, checked_strides, contiguous_strides, is_contiguous, numel, overflowed
 
-__all__ = ["Spec", "check_memory", "check_sizes"]
+__all__ = ["Spec", "bytes_on", "check_memory", "check_sizes"]
 
 
 class Spec:
@@ -34,7 +34,7 @@ class Spec:
 
     @staticmethod
     def of(dtype: DType, device: Device, shape: Sequence[int], strides: Sequence[int] | None = None, conj: bool = False) -> Spec:
-        """The spec with these fields; strides default to row-major."""
+        """The spec with these fields; strides default to row-major.  RuntimeError for a layout that `checked_strides` refuses."""
         shape = tuple(shape)
         if strides is not None:
             strides = tuple(strides)
@@ -43,14 +43,17 @@ class Spec:
         if found is not None:
             return found
         rows = contiguous_strides(shape)
-        strides = rows if strides is None else strides
+        count = numel(shape)
+        given, strides = strides, rows if strides is None else strides
+        if shape and (min(shape) < 0 or min(strides) < 0 or max(shape) > _SMALL or max(strides) > _SMALL or count > LARGEST):
+            strides = checked_strides(shape, given)
         key = (dtype, device, shape, strides, conj)
         found = _TABLE.get(key)
         if found is None:
             found = Spec()
             found.dtype, found.shape, found.strides = dtype, Size(shape), strides
             found.device = device if device is RELEASED else as_device(device)
-            found.ndim, found.numel = len(shape), numel(shape)
+            found.ndim, found.numel = len(shape), count
             found.nbytes = found.numel * dtype.itemsize
             found.plain = strides == rows
             found.contiguous = found.plain or is_contiguous(shape, strides)
@@ -69,6 +72,7 @@ class Spec:
         return Spec.of(self.dtype, self.device, self.shape, self.strides, not self.conj)
 
 
+_SMALL = 1 << 31  # layouts with greater numbers are looked at more closely
 # The specs asked for lately, under cheap keys: tensors come and go, and making a spec anew costs more than the tensor.
 _MAX_RECENT = 2048
 _RECENT: dict[tuple[DType, Device, tuple[int, ...], tuple[int, ...] | None, bool], Spec] = {}
@@ -91,3 +95,14 @@ def check_sizes(*specs: Spec | None) -> None:
     for spec in specs:
         if spec is not None and spec.nbytes >= 1 << 63:
             raise RuntimeError(f"Storage size calculation overflowed with sizes={list(spec.shape)}: {spec.numel} elements of {spec.dtype} have {spec.nbytes} bytes")
+
+
+def bytes_on(spec: Spec, offset: int) -> int:
+    """How many bytes on a view with this spec begins; RuntimeError where the place of an empty one is beyond what 63 bits can count."""
+    step = offset * spec.dtype.itemsize
+    if not -_FARTHEST <= step <= _FARTHEST:
+        raise RuntimeError(f"{overflowed(spec.shape, spec.strides)}: it would begin {offset} elements on")
+    return step
+
+
+_FARTHEST = 1 << 62
