@@ -158,7 +158,8 @@ def test_edges_stand_for_tensors() -> None:
         torch.autograd.grad(edge, X)
     with pytest.raises(RuntimeError, match="Mismatch in shape"):
         torch.autograd.grad(edge, X, torch.ones(4))
-    assert not torch.autograd.grad(z.sum(), get_gradient_edge(torch.ones(2, requires_grad=True)), materialize_grads=True)[0].any()
+    with pytest.raises(RuntimeError, match="materialize_grads cannot be used when the given input is a GradientEdge"):
+        torch.autograd.grad(z.sum(), get_gradient_edge(torch.ones(2, requires_grad=True)), materialize_grads=True)
 
 
 def test_flags_of_grad() -> None:
@@ -305,3 +306,20 @@ def test_names_of_nodes_as_in_pytorch(text: str) -> None:
         return out.grad_fn.name(), leaf.grad.flatten().tolist()
 
     assert found(torch) == found(pytest.importorskip("torch"))
+
+
+def test_nodes_know_the_call_that_they_belong_to() -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    total = x.sum(-1, keepdim=True).grad_fn
+    assert (total._saved_self_sym_sizes, total._saved_keepdim) == ((2, 3), True)
+    assert x.sum((0, -1)).grad_fn._saved_dim == (0, 2**64 - 1)  # PyTorch shows whole numbers without their sign
+    assert (x**2.5).grad_fn._saved_exponent == 2.5
+    assert (x**2).grad_fn._saved_exponent == 2
+    assert torch.add(x, x, alpha=3).grad_fn._saved_alpha == 3
+    assert x.mean().grad_fn._saved_self_sym_numel == 6
+    product = torch.mm(x, torch.ones(3, 4, requires_grad=True)).grad_fn
+    assert (product._saved_self_sym_sizes, product._saved_mat2_sym_sizes) == ((2, 3), (3, 4))
+    assert torch.nn.functional.nll_loss(x, torch.tensor([0, 1]), reduction="sum").grad_fn._saved_reduction == 2
+    for name in ("_saved_dim", "_saved_nothing", "_saved_self_nothing", "_saved_", "_raw_saved_keepdim"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(x.exp().grad_fn, name)

@@ -316,3 +316,59 @@ def test_numbers_are_taken_silently_from_what_is_not_recorded(monkeypatch: pytes
     assert x.item() == int(x) == float(x.detach()) == 2.0
     with torch.no_grad():
         assert float(x) == 2.0
+
+
+# ***** views that may not change *****
+
+SEVERAL = "This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace."
+
+
+def message(call: Any) -> str:
+    with pytest.raises(RuntimeError) as error:
+        call()
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", ["Backward", "BackwardX", "XBackwardY", "X"])
+def test_views_name_the_function_that_made_them(name: str) -> None:
+    function: Any = type(name, (torch.autograd.Function,), {"forward": staticmethod(lambda ctx, x: x.view(-1)), "backward": staticmethod(lambda ctx, g: g)})
+    view = function.apply(torch.ones(2, 2, requires_grad=True) * 1)
+    assert message(lambda: view.mul_(2)).startswith(f"Output 0 of {name} is a view and is being modified inplace. This view was created inside a custom")
+
+
+def test_views_of_what_changed_say_so() -> None:
+    base = leaf(1.0, 2.0) * 1
+    part = base.unbind(0)[1]
+    base.mul_(2)
+    text = f"Output 1 of Unbind is a view and its base or another view of its base has been modified inplace. {SEVERAL}"
+    assert message(lambda: part.grad_fn).startswith(text)
+    assert message(lambda: part.backward()).startswith(text)
+    assert message(lambda: part.mul_(2)).startswith(f"Output 1 of Unbind is a view and is being modified inplace. {SEVERAL}")
+    assert repr(part) == "tensor(4., grad_fn=<Invalid>)"
+
+
+def test_views_made_without_gradients_say_so() -> None:
+    base = torch.ones(4, 2, requires_grad=True) * 1
+    with torch.no_grad():
+        part = base.split(2)[1]
+    assert message(lambda: part.mul_(2)).startswith("A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given")
+    seen = part.view(-1)
+    assert message(lambda: seen.mul_(2)).startswith("Output 0 of View is a view of a view which was created in no_grad mode and is being modified inplace")
+
+
+def test_an_error_stays_one_where_warnings_are_errors(capsys: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.autograd.detect_anomaly():
+            x = leaf(1.0, 2.0) + 1
+            y = x**2
+            x += 1
+            warnings.simplefilter("error")
+            assert "modified by an inplace operation" in message(lambda: y.sum().backward())
+    assert "Error detected in PowBackward0" in capsys.readouterr().err
+
+
+def test_hooks_for_saved_tensors_are_functions() -> None:
+    with pytest.raises(TypeError, match="'pack_hook' must be callable, not int"), torch.autograd.graph.saved_tensors_hooks(5, lambda x: x):
+        pass
+    assert (leaf(1.0) * leaf(2.0)).requires_grad

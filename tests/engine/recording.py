@@ -21,10 +21,13 @@ TOPICS = (
     "inplace",
     "backward",
     "hooks",
+    "engine",
     "functions",
     "modes",
     "indexing",
     "subclasses",
+    "subclass_writes",
+    "subclass_functions",
     "meta",
     "outs",
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.creation import python_dtype, tensor
-from rushlight._engine.integers import integer, is_numpy_scalar
+from rushlight._engine.integers import integer, is_numpy_scalar, number_in_range, numpy_number, too_large
 from rushlight._engine.lower import NUMBERS, TENSOR, Literal, Slot
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.schema import Argument, Schema
@@ -68,10 +68,16 @@ def only_tensors(function: str, **given: Any) -> None:
             raise misfit(function, argument, value, f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}")
 
 
-# What could once be written as numbers between the tensors: `x.addcmul_(0.5, a, b)`.
-_OLDER = {
-    **dict.fromkeys(("add", "sub"), ("alpha",)), **dict.fromkeys(("addcmul", "addcdiv"), ("value",)),
-    **dict.fromkeys(("addmm", "addmv", "addr", "addbmm", "baddbmm"), ("beta", "alpha")),
+# Orders in which arguments could once be given, numbers before the tensors that they multiply; PyTorch still takes them.
+_OLDER: dict[str, tuple[tuple[str, ...], ...]] = {
+    **dict.fromkeys(("add", "sub"), (("input", "alpha", "other"),)), "rsub": (("input", "other", "alpha"),),
+    **dict.fromkeys(("addcmul", "addcdiv"), (("input", "value", "tensor1", "tensor2"),)),
+    **{
+        name: (("beta", "input", "alpha", *factors), ("beta", "input", *factors))
+        for name, factors in {
+            "addmm": ("mat1", "mat2"), "addmv": ("mat", "vec"), "addr": ("vec1", "vec2"), "addbmm": ("batch1", "batch2"), "baddbmm": ("batch1", "batch2"),
+        }.items()
+    },
 }  # fmt: skip
 _WORDS = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "torch.dtype", "ints": "int or tuple of ints"}
 
@@ -83,8 +89,11 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
     left = dict(kwargs)
     if op.name in _LEFT_OUT and (None in args[1:] or any(left.get(word, 0) is None for word in ("dim", "axis"))):
         raise TypeError(f"{name}() received an invalid combination of arguments: 'dim' may be left out, but not be None")
-    if len(args) > schema.positional:
-        args = _older(op, name, args, left) or _gather(schema, name, args)
+    older = _older(op, name, args, left) if op.name in _OLDER and _unusual(schema, args, left) else None
+    if older is not None:
+        args = older
+    elif len(args) > schema.positional:
+        args = _gather(schema, name, args)
     values: list[Any] = list(args)
     for argument in arguments[len(values) :]:
         if argument.name in left:
@@ -108,6 +117,8 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
     found = [_convert(op, a, v, name, i) for i, (a, v) in enumerate(zip(arguments, values, strict=True))]
     if any(type(v) is complex for v in found):
         found = _real_numbers(op, found)
+    if any(type(v) is int and v >= _SIGNED for v in found):
+        found = _large_numbers(op, found)
     if op.numbers and not any(isinstance(v, Tensor) for v in found):
         if "numbers" in op.tags:  # of two numbers the first becomes a tensor
             place = next(i for i, a in enumerate(arguments) if a.name in op.numbers)
@@ -120,21 +131,46 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
 _LEFT_OUT = frozenset(("prod", "squeeze"))  # whose forms without and with a dim are two functions
 
 
+def _unusual(schema: Schema, args: Sequence[Any], left: dict[str, Any]) -> bool:
+    """Whether arguments are not what the schema says at first sight: too many, given twice, or a number in the place of a tensor of a product."""
+    if len(args) > schema.positional or any(a.name in left for a in schema.arguments[: len(args)]):
+        return True
+    return bool(args) and not isinstance(args[0], Tensor)
+
+
 def _older(op: Operator, name: str, args: Sequence[Any], left: dict[str, Any]) -> Sequence[Any] | None:
-    """The tensors of a call whose factors stand between them, which go to `left`; None where the call is no such form."""
-    names = _OLDER.get(op.name)
-    if names is None:
-        return None
-    numbers = [a for a in args if not isinstance(a, Tensor)]
-    tensors = [a for a in args if isinstance(a, Tensor)]
-    if len(tensors) != op.schema.positional or not 0 < len(numbers) <= len(names) or any(n in left for n in names) or args[-1] is not tensors[-1]:
-        return None
+    """The tensors of a call in one of the older orders, its numbers put in `left`; None where the call is none."""
+    for order in _OLDER[op.name]:
+        # A method has its tensor in front.
+        for names in dict.fromkeys((order, ("input", *[n for n in order if n != "input"]))):
+            given = dict(zip(names, args, strict=False))
+            if len(args) > len(names) or given.keys() & left.keys() or left.keys() - {*names, "out"} or {*names} - given.keys() - left.keys():
+                continue
+            whole = {**left, **given}
+            numbers = [n for n in names if n in ("alpha", "beta", "value") or op.name == "rsub" and n == "other"]
+            if all(_is_number(whole[n]) for n in numbers) and all(_fits_tensor(whole[n], n) for n in names if n not in numbers):
+                _warn_older(name, args)
+                tensors = [n for n in ("input", *order) if n not in ("alpha", "beta", "value")]
+                for n in names:
+                    left.pop(n, None)
+                left.update((n, whole[n]) for n in names if n not in tensors)
+                return [whole[n] for n in dict.fromkeys(tensors)]
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, complex)) or is_numpy_scalar(value) or (isinstance(value, Tensor) and not value._spec.ndim)
+
+
+def _fits_tensor(value: Any, name: str) -> bool:
+    return isinstance(value, Tensor) or name == "other" and _is_number(value)
+
+
+def _warn_older(name: str, args: Sequence[Any]) -> None:
     if name not in _warned:
         _warned.add(name)
         given = ", ".join("Tensor" if isinstance(a, Tensor) else "Number" for a in args)
-        warnings.warn(f"This overload of {name} is deprecated: {name}({given}); give {' and '.join(names)} by name", UserWarning, stacklevel=4)
-    left.update(zip(names, numbers, strict=False))
-    return tensors
+        warnings.warn(f"This overload of {name} is deprecated: {name}({given}); give its numbers by name", UserWarning, stacklevel=5)
 
 
 _warned: set[str] = set()
@@ -158,12 +194,12 @@ def _fail(op: Operator, argument: Argument, value: Any, name: str, place: int) -
 def _number(value: Any) -> Any:
     """A plain Python number, or None.  NumPy scalars and 0-dim tensors count as numbers."""
     if type(value) in NUMBERS:
-        return value if type(value) is not int or -_SIGNED <= value < 2 * _SIGNED else _too_big(value)
+        return value if type(value) is not int or -_SIGNED <= value < 2 * _SIGNED else number_in_range(value)
     if isinstance(value, (bool, int, float, complex)):
         return next(t(value) for t in (bool, int, float, complex) if isinstance(value, t))  # type: ignore[arg-type]
     if isinstance(value, Tensor):
         return value.item() if not value._spec.ndim and not value._rg else None
-    return value.item() if is_numpy_scalar(value) else None
+    return numpy_number(value)
 
 
 def scalar(value: Any, name: str, argument: str, place: int) -> Any:
@@ -196,13 +232,24 @@ def _real_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
     return found
 
 
+def _large_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
+    """The arguments of a call with ints beyond 63 bits: floats where the computation is in floats, as they are beside tensors of 64 bits or less.
+
+    RuntimeError beside bool tensors, which PyTorch does not promote with them.
+    """
+    tensors = [v for value in values for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, Tensor)]
+    floats = any(t._spec.dtype.is_floating_point or t._spec.dtype.is_complex for t in tensors)
+    if floats or op.promote == "float" or (op.name == "div" and None in values):
+        return [float(v) if type(v) is int and v >= _SIGNED else v for v in values]
+    joined = [v for a, v in zip(op.schema.arguments, values, strict=True) if a.base == "Tensor" and (op.promote_over is None or a.name in op.promote_over)]
+    if op.promote == "same" and all(t._spec.dtype.name == "bool" for t in tensors) and any(type(v) is int and v >= _SIGNED for v in joined):
+        raise RuntimeError("Promotion for uint16, uint32, uint64 types is not supported, attempted to promote Bool and UInt64")
+    return list(values)
+
+
 # What looks at complex numbers by itself, and what wants real ones though they take part in promotion.
 _LOOK_THEMSELVES = frozenset(("add", "sub", "rsub", "float_power", "hardtanh", "index_fill", "linalg_vector_norm", "norm"))
 _WANT_REAL = frozenset(("clamp", "clamp_min", "clamp_max", "lerp"))
-
-
-def _too_big(value: int) -> int:
-    raise OverflowError("int too big to convert" if value > 0 else "can't convert negative int to unsigned")
 
 
 def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int) -> Any:
@@ -234,6 +281,11 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             found = _plain(base, value)
     except TypeError:
         raise _fail(op, argument, value, name, place) from None
+    except ValueError as error:
+        listed = isinstance(value, (tuple, list))
+        if base in ("int", "ints") and (listed or argument.repeat == 0):  # `int[1]` takes one number as it is
+            raise too_large(name, argument.name, value if listed else [value], error) from None
+        raise
     if found is None:
         raise _fail(op, argument, value, name, place)
     return found
@@ -266,9 +318,10 @@ def _frozen(value: Any) -> Any:
     """Lists as tuples, and numbers for what holds one: what decides a plan must be hashable."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return tuple([_frozen(v) for v in value])
-    if is_numpy_scalar(value) or (isinstance(value, Tensor) and not value._spec.ndim and not value._rg):
+    if isinstance(value, Tensor) and not value._spec.ndim and not value._rg:
         return value.item()
-    return value
+    number = numpy_number(value)
+    return value if number is None else number
 
 
 def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:

@@ -8,12 +8,14 @@ from typing import Any
 from rushlight._base.log import enabled, log
 from rushlight._engine.autocast import casting_plan
 from rushlight._engine.bind import bind, flatten
+from rushlight._engine.creation import from_numpy
 from rushlight._engine.determinism import alerting
 from rushlight._engine.families import Families, Outline, abstracted, casting, symbolic
 from rushlight._engine.fast import make_dispatch
 from rushlight._engine.lower import Literal
 from rushlight._engine.native_plans import DYNAMIC, EITHER, learn, learn_family, make_dispatcher
 from rushlight._engine.out import call_out
+from rushlight._engine.packing import is_array
 from rushlight._engine.pieces import common_device, node_name, operator_pieces, wanted
 from rushlight._engine.plan import Pieces, PlanMould, program_of
 from rushlight._engine.results import result_name, result_type_of
@@ -193,18 +195,28 @@ _PYTHON_METHODS = ("rsub", "matmul")  # PyTorch writes them in Python: they take
 
 
 def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
-    """The operator form (`a + b`): two operands, tensor or number."""
+    """The operator form (`a + b`): two operands, tensor or number.
+
+    A TypeError becomes NotImplemented, so that the other operand's own operator is asked: NumPy's arrays take part through theirs.
+    """
     full = make_function(caller)
+    converts = caller.name == "eq"  # as in PyTorch the one operator that takes arrays itself
 
     def missed(self: Any, other: Any) -> Any:
+        if not isinstance(self, Tensor):
+            return _no_tensor(caller.name, self, other, full)
+        try:
+            return called(self, from_numpy(other) if converts and is_array(other) else other)
+        except TypeError:
+            if type(other) is type(self):
+                raise  # Python asks no reflected operator of the same class: the message says more than its own
+            return NotImplemented
+
+    def called(self: Tensor, other: Any) -> Any:
         if _STATE.word & LEARNING:
             return full(self, other)
         kind = type(other)
         number = kind is float or kind is int
-        if not isinstance(self, Tensor):
-            return _no_tensor(caller.name, self, other, full)
-        if not (isinstance(other, Tensor) or number or _accepts(other)):
-            return NotImplemented
         plain = type(self) in plain_classes and (kind in plain_classes or number) and not _STATE.word & FUNCTION_MODE
         if not plain or self._spec.dtype.is_complex:
             return full(self, other)
@@ -240,10 +252,6 @@ def _no_tensor(name: str, value: Any, other: Any, full: Callable[..., Any]) -> A
     if name in _PYTHON_METHODS:
         return NotImplemented
     return _require_tensor(name, value)
-
-
-def _accepts(other: Any) -> bool:
-    return isinstance(other, (bool, int, float, complex)) or type(other).__module__ == "numpy" or hasattr(type(other), "__torch_function__")
 
 
 def make_function(caller: Caller, check: Callable[..., None] | None = None) -> Any:

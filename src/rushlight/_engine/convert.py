@@ -6,20 +6,34 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.errors import warn_once
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.call import Caller, make_function
 from rushlight._engine.creation import to_array
 from rushlight._engine.determinism import grown
 from rushlight._engine.elements import elements_of
 from rushlight._engine.fast import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
-from rushlight._engine.inplace import check_captured, check_writable
+from rushlight._engine.inplace import bump, check_captured, check_writable
 from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
+from rushlight._engine.integers import as_int, as_ints
 from rushlight._engine.kinds import Kind
-from rushlight._engine.memory import empty_spec, is_foreign, read_element, reader_of
+from rushlight._engine.memory import LAZY, check_resizable, empty_spec, lend, own, read_element, reader_of
 from rushlight._engine.native_plans import detach_plan, item_plan, nested_reader
 from rushlight._engine.shared import relocate, seen_by_others
 from rushlight._engine.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
-from rushlight._engine.tensor import Tensor, alias, asking_classes, make, meta_of, plain_classes
+from rushlight._engine.tensor import (
+    Tensor,
+    alias,
+    asking_classes,
+    edge_of,
+    make,
+    meta_of,
+    plain_classes,
+    untyped_storage,
+    window_of,
+)
+from rushlight._engine.underivable import underived
 from rushlight._engine.view import link_view
+from rushlight._ops.bodies import C_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.memory import IMAGINARY
 from rushlight._ops.table import OPERATORS
@@ -28,13 +42,17 @@ from rushlight._types.dtype import BOOL, DType
 from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.formats import FORMATS, MemoryFormat
 from rushlight._types.layout import (
+    LARGEST,
     channels_last_strides,
     contiguous_strides,
+    extent,
+    filled_strides,
     is_channels_last,
+    overflowed,
     preserved,
     suggests_channels_last,
 )
-from rushlight._types.spec import Spec, check_memory
+from rushlight._types.spec import Spec, bytes_on, check_memory, check_sizes
 
 __all__ = ["ITEMS", "clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
 
@@ -240,23 +258,27 @@ def to_device(x: Tensor, device: Device, copy: bool = False) -> Tensor:
 )
 def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`x.to(dtype)`, `x.to(device)`, `x.to(device, dtype)`, `x.to(other)`; itself where nothing changes and `copy` is false."""
-    if len(args) == 1 and not kwargs and type(args[0]) is DType:
-        return x if args[0] is x._spec.dtype else cast(x, args[0])
-    dtype, device, _, copy, memory_format = parse_to(*args, **kwargs)
-    if device is not None and device is not x._spec.device:
-        x = to_device(x, device)
-        copy = False
-    changes = dtype is not None and dtype is not x._spec.dtype
-    word = format_name(memory_format)
-    if not changes and not copy:
-        copy = word != "preserve_format" and suggested_format(x._spec) != word
-    if changes:
-        x = cast(x, dtype)  # type: ignore[arg-type]
-        exact = None if word == "preserve_format" else contiguous_strides if word == "contiguous_format" else channels_last_strides
-        return x if exact is None or exact(x._spec.shape) == x._spec.strides else clone(x, memory_format=memory_format)
-    if not copy:
-        return x
-    return cast(x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)
+    try:
+        if len(args) == 1 and not kwargs and type(args[0]) is DType:
+            return x if args[0] is x._spec.dtype else cast(x, args[0])
+        dtype, device, _, copy, memory_format = parse_to(*args, **kwargs)
+        if device is not None and device is not x._spec.device:
+            x = to_device(x, device)
+            copy = False
+        changes = dtype is not None and dtype is not x._spec.dtype
+        word = format_name(memory_format)
+        if not changes and not copy:
+            copy = word != "preserve_format" and suggested_format(x._spec) != word
+        if changes:
+            x = cast(x, dtype)  # type: ignore[arg-type]
+            exact = None if word == "preserve_format" else contiguous_strides if word == "contiguous_format" else channels_last_strides
+            return x if exact is None or exact(x._spec.shape) == x._spec.strides else clone(x, memory_format=memory_format)
+        if not copy:
+            return x
+        return cast(x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bool, bool, Any]:
@@ -303,25 +325,29 @@ ITEMS = new_plan_table()  # for specs of one element the function that reads it
 @forms("(x: Tensor) -> Number")
 def item(x: Tensor) -> Any:
     """The only element as a Python number."""
-    reader = ITEMS.get(x._spec)
-    if reader is not None and x._ptr and RUNS.now is None:
-        return reader(x._ptr)
-    spoil()
-    spec = x._spec
-    if isinstance(x, Kind):
-        return type(x).answer(item, (x,), {})
-    if spec.numel != 1:
-        raise RuntimeError(
-            f"a Tensor with {spec.numel} elements cannot be converted to Scalar: its shape is {list(spec.shape)}; take one by an index, or all with tolist()"
-        )
-    if x._storage is None:
-        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
-    check_memory(spec)
-    if spec.conj:
-        found = read_element(x)
-        return found.conjugate() if spec.dtype.is_complex else -found
-    ITEMS[spec] = reader_of(spec.dtype)
-    return read_element(x)
+    try:
+        reader = ITEMS.get(x._spec)
+        if reader is not None and x._ptr and RUNS.now is None:
+            return reader(x._ptr)
+        spoil()
+        spec = x._spec
+        if isinstance(x, Kind):
+            return type(x).answer(item, (x,), {})
+        if spec.numel != 1:
+            raise RuntimeError(
+                f"a Tensor with {spec.numel} elements cannot be converted to Scalar: its shape is {list(spec.shape)}; take one by an index, or all with tolist()"
+            )
+        if x._storage is None:
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        check_memory(spec)
+        if spec.conj:
+            found = read_element(x)
+            return found.conjugate() if spec.dtype.is_complex else -found
+        ITEMS[spec] = reader_of(spec.dtype)
+        return read_element(x)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def answer(x: Tensor) -> Any:
@@ -365,22 +391,29 @@ def resolved(x: Tensor) -> Tensor:
 @forms("(x: Tensor, *, force: bool = False) -> ndarray")
 def numpy_of(x: Tensor, *, force: bool = False) -> Any:
     """A NumPy array that shares the tensor's memory."""
-    if RUNS.now is not None:
-        spoil()
-    if x._rg:
-        if not force and STATE.word & GRAD:
-            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-        x = detach(x)
-    if x._spec.conj:
-        if not force:
-            bit, way = ("conjugate", "resolve_conj") if x._spec.dtype.is_complex else ("negative", "resolve_neg")
-            raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{way}().numpy() instead.")
-        x = resolved(x)
-    if x._spec.dtype.numpy_name is None:
-        raise TypeError(f"Got unsupported ScalarType {x._spec.dtype.scalar}")
-    if x._storage is None:
-        raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
-    return to_array(x)
+    try:
+        if RUNS.now is not None:
+            spoil()
+        if x._rg:
+            if not force and STATE.word & GRAD:
+                raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+            x = detach(x)
+        if x._spec.conj:
+            if not force:
+                bit, way = ("conjugate", "resolve_conj") if x._spec.dtype.is_complex else ("negative", "resolve_neg")
+                raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{way}().numpy() instead.")
+            x = resolved(x)
+        if x._spec.dtype.numpy_name is None:
+            raise TypeError(f"Got unsupported ScalarType {x._spec.dtype.scalar}")
+        if x._storage is None:
+            raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+        if LAZY:
+            own(x)
+        lend(x._storage)
+        return to_array(x)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
@@ -394,6 +427,8 @@ def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None =
     before = 0 if x._storage is None else x._storage.nbytes
     grow(x, shape, strides)
     grown(x, before)
+    if x._storage is not None:
+        bump(x._storage)
     return x
 
 
@@ -402,12 +437,17 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
     if strides is None and tuple(x._spec.shape) == tuple(shape):
         return x
     spec = Spec.of(x._spec.dtype, x.device, shape, strides, x._spec.conj)
+    check_sizes(spec)
+    if LAZY:
+        own(x)
     storage = x._storage
     if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
         start = x._ptr - storage.ptr
         grown = _larger(storage, start + spec.nbytes)
-        if seen_by_others(x):  # they go along
-            relocate(storage, grown)
+        if seen_by_others(x) or storage.windows or storage.owner is not None:  # they go along
+            grown = relocate(storage, grown)
+        else:
+            grown.version = storage.version
         storage, place = grown, grown.ptr + start
     else:
         place = x._ptr
@@ -416,44 +456,95 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
 
 
 def _larger(storage: Any, nbytes: int) -> Any:
-    """New memory of so many bytes that begins with the storage's; RuntimeError where the memory is somebody else's."""
-    if is_foreign(storage):
-        raise RuntimeError("Trying to resize storage that is not resizable")
+    """New memory of so many bytes that begins with the storage's; RuntimeError where the memory may not move."""
+    check_resizable(storage)
     grown, size = empty_spec(Spec.of(BYTE, CPU, (nbytes,))), Spec.of(BYTE, CPU, (storage.nbytes,))
     copy_(make(grown._storage, size, grown._ptr), make(storage, size, storage.ptr))
+    grown._storage.version = storage.version
     return grown._storage
 
 
-def set_(x: Tensor, source: Any = None, offset: int = 0, shape: Any = None, strides: Any = None) -> Tensor:
-    """Take over another tensor's (or storage's) memory."""
-    if isinstance(source, Tensor) and shape is None:
-        x._storage, x._spec, x._ptr = source._storage, source._spec, source._ptr
-        return x
+# ***** another tensor's memory *****
+
+
+def set_(x: Tensor, source: Any = None, offset: int | None = None, shape: Any = None, strides: Any = None) -> Tensor:
+    """Take over another tensor's (or storage's) memory, or a part of it; a storage that is too small grows."""
+    wants = isinstance(source, Tensor) and source._rg
+    if (offset is None) is not (shape is None) or strides is not None and shape is None or source is None and shape is not None:
+        raise _no_form_of_set(source, offset, shape, strides)
+    check_writable(x, wants)
     if source is None:
         empty = empty_spec(Spec.of(x._spec.dtype, x.device, (0,)))
-        x._storage, x._spec, x._ptr = empty._storage, empty._spec, empty._ptr
-        return x
-    if not isinstance(source, Tensor) and hasattr(source, "untyped"):
-        source = source.untyped()
-    memory = source._storage if isinstance(source, Tensor) else source._native
-    dtype = x._spec.dtype
-    sizes = tuple(shape) if shape is not None else (memory.nbytes // dtype.itemsize,)
-    steps = contiguous_strides(sizes) if strides is None else tuple(strides)
-    if len(sizes) != len(steps):
-        raise RuntimeError(f"set_(): unequal size length ({len(sizes)}) and stride length ({len(steps)})")
-    if offset < 0:
-        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
-    if any(n < 0 for n in sizes) or 0 not in sizes and any(s < 0 for s in steps):
-        raise RuntimeError(f"set_(): sizes={list(sizes)} and strides={list(steps)}: neither may be negative")
-    spec = Spec.of(dtype, x.device, sizes, steps)
-    last = offset + 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))
-    if spec.numel and last * dtype.itemsize > memory.nbytes:
-        raise RuntimeError(
-            f"setStorage: sizes {list(spec.shape)}, strides {list(spec.strides)}, storage offset {offset}, and itemsize {dtype.itemsize} requiring a "
-            f"storage size of {last * dtype.itemsize} are out of bounds for storage of size {memory.nbytes}"
-        )
-    x._storage, x._spec, x._ptr = memory, spec, memory.ptr + offset * dtype.itemsize
+        storage, spec, place = empty._storage, empty._spec, empty._ptr
+    elif isinstance(source, Tensor) and shape is None:
+        if source._spec.dtype is not x._spec.dtype:
+            given, wanted = C_NAME[source.dtype.name], C_NAME[x.dtype.name]
+            raise RuntimeError(f"Could not set tensor of type {given} to a tensor of type {wanted}")
+        _same_device(x, source.device)
+        storage, spec, place = source._storage, source._spec, source._ptr
+    else:
+        storage, spec, place = _shown_part(x, source, offset or 0, shape, strides)
+    if STATE.word & GRAD and (x._rg or wants):
+        node = underived("set_", [edge_of(x), edge_of(source) if wants else None])
+        x._node, x._rg = node, True
+        if x._autograd_meta is not None:
+            x._autograd_meta.output_nr = 0
+    elif x._autograd_meta is not None:
+        x._autograd_meta.accumulator = None  # graphs of the old memory do not lead to the new
+    if x._storage is not None:
+        bump(x._storage)
+    x._storage, x._spec, x._ptr = window_of(storage, x._storage), spec, place
     return x
+
+
+def _no_form_of_set(*given: Any) -> TypeError:
+    words = ", ".join(type(v).__name__ for v in given if v is not None)
+    return TypeError(
+        f"set_() received an invalid combination of arguments - got ({words}), but expected one of: (), (Storage source), (Tensor source), "
+        "(Storage source, int storage_offset, tuple of ints size, tuple of ints stride), (Tensor source, int storage_offset, tuple of ints size, "
+        "tuple of ints stride)"
+    )
+
+
+def _same_device(x: Tensor, device: Device) -> None:
+    if x.device is not device:
+        raise RuntimeError(
+            f'Attempted to set the storage of a tensor on device "{x.device}" to a storage on different device "{device}".  '
+            "This is no longer allowed; the devices must match."
+        )
+
+
+def _shown_part(x: Tensor, source: Any, offset: Any, shape: Any, strides: Any) -> tuple[Any, Spec, int]:
+    """Storage, spec and address of a part of a tensor's or a storage's memory, all of it where `shape` is None."""
+    dtype = x._spec.dtype
+    if isinstance(source, Tensor):
+        source = untyped_storage[0](source)
+    elif hasattr(source, "untyped"):
+        held = getattr(source, "dtype", dtype)
+        if held is not dtype:
+            raise RuntimeError(
+                f"Expected a Storage of type {C_NAME[dtype.name]} or an UntypedStorage, but got type {held.scalar} for argument 1 'storage'"
+            )
+        source = source.untyped()
+    else:
+        raise _no_form_of_set(source, None, shape, strides)
+    _same_device(x, source.device)
+    start = as_int("set_", "storage_offset", offset)
+    sizes = (source.nbytes() // dtype.itemsize,) if shape is None else as_ints("set_", "size", shape)
+    given = () if strides is None else as_ints("set_", "stride", strides)
+    steps = filled_strides(sizes, given) if given or not sizes else None
+    if start < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {start}")
+    spec = Spec.of(dtype, x.device, sizes, steps)
+    need = (start + extent(spec.shape, spec.strides)) * dtype.itemsize if spec.numel else 0
+    if need > LARGEST:
+        raise RuntimeError(overflowed(spec.shape, spec.strides))
+    step = bytes_on(spec, start)
+    if x.device is META:
+        return None, spec, step
+    if need > source.nbytes():
+        source.resize_(need)
+    return source._native, spec, source._native.ptr + step
 
 
 def as_alias_view(x: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from rushlight._base.errors import warn_once
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.families import Families, abstracted, symbolic
 from rushlight._engine.fast import RUNS, Tape, ran, spoil
-from rushlight._engine.integers import as_flag, integer
-from rushlight._engine.memory import empty_spec, from_address, zeros_spec
+from rushlight._engine.integers import as_flag, integer, too_large
+from rushlight._engine.memory import LAZY, empty_spec, from_address, own, zeros_spec
 from rushlight._engine.native_plans import NUMBER_CODES, constants_plan, kernel_plan, ready
 from rushlight._engine.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.plan import KernelMould, executable
@@ -23,9 +23,9 @@ from rushlight._graph.core import trace
 from rushlight._prims import build
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, from_numpy_name
-from rushlight._types.layout import channels_last_strides, dense_strides, memory_order, numel, preserved
+from rushlight._types.layout import LARGEST, channels_last_strides, dense_strides, memory_order, numel, preserved
 from rushlight._types.promotion import default_dtype, number_dtype, promote
-from rushlight._types.spec import Spec, check_memory
+from rushlight._types.spec import Spec, check_memory, check_sizes
 from rushlight._types.trail import Trail
 
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
@@ -50,10 +50,10 @@ def as_shape(size: Sequence[Any], name: str = "empty") -> tuple[int, ...]:
                 raise TypeError(
                     f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}"
                 ) from None
+        if not -LARGEST - 1 <= item <= LARGEST:
+            raise too_large(name, "size", size, ValueError("Overflow when unpacking long long"))
         if item < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {item}: {list(size)}")
-        if item >= 1 << 63:
-            raise TypeError(f"{name}(): argument 'size' failed to unpack the object at pos {len(shape) + 1}: Overflow when unpacking long long")
         shape.append(item)
     return tuple(shape)
 
@@ -112,6 +112,7 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
     full_key = (key, rest, spec, kinds)
     exe = _FILLS.get(full_key)
     if exe is None:
+        check_sizes(spec)
         NAMING[0] = key
         weak = [((), number_dtype_wide(n), True) for n in numbers]
         sizes: list[int] = []
@@ -144,6 +145,8 @@ def number_dtype_wide(value: Any) -> DType:
 
 def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) -> Tensor:
     """Every element equal to `value`, which is the same in all calls like this one unless it `varies`."""
+    if type(value) is int and value >= 1 << 63 and not spec.dtype.is_integer:
+        value = float(value)  # kernels take ints of 64 bits with a sign
     known = _FILLS.get((type(value), spec))
     if known is not None and RUNS.now is None:
         storage = known(value)
@@ -549,6 +552,8 @@ _TYPESTR = {"b": "|b1", "u": "u", "i": "i", "f": "f", "c": "c"}
 
 def to_array(x: Tensor) -> Any:
     """A NumPy array over the tensor's memory (dtypes that NumPy lacks as their bits, unsigned integers)."""
+    if LAZY:
+        own(x)
     spec, storage = x._spec, x._storage
     known = _EXPORTS.get(spec)
     if known is None:
@@ -569,7 +574,8 @@ def _array_form(spec: Spec) -> tuple[tuple[int, ...], Any, tuple[int, ...]]:
         code = "|b1"
     else:
         code = ("|" if size == 1 else "<") + ("u" if dtype.numpy_name is None else _TYPESTR[dtype.kind]) + str(size)
-    return tuple(spec.shape), np.dtype(code), tuple(s * size for s in spec.strides)
+    steps = [s * size if n > 1 or s * size <= LARGEST else 0 for n, s in zip(spec.shape, spec.strides, strict=True)]
+    return tuple(spec.shape), np.dtype(code), tuple(steps)
 
 
 def like_strides(x: Tensor, memory_format: Any) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ __all__ = ["describe"]
 def describe(x: Tensor, contents: Any = None, tangent: str | None = None) -> str:
     """The printed form of a tensor."""
     node = x._node
-    name = None if node is None else node.name().rsplit("::", 1)[-1]
+    name = None if node is None else node.name().rsplit("::", 1)[-1] if node._refusal is None else "Invalid"
     device = None if x._spec.device.type == "cpu" else str(x._spec.device)
     kind = "tensor" if type(x) in plain_classes else type(x).__name__
     return tensor_repr(

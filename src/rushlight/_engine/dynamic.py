@@ -16,7 +16,7 @@ from rushlight._engine.tensor import Tensor, make, plain_classes
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import broadcast_shapes
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["masked_select", "nonzero", "nonzero_places", "nonzero_tuple", "run_lengths", "run_numbers", "run_starts"]
 
@@ -37,6 +37,7 @@ def _native(name: str, of: Any = None, page: str = "selecting") -> Any:
 def _as_mask(x: Tensor) -> Tensor:
     """Contiguous bool: what is not zero."""
     if x._spec.dtype is BOOL and x._spec.contiguous and x._storage is not None and not isinstance(x, Kind):
+        check_memory(x._spec)
         return x
     if x._spec.device.type == "meta":
         raise NotImplementedError("nonzero and mask indexing need the data, which a meta tensor does not have")

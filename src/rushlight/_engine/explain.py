@@ -1,4 +1,4 @@
-"""`rushlight.explain(f)(*args)`: runs `f` and tells what ran, from the operators down to the assembly."""
+"""`rushlight.explain(f)(*args)`: runs `f` and tells what ran, from the operators to the loops, and on request to the assembly."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["Report", "explain"]
 
 
 class Report:
-    """What ran.  `str(report)` is all of it; `table()` one line a kernel; `result` is what the function returned.
+    """What ran.  `str(report)` is a table of the kernels, and the graphs and loop nests; `result` is what the function returned.
 
-    `operators` are the names in the order of their runs; `kernels` the names of the kernels, library calls included.
+    `table()` is one line a kernel; `llvm` and `assembly` are the code of the kernels.  `operators` are the names in the order of their runs;
+    `kernels` the names of the kernels, library calls included.
     """
 
     def __init__(self, result: Any, runs: list[Run]) -> None:
@@ -56,8 +57,22 @@ class Report:
         )
         return "\n".join(rows)
 
-    def details(self, code: bool = True) -> str:
-        """Every different program: its graph, what was fused, loop nests, and with `code` the LLVM text and the assembly."""
+    @property
+    def llvm(self) -> str:
+        """The LLVM text of every kernel, as it goes to the compiler."""
+        return "\n".join(f"; ***** {name} *****\n{text}" for name, text in self._code().items())
+
+    @property
+    def assembly(self) -> str:
+        """The assembly of every kernel, compiled anew."""
+        jit, opt = require("rushlight._backends.cpu.jit"), require("rushlight._backends.cpu.compile").OPT
+        return "\n".join(f"# ***** {name} *****\n{jit.compile_assembly(text, opt)}" for name, text in self._code().items())
+
+    def _code(self) -> dict[str, str]:
+        return {name: text for run in self._runs for name, text in run.exe.code()}
+
+    def details(self, code: bool = False) -> str:
+        """Every different program: its graph, what was fused, loop nests, and with `code` the LLVM text and the assembly of each kernel."""
         parts, seen = [], set()
         for number, run in enumerate(self._runs, 1):
             identity = tuple(_step_name(step) for step in run.exe.program.steps), str(run.exe.program.explain())
@@ -119,8 +134,11 @@ def explain(function: Callable[..., Any]) -> Callable[..., Report]:
 
         >>> import rushlight as torch
         >>> report = torch.explain(lambda x: (x.exp() + 1).sum())(torch.ones(4))
+        >>> print(report)  # doctest: +SKIP
         >>> report.operators
         ['exp', 'add', 'sum']
+        >>> "define" in report.llvm, ".globl" in report.assembly
+        (True, True)
         >>> report.result.item() > 14
         True
     """

@@ -25,7 +25,7 @@ from rushlight._engine.native_plans import (
     readable,
     tape_plan,
 )
-from rushlight._engine.state import FUNCTION_MODE, LEARNING, OBSERVED, STATE
+from rushlight._engine.state import FUNCTION_MODE, INHERITED, LEARNING, OBSERVED, STATE
 from rushlight._engine.tensor import Tensor, make
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
@@ -47,12 +47,13 @@ def _kinds(op: Operator) -> list[int]:
 
 def make_dispatch(
     op: Operator, prepare: Callable[..., Any], slow: Callable[..., Any], wrap: Any, check: Callable[..., None] | None = None,
-    further: Callable[..., Any] | None = None,
+    further: Callable[..., Any] | None = None, declines: bool = False,
 ) -> Any:  # fmt: skip
     """A function that calls `op`: by a plan found with the raw arguments, else `slow(args, kwargs)`.
 
     `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` is the named tuple that users get, or None; `check(args)` may
     raise for what was not called before; `further(plan)` says how plans for other sizes are made (see `learn_family`).
+    A function that `declines` is one of Python's operators: it gives NotImplemented for what it raises a TypeError for.
     """
     kinds = _kinds(op)
     count = len(kinds)
@@ -117,8 +118,23 @@ def make_dispatch(
         return made
 
     defaults = [... if a.required else a.default for a in arguments]
-    call = make_dispatcher(missed, [*kinds, DYNAMIC], [*defaults, ...], [*[a.name for a in arguments], "out"], count)
+    fallback = _declining(missed) if declines else missed
+    call = make_dispatcher(fallback, [*kinds, DYNAMIC], [*defaults, ...], [*[a.name for a in arguments], "out"], count)
     return call
+
+
+def _declining(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as one of Python's operators: NotImplemented where it raises a TypeError, so that an operand of another class is asked."""
+
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            if len({type(a) for a in args}) == 1:
+                raise
+            return NotImplemented
+
+    return operator
 
 
 class _Runs(threading.local):
@@ -131,6 +147,7 @@ class _Runs(threading.local):
 
 
 RUNS = _Runs()
+INHERITED.append(RUNS)
 
 
 class Tape(list[Any]):

@@ -9,10 +9,10 @@ from typing import Any
 from rushlight._base.pytree import spec_text, tree_flatten, tree_unflatten
 from rushlight._engine.autograd.function import Function, FunctionNode, _node_class
 from rushlight._engine.batched import BatchedTensor, batched, each_item, in_front, peeled
-from rushlight._engine.dual import dual, parts
+from rushlight._engine.dual import become_dual, dual, parts
 from rushlight._engine.state import GRAD, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import LEVELS, top_level
+from rushlight._engine.transformed import LEVELS, Transformed, top_level
 
 __all__ = ["VmapInfo", "applied"]
 
@@ -187,48 +187,38 @@ class _Context:
 def _move(cls: type[Function], args: Sequence[Any], level: int) -> Any:
     pairs = [parts(a, level) for a in args]
     values = tuple(a if p is None else p[0] for a, p in zip(args, pairs, strict=True))
-    output, ctx = _apply_and_keep(cls, values)
-    move = cls.jvp if cls.jvp is not Function.jvp else None
-    if move is None:
+    output, ctx = _with_context(cls, values)
+    if cls.jvp is Function.jvp:
         raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
-    ctx.tangents_of = level
-    tangents = move(ctx, *[None if p is None else p[1] for p in pairs])
+    given = [_tangent_of(ctx, a, p) for a, p in zip(args, pairs, strict=True)]
+    versions = [t._version if isinstance(t, Tensor) and type(t) is Tensor else None for t in given]
+    tangents = cls.jvp(ctx, *given)
+    ctx.saved_for_forward = None
     flat = output if isinstance(output, tuple) else (output,)
     moved = tangents if isinstance(tangents, tuple) else (tangents,)
+    if len(moved) != len(flat):
+        raise RuntimeError(f"Function's jvp returned an invalid number of forward gradients (expected {len(flat)} but got {len(moved)})")
+    plain = {id(t) for t in ctx._non_differentiable or ()}
     made = []
-    for out, tangent in zip(flat, moved, strict=True):
-        if tangent is not None and tuple(tangent.shape) != tuple(out.shape):
-            raise RuntimeError(
-                "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of "
-                f"size {list(out.shape)} while the given forward gradient is of size {list(tangent.shape)}."
-            )
-        made.append(out if tangent is None else dual(out, tangent, level))
+    for number, (out, tangent) in enumerate(zip(flat, moved, strict=True)):
+        _check_tangent(out, tangent, number, id(out) in plain)
+        place = next((i for i, v in enumerate(values) if v is out), None)
+        if tangent is None:
+            made.append(out)
+        elif place is None:
+            _check_view(out, tangent, values, pairs)
+            made.append(dual(out, tangent, level))
+        else:  # an input that was changed in place
+            made.append(_changed(args[place], pairs[place], tangent, versions[place], level))
     return tuple(made) if isinstance(output, tuple) else made[0]
 
 
-class _Forward:
-    """The context of `jvp`: its `saved_tensors` are those saved for forward mode."""
-
-    def __init__(self, node: FunctionNode) -> None:
-        self.__dict__["node"] = node
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["node"], name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name != "tangents_of":
-            setattr(self.__dict__["node"], name, value)
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_forward` (else `save_for_backward`) was given."""
-        node = self.__dict__["node"]
-        return getattr(node, "saved_for_forward", None) or node._to_save
-
-
-def _apply_and_keep(cls: type[Function], values: tuple[Any, ...]) -> tuple[Any, Any]:
+def _with_context(cls: type[Function], values: tuple[Any, ...]) -> tuple[Any, Any]:
     """The result as part of the graph, and the context that the user's code filled."""
-    output = cls.apply(*values)
+    output, node = cls._applied(values, {})
+    if node is not None:
+        return output, node
+    # Another level has a part in the values: `setup_context` fills a context with them as they are at this level.
     node = _node_class(cls)(cls, tuple(isinstance(v, Tensor) and v.requires_grad for v in values))
     word = STATE.word
     STATE.word = word & ~GRAD
@@ -239,7 +229,74 @@ def _apply_and_keep(cls: type[Function], values: tuple[Any, ...]) -> tuple[Any, 
             cls.forward(node, *values)
     finally:
         STATE.word = word
-    return output, _Forward(node)
+    return output, node
+
+
+def _tangent_of(ctx: FunctionNode, arg: Any, pair: Any) -> Any:
+    """What `jvp` is given for an argument: its tangent; for tensors without one zeros, unless the context wants None."""
+    if pair is not None:
+        return pair[1]
+    if isinstance(arg, Tensor) and ctx._materialize and (arg._spec.dtype.is_floating_point or arg._spec.dtype.is_complex):
+        return arg.new_zeros(tuple(arg.shape))
+    return None
+
+
+def _check_tangent(out: Any, tangent: Any, number: int, plain: bool) -> None:
+    """RuntimeError where what `jvp` gave cannot be the tangent of an output."""
+    if tangent is None:
+        return
+    if not isinstance(tangent, Tensor):
+        raise RuntimeError(f"expected Variable or None (got {type(tangent).__name__}) for grad output {number}.")
+    if plain or not isinstance(out, Tensor) or not (out._spec.dtype.is_floating_point or out._spec.dtype.is_complex):
+        raise RuntimeError(
+            f"Function's jvp returned a gradient at position {number}, but  the corresponding forward output is not a differentiable Tensor."
+            "You should return None at that position instead."
+        )
+    if not (tangent._spec.dtype.is_floating_point or tangent._spec.dtype.is_complex):
+        raise RuntimeError(f"Expected both tensor and its forward grad to be floating point or complex, but the forward gradient is {tangent.dtype}")
+    if tuple(tangent.shape) != tuple(out.shape):
+        raise RuntimeError(
+            "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of "
+            f"size {list(out.shape)} while the given forward gradient is of size {list(tangent.shape)}."
+        )
+
+
+def _base_of(x: Tensor) -> Tensor:
+    return x if x._base is None else x._base
+
+
+def _check_view(out: Tensor, tangent: Tensor, values: Sequence[Any], pairs: Sequence[Any]) -> None:
+    """RuntimeError where an output is a view of an input, but its tangent is not the same of the input's tangent."""
+    if out._base is None or any(isinstance(x, Transformed) for x in (out, tangent)):
+        return
+    for value, pair in zip(values, pairs, strict=True):
+        if pair is None or isinstance(pair[1], Transformed) or _base_of(value) is not out._base:
+            continue
+        if tangent._base is None:
+            raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view.")
+        if tangent._base is not _base_of(pair[1]):
+            what = "the given grad input" if pair[1]._base is None else "the same base as the given grad input"
+            raise RuntimeError(f"A custom Function is returning a view but the jvp is not returning a view of {what}.")
+        return
+
+
+def _changed(arg: Any, pair: Any, tangent: Tensor, version: int | None, level: int) -> Any:
+    """An argument that `forward` changed in place, with its new tangent; `version` is that of the old one."""
+    if pair is None:
+        become_dual(arg, level, tangent)
+        parts(arg, level)[1].copy_(tangent)  # type: ignore[index]
+        return arg
+    if version is not None and pair[1]._version == version:
+        raise RuntimeError(
+            "An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying an input inplace, then the "
+            "jvp function must modify the corresponding gradient inplace."
+        )
+    if tangent is not pair[1] and not isinstance(tangent, Transformed):
+        raise RuntimeError(
+            "An inplace custom Function is not returning the forward mode gradients as-is. If the forward is modifying an input inplace, then the "
+            "jvp function must modify the gradient inplace and return it as-is."
+        )
+    return arg
 
 
 TRANSFORMS["function"] = applied

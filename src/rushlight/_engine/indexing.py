@@ -18,11 +18,13 @@ from rushlight._engine.state import AUTOCAST, GRAD, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, make
 from rushlight._engine.view import link_view
 from rushlight._types.device import CPU
-from rushlight._types.dtype import BOOL, INT64, UINT8
-from rushlight._types.spec import Spec
+from rushlight._types.dtype import BOOL, INT32, INT64, UINT8
+from rushlight._types.layout import LARGEST
+from rushlight._types.spec import Spec, bytes_on
 
 __all__ = ["NONZERO", "get_item", "index_put", "index_put_", "put", "set_item", "split_index", "take"]
 
+_SIGNED = 2**63
 _ALL = ("s", None, None, 1)
 # The data-dependent part: mask -> one int64 tensor per dim.  Set by whoever provides `nonzero`.
 NONZERO: list[Any] = [None]
@@ -48,8 +50,8 @@ def _stands_for_tuple(index: Any) -> bool:
 
 def _tensor_of(item: Any) -> Tensor:
     made = make_tensor(item)
-    listed = not isinstance(item, np.ndarray)  # numbers of a list are cut to integers
-    return convert.to(made, INT64) if listed and (not made._spec.numel or made._spec.dtype.is_floating_point) else made
+    kept = not made._spec.numel and isinstance(item, np.ndarray) or made._spec.dtype in (BOOL, UINT8, INT32, INT64) and made._spec.numel
+    return made if kept else convert.to(made, INT64)  # numbers of a list are cut to integers
 
 
 def _consumed(item: Any) -> int:
@@ -90,6 +92,8 @@ def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int,
     dim = place = 0
     for item in items:
         if isinstance(item, Tensor) and (item._spec.ndim or item._spec.dtype in (BOOL, UINT8) or not _is_index(item)):
+            if item._spec.dtype in (BOOL, UINT8) and item._spec.shape != x._spec.shape[dim : dim + item._spec.ndim]:
+                raise _no_mask(x, items, item, place)
             dim, place = _tensor_item(x, item, dim, place, basic, tensors)
         elif item is None:
             basic.append(("n",))
@@ -105,6 +109,29 @@ def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int,
             basic.append(_integer(item, x._spec.shape[dim], dim))
             dim += 1
     return tuple(basic), tensors
+
+
+def _no_mask(x: Tensor, items: Sequence[Any], mask: Tensor, place: int) -> IndexError:
+    """The error for a mask of a wrong shape; it names the tensor as the ints, slices and Nones of the index leave it."""
+    shape: list[int] = []
+    dim = 0
+    for item in items:
+        used = _consumed(item)
+        part = list(x._spec.shape[dim : dim + used])
+        dim += used
+        if isinstance(item, slice):
+            part = [len(range(*item.indices(part[0])))]
+        elif isinstance(item, Tensor):
+            part = part if item._spec.ndim or used else [1]
+        elif used:
+            part = []
+        elif item is None or isinstance(item, bool):
+            part = [1]
+        shape += part
+    at = next(k for k, n in enumerate(mask._spec.shape) if shape[place + k] != n)
+    return IndexError(
+        f"The shape of the mask {list(mask.shape)} at index {at} does not match the shape of the indexed tensor {shape} at index {place + at}"
+    )
 
 
 def _is_index(item: Tensor) -> bool:
@@ -123,17 +150,11 @@ def _tensor_item(
             basic.append(("n",))
             tensors.append((place, NONZERO[0](item.unsqueeze(0))[0]))
             return dim, place + 1
-        for k in range(n):
-            if item._spec.shape[k] != x._spec.shape[dim + k]:
-                raise IndexError(
-                    f"The shape of the mask {list(item.shape)} at index {k} does not match the shape of the indexed tensor {list(x.shape)} at "
-                    f"index {dim + k}"
-                )
         for k, part in enumerate(NONZERO[0](item)):
             basic.append(_ALL)
             tensors.append((place + k, part))
         return dim + n, place + n
-    if not dtype.is_integer:
+    if dtype is not INT64 and dtype is not INT32:
         raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
     basic.append(_ALL)
     tensors.append((place, convert.to(item, INT64)))
@@ -143,7 +164,7 @@ def _tensor_item(
 def _slice(item: slice, size: int) -> tuple[Any, ...]:
     if item.start is None and item.stop is None and item.step is None:
         return _ALL
-    step = 1 if item.step is None else _whole(item.step)
+    step = 1 if item.step is None else min(_whole(item.step), LARGEST)
     if step <= 0:
         raise ValueError("step must be greater than zero")
     first, last = _whole(item.start), _whole(item.stop)
@@ -166,6 +187,8 @@ def _integer(item: Any, size: int, dim: int) -> tuple[Any, ...]:
         raise IndexError(
             f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(item).__name__})"
         ) from None
+    if not -LARGEST - 1 <= k <= LARGEST:
+        raise ValueError("Overflow when unpacking long long")
     if not -size <= k < size:
         raise IndexError(f"index {k} is out of bounds for dimension {dim} with size {size}")
     return ("i", k + size if k < 0 else k)
@@ -234,6 +257,14 @@ def _is_number(item: Any) -> bool:
     return type(item) is Tensor and not item._spec.ndim and item._spec.dtype is not UINT8 and _is_index(item)
 
 
+def _check_has_dims(x: Tensor, index: Any) -> None:
+    """IndexError where a number is taken from a tensor without dims."""
+    if type(index) is int and not x._spec.ndim:
+        raise IndexError(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
+        )
+
+
 def get_item(x: Tensor, index: Any) -> Tensor:
     """`x[index]`."""
     key = _index_key(index)
@@ -241,10 +272,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
         signature = (x._spec, x._rg, STATE.word, key)
         plan = _FAST.get(signature)
         if plan is None:
-            if type(index) is int and not x._spec.ndim:
-                raise IndexError(
-                    "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
-                )
+            _check_has_dims(x, index)
             plan, _ = _view_caller().prepare((x, split_index(x, index)[0]), {})
             _FAST[signature] = plan
         return ran(plan, (x,), plan(x))
@@ -257,7 +285,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
         return MASKED[0](x, index)
     if is_array(index) and index.ndim:
-        return x[make_tensor(index)]  # by a plan that is kept
+        return x[_tensor_of(index)]  # by a plan that is kept
     items, tensors = split_index(x, index)
     if not tensors:
         return basic_view(x, items)
@@ -302,9 +330,12 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     if numbers is not index:
         x[numbers] = value
         return
+    _check_has_dims(x, index)
     items, tensors = split_index(x, index)
     if isinstance(value, np.generic):
         value = value.item()
+    if type(value) is int and not -_SIGNED <= value < (2 * _SIGNED if x._spec.dtype.name == "uint64" else _SIGNED):
+        raise ValueError("Overflow when unpacking long long")
     elif not isinstance(value, (Tensor, bool, int, float, complex)):
         raise TypeError(f"can't assign a {type(value).__name__} to a torch.{x._spec.dtype.scalar}Tensor; make a tensor of it first")
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
@@ -396,6 +427,8 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     for place, item in enumerate(indices):
         if not isinstance(item, Tensor):
             raise TypeError(f"index_put_(): expected Tensor as element {place} of 'indices', but got {type(item).__name__}")
+    if len(indices) > x._spec.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {x._spec.ndim} (got {len(indices)})")
     as_flag("index_put_", "accumulate", accumulate)
     if not isinstance(values, Tensor):
         raise TypeError(f"index_put_(): argument 'values' (position 2) must be Tensor, not {type(values).__name__}")
@@ -461,7 +494,7 @@ def _layout(spec: Spec, index: Any) -> tuple[list[int], list[int], int] | None:
         elif kind is slice and (item.step is None or item.step > 0):
             start, stop, step = item.indices(size)
             sizes.append(max(0, (stop - start + step - 1) // step))
-            steps.append(stride * step)
+            steps.append(stride * min(step, LARGEST))
             first += start * stride
         else:
             return None
@@ -490,7 +523,7 @@ def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
     shown = Spec.of(spec.dtype, spec.device, shape, strides, spec.conj)
     if x._spec is not spec:  # another thread took the memory away; up to the view nobody else runs
         return None
-    part = make(x._storage, shown, x._ptr + first * spec.dtype.itemsize)
+    part = make(x._storage, shown, x._ptr + bytes_on(shown, first))
     link_view(x, part, "" if word & GRAD else "no_grad")
     return part
 

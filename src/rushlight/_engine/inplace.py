@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.errors import USER_CODE, describe_code
 from rushlight._base.lazy import LazyModule
+from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.memory import empty_spec
+from rushlight._engine.memory import empty_spec, root_of
 from rushlight._engine.state import GRAD, INFERENCE, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, edge_of, make, meta_of
-from rushlight._engine.view import regenerate
+from rushlight._engine.view import Window, as_strided, refusal, regenerate
 from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.layout import is_dense
 from rushlight._types.spec import Spec
@@ -26,10 +26,10 @@ __all__ = [
     "check_inference",
     "check_writable",
     "last_change",
+    "one_memory",
     "overlaps_partly",
     "rebase",
     "refresh_quiet",
-    "retain",
     "share_memory",
 ]
 
@@ -81,34 +81,11 @@ def check_captured(x: Tensor, name: str) -> None:
 
 def check_view_writable(x: Tensor, meta: Any) -> None:
     """RuntimeError where a view may not be changed in place while that is recorded."""
-    base = meta.base
-    if meta.creation == "no_grad":
-        raise RuntimeError(
-            "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given that this use case is ambiguous and "
-            "error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either both inside the no_grad "
-            "block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
-        )
-    if meta.creation == "multi":
-        raise RuntimeError(
-            f"{_output_of(x)} is a view and is being modified inplace. This view is the output of a function that returns multiple views. Such "
-            "functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
-        )
-    if meta.creation == "custom":
-        raise RuntimeError(
-            f"{_output_of(x)} is a view and is being modified inplace. This view was created inside a custom Function (or because an "
-            "input was returned as-is) and the autograd logic to handle view+inplace would override the custom backward associated with the "
-            "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this by cloning the output of the custom "
-            "Function."
-        )
-    if x._rg and base._node is None:
+    if meta.creation:
+        raise RuntimeError(refusal(x))
+    if x._rg and meta.base._node is None:
         kind = "a leaf Variable" if x._node is None else "a view of a leaf Variable"
         raise RuntimeError(_CHANGED_LEAF.format(kind))
-
-
-def _output_of(x: Tensor) -> str:
-    """What made a view, as errors name it."""
-    made = x._node.name().partition("Backward")[0] if x._node is not None else "a function"
-    return f"Output {meta_of(x).output_nr} of {made}"
 
 
 class CopySlices(Node):
@@ -118,48 +95,32 @@ class CopySlices(Node):
     with the part's gradient; its first edge is the changed tensor itself.
     """
 
-    __slots__ = ("base", "conj", "function", "geometry", "own", "parts")
+    __slots__ = ("base", "function", "own", "window")
     _namespace = "torch::autograd::"
 
     def __init__(self, base: Tensor, view: Tensor, function: Node, own: int | None) -> None:
         rest = [e for i, e in enumerate(function._edges) if i != own]
         self._start([edge_of(base), *rest])
         self.base, self.function, self.own = base._spec, function, own
-        step = (view._ptr - base._ptr) // view._spec.dtype.itemsize
-        self.geometry = (tuple(view._spec.shape), tuple(view._spec.strides), step)
-        self.parts = base._spec.dtype is not view._spec.dtype  # real or imaginary parts of a complex base
-        self.conj = view._spec.conj if self.parts else base._spec.conj is not view._spec.conj
+        self.window = Window(view, base)
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         from rushlight._engine.autograd.engine import OPS
-        from rushlight._engine.view import as_strided
 
         grad = grads[0]
         if grad is None:
             return [None] * len(self._edges)
-        shape, strides, step = self.geometry
         whole = OPS["clone_like"](grad, self.base) if grad._spec is not self.base else OPS["clone"](grad)
         if whole._spec is not self.base:
             whole = as_strided(whole, self.base.shape, self.base.strides)
-        seen = OPS["view_as_real"](whole) if self.parts else whole
-        start = (seen._ptr - seen._storage.ptr) // seen._spec.dtype.itemsize
-        part = self.seen(as_strided(seen, shape, strides, start + step))
-        found = list(self.function.apply([OPS["clone"](part)]))
+        found = list(self.function.apply([OPS["clone"](self.window.of(whole))]))
         mine = found.pop(self.own) if self.own is not None else None
-        part = self.seen(as_strided(OPS["view_as_real"](whole) if self.parts else whole, shape, strides, start + step))
+        part = self.window.of(whole)
         if mine is None:
             OPS["zero_"](part)
         else:
             OPS["copy_"](part, mine)
         return [whole, *found]
-
-    def seen(self, part: Tensor) -> Tensor:
-        """The part of a gradient as the changed view shows it."""
-        from rushlight._engine.autograd.engine import OPS
-
-        if not self.conj:
-            return part
-        return OPS["conj" if part._spec.dtype.is_complex else "neg_view"](part)
 
     def _release(self) -> None:
         self.function._release()
@@ -174,18 +135,14 @@ def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
     base = meta.base if meta is not None else None
     if node is None:
         return
-    retained = meta is not None and meta.retains and _stop_retaining(x)
-    if base is None:
-        x._node, x._rg = node, True
-        if meta is not None:
-            meta.output_nr = 0
-            _refresh(x, None)
-    else:
-        base._node, base._rg = CopySlices(base, x, node, own), True
-        meta_of(base).output_nr = 0
-        _refresh(base, None)
-    if retained:
-        retain(x)
+    changed = x if base is None else base
+    retained = changed._autograd_meta is not None and changed._autograd_meta.retains and stop_retaining(changed)
+    changed._node, changed._rg = node if base is None else CopySlices(base, x, node, own), True
+    if changed._autograd_meta is not None:
+        changed._autograd_meta.output_nr = 0
+        if retained:
+            retain(changed)
+        _refresh(changed)
 
 
 def refresh_quiet(view: Tensor) -> None:
@@ -195,28 +152,18 @@ def refresh_quiet(view: Tensor) -> None:
         regenerate(view, meta.base)
 
 
-def retain(x: Tensor) -> None:
-    """Let the node of a non-leaf store the gradient in its `.grad`."""
-    assert x._node is not None
-    meta, extra = meta_of(x), x._node._more()
-    meta.retains = True
-    if extra.retain is None:
-        extra.retain = {}
-    extra.retain[meta.output_nr] = weakref.ref(x)
-
-
-def _stop_retaining(x: Tensor) -> bool:
-    """Take the wish to keep the gradient off the present node: it goes over to the next one."""
-    extra = x._node._extra if x._node is not None else None
-    return extra is not None and extra.retain is not None and extra.retain.pop(meta_of(x).output_nr, None) is not None
-
-
-def _refresh(base: Tensor, but: Tensor | None) -> None:
-    views = meta_of(base).views
-    for reference in list(views or ()):
+def _refresh(base: Tensor) -> None:
+    """Let every living view of `base` follow its history."""
+    for reference in list(meta_of(base).views or ()):
         view = reference()
-        if view is not None and view is not but:
+        if view is not None:
             regenerate(view, base)
+
+
+def one_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are over one storage, or over storages that show the same one's memory."""
+    x, y = a._storage, b._storage
+    return x is y or x is not None and y is not None and (x.owner is not None or y.owner is not None) and root_of(x) is root_of(y)
 
 
 def share_memory(a: Tensor, b: Tensor) -> bool:

@@ -17,16 +17,17 @@ from rushlight._engine.inplace import (
     check_captured,
     check_inference,
     check_writable,
+    one_memory,
     overlaps_partly,
     rebase,
     refresh_quiet,
     share_memory,
 )
 from rushlight._engine.lower import differentiate, trace_operator
+from rushlight._engine.memory import LAZY, own
 from rushlight._engine.native_plans import inplace_plan as native_inplace
 from rushlight._engine.out import OVERLAP, SELF_OVERLAP, for_target
-from rushlight._engine.packing import number_bounds
-from rushlight._engine.pieces import common_device, node_name, operator_recipe
+from rushlight._engine.pieces import bounds_of, common_device, node_name, operator_recipe
 from rushlight._engine.plan import KernelMould, Recipe, executable, fitting, number_words, watch
 from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.tensor import Tensor, alias, edge_of, make
@@ -86,7 +87,7 @@ class InplaceCaller:
                 self._note(plan, found, template, specs)
                 return unordered(op, template, plan)
             exe, weak = mould.executable(values), mould.weak
-            bounds = number_bounds(target.dtype) if "fits" in op.tags and weak else None
+            bounds = bounds_of(op, template, target.dtype)
             run = inplace_run(exe, len(specs), mould.specs(values), any(d.is_complex for d in weak))
             recipe = Recipe(node_name(op, template, specs, inplace=True), mould.backward.at(sizes), wrt, [True], CPU)
             recipe.origin = (op, template, specs)
@@ -104,7 +105,7 @@ class InplaceCaller:
             except NotDifferentiableError as error:
                 refused = str(error)
         forward = recipe.forward if recipe else graph
-        bounds = number_bounds(target.dtype) if "fits" in op.tags and len(graph.inputs) > len(specs) else None
+        bounds = bounds_of(op, template, target.dtype)
         run = inplace_runner(forward, specs, target)
         exe = getattr(run, "keep", None)
         if refused is None and recipe is None:
@@ -119,7 +120,7 @@ class InplaceCaller:
     def _cast_plain(self, template: tuple[Any, ...], mould: KernelMould, values: tuple[int, ...], specs: Sequence[Spec]) -> Callable[..., Any]:
         """The plan of a call that records nothing, for one set of sizes, without what `unordered` asks."""
         weak, target = mould.weak, specs[0]
-        bounds = number_bounds(target.dtype) if "fits" in self.op.tags and weak else None
+        bounds = bounds_of(self.op, template, target.dtype)
 
         def make(exe: Any) -> Callable[..., Any]:
             run = inplace_run(exe, len(specs), (), any(d.is_complex for d in weak))
@@ -267,9 +268,9 @@ def inplace_plan(
         x = args[0]
         for i in range(1, n):
             other = args[i]
-            if alone and other._storage is x._storage and (other is x or other._ptr == x._ptr and other._spec is x._spec and x._spec.numel):
+            if alone and one_memory(other, x) and (other is x or other._ptr == x._ptr and other._spec is x._spec and x._spec.numel):
                 raise RuntimeError(OVERLAP)
-            if other._storage is x._storage and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
+            if one_memory(other, x) and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
                 if overlaps_partly(x, other) and not (number and not other._spec.ndim):
                     raise RuntimeError(OVERLAP)
                 args = (*args[:i], apart(other), *args[i + 1 :])
@@ -277,6 +278,8 @@ def inplace_plan(
 
     def plan(*args: Any) -> Tensor:
         x: Tensor = args[0]
+        if LAZY:
+            own(x)
         check_captured(x, name)
         if free:
             check_inference(x)
@@ -351,19 +354,19 @@ def _copy_of(x: Tensor) -> Tensor:
     return copy
 
 
-def make_inplace(caller: InplaceCaller) -> Callable[..., Any]:
-    """The in-place method or function."""
+def make_inplace(caller: InplaceCaller, shown: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """The in-place method or function; or Python's operator (`x += y`) of the method `shown`, which is what overrides are shown."""
 
     def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         override = OVERRIDE[0]
         if override is not None:
-            handled, made = override(method, args, kwargs)
+            handled, made = override(shown or method, args, kwargs)
             if handled:
                 return made
         plan, inputs = caller.prepare(args, kwargs)
         return plan(*inputs)
 
-    method = make_dispatch(caller.op, caller.prepare, slow, None, further=caller.further)
+    method = make_dispatch(caller.op, caller.prepare, slow, None, further=caller.further, declines=shown is not None)
     method.__name__ = method.__qualname__ = caller.name
     method.__doc__ = f"In-place form of `{caller.op.name}`: writes into and returns its first argument."
     method.__module__ = __name__

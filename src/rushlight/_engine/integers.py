@@ -6,11 +6,12 @@ True is none, nor is 2.0; what 64 bits cannot hold is a ValueError, as in PyTorc
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.tensor import Tensor
 
-__all__ = ["as_flag", "as_int", "as_ints", "integer", "is_numpy_scalar"]
+__all__ = ["as_flag", "as_int", "as_ints", "integer", "is_numpy_scalar", "number_in_range", "numpy_number", "too_large"]
 
 _SIGNED = 2**63
 
@@ -32,6 +33,19 @@ def integer(value: Any, item: bool = False) -> int:
     if not -_SIGNED <= found < _SIGNED:
         raise ValueError("Overflow when unpacking long long")
     return found
+
+
+def _item(value: Any, place: int) -> int:
+    """One int of a list, where True may stand after the first."""
+    if type(value) is int and -_SIGNED <= value < _SIGNED:
+        return value
+    return int(value) if place and isinstance(value, bool) else integer(value, True)
+
+
+def too_large(name: str, argument: str, values: Sequence[Any], error: ValueError) -> TypeError:
+    """The error for a list with an int that 64 bits cannot hold."""
+    place = next((k for k, v in enumerate(values) if not -_SIGNED <= operator.index(v) < _SIGNED), 0)
+    return TypeError(f"{name}(): argument '{argument}' failed to unpack the object at pos {place + 1} with error \"{error}\"")
 
 
 def as_int(name: str, argument: str, value: Any) -> int:
@@ -61,14 +75,41 @@ def as_ints(name: str, argument: str, value: Any) -> tuple[int, ...]:
     found = []
     for place, each in enumerate(value):
         try:
-            found.append(each if type(each) is int else int(each) if place and isinstance(each, bool) else integer(each, True))
+            found.append(_item(each, place))
         except TypeError:
             raise TypeError(
                 f"{name}(): argument '{argument}' must be tuple of ints, but found element of type {type(each).__name__} at pos {place}"
             ) from None
+        except ValueError as error:
+            raise too_large(name, argument, value, error) from None
     return tuple(found)
 
 
+def number_in_range(value: Any) -> Any:
+    """A number as it is; OverflowError for an int that 64 bits hold neither with a sign nor without."""
+    if type(value) is int and not -_SIGNED <= value < 2 * _SIGNED:
+        raise OverflowError("int too big to convert" if value > 0 else "can't convert negative int to unsigned")
+    return value
+
+
 def is_numpy_scalar(value: Any) -> bool:
-    """Whether it is one of NumPy's numbers; an array without dims is none."""
+    """Whether it is one of NumPy's scalars, a number or not; an array without dims is none."""
     return type(value).__module__ == "numpy" and hasattr(value, "item") and not hasattr(value, "__setitem__")
+
+
+def numpy_number(value: Any) -> int | float | complex | None:
+    """A NumPy number as Python's; None for text, dates, arrays and what is not NumPy's.
+
+    `numpy.bool` counts as the float 1.0 or 0.0, as in PyTorch.  TypeError for an unsigned number beyond 63 bits.
+    """
+    if not is_numpy_scalar(value):
+        return None
+    kind = value.dtype.kind
+    if kind in "iu":
+        found = int(value)
+        if found >= _SIGNED:
+            raise TypeError("an integer is required")
+        return found
+    if kind in "fb":
+        return float(value)
+    return complex(value) if kind == "c" else None

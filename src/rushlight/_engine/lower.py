@@ -114,6 +114,9 @@ def _compute_dtypes(op: Operator, template: Sequence[Any], specs: Sequence[Any])
                 numbers.append(number_dtype(_NUMBER_ONE[item.kind]))
         elif isinstance(item, Literal) and takes_part and argument.base in ("Tensor", "Scalar") and argument.name in op.static:
             numbers.append(number_dtype(item.value))
+    if "aligned" in op.tags:
+        most = max((ndim for _, ndim in tensors), default=0)
+        tensors = [(dtype, most) for dtype, _ in tensors]
     if op.promote == "opmath":
         if not tensors:
             return None, None
@@ -248,12 +251,15 @@ class Backward:
     `forward` is the graph with residual outputs after the results; `saved` lists where the backward's first inputs come from:
     ("input", i), ("output", j) or ("residual", k), in the order of `graph.inputs`, which end with the cotangents of those results
     for which `ct_mask` is True; `graph.outputs[outputs[i]]` belongs to the i-th item of `wrt`, None where there is no gradient.
+
+    `parts`: where some cotangents are missing the gradients of the other results are derived alone.
     """
 
-    __slots__ = ("forward", "graph", "outputs", "saved")
+    __slots__ = ("forward", "graph", "outputs", "parts", "saved")
 
     def __init__(self, forward: Graph, graph: Graph, saved: list[tuple[str, int]], outputs: list[int | None]) -> None:
         self.forward, self.graph, self.saved, self.outputs = forward, graph, saved, outputs
+        self.parts = False
 
 
 def differentiate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._backends.native import load, native
-from rushlight._base.lazy import require
+from rushlight._base.lazy import LazyModule, require
 from rushlight._engine import tensor as tensor_module
 from rushlight._engine.tensor import Tensor, make
 from rushlight._types.device import META
@@ -13,7 +13,9 @@ from rushlight._types.dtype import DType
 from rushlight._types.float8 import FORMATS, values
 from rushlight._types.spec import Spec, check_memory, check_sizes
 
-__all__ = ["MEMORY", "empty_spec", "from_address", "is_foreign", "read_element", "zeros_spec"]
+lazy_clone: Any = LazyModule("rushlight._engine.lazy_clone")
+
+__all__ = ["LAZY", "MEMORY", "check_resizable", "empty_spec", "from_address", "is_resizable", "lend", "own", "read_element", "root_of", "zeros_spec"]
 
 
 class _Memory:
@@ -58,6 +60,15 @@ def from_address(address: int, spec: Spec, nbytes: int, owner: Any) -> Tensor:
     return make(storage, spec, address)
 
 
+LAZY: list[bool] = []  # not empty once there was a lazy clone: until then nobody needs to ask `own`
+
+
+def own(x: Any) -> None:
+    """Give a tensor that is about to be written memory that no lazy clone shares."""
+    if x._storage is not None and x._storage.born < 0:
+        lazy_clone.separate(x)
+
+
 # ***** single elements *****
 
 _READ_TYPES = {
@@ -80,12 +91,31 @@ def _native_reader(dtype: DType) -> Any:
     return require("rushlight._backends.cpu.stubs").bind(read)
 
 
-def is_foreign(storage: Any) -> bool:
-    """Whether a storage's memory is somebody else's (an array's, a file's), so that it cannot grow."""
-    owner = getattr(storage, "owner", None)
-    while owner is not None and type(owner) is type(storage):  # the storage of `x.data` is a window on that of `x`
-        owner = owner.owner
-    return owner is not None
+def root_of(storage: Any) -> Any:
+    """The storage whose memory this one shows: that of `x.data` is a window on that of `x`."""
+    kind = type(storage)
+    while type(storage.owner) is kind:
+        storage = storage.owner
+    return storage
+
+
+def is_resizable(storage: Any) -> bool:
+    """Whether a storage's memory may move: it is neither somebody else's (an array's, a file's) nor shown by an array."""
+    if getattr(storage, "version", None) is None or not hasattr(storage, "owner"):  # of a tensor without memory
+        return True
+    root = root_of(storage)
+    return root.owner is None and not root.lent and storage.nbytes == root.nbytes
+
+
+def check_resizable(storage: Any) -> None:
+    """RuntimeError where a storage's memory may not move, or is a part of another's."""
+    if not is_resizable(storage):
+        raise RuntimeError("Trying to resize storage that is not resizable")
+
+
+def lend(storage: Any) -> None:
+    """Remember that an array shows the memory of a storage."""
+    root_of(storage).lent = 1
 
 
 def read_element(x: Tensor) -> Any:
@@ -113,8 +143,8 @@ def _make_reader(dtype: DType) -> Any:
 
 def _numpy_reader(dtype: DType) -> Any:
     """float8, float16, bfloat16, complex and uint64: rarer, through ctypes and struct."""
-    import ctypes
-    import struct
+    ctypes = require("ctypes")
+    struct = require("struct")
 
     codes = {"float16": "e", "complex64": "2f", "complex128": "2d", "uint64": "Q", "bfloat16": "H", "complex32": "2e"}
     codes |= dict.fromkeys(FORMATS, "B")

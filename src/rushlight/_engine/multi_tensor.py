@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._engine.memory import LAZY, own
 from rushlight._graph.core import Graph, GraphBuilder
 from rushlight._kernels.program import Program, compile_graph
 from rushlight._ops.table import OPERATORS
@@ -99,11 +100,19 @@ def count_steps(counters: Sequence[Any]) -> array[float]:
     """Add one to each counter, a tensor of one float32; returns their values."""
     from rushlight._backends.cpu.optimizers import counting
 
+    _own_all(counters)
     addresses, values = array("q", [counter._ptr for counter in counters]), array("d", bytes(8 * len(counters)))
     counting()(addresses.buffer_info()[0], values.buffer_info()[0], len(counters))
     for counter in counters:
         counter._storage.version += 1
     return values
+
+
+def _own_all(tensors: Sequence[Any]) -> None:
+    """Give tensors that are about to be written memory that no lazy clone shares."""
+    if LAZY:
+        for tensor in tensors:
+            own(tensor)
 
 
 def flat_dtype(tensors: Sequence[Any]) -> DType | None:
@@ -134,6 +143,7 @@ def update_elements(rule: Rule, dtype: DType, rows: Sequence[Sequence[Any]], num
     work = _works.get((sizes, False)) or _work(sizes, False)
     last: Any = None
     for tensors, values, constants in zip(rows, numbers, work.constants, strict=True):
+        _own_all(tensors)
         words += [tensor._ptr for tensor in tensors]
         if values is not last:  # rows that have counted as many steps share one object of numbers
             last, packed = values, array("q", array("d", values).tobytes())
@@ -182,6 +192,7 @@ def _run_factored(dtype: DType, rows: list[tuple[Any, ...]], scalars: tuple[floa
     lr, decay, least, scale, d, floor, shrink, sign = scalars
     table = array("q")
     for row, t in zip(rows, count_steps([row[-1] for row in rows]), strict=True):
+        _own_all([tensor for tensor in row if tensor is not None])
         matrix = row[2] is not None
         shape = row[0]._spec.shape[-2:] if matrix else (0, 0)
         table.extend([row[0]._spec.numel, *(0 if tensor is None else tensor._ptr for tensor in row[:-1]), *shape])

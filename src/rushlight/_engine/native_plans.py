@@ -17,6 +17,7 @@ from typing import Any
 
 from rushlight._base import errors
 from rushlight._base.lazy import require
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.state import GRAD, STATE, count_plan, forget, forgetful
 from rushlight._engine.tensor import (
     AutogradMeta,
@@ -79,7 +80,7 @@ def ready() -> Any:
     _slots(table, d.O_STORAGE, Tensor, ("_storage", "_spec", "_ptr", "_rg", "_node", "_autograd_meta"))
     _objects(table, d.STATE_OBJECT, [STATE, "word", "__dict__"])
     table[d.THREAD] = -1
-    _objects(table, d.NEW_TUPLE, [tuple.__new__])
+    _objects(table, d.NEW_TUPLE, [tuple.__new__, shorten])
     _slots(table, t.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
     _objects(table, t.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, "", data_of[0]])
     _slots(table, t.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
@@ -149,7 +150,7 @@ def _dress(cls: Any) -> None:
 
 def _signature(function: Any) -> Any:
     """What `inspect.signature` says of a dispatcher: the parameters of its row, or those of the function in Python."""
-    import inspect
+    inspect = require("inspect")
 
     row = vars(function).get("operator")
     if row is None:
@@ -628,7 +629,8 @@ def nested_reader(spec: Spec) -> Callable[[int], Any] | None:
     if code is None or spec.conj or not spec.ndim:
         return None
     size, nested = spec.dtype.itemsize, ready().nested
-    layout = array("q", [spec.ndim, code, *[w for n, s in zip(spec.shape, spec.strides, strict=True) for w in (n, s * size)]])
+    steps = [w for n, s in zip(spec.shape, spec.strides, strict=True) for w in (n, s * size if n > 1 and spec.numel else 0)]
+    layout = array("q", [spec.ndim, code, *steps])
     where = layout.buffer_info()[0]
 
     def read(address: int, _held: Any = layout) -> Any:

@@ -10,6 +10,7 @@ from rushlight._engine.bind import bind, flatten, only_tensors
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.inplace import bump, check_inference, overlaps_partly, share_memory
 from rushlight._engine.lower import trace_operator
+from rushlight._engine.memory import LAZY, own
 from rushlight._engine.native_plans import out_plan
 from rushlight._engine.pieces import common_device
 from rushlight._engine.plan import KernelMould, executable, number_words
@@ -115,6 +116,8 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
         raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
                            "requires grad.")
     for tensor in outs:
+        if LAZY:
+            own(tensor)
         check_inference(tensor)
         if tensors and all(t.device is not tensor.device for t in tensors):
             raise RuntimeError(
@@ -177,6 +180,8 @@ def check_out_dtype(name: str, out: Tensor, dtype: DType) -> None:
 def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     """Let the kernel write into `out` where shape, dtype and memory allow it."""
     template, tensors, numbers = flatten(caller.op, values)
+    if LAZY:
+        own(out)
     if out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
         return False
     if overlaps_itself(out._spec.shape, out._spec.strides):
@@ -207,7 +212,10 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
 def native_out(plan: Any, caller: Caller, template: tuple[Any, ...], n: int, numbers: Sequence[Any]) -> Any:
     """The plan of a call with `out=`, which takes (n tensors, numbers, out) and returns `out`."""
 
+    apart = "apart" in caller.op.tags
+
     def closure(*args: Any) -> Any:
+        check_outs(caller.name, args[-1], args[:n], apart, 1)  # native plans leave memory that is shared to this
         made = caller.plan(template, list(args[:n]))(*args[:-1])
         write_out(caller.name, args[-1], made)
         return args[-1]

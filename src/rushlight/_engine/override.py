@@ -9,11 +9,13 @@ from types import FunctionType
 from typing import Any
 
 from rushlight._base.absent import refuse
+from rushlight._base.forking import free_after_fork
+from rushlight._base.lazy import require
 from rushlight._base.pytree import tree_map
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.kinds import Kind, ask_kinds
 from rushlight._engine.state import FUNCTION_MODE, STATE
-from rushlight._engine.tensor import Tensor, asking_classes, plain_classes, plain_hook, subclass_hook
+from rushlight._engine.tensor import Tensor, add_view, asking_classes, plain_classes, plain_hook, subclass_hook
 
 __all__ = [
     "WATCH",
@@ -52,6 +54,9 @@ def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
     made = object.__new__(cls)
     made._storage, made._spec, made._ptr = tensor._storage, tensor._spec, tensor._ptr
     made._rg, made._node, made._autograd_meta = tensor._rg, tensor._node, tensor._autograd_meta
+    meta = made._autograd_meta
+    if meta is not None and meta.base is not None:
+        add_view(meta.base, made)  # the base knows its views by weak references, and `tensor` may go
     return made
 
 
@@ -210,7 +215,7 @@ def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
     python = page == "nn.functional" and name not in _NATIVE and not name.endswith("_") or page == "" and name in _PYTHON
     if root not in ("rushlight", "torch") or not python:  # the latter where the package runs as torch
         return None
-    import inspect
+    inspect = require("inspect")
 
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -382,7 +387,7 @@ class _Watch:
     _CHANGES = 200
 
     def __init__(self) -> None:
-        self.lock, self.modes, self.changes = threading.Lock(), 0, 0
+        self.lock, self.modes, self.changes = free_after_fork(threading.RLock()), 0, 0
         self.forms: dict[str, Any] = {}
 
     def enter(self) -> None:

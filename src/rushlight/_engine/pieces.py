@@ -12,11 +12,13 @@ from rushlight._engine.plan import Pieces, Recipe, operand_strides
 from rushlight._engine.tensor import Tensor
 from rushlight._graph.core import Graph, live_nodes
 from rushlight._ops.table import Operator
+from rushlight._transforms.vjp import reached
 from rushlight._types.device import CPU, META, RELEASED, Device
+from rushlight._types.dtype import DType
 from rushlight._types.layout import image_strides
 from rushlight._types.spec import Spec, check_memory
 
-__all__ = ["common_device", "node_name", "operator_pieces", "operator_recipe", "result_specs", "wanted"]
+__all__ = ["bounds_of", "common_device", "node_name", "operator_pieces", "operator_recipe", "result_specs", "wanted"]
 
 
 def operator_pieces(
@@ -27,8 +29,11 @@ def operator_pieces(
     graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
     results = result_specs(op, graph.outputs, specs, device, template, of)
     in_specs = [*specs, *[None] * (len(graph.inputs) - len(specs))]
-    bounds = number_bounds(results[0].dtype) if "fits" in op.tags and len(in_specs) > len(specs) else None
+    bounds = bounds_of(op, template, results[0].dtype)
     mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs]
+    if wrt and count > 1:  # a permutation, say, does not want a gradient although it is of floats
+        depends = reached(graph, wrt)
+        mask = [m and d for m, d in zip(mask, depends, strict=True)] if any(depends) else mask
     if not wrt or not any(mask):
         return Pieces(graph, in_specs, results, of, device, bounds=bounds)
     try:
@@ -36,6 +41,15 @@ def operator_pieces(
     except NotDifferentiableError as error:
         return Pieces(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
     return Pieces(found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds)
+
+
+def bounds_of(op: Operator, template: Sequence[Any], dtype: DType) -> tuple[int, int] | None:
+    """The range in which the numbers of a call must lie that gives a `dtype`; None where any goes.
+
+    Numbers in the place of tensors wrap around, but for operators tagged "fits"; those that are declared as numbers do not.
+    """
+    places = [a.base for a, item in zip(op.schema.arguments, template, strict=True) if isinstance(item, Slot) and item.kind not in ("tensor", "list")]
+    return number_bounds(dtype) if places and ("fits" in op.tags or "Tensor" not in places) else None
 
 
 def wanted(op: Operator, template: Sequence[Any], tensors: Sequence[Tensor]) -> list[int]:

@@ -27,6 +27,7 @@ from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._graph.frames import graph_frame, graph_from
 from rushlight._graph.moves import moved_layouts
 from rushlight._prims import build, prim
+from rushlight._transforms.vjp import reached
 from rushlight._types.device import CPU, META, Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import (
@@ -145,8 +146,8 @@ class Recipe:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
     __slots__ = (
-        "_device", "_fast", "_found", "_in_order", "last_map", "last_plan", "last_spec", "last_word", "_mask", "_out_specs", "_places", "_plans",
-        "_residual", "_results", "cls", "n_results", "origin", "outputs", "sources", "wrt",
+        "_device", "_fast", "_found", "_in_order", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs", "_places", "_plans",
+        "_results", "_some", "cls", "n_results", "origin", "outputs", "sources", "wrt",
     )  # fmt: skip
 
     def __init__(
@@ -154,12 +155,12 @@ class Recipe:
     ) -> None:
         """`results` are the specs of the results and residuals, where they are known."""
         self.cls = node_class(name)
-        self.wrt, self.n_results, self._mask = tuple(wrt), len(mask), tuple(mask)
+        self.wrt, self.n_results, self.mask = tuple(wrt), len(mask), tuple(mask)
         self.sources, self.outputs, self._found, self._device = found.saved, found.outputs, found, device
         self._results = results
         self._out_specs: list[Spec] | None = None
         self._plans: Any = None
-        self._residual: Any = None
+        self._some: dict[tuple[bool, ...], Any] = {}
         self._places: Any = None
         self.origin: Any = None  # (operator, template, specs) of the call, where there is one
         self._fast: dict[Any, Any] = {}
@@ -218,15 +219,30 @@ class Recipe:
             self.last_spec, self.last_word, self.last_plan = grad._spec, STATE.word, plan
             made = plan(*saved, grad)
             return made if self._in_order else [None if o is None else made[o] for o in self.outputs]
-        results = grads[: self.n_results]
+        return self._backward_of(saved, grads, self._run)
+
+    def backward_of(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
+        """The same where saved values may be laid out otherwise than they were."""
+        return self._backward_of(saved, grads, lambda saved, given: self.plans(*saved, *given))
+
+    def _backward_of(self, saved: Sequence[Any], grads: list[Tensor | None], run: Callable[..., Any]) -> list[Tensor | None]:
+        results, residuals = grads[: self.n_results], grads[self.n_results :]
         found: list[Tensor | None] = [None] * len(self.outputs)
         if any(g is not None for g in results):
-            given = [self._zeros(i) if g is None else g for i, g in enumerate(results) if self._mask[i]]
-            made = self._run(saved, given)
-            found = [None if o is None else made[o] for o in self.outputs]
-        if any(g is not None for g in grads[self.n_results :]):
-            found = self._through_residuals(saved, grads, found)
+            found = self._from_results(saved, results, run)
+        if any(g is not None for g in residuals):  # backward was differentiated, and its gradient reached what the forward kept
+            found = self._sums(found, self._from_some(saved, [*[None] * self.n_results, *residuals]))
         return found
+
+    def _from_results(self, saved: Sequence[Any], grads: Sequence[Tensor | None], run: Callable[..., Any]) -> list[Tensor | None]:
+        if self._found.parts and any(g is None and flag for g, flag in zip(grads, self.mask, strict=True)):
+            try:
+                return self._from_some(saved, grads)
+            except NotImplementedError:  # what is saved does not suffice
+                pass
+        given = [self._zeros(i) if g is None else g for i, g in enumerate(grads) if self.mask[i]]
+        made = run(saved, given)
+        return [None if o is None else made[o] for o in self.outputs]
 
     def _run(self, saved: Sequence[Any], given: Sequence[Tensor]) -> Any:
         """What the backward graph gives for several gradients."""
@@ -251,22 +267,23 @@ class Recipe:
 
         return zeros_spec(self.out_specs[number])
 
-    def _through_residuals(self, saved: Sequence[Any], grads: list[Tensor | None], found: list[Tensor | None]) -> list[Tensor | None]:
-        """Backward was differentiated, and its gradient reached values that the forward kept: add what they contribute."""
-        from rushlight._engine.autograd.engine import OPS
-
+    def _from_some(self, saved: Sequence[Any], grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """The gradients that come from some of the results and residuals alone."""
         n, total = self.n_results, len(self.forward.outputs)
-        grads = grads + [None] * (total - len(grads))
-        mask = [i >= n and (s.dtype.is_floating_point or s.dtype.is_complex) for i, s in enumerate(self.out_specs[:total])]
-        if self._residual is None:
+        mask = (*[g is not None for g in grads], *[False] * (total - len(grads)))
+        if mask not in self._some:
             where = {("output", n + i) if kind == "residual" else (kind, i): k for k, (kind, i) in enumerate(self.sources)}
             derived = differentiate_graph(self.forward, total, self.wrt, mask, only=list(where))
-            self._residual = (graph_caller(derived.graph, self.cls.__name__), [where[s] for s in derived.saved], derived.outputs)
-        call, picks, outputs = self._residual
-        given = [self._zeros(i) if grads[i] is None else grads[i] for i in range(total) if mask[i]]
-        made = call(*[saved[i] for i in picks], *given)
-        more = [None if o is None else made[o] for o in outputs]
-        return [b if a is None else a if b is None else OPS["add"](a, b) for a, b in zip(found, more, strict=True)]
+            self._some[mask] = graph_caller(derived.graph, self.cls.__name__), [where[s] for s in derived.saved], derived.outputs
+        call, picks, outputs = self._some[mask]
+        made = call(*[saved[i] for i in picks], *[g for g in grads if g is not None])
+        return [None if o is None else made[o] for o in outputs]
+
+    @staticmethod
+    def _sums(some: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:
+        from rushlight._engine.autograd.engine import OPS
+
+        return [b if a is None else a if b is None else OPS["add"](a, b) for a, b in zip(some, more, strict=True)]
 
 
 class Pieces:
@@ -304,10 +321,9 @@ class Pieces:
         closure = self.closure(exe, in_specs, specs, recipe)
         if exe is None or self.in_complex or STATE.word & INFERENCE or (recipe is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
             return closure
-        mask = [s.dtype.is_floating_point or s.dtype.is_complex for s in specs[: self.n_results]]
         edges = () if recipe is None else recipe.wrt
         several = self.several or self.n_results > 1
-        return native_plan(exe, closure, in_specs, specs, self.n_results, recipe, edges, mask, several, self.bounds)
+        return native_plan(exe, closure, in_specs, specs, self.n_results, recipe, edges, self.mask, several, self.bounds)
 
     def closure(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], recipe: Recipe | None) -> Callable[..., Any]:
         """The same in Python, for tensors and places that native plans leave to it."""
@@ -516,11 +532,11 @@ class SizedBackward:
 class BackwardAt:
     """A `Backward` whose graphs are made when somebody asks for them."""
 
-    __slots__ = ("_made", "outputs", "saved", "shared", "sizes")
+    __slots__ = ("_made", "outputs", "parts", "saved", "shared", "sizes")
 
     def __init__(self, shared: SizedBackward, sizes: Sequence[int]) -> None:
         self.shared, self.sizes = shared, sizes
-        self.saved, self.outputs = shared.found.saved, shared.found.outputs
+        self.saved, self.outputs, self.parts = shared.found.saved, shared.found.outputs, shared.found.parts
         self._made: list[Graph] | None = None
 
     def _graph(self, which: int) -> Graph:
@@ -682,20 +698,23 @@ def _passed(graph: Graph) -> dict[int, int]:
 def _graph_pieces(
     graph: Graph, name: str, specs: Sequence[Any], grads: Sequence[bool], device: Device, of: Callable[..., Any]
 ) -> Pieces | None:  # fmt: skip
-    """The pieces of a plan for what `graph` computes; None where it shows its inputs otherwise and nothing is recorded."""
-    wants = bool(STATE.word & GRAD) and any(grads)
-    if not wants and moved_layouts(graph, specs) is not None:
-        return None
+    """The pieces of a plan for what `graph` computes; None where it shows its inputs otherwise and nothing is recorded.
+
+    A result wants a gradient where a path leads to it from an input that wants one.
+    """
     passed = _passed(graph)
     rest = Graph(graph.inputs, graph.nodes, [v for j, v in enumerate(graph.outputs) if j not in passed])
+    wrt = [k for k, flag in enumerate(grads) if flag] if STATE.word & GRAD else []
+    mask = reached(rest, wrt)
+    if not any(mask) and moved_layouts(graph, specs) is not None:
+        return None
     operands = [s for s in specs if s is not None]
     results = [of(v.dtype, device, v.shape, _result_strides(v.shape, operands)) for v in rest.outputs]
     several = len(rest.outputs) == 1 and not passed
-    if not wants:
+    if not any(mask):
         return Pieces(rest, specs, results, of, device, several=several)
-    wrt = [k for k, flag in enumerate(grads) if flag]
-    mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in rest.outputs]
     found = differentiate_graph(rest, len(mask), wrt, mask)
+    found.parts = True
     return Pieces(found.forward, specs, results, of, device, name, found, wrt, mask, several=several)
 
 
@@ -833,7 +852,7 @@ def _recording_many(run: Callable[..., Any], n_results: int, recipe: Recipe) -> 
         made = made if type(made) is tuple else (made,)
         node = record(recipe, inputs, made)
         for number, out in enumerate(made[:n_results]):
-            if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
+            if recipe.mask[number]:
                 out._node, out._rg = node, True
                 if number:
                     out._autograd_meta = new_meta[0]()

@@ -23,6 +23,7 @@ from rushlight._backends.cpu.random_state import (
     STATE_BYTES,
     TAKE,
 )  # fmt: skip
+from rushlight._base.forking import free_after_fork
 from rushlight._engine.memory import empty_spec
 from rushlight._engine.tensor import Tensor
 from rushlight._types.device import CPU, Device, as_device
@@ -77,7 +78,7 @@ class Generator:
         self._address = block.buffer_info()[0]
         self._longs, self._words, self._doubles = block, view.cast("I"), view.cast("d")
         # kernels run without the GIL: two threads that draw from one generator take turns
-        self._lock = threading.Lock()
+        self._lock = free_after_fork(threading.RLock())  # a signal's handler may draw in the middle of a draw
         self._ready = False
         self._reseed(DEFAULT_SEED)
 
@@ -189,13 +190,6 @@ class Generator:
 
 default_generator = Generator()
 default_generator._reseed(fresh_seed())
-
-
-def _after_fork() -> None:
-    default_generator._lock = threading.Lock()  # a thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 # ***** kernels *****

@@ -21,7 +21,7 @@ from rushlight._engine.call import OVERRIDE
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.inplace import bump, check_captured, check_writable, rebase
 from rushlight._engine.integers import as_flag, as_int
-from rushlight._engine.memory import MEMORY, empty_spec, zeros_spec
+from rushlight._engine.memory import LAZY, MEMORY, empty_spec, own, zeros_spec
 from rushlight._engine.random import Generator, fill_order
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
@@ -126,6 +126,8 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor, kernel: tup
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the "
             "tensor before performing the operation."
         )
+    if LAZY:
+        own(x)
     check_captured(x, name)
     if x._storage is not None:
         if spec.numel:
@@ -157,7 +159,7 @@ def _writing(name: str, fill: Fill, spec: Spec, kernel: tuple[Any, ...] | None) 
 
     def write(x: Tensor) -> Tensor:
         storage = x._storage
-        if not plain or storage is None or x._rg or x._autograd_meta is not None:
+        if not plain or storage is None or x._rg or x._autograd_meta is not None or storage.born < 0:
             return write_random(x, name, fill)
         check_captured(x, name)
         draw(x._ptr, *more)

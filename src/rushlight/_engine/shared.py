@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import struct
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.memory import MEMORY
+from rushlight._engine.memory import LAZY, MEMORY, own, root_of
 from rushlight._engine.tensor import Tensor, make
 from rushlight._types.device import CPU, RELEASED
 from rushlight._types.spec import Spec
@@ -195,24 +196,18 @@ def share(storage: Any) -> Any:
     """A storage's bytes in shared memory: itself where they are there, else a new storage to which all tensors over the old one move."""
     if is_shared(storage):
         return storage
-    root = storage
-    while type(root.owner) is type(root):
-        root = root.owner
-    fresh = _copy_of(root)
-    relocate(root, fresh)
-    if root is storage:
-        return fresh
-    part = MEMORY.from_owner(fresh.ptr + (storage.ptr - root.ptr), storage.nbytes, fresh)
-    relocate(storage, part)
-    return part
+    root = root_of(storage)
+    return relocate(storage, _copy_of(root))
 
 
 def share_tensor(x: Tensor) -> None:
     """Move a tensor's storage to shared memory, and all tensors over it."""
+    if LAZY:
+        own(x)
     storage = x._storage
     if is_shared(storage):
         return
-    if storage.owner is None and not seen_by_others(x):  # nobody else to be told: no search
+    if storage.owner is None and not storage.windows and not seen_by_others(x):  # nobody else to be told: no search
         x._storage = fresh = _copy_of(storage)
         x._ptr += fresh.ptr - storage.ptr
     else:
@@ -248,24 +243,55 @@ def _copy_of(storage: Any) -> Any:
     return fresh
 
 
-def relocate(old: Any, new: Any) -> None:
-    """Let every tensor over one storage look at another, at the same offsets.
+def relocate(old: Any, new: Any) -> Any:
+    """Let every tensor over one storage, and over others that show its memory, look at the memory of another, at the same offsets.
 
-    Tensors keep the address of their first element, so each is told; the garbage collector knows where they are.  Those that reach beyond the
-    end of the other storage lose their memory (`RELEASED`) until there is a storage with room for them.
+    `new` replaces the root of `old`.  The result replaces `old` itself.  Tensors keep the address of their first element, so each is told; the
+    garbage collector knows where they are.  Those that reach beyond the end of the other storage lose their memory (`RELEASED`) until there
+    is a storage with room for them.
     """
-    shift, new.version = new.ptr - old.ptr, old.version
-    for holder in gc.get_referrers(old):
-        while isinstance(holder, Tensor) and holder._storage is old:
-            before = holder._spec
-            device = CPU if holder._ptr - old.ptr + _reach(before) <= new.nbytes else RELEASED
-            spec, place = before, holder._ptr + shift
-            if spec.device is not device and spec.numel:
-                spec = Spec.of(spec.dtype, device, spec.shape, spec.strides, spec.conj)
-            if holder._spec is before:  # no call between here and the last of the three: other threads see all of them, or none
-                holder._storage = new
-                holder._ptr = place
-                holder._spec = spec
+    root = root_of(old)
+    told: dict[int, tuple[Any, Any]] = {}  # what stands for each storage: kept with it, so that no other has its address meanwhile
+
+    def moved(storage: Any) -> Any:
+        if id(storage) not in told:
+            fresh = new if storage is root else _moved_window(storage, root, new)
+            fresh.version = storage.version
+            told[id(storage)] = (storage, fresh)
+        return told[id(storage)][1]
+
+    for holder in gc.get_objects() if root.windows else gc.get_referrers(root):
+        if issubclass(type(holder), Tensor):  # `isinstance` would ask the object, and some do more than answer
+            _move_tensor(holder, root, moved)
+        elif type(holder).__name__ == "UntypedStorage" and _shows(holder._native, root):
+            holder._native = moved(holder._native)
+    return moved(old)
+
+
+def _shows(storage: Any, root: Any) -> bool:
+    return type(storage) is type(root) and root_of(storage) is root
+
+
+def _moved_window(storage: Any, root: Any, new: Any) -> Any:
+    """A window on `new` where `storage` is one on `root`: on all of it where it shows all."""
+    start = storage.ptr - root.ptr
+    whole = start == 0 and storage.nbytes == root.nbytes
+    return MEMORY.from_owner(new.ptr + start, new.nbytes if whole else max(0, min(storage.nbytes, new.nbytes - start)), new)
+
+
+def _move_tensor(holder: Tensor, root: Any, moved: Callable[[Any], Any]) -> None:
+    """Let a tensor look at what stands for its storage, if that shows the memory of `root`."""
+    while _shows(storage := getattr(holder, "_storage", None), root):
+        assert storage is not None
+        new, before = moved(storage), holder._spec
+        device = CPU if holder._ptr - storage.ptr + _reach(before) <= new.nbytes else RELEASED
+        spec, place = before, holder._ptr + new.ptr - storage.ptr
+        if spec.device is not device and spec.numel:
+            spec = Spec.of(spec.dtype, device, spec.shape, spec.strides, spec.conj)
+        if holder._spec is before:  # no call between here and the last of the three: other threads see all of them, or none
+            holder._storage = new
+            holder._ptr = place
+            holder._spec = spec
 
 
 def _reach(spec: Spec) -> int:

@@ -5,8 +5,10 @@ It is part of every signature, so a plan is right for the state in which it was 
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from rushlight._types.dtype import DType
@@ -17,6 +19,7 @@ __all__ = [
     "FUNCTION_MODE",
     "GRAD",
     "INFERENCE",
+    "INHERITED",
     "LEARNING",
     "OBSERVED",
     "SAVED_HOOKS",
@@ -28,6 +31,7 @@ __all__ = [
     "count_plan",
     "forget_calls",
     "forgetful",
+    "in_thread",
     "new_plan_table",
     "plan_counts",
 ]
@@ -66,6 +70,31 @@ class _State(threading.local):
 
 
 STATE = _State()
+
+def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)` in a thread of its own that has this thread's state, while this one waits: for a stack that is empty."""
+    held = [(local, dict(local.__dict__)) for local in INHERITED]
+    context = contextvars.copy_context()
+    made: list[Any] = []
+
+    def run() -> None:
+        try:
+            for local, values in held:
+                local.__dict__.update(values)
+            made.append((context.run(function, *args), None))
+        except BaseException as error:
+            made.append((None, error))
+
+    thread = threading.Thread(target=run, name="rushlight-backward", daemon=True)
+    thread.start()
+    thread.join()
+    result, error = made[0]
+    if error is not None:
+        raise error
+    return result
+
+
+INHERITED: list[threading.local] = [STATE]  # what a thread takes over from the one that waits for it
 
 # Plans are kept while they are few; a program that never repeats a signature must not grow without bound (a plan takes about 6 kB).
 MAX_PLANS = 1 << 15

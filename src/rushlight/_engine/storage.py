@@ -7,7 +7,9 @@ from typing import Any
 
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.memory import MEMORY, is_foreign
+from rushlight._engine import tensor as tensor_module
+from rushlight._engine.integers import integer
+from rushlight._engine.memory import LAZY, MEMORY, check_resizable, is_resizable, own
 from rushlight._engine.tensor import Tensor, make
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BY_NAME, UINT8, DType
@@ -31,6 +33,14 @@ _CASTS = {
 _INTEGERS = {"quint8": "uint8", "qint8": "int8", "qint32": "int32", "quint4x2": "uint8", "quint2x4": "uint8"}
 
 
+def _byte_count(size: Any) -> int:
+    """A number of bytes; ValueError for one of more than 63 bits, RuntimeError for a negative one."""
+    found = integer(size)
+    if found < 0:
+        raise RuntimeError(f"a storage cannot have {found} bytes")
+    return found
+
+
 class _MetaBytes:
     """What a storage on the meta device has in place of memory: a size."""
 
@@ -49,7 +59,7 @@ class AnyStorage:
 
     def resizable(self) -> bool:
         """Whether the memory may move to where there is room; not where it is somebody else's, as an array's is."""
-        return not is_foreign(self.untyped()._native)  # type: ignore[attr-defined]
+        return is_resizable(self.untyped()._native)  # type: ignore[attr-defined]
 
     def is_pinned(self, device: Any = "cuda") -> bool:
         """False: there is no accelerator to pin memory for."""
@@ -87,6 +97,8 @@ class UntypedStorage(AnyStorage):
             self._native = native
             return
         place = CPU if device is None else as_device(device)
+        if isinstance(size, int):
+            size = _byte_count(size)
         if place is META and isinstance(size, int):
             self._native = _MetaBytes(size)
             return
@@ -174,6 +186,8 @@ class UntypedStorage(AnyStorage):
                 raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
             count = max(stop - start, 0)
             return UntypedStorage(native=MEMORY.from_owner(self._native.ptr + start, count, self._native))
+        if not -self.nbytes() <= integer(index) < self.nbytes():
+            raise IndexError(f"index {index} out of range for storage of size {self.nbytes()}")
         return self._bytes()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -226,10 +240,10 @@ class UntypedStorage(AnyStorage):
 
     def resize_(self, nbytes: int) -> None:
         """Another size; what is kept of the bytes stays, new ones are undefined, and the tensors over this storage see them."""
-        if nbytes < 0:
-            raise RuntimeError(f"a storage cannot have {nbytes} bytes")
+        nbytes = _byte_count(nbytes)
         if nbytes == self.nbytes():
             return
+        check_resizable(self._native)
         kept = min(nbytes, self.nbytes())
         fresh = UntypedStorage(nbytes)
         if kept:
@@ -538,6 +552,8 @@ def untyped_storage(x: Tensor) -> UntypedStorage:
     if x._storage is None:
         last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
         return UntypedStorage((x.storage_offset() + last + 1) * x._spec.dtype.itemsize, device=META)
+    if LAZY:
+        own(x)  # whoever has the storage may write to it
     made = _new(UntypedStorage)
     made._native = x._storage
     return made
@@ -556,4 +572,5 @@ def storage(self: Tensor) -> TypedStorage:
 
 
 Tensor.untyped_storage = untyped_storage  # type: ignore[attr-defined]
+tensor_module.untyped_storage[0] = untyped_storage
 Tensor.storage = storage  # type: ignore[attr-defined]

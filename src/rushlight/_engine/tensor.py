@@ -19,7 +19,9 @@ from rushlight._types.spec import Spec
 if TYPE_CHECKING:
     from rushlight._engine.autograd.node import Node
 
-__all__ = ["AutogradMeta", "Tensor", "alias", "asking_classes", "edge_of", "make", "meta_of", "new_meta", "plain_classes"]
+__all__ = [
+    "AutogradMeta", "Tensor", "alias", "asking_classes", "data_of", "edge_of", "make", "meta_of", "new_meta", "plain_classes", "untyped_storage", "window_of",
+]  # fmt: skip
 
 
 class AutogradMeta:
@@ -150,7 +152,10 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def grad_fn(self) -> Node | None:
-        return self._node
+        node = self._node
+        if node is not None and node._refusal is not None:
+            raise RuntimeError(node._refusal)
+        return node
 
     @property
     def grad(self) -> Tensor | None:
@@ -203,7 +208,9 @@ class Tensor(metaclass=TensorMeta):
             raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
         if value._spec.device is not self._spec.device:
             raise RuntimeError("incompatible tensor type: cannot assign data on another device")
-        self._storage, self._spec, self._ptr = value._storage, value._spec, value._ptr
+        if self._rg and not (value._spec.dtype.is_floating_point or value._spec.dtype.is_complex):
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        self._storage, self._spec, self._ptr = window_of(value._storage, self._storage), value._spec, value._ptr
 
     @property
     def _version(self) -> int:
@@ -237,8 +244,16 @@ _new = object.__new__
 
 def share_memory_of(storage: Any) -> Any:
     """Another storage object over the same memory, with its own version counter."""
-    from_owner = _from_owner[0]
-    return from_owner(storage.ptr, storage.nbytes, storage)
+    return _from_owner[0](storage.ptr, storage.nbytes, storage)
+
+
+def window_of(storage: Any, counted: Any) -> Any:
+    """What a tensor over the storage `counted` holds when it is to show the memory of `storage` instead: its count of changes goes on."""
+    if storage is None or counted is None or storage is counted:
+        return storage
+    shown = share_memory_of(storage)
+    shown.version, shown.changed = counted.version, counted.changed
+    return shown
 
 
 def from_owner(address: int, nbytes: int, owner: Any) -> Any:
@@ -251,6 +266,7 @@ def _unset(*_: Any) -> Any:
 
 
 _from_owner: list[Any] = [_unset]
+untyped_storage: list[Any] = [_unset]  # a tensor's storage as users see it
 
 
 def make(storage: Any, spec: Spec, ptr: int) -> Tensor:

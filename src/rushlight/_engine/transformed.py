@@ -19,7 +19,7 @@ from rushlight._engine.call import Caller, make_function
 from rushlight._engine.indexing import split_index
 from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.kinds import Kind, call_name
-from rushlight._engine.state import STATE, TRANSFORMS, VMAP
+from rushlight._engine.state import INHERITED, STATE, TRANSFORMS, VMAP
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.table import OPERATORS
 from rushlight._types.dtype import BOOL, INT64, UINT8
@@ -110,6 +110,7 @@ class _Levels(threading.local):
 
 
 LEVELS = _Levels()
+INHERITED.append(LEVELS)
 TRANSFORMS["captured"] = check_captured
 
 

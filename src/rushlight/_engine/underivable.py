@@ -8,10 +8,10 @@ from typing import Any
 
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.inplace import check_writable, rebase
-from rushlight._engine.tensor import Tensor, edge_of
+from rushlight._engine.tensor import Tensor, edge_of, meta_of
 from rushlight._ops.table import Operator
 
-__all__ = ["UnderivableNode", "underivable", "underivable_inplace"]
+__all__ = ["UnderivableNode", "underivable", "underivable_inplace", "underived"]
 
 
 class UnderivableNode(Node):
@@ -44,15 +44,25 @@ def _node(edges: Sequence[Any], op: Operator, name: str, why: str, node: str) ->
     return made
 
 
+def underived(name: str, edges: Sequence[Any]) -> UnderivableNode:
+    """The node of a function that has no derivative whatsoever and no row in the operator table."""
+    made = _class(_NOT_AT_ALL)()
+    made._start(edges)
+    made.error = RuntimeError(f"derivative for {name} is not implemented")
+    return made
+
+
 def underivable(plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[int], node: str) -> Callable[..., Any]:
     """A plan whose results belong to the graph, but whose backward raises."""
 
     def run(*inputs: Any) -> Any:
         made = plan(*inputs)
         end = _node([edge_of(inputs[i]) for i in wrt], op, op.name, why, node)
-        for out in made if isinstance(made, tuple) else (made,):
+        for number, out in enumerate(made if isinstance(made, tuple) else (made,)):
             if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
                 out._node, out._rg = end, True
+                if number:  # gradients of several results are not added up on their way to the error
+                    meta_of(out).output_nr = number
         return made
 
     return run

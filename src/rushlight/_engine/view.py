@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.families import Families, Found, abstracted, casting, symbolic
 from rushlight._engine.fast import RUNS, ran
@@ -22,8 +23,8 @@ from rushlight._graph.moves import moved_layouts
 from rushlight._ops.table import Operator
 from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
-from rushlight._types.layout import numel, overlaps_itself
-from rushlight._types.spec import Spec
+from rushlight._types.layout import LARGEST, extent, numel, overflowed, overlaps_itself
+from rushlight._types.spec import Spec, bytes_on
 from rushlight._types.trail import Trail
 
 __all__ = ["as_strided", "link_view", "view_casting", "view_plan"]
@@ -138,7 +139,8 @@ def _planned(
     """The plan of a view with these layouts, `cast` from a mould or not."""
     word = STATE.word
     item, dtype, conj = spec.dtype.itemsize, spec.dtype, spec.conj
-    parts = [(Spec.of(dtype, spec.device, shape, strides, conj), offset * item) for shape, strides, offset in layouts]
+    specs = [Spec.of(dtype, spec.device, shape, strides, conj) for shape, strides, _ in layouts]
+    parts = [(shown, bytes_on(shown, offset)) for shown, (_, _, offset) in zip(specs, layouts, strict=True)]
     several = pieces.several
     made = [Recipe(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
     recipe, recipes = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
@@ -212,7 +214,7 @@ def link_view(x: Tensor, out: Tensor, creation: str) -> None:
             meta.inference = True
     meta.base = base
     mine, whole = out._spec.dtype, base._spec.dtype
-    if base._rg and not STATE.word & GRAD and (mine is whole or mine.is_floating_point and whole.is_complex):
+    if base._rg and not STATE.word & GRAD and mine.to_real() is whole.to_real():
         out._rg = True  # no history of its own, yet it wants gradients as its base does
     if creation:
         meta.creation = creation
@@ -257,6 +259,39 @@ class AsStridedBackward0(Node):
         return [OPS["view_as_complex"](scatter_strided(grad, pairs_of(self.base), *self.geometry))]
 
 
+class Window:
+    """Where a view lies in the memory of its base, and how its elements follow from the base's.
+
+    `parts`: they are the real or imaginary parts of complex elements; `pairs`: complex ones made of two real elements each; `conj`: their conjugates,
+    or negatives of real ones.  `geometry` is (shape, strides, step from the base's first element), of `pairs` that of the real elements.
+    """
+
+    __slots__ = ("conj", "geometry", "pairs", "parts")
+
+    def __init__(self, view: Tensor, base: Tensor) -> None:
+        spec, whole = view._spec, base._spec
+        self.parts = whole.dtype.is_complex and not spec.dtype.is_complex
+        self.pairs = spec.dtype.is_complex and not whole.dtype.is_complex
+        self.conj = spec.conj if self.parts or self.pairs else spec.conj is not whole.conj
+        if self.pairs:
+            spec = pairs_of(spec)
+        self.geometry = tuple(spec.shape), tuple(spec.strides), (view._ptr - base._ptr) // spec.dtype.itemsize
+
+    def of(self, whole: Tensor) -> Tensor:
+        """The same view of a tensor that lies in memory as the base does."""
+        from rushlight._engine.autograd.engine import OPS
+
+        shape, strides, step = self.geometry
+        memory = OPS["view_as_real"](whole) if self.parts else whole
+        part = as_strided(memory, shape, strides, (memory._ptr - memory._storage.ptr) // memory._spec.dtype.itemsize + step)
+        if self.pairs:
+            part = OPS["view_as_complex"](part)
+        if not self.conj:
+            return part
+        found: Tensor = OPS["conj" if part._spec.dtype.is_complex else "neg_view"](part)
+        return found
+
+
 def pairs_of(spec: Spec) -> Spec:
     """A complex layout as one of real and imaginary parts side by side."""
     return Spec.of(spec.dtype.to_real(), spec.device, (*spec.shape, 2), (*(2 * s for s in spec.strides), 1))
@@ -299,20 +334,22 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         raise RuntimeError(
             f"as_strided: Negative strides are not supported at the moment, got strides: {list(strides)}"
         )
-    if any(n < 0 for n in shape):
-        raise RuntimeError(f"as_strided: sizes may not be negative, got {list(shape)}")
-    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides, x._spec.conj)
     itemsize = x._spec.dtype.itemsize
     storage = x._storage
     start = (x._ptr - storage.ptr) // itemsize if storage is not None else 0
     at = start if offset is None else offset
-    last = at + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if spec.numel else 0
-    if storage is not None and (at < 0 or (spec.numel and (last + 1) * itemsize > storage.nbytes)):
+    last = at + extent(shape, strides) - 1 if 0 not in shape else 0
+    if any(n < 0 for n in shape) or (last + 1) * itemsize > LARGEST:
+        raise RuntimeError(overflowed(shape, strides))
+    if at < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {at}")
+    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides, x._spec.conj)
+    if storage is not None and spec.numel and (last + 1) * itemsize > storage.nbytes:
         raise RuntimeError(
             f"setStorage: sizes {list(shape)}, strides {list(strides)}, storage offset {at}, and itemsize {itemsize} requiring a storage size of "
             f"{(last + 1) * itemsize} are out of bounds for storage of size {storage.nbytes}"
         )
-    out = make(storage, spec, (storage.ptr if storage is not None else 0) + at * itemsize)
+    out = make(storage, spec, (storage.ptr if storage is not None else 0) + bytes_on(spec, at))
     if STATE.word & INFERENCE:
         link_inference(x, out)
         return out
@@ -331,6 +368,25 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     return out
 
 
+def _check_other_size(x: Tensor, dtype: DType) -> None:
+    """RuntimeError where the bytes of `x` are no elements of a dtype of another size."""
+    held = x._spec
+    how = f"to view {held.dtype.scalar} as {dtype.scalar} (different element sizes)"
+    if not held.ndim:
+        raise RuntimeError(f"self.dim() cannot be 0 {how}")
+    ratio = dtype.itemsize // held.dtype.itemsize
+    if ratio:
+        start = (x._ptr - (0 if x._storage is None else x._storage.ptr)) // held.dtype.itemsize
+        for what, found in (("self.size(-1)", held.shape[-1]), ("self.storage_offset()", start)):
+            if found % ratio:
+                raise RuntimeError(f"{what} must be divisible by {ratio} {how}, but got {found}")
+    if held.strides[-1] != 1:
+        raise RuntimeError(f"self.stride(-1) must be 1 {how}, but got {held.strides[-1]}")
+    for d, stride in enumerate(held.strides[:-1]):
+        if ratio and stride % ratio:
+            raise RuntimeError(f"self.stride({d}) must be divisible by {ratio} {how}, but got {stride}")
+
+
 def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     """The same bytes as elements of another dtype, outside of the graph; the last dim grows or shrinks with the size of an element."""
     held = x._spec
@@ -340,25 +396,13 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     old, new = held.dtype.itemsize, dtype.itemsize
     shape, strides = list(held.shape), list(held.strides)
     if old != new:
-        what = f"self.view({dtype!r}) from {held.dtype!r}"
-        if not shape:
-            raise RuntimeError(f"{what}: a 0-dim tensor can only be viewed as a dtype with elements of the same size")
-        if strides[-1] != 1:
-            raise RuntimeError(
-                f"{what}: self.stride(-1) must be 1 to view elements of another size, but got {strides[-1]}"
-            )
+        _check_other_size(x, dtype)
         if old > new:
             shape[-1] *= old // new
             strides[:-1] = [s * (old // new) for s in strides[:-1]]
         else:
-            ratio = new // old
-            start = (x._ptr - x._storage.ptr) // old if x._storage is not None else 0
-            if shape[-1] % ratio or start % ratio or any(s % ratio for s in strides[:-1]):
-                raise RuntimeError(
-                    f"{what}: sizes, strides and offset must be divisible by {ratio}, got {shape}, {strides} and {start}"
-                )
-            shape[-1] //= ratio
-            strides[:-1] = [s // ratio for s in strides[:-1]]
+            shape[-1] //= new // old
+            strides[:-1] = [s // (new // old) for s in strides[:-1]]
     shown = Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj)
     out = make(x._storage, shown, x._ptr)
     if STATE.word & INFERENCE:
@@ -372,17 +416,69 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
     return out  # it shares memory and the count of changes, but autograd knows of no view: as PyTorch has it
 
 
+_BOTH_SIDES = (
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either "
+    "both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+)
+# Why a view may not be changed in place while that is recorded, nor its base: by `creation`.
+_REFUSED = {
+    "no_grad": _BOTH_SIDES,
+    "multi": "This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. "
+    "You should replace the inplace operation by an out-of-place one.",
+    "custom": "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace "
+    "would override the custom backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix "
+    "this by cloning the output of the custom Function.",
+}
+
+
+def refusal(view: Tensor, changed: str = "is") -> str:
+    """Why the history of a view cannot follow an in-place change; `changed` says of what, with its verb."""
+    meta = meta_of(view)
+    if view._node is None:
+        head = f"A view was created in no_grad mode and {changed} being modified inplace with grad mode enabled."
+    else:
+        name = view._node.name()
+        stem = name[: name.rindex("Backward")] if "Backward" in name else name
+        head = f"Output {meta.output_nr} of {stem} is a view"
+        if meta.creation == "no_grad":
+            head = f"{head} of a view which was created in no_grad mode and {changed} being modified inplace with grad mode enabled."
+        else:
+            head = f"{head} and {changed} being modified inplace."
+    return f"{head.replace('been being', 'been')} {_REFUSED[meta.creation]}"
+
+
 class Outdated(Node):
-    """Stands for the history of one of several views, of which the base was changed in place: PyTorch knows none, so backward raises."""
+    """Stands for the history of a view that cannot follow an in-place change of its base: asking for it, and backward, raise."""
+
+    def __init__(self, view: Tensor, base: Tensor) -> None:
+        self._start([edge_of(base)])
+        self.former = "" if view._node is None else view._node.name()
+        self._refusal = refusal(view, "its base or another view of its base has been")
+
+    @property
+    def _n_outputs(self) -> int:  # type: ignore[override]
+        return 1
+
+    def name(self) -> str:
+        return self.former
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        raise RuntimeError(self._refusal)
+
+
+class AsComplex(Node):
+    """The gradient of complex elements as that of the real ones that they are made of, where the base's memory was changed in place."""
 
     def __init__(self, edges: Sequence[Any]) -> None:
         self._start(edges)
 
+    def name(self) -> str:
+        return "ViewAsComplexBackward0"
+
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        raise RuntimeError(
-            "Output 0 of a function that returns multiple views is a view and its base or another view of its base has been modified inplace. Such "
-            "functions do not allow the output views to be modified inplace. You should replace the inplace operation by an out-of-place one."
-        )
+        from rushlight._engine.autograd.engine import OPS
+
+        return [None if grads[0] is None else OPS["view_as_real"](OPS["resolve_conj"](grads[0]))]
 
 
 class AsConjugate(Node):
@@ -407,21 +503,23 @@ def regenerate(view: Tensor, base: Tensor) -> None:
     if not base._rg:
         return
     meta = meta_of(view)
-    if meta.creation == "multi":
-        view._node, view._rg = Outdated([edge_of(base)]), True
+    if meta.creation == "multi" or meta.creation == "custom":
+        if not isinstance(view._node, Outdated):
+            view._node, view._rg = Outdated(view, base), True
         return
-    itemsize = view._spec.dtype.itemsize
-    step = (view._ptr - base._ptr) // itemsize
-    if view._spec.dtype is not base._spec.dtype and not base._spec.dtype.is_complex:
+    if view._spec.dtype.to_real() is not base._spec.dtype.to_real():
         return  # the bytes under another dtype: no gradient goes through
-    parts = view._spec.dtype is not base._spec.dtype
-    view._node = AsStridedBackward0(
-        base._spec, edge_of(base), (tuple(view._spec.shape), tuple(view._spec.strides), step), parts
-    )
-    if view._spec.conj if parts else view._spec.conj is not base._spec.conj:
+    window = Window(view, base)
+    retained = meta.retains and stop_retaining(view)
+    view._node = AsStridedBackward0(base._spec, edge_of(base), window.geometry, window.parts)
+    if window.pairs:
+        view._node = AsComplex([view._node])
+    if window.conj:
         view._node = AsConjugate([view._node])
     view._rg = True
     meta.output_nr = 0
+    if retained:
+        retain(view)
 
 
-__all__ += ["pairs_of", "record_view", "view_dtype", "regenerate", "scatter_strided"]
+__all__ += ["Window", "pairs_of", "record_view", "refusal", "regenerate", "scatter_strided", "view_dtype"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from rushlight._engine.autograd.api import backward, grad
 from rushlight._engine.autograd.function import Function
@@ -40,10 +42,14 @@ def _disable_profiler() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PAGES:
-        try:
-            return import_module(f"rushlight.autograd.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"rushlight.autograd.{name}":
-                raise
-    raise AttributeError(f"rushlight.autograd has no {name!r} yet")
+    try:
+        if name in _PAGES:
+            try:
+                return import_whole(f"rushlight.autograd.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"rushlight.autograd.{name}":
+                    raise
+        raise no_name(__name__, name)
+    except BaseException as error:
+        shorten(error)
+        raise

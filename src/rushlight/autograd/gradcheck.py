@@ -57,7 +57,27 @@ def _array(x: Tensor) -> Any:
 
 
 def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[Tensor]:
-    return [o for o in _tuple(function(*inputs)) if _floats(o)]
+    with enable_grad():
+        return [o for o in _tuple(function(*inputs)) if _floats(o)]
+
+
+def _states(outputs: Sequence[Tensor]) -> list[tuple[Any, Any, Any]]:
+    """Shape, dtype and values of each output as they are now."""
+    return [(o.shape, o.dtype, _array(o)) for o in outputs]
+
+
+def _slopes(plus: Sequence[Any], minus: Sequence[Any], eps: float, where: str = "") -> list[Any]:
+    """Central differences of two lists of `_states`; AssertionError where a small step changed a shape or a dtype."""
+    if len(plus) != len(minus):
+        raise AssertionError(f"Expected `func` to return as many outputs when inputs are perturbed {where}by {eps}, but got: {len(plus)} and {len(minus)}.")
+    for one, other in zip(plus, minus, strict=True):
+        for place, word in enumerate(("shape", "dtype")):
+            if one[place] != other[place]:
+                raise AssertionError(
+                    f"Expected `func` to return outputs with the same {word} when inputs are perturbed {where}by {eps}, but got: {word}s {one[place]} and "
+                    f"{other[place]}."
+                )
+    return [(p - m) / (2 * eps) for (_, _, p), (_, _, m) in zip(plus, minus, strict=True)]
 
 
 def _random(like: Tensor, rng: Any) -> Tensor:
@@ -96,11 +116,11 @@ def _central(
     key = place if flat is not None else index
     before = target[key].item()
     target[key] = before + step
-    plus = [_array(o) for o in _outputs(function, inputs)]
+    plus = _states(_outputs(function, inputs))
     target[key] = before - step
-    minus = [_array(o) for o in _outputs(function, inputs)]
+    minus = _states(_outputs(function, inputs))
     target[key] = before
-    return [(p - m) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
+    return _slopes(plus, minus, eps, f"on index {index} ")
 
 
 def _analytical(out: Tensor, wrt: Sequence[Tensor]) -> list[Any]:
@@ -230,8 +250,7 @@ class _Check:
                     f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to be able to compute the "
                     "numerical gradients correctly. You should call .contiguous on the input before passing it to gradcheck."
                 )
-        with enable_grad():
-            self.outputs = _outputs(self.func, self.inputs)
+        self.outputs = _outputs(self.func, self.inputs)
         if self.outputs and not any(o.requires_grad for o in self.outputs):
             if any(np.any(np.abs(j) > self.atol) for js in self.numerical() for j in js):
                 raise GradcheckError("Numerical gradient for function expected to be zero")
@@ -281,9 +300,9 @@ class _Check:
             before = x.detach().clone()
             for sign in (1, -1):
                 x.data.copy_(before + direction * (sign * self.eps))
-                moved.append([_array(o) for o in _outputs(self.func, self.inputs)])
+                moved.append(_states(_outputs(self.func, self.inputs)))
             x.data.copy_(before)
-        return [(p - m) / (2 * self.eps) for p, m in zip(*moved, strict=True)]
+        return _slopes(moved[0], moved[1], self.eps)
 
     def _fast_backward(self, j: int, out: Tensor) -> None:
         seed = _random(out, self.rng)

@@ -67,11 +67,11 @@ class saved_tensors_hooks:
     def __enter__(self) -> Any:
         if _FORBIDDEN:
             raise RuntimeError(_FORBIDDEN[-1])
-        STATE.saved_hooks.append((self._pack, self.unpack_hook))
+        for name, hook in (("pack_hook", self.pack_hook), ("unpack_hook", self.unpack_hook)):
+            if not callable(hook):
+                raise TypeError(f"saved_tensors_hooks(): argument '{name}' must be callable, not {type(hook).__name__}")
+        STATE.saved_hooks.append((self.pack_hook, self.unpack_hook))
         STATE.word |= SAVED_HOOKS
-
-    def _pack(self, tensor: Tensor) -> Any:
-        return self.pack_hook(detach(tensor) if tensor._node is None and not tensor._rg else tensor)
 
     def __exit__(self, *exc: object) -> None:
         STATE.saved_hooks.pop()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._engine.autograd.hooks import after_node
 from rushlight._engine.state import ANOMALY, STATE
 from rushlight._engine.tensor import Tensor
 
@@ -27,27 +29,25 @@ def remember(node: Any) -> None:
         node.metadata["parent_"] = STATE.current_node
 
 
+def _warn(text: str) -> None:
+    """Warn; where warnings are errors, print the text instead: the error that is on its way says more."""
+    try:
+        warnings.warn(text, UserWarning, stacklevel=4)
+    except UserWarning:
+        print(f"UserWarning: {text}", file=sys.stderr)
+
+
 def _report(node: Any) -> None:
     lines = node.metadata.get("traceback_")
     if lines is None:
-        warnings.warn(
-            f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward pass for more information.",
-            UserWarning,
-            stacklevel=2,
-        )
+        _warn(f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward pass for more information.")
         return
-    warnings.warn(
-        f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{''.join(lines)}",
-        UserWarning,
-        stacklevel=2,
-    )
+    _warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{''.join(lines)}")
     parent = node.metadata.get("parent_")
     if parent is not None and "traceback_" in parent.metadata:
-        warnings.warn(
+        _warn(
             f"\n\nPrevious calculation was induced by {parent.name()}. Traceback of forward call that induced the previous calculation:\n"
-            f"{''.join(parent.metadata['traceback_'])}",
-            UserWarning,
-            stacklevel=2,
+            f"{''.join(parent.metadata['traceback_'])}"
         )
 
 
@@ -58,7 +58,8 @@ def run_watched(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None
     STATE.current_node = node
     given = tuple(grads)
     try:
-        found = list(node.apply(grads))
+        runs = node._wants_none or any(g is not None for g in grads)
+        found = list(node.apply(grads)) if runs else [None] * len(node._edges)
     except Exception:
         if watched:
             _report(node)
@@ -72,17 +73,7 @@ def run_watched(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None
                 raise RuntimeError(f"Function '{node.name()}' returned nan values in its {i}th output.")
     hooks = node._extra.post_hooks if node._extra is not None else None
     if hooks is not None:
-        for hook in list(hooks.values()):
-            shown = tuple(node._shown(found))
-            replaced = hook(shown, given)
-            if replaced is None:
-                continue
-            replaced = replaced if isinstance(replaced, (tuple, list)) else (replaced,)
-            if len(replaced) != len(shown):
-                raise RuntimeError(
-                    f"hook '{getattr(hook, '__name__', hook)}' has returned an incorrect number of values (got {len(replaced)}, but expected {len(shown)})"
-                )
-            found = node._hidden(replaced)
+        found = after_node(node, hooks, found, given)
     return found
 
 

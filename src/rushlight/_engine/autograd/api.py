@@ -6,16 +6,27 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.engine import OPS, run_backward
-from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, OpNode, split_edge
-from rushlight._engine.state import GRAD, STATE, TRANSFORMS
-from rushlight._engine.tensor import Tensor, edge_of, make, plain_classes
+from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
+from rushlight._engine.override import as_arguments, dispatch
+from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
+from rushlight._engine.tensor import Tensor, asking_classes, edge_of, make, plain_classes
 
 __all__ = ["backward", "filled", "grad", "zero_gradients"]
 
 
 def _tensors(value: Any) -> tuple[Any, ...]:
     return (value,) if isinstance(value, (Tensor, GradientEdge)) or value is None else tuple(value)
+
+
+def _asked(function: Any, args: tuple[Any, ...], relevant: Sequence[Any], named: dict[str, Any]) -> tuple[bool, Any]:
+    """(True, result) where a mode, or the class of one of `relevant`, handles the call."""
+    mode = STATE.word & FUNCTION_MODE
+    if not mode and (not asking_classes or STATE.overrides_off):
+        return False, None
+    found = [] if STATE.overrides_off else as_arguments(relevant)
+    return (True, dispatch(function, found, args, named)) if found or mode else (False, None)
 
 
 def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_batched: bool = False) -> list[Tensor]:
@@ -56,10 +67,10 @@ def _behind(edge: GradientEdge) -> Tensor:
         if node.variable is None:
             raise RuntimeError("the leaf behind this GradientEdge is gone")
         return node.variable
-    specs = node.info.out_specs if isinstance(node, OpNode) else getattr(node, "_specs", None)
-    if specs is None:
-        raise NotImplementedError(f"rushlight does not know the shape behind an edge of {node.name()} yet: pass its tensor")
-    return make(None, specs[number], 0)
+    spec = node._result_specs()[number]
+    if spec is None:
+        raise RuntimeError(f"output {number} of {node.name()} is no tensor")
+    return make(None, spec, 0)
 
 
 def _check_roots(outputs: Sequence[Any]) -> None:
@@ -91,37 +102,45 @@ def backward(
     >>> x.grad
     tensor([12.])
     """
-    if "active" in TRANSFORMS and TRANSFORMS["active"]():
-        raise RuntimeError(
-            "backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp instead or call "
-            "backward() outside of functorch transforms."
-        )
-    if grad_variables is not None:
-        if grad_tensors is not None:
+    try:
+        if "active" in TRANSFORMS and TRANSFORMS["active"]():
             raise RuntimeError(
-                "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`."
+                "backward() called inside a functorch transform. This is not supported, please use functorch.grad or functorch.vjp instead or call "
+                "backward() outside of functorch transforms."
             )
-        grad_tensors = grad_variables
-        warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
-    outputs = _tensors(tensors)
-    wanted = None if inputs is None else _tensors(inputs)
-    if wanted is not None and not wanted:
-        raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-    _check_roots(outputs)
-    given = (None,) * len(outputs) if grad_tensors is None else _tensors(grad_tensors)
-    if len(given) < len(outputs):
-        raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
-    keep = create_graph if retain_graph is None else retain_graph
-    gradients = _start(outputs, given, create_graph)
-    if create_graph:
-        warnings.warn(
-            "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can cause a memory "
-            "leak. We recommend using autograd.grad when creating the graph to avoid this. If you have to use this function, make sure to reset the "
-            ".grad fields of your parameters to None after use to break the cycle and avoid the leak.",
-            UserWarning,
-            stacklevel=3,
-        )
-    run_backward(outputs, gradients, keep, create_graph, wanted, accumulate=True)
+        if grad_variables is not None:
+            if grad_tensors is not None:
+                raise RuntimeError(
+                    "`grad_tensors` and `grad_variables` (deprecated) arguments both passed to `backward()`. Please only use `grad_tensors`."
+                )
+            grad_tensors = grad_variables
+            warnings.warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning, stacklevel=2)
+        outputs = _tensors(tensors)
+        wanted = None if inputs is None else _tensors(inputs)
+        if wanted is not None and not wanted:
+            raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
+        if asking_classes or STATE.word & FUNCTION_MODE:
+            named = {"grad_tensors": grad_tensors, "retain_graph": retain_graph, "create_graph": create_graph, "inputs": wanted}
+            if _asked(backward, (outputs,), (*outputs, *(wanted or ())), named)[0]:
+                return
+        _check_roots(outputs)
+        given = (None,) * len(outputs) if grad_tensors is None else _tensors(grad_tensors)
+        if len(given) < len(outputs):
+            raise RuntimeError(f"got {len(outputs)} tensors and {len(given)} gradients")
+        keep = create_graph if retain_graph is None else retain_graph
+        gradients = _start(outputs, given, create_graph)
+        if create_graph:
+            warnings.warn(
+                "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient which can cause a memory "
+                "leak. We recommend using autograd.grad when creating the graph to avoid this. If you have to use this function, make sure to reset the "
+                ".grad fields of your parameters to None after use to break the cycle and avoid the leak.",
+                UserWarning,
+                stacklevel=3,
+            )
+        run_backward(outputs, gradients, keep, create_graph, wanted, accumulate=True)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _start(outputs: Sequence[Tensor], given: Sequence[Any], create_graph: bool) -> list[Tensor]:
@@ -160,49 +179,63 @@ def grad(
         >>> torch.autograd.grad(first, x)
         (tensor(12.),)
     """
-    if not only_inputs:
-        warnings.warn(
-            "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other parts of the graph, please use "
-            "torch.autograd.backward.",
-            FutureWarning,
-            stacklevel=2,
-        )
-    if isinstance(inputs, dict):
-        found = grad(
-            outputs, tuple(inputs.values()), grad_outputs, retain_graph, create_graph, True, allow_unused, is_grads_batched, materialize_grads
-        )
-        return dict(zip(inputs, found, strict=True))  # type: ignore[return-value]
-    if is_grads_batched:
-        return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads, retain_graph)
-    if materialize_grads and allow_unused is False:
-        raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
-        )
-    outs, wanted = _tensors(outputs), _tensors(inputs)
-    if not wanted:
-        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
-    if "grad" in TRANSFORMS and any(type(t) not in plain_classes for t in (*outs, *wanted, *_tensors(grad_outputs))):
-        found = TRANSFORMS["grad"](outs, wanted, grad_outputs, create_graph, allow_unused, materialize_grads)
-        if found is not None:
-            return found
-    _check_roots(outs)
-    for tensor in wanted:
-        if isinstance(tensor, Tensor) and not tensor._rg:
-            raise RuntimeError("One of the differentiated Tensors does not require grad")
-    given = (None,) * len(outs) if grad_outputs is None else _tensors(grad_outputs)
-    if len(given) < len(outs):
-        raise RuntimeError(f"got {len(outs)} tensors and {len(given)} gradients")
-    keep = create_graph if retain_graph is None else retain_graph
-    found = run_backward(outs, _start(outs, given, create_graph), keep, create_graph, wanted, accumulate=False)
-    return filled(found, wanted, allow_unused, materialize_grads)
+    try:
+        if not only_inputs:
+            warnings.warn(
+                "only_inputs argument is deprecated and is ignored now (defaults to True). To accumulate gradient for other parts of the graph, please use "
+                "torch.autograd.backward.",
+                FutureWarning,
+                stacklevel=2,
+            )
+        if isinstance(inputs, dict):
+            found = grad(
+                outputs, tuple(inputs.values()), grad_outputs, retain_graph, create_graph, True, allow_unused, is_grads_batched, materialize_grads
+            )
+            return dict(zip(inputs, found, strict=True))  # type: ignore[return-value]
+        if asking_classes or STATE.word & FUNCTION_MODE:
+            named = {
+                "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph, "only_inputs": only_inputs,
+                "allow_unused": allow_unused, "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
+            }  # fmt: skip
+            handled, made = _asked(grad, (_tensors(outputs), _tensors(inputs)), (*_tensors(outputs), *_tensors(inputs)), named)
+            if handled:
+                return made
+        if is_grads_batched:
+            return _batched(outputs, inputs, grad_outputs, create_graph, allow_unused, materialize_grads, retain_graph)
+        if materialize_grads and allow_unused is False:
+            raise ValueError(
+                "Expected allow_unused to be True or not passed when materialize_grads=True, but got: allow_unused=False."
+            )
+        outs, wanted = _tensors(outputs), _tensors(inputs)
+        if not wanted:
+            raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
+        if "grad" in TRANSFORMS and any(type(t) not in plain_classes for t in (*outs, *wanted, *_tensors(grad_outputs))):
+            found = TRANSFORMS["grad"](outs, wanted, grad_outputs, create_graph, allow_unused, materialize_grads)
+            if found is not None:
+                return found
+        _check_roots(outs)
+        for tensor in wanted:
+            if isinstance(tensor, Tensor) and not tensor._rg:
+                raise RuntimeError("One of the differentiated Tensors does not require grad")
+        given = (None,) * len(outs) if grad_outputs is None else _tensors(grad_outputs)
+        if len(given) < len(outs):
+            raise RuntimeError(f"got {len(outs)} tensors and {len(given)} gradients")
+        keep = create_graph if retain_graph is None else retain_graph
+        found = run_backward(outs, _start(outs, given, create_graph), keep, create_graph, wanted, accumulate=False)
+        return filled(found, wanted, allow_unused, materialize_grads, create_graph)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
-def filled(found: Sequence[Any], wanted: Sequence[Any], allow_unused: bool | None, materialize: bool) -> tuple[Any, ...]:
-    """The gradients, with zeros or None for inputs that were not reached, or RuntimeError."""
+def filled(found: Sequence[Any], wanted: Sequence[Any], allow_unused: bool | None, materialize: bool, create_graph: bool = False) -> tuple[Any, ...]:
+    """The gradients, with zeros (that require a gradient with `create_graph`) or None for inputs that were not reached, or RuntimeError."""
     result: list[Any] = []
     for k, (tensor, gradient) in enumerate(zip(wanted, found, strict=True)):
         if gradient is None and materialize:
-            gradient = OPS["zeros_like"](_behind(tensor) if isinstance(tensor, GradientEdge) else tensor)
+            if isinstance(tensor, GradientEdge):
+                raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
+            gradient = OPS["zeros_like"](tensor, requires_grad=create_graph)
         elif gradient is None and not allow_unused:
             raise RuntimeError(
                 f"The differentiated Tensor at index {k} appears to not have been used in the graph. Set allow_unused=True if this is the desired "
@@ -243,10 +276,11 @@ def _batched(
         raise RuntimeError("is_grads_batched needs at least one entry in grad_outputs")
     from rushlight._engine.lifted import pull_rows
 
+    seeds = tuple([s if s._spec.dtype is o._spec.dtype else OPS["to_dtype"](s, o._spec.dtype) for s, o in zip(seeds, outs)])
     ins = _tensors(inputs)
     _check_roots(outs)
     keep = create_graph if retain_graph is None else retain_graph
-    return filled(pull_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads)
+    return filled(pull_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads, create_graph)
 
 
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:

@@ -5,14 +5,16 @@ The graph itself holds only the edges along which gradients flow; users see the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from rushlight._engine.lower import Literal, Slot
 from rushlight._ops.table import Operator
 from rushlight._types.spec import Spec
 
-__all__ = ["argument_places", "saved_names"]
+__all__ = ["argument_places", "call_fact", "is_flat", "saved_names"]
 
 # Arguments that have no gradient whatever their dtype: statistics, weights of classes, places.
 _WITHOUT = frozenset((
@@ -35,6 +37,12 @@ _ORDERS = {"linear": (2, 0, 1)}
 
 
 _RESHAPED = ("View", "UnsafeView", "Squeeze", "Mean")
+# Nodes whose gradient is differentiated again by the argument, with zeros as the result, although it does not depend on it.
+_FLAT = re.compile(
+    r"(Relu|LeakyRelu|PreluKernel|Hardtanh|Threshold|Softshrink|Hardshrink|NllLoss(2D)?|"
+    r"(Adaptive)?(Avg|Max)Pool\dD(WithIndices)?|(Reflection|Replication)Pad\dD)Backward\d"
+)
+_FLAT_OPERATORS = frozenset(("avg_pool1d", "adaptive_avg_pool1d"))  # their nodes are named after the view that PyTorch ends them with
 
 
 def argument_places(op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], name: str = "") -> tuple[int | None, ...]:
@@ -62,11 +70,49 @@ def argument_places(op: Operator, template: Sequence[Any], specs: Sequence[Spec]
     return tuple([place for g in order for place in groups[g]])
 
 
+@cache
+def is_flat(node: str, operator: str | None) -> bool:
+    """Whether second derivatives by the arguments are zeros that belong to the graph; elsewhere no path leads to them."""
+    return _FLAT.fullmatch(node) is not None or (operator in _FLAT_OPERATORS and node.startswith("Squeeze"))
+
+
 def _may_differ(op: Operator, name: str, spec: Spec) -> bool:
     """Whether an argument could have a gradient: one of float dtype, or one that is converted to the dtype of the others."""
     if spec.dtype.is_floating_point or spec.dtype.is_complex:
         return True
     return op.promote in ("same", "float") and (op.promote_over is None or name in op.promote_over)
+
+
+_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+_FACTS: dict[str, Any] = {
+    "sym_sizes": lambda spec: tuple(spec.shape), "sym_strides": lambda spec: tuple(spec.strides), "sym_numel": lambda spec: spec.numel,
+    "scalar_type": lambda spec: spec.dtype,
+}  # fmt: skip
+
+
+def call_fact(op: Operator, template: Sequence[Any], specs: Sequence[Spec], name: str) -> Any:
+    """What PyTorch's nodes know of a call besides tensors: `dim`, `keepdim`, ..., `self_sym_sizes`; KeyError for other names.
+
+    Ints are without a sign, as PyTorch shows them: dim -1 is 2**64 - 1.
+    """
+    subject, _, fact = name.partition("_sym_") if "_sym_" in name else name.partition("_scalar_")
+    fact = name[len(subject) + 1 :]
+    at = 0
+    for argument, item in zip(op.schema.arguments, template, strict=True):
+        shown = "self" if argument is op.schema.arguments[0] and argument.name == "input" else argument.name
+        if isinstance(item, Slot) and item.kind in ("tensor", "list"):
+            if item.kind == "tensor" and shown == subject and fact in _FACTS:
+                return _FACTS[fact](specs[at])
+            at += item.count
+        elif shown == name and not isinstance(item, Slot):
+            value = item.value if isinstance(item, Literal) else item
+            if name == "reduction":
+                return _REDUCTIONS.get(value, value)
+            if argument.base == "int":
+                value = (value,) if argument.is_sequence and type(value) is int else value
+                return tuple(v % 2**64 for v in value) if isinstance(value, tuple) else value % 2**64 if type(value) is int else value
+            return value
+    raise KeyError(name)
 
 
 def saved_names(op: Operator, template: Sequence[Any], sources: Sequence[tuple[str, int]] | None = None) -> list[str | None]:

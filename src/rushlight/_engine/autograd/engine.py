@@ -13,16 +13,17 @@ from threading import RLock
 from typing import Any
 
 from rushlight._base.forking import free_after_fork
-from rushlight._engine.autograd.node import ACCUMULATE, AccumulateGrad, GradientEdge, split_edge
+from rushlight._engine.autograd.hooks import after_node, before_node, retain, run_leaf_hooks, run_tensor_hooks
+from rushlight._engine.autograd.node import ACCUMULATE, AccumulateGrad, GradientEdge, Node, split_edge
 from rushlight._engine.kinds import Kind
 from rushlight._engine.native_plans import ready
-from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS
+from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
 from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, meta_of, plain_classes
 from rushlight._engine.watch import observed_node
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
-__all__ = ["accumulate_into", "queue_callback", "run_backward", "task_number"]
+__all__ = ["accumulate_into", "queue_callback", "run_backward", "task_number", "will_run"]
 
 
 
@@ -39,26 +40,26 @@ class _Operators(dict[str, Any]):
 
 # Operators that the loop itself needs; `_surface` sets them once the table is complete.
 OPS = _Operators()
-_ACCUMULATING = RLock()
-free_after_fork(_ACCUMULATING)
+_ACCUMULATING = free_after_fork(RLock())
 
 
-def accumulate_into(variable: Tensor, grad: Tensor) -> None:
-    """`variable.grad += grad`, where the first gradient is taken over if nobody else holds it."""
+def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
+    """`variable.grad += grad`, where the first gradient is taken over if nobody else holds it; then the leaf's own hooks run."""
     meta = meta_of(variable)
-    _ACCUMULATING.acquire()  # threads may share a leaf
-    try:
-        held = meta.grad
-        if STATE.word & GRAD:  # create_graph
-            meta.grad = grad if held is None else _joined(held, grad)
-        elif held is None:
-            meta.grad = _own(variable, grad)
-        elif isinstance(held, Kind) and not isinstance(grad, Kind):  # a sparse gradient becomes a strided one
-            meta.grad = OPS["add"](grad, held)
-        else:
-            OPS["add_"](held, grad)
-    finally:
-        _ACCUMULATING.release()
+    if grad is not None:
+        _ACCUMULATING.acquire()  # threads may share a leaf
+        try:
+            held = meta.grad
+            if STATE.word & GRAD:  # create_graph
+                meta.grad = grad if held is None else _joined(held, grad)
+            elif held is None:
+                meta.grad = _own(variable, grad)
+            elif isinstance(held, Kind) and not isinstance(grad, Kind):  # a sparse gradient becomes a strided one
+                meta.grad = OPS["add"](grad, held)
+            else:
+                OPS["add_"](held, grad)
+        finally:
+            _ACCUMULATING.release()
     if meta.post_hooks:
         for hook in list(meta.post_hooks.values()):
             made = hook(variable)
@@ -116,16 +117,18 @@ class _Task:
     """What one backward call knows."""
 
     __slots__ = (
-        "__weakref__", "after", "buffers", "captures", "create_graph", "dependencies", "keep", "needed", "notes", "results", "roots", "run",
+        "__weakref__", "after", "buffers", "captures", "create_graph", "dependencies", "depth", "keep", "needed", "notes", "results", "roots", "run",
     )  # fmt: skip
 
     def __init__(self, keep: bool, create_graph: bool) -> None:
         self.keep, self.create_graph = keep, create_graph
         self.dependencies: dict[Any, int] = {}
         self.buffers: dict[Any, list[Tensor | None]] = {}
+        # Where inputs are given: the nodes that run, and for others (or these) which gradients are results: (output number, place).
         self.needed: set[Any] | None = None
         self.captures: dict[Any, list[tuple[int, int]]] = {}
         self.results: list[Tensor | None] = []
+        self.depth = 0  # how many backward calls it runs inside of
         self.roots: set[Any] = set()
         self.run: Any = _run
         self.notes: dict[Any, Any] = {}  # what hooks over several gradients remember during this call
@@ -133,7 +136,9 @@ class _Task:
 
     def runs(self, node: Any) -> bool:
         """Whether this call reaches a node."""
-        return node in self.needed if self.needed is not None else node in self.dependencies or node in self.roots
+        if self.needed is not None:
+            return node in self.needed or node in self.captures
+        return node in self.dependencies or node in self.roots
 
     def count(self, roots: Sequence[Any]) -> None:
         """How many edges lead to each node that the roots reach."""
@@ -154,26 +159,25 @@ class _Task:
                         stack.append(after)
 
     def restrict(self, roots: Sequence[Any], targets: set[Any]) -> None:
-        """Mark the nodes from which one of `targets` can be reached: only those must run."""
-        needed: dict[Any, bool] = {}
-        stack = [(node, False) for node in roots]
+        """Find the nodes that must run: `targets`, and those from which one of them or a capture can be reached."""
+        needed, captures = targets, self.captures
+        visited: set[Any] = set()
+        stack: list[tuple[Any, list[Any] | None]] = [(node, None) for node in roots]
         while stack:
-            node, done = stack.pop()
-            if done:
-                needed[node] = node in targets or any(
-                    needed.get(edge[0] if type(edge) is tuple else edge, False)
-                    for edge in node._edges
-                    if edge is not None
-                )
-            elif node not in needed:
-                needed[node] = False
-                stack.append((node, True))
-                for edge in node._edges:
-                    if edge is not None:
-                        after = edge[0] if type(edge) is tuple else edge
-                        if after not in needed:
-                            stack.append((after, False))
-        self.needed = {node for node, wanted in needed.items() if wanted}
+            node, following = stack.pop()
+            if following is not None:  # all that follows has been seen
+                for after in following:
+                    if after in needed or after in captures:
+                        needed.add(node)
+                        break
+            elif node not in visited:
+                visited.add(node)
+                following = [edge[0] if type(edge) is tuple else edge for edge in node._edges if edge is not None]
+                stack.append((node, following))
+                for after in following:
+                    if after not in visited:
+                        stack.append((after, None))
+        self.needed = needed
 
     def add(self, edge: Any, grad: Tensor) -> Any:
         """Add a gradient to the buffer of the edge's node; returns the node."""
@@ -188,11 +192,29 @@ class _Task:
         return node
 
 
+# A backward call inside of this many others runs in a thread of its own: a thread's stack holds only so many calls.
+DEEPEST = 20
+
+
 def queue_callback(callback: Any) -> None:
     """Call `callback()` when the backward call that is running has ended; RuntimeError where none runs."""
     if STATE.task is None:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
     STATE.task.after.append(callback)
+
+
+def will_run(node: Any) -> bool:
+    """Whether the backward call that is running reaches a node; RuntimeError where none runs, or for a leaf that `grad` asks for."""
+    if not isinstance(node, Node):
+        raise RuntimeError(f"_will_engine_execute_node expects an grad_fn, but got {type(node).__name__}")
+    task = STATE.task
+    if task is None:
+        raise RuntimeError("_get_should_execute_nodes should only be called during the backward pass")
+    if node in task.captures and isinstance(node, AccumulateGrad):
+        raise RuntimeError(
+            "A leaf node was passed to _will_engine_execute_node but we are currently running autograd.grad(). This is currently not supported."
+        )
+    return bool(task.runs(node))
 
 
 _NUMBERS = count()
@@ -237,37 +259,51 @@ def run_backward(
     grad = None
     for edge, grad in zip(roots, grads, strict=True):
         node = task.add(edge, grad)
+        if len(roots) > 1 and not task.runs(node):
+            continue
         if node not in ready and not task.dependencies.get(node):
             ready.add(node)
             heappush(heap, (-node._seq, id(node), node))
     del grads, grad  # `.grad` may take the first gradient over: hold no reference to it here
-    state = STATE
-    before = state.word
-    state.word = before | GRAD if create_graph else before & ~GRAD
-    outer, state.task = state.task, task
-    try:
-        _loop(task, heap)
-    finally:
-        state.word, state.task = before, outer
-    for callback in task.after:
-        callback()
+    outer = STATE.task
+    if outer is not None:
+        task.depth = outer.depth + 1
+        if not task.depth % DEEPEST:
+            in_thread(_execute, task, heap)
+            return task.results
+    _execute(task, heap)
     return task.results
 
 
+def _execute(task: _Task, heap: list[Any]) -> None:
+    """Run what is ready and all that becomes so; then what hooks wanted to be called at the end, and what that asks for."""
+    state = STATE
+    before, outer, hooks = state.word, state.task, state.saved_hooks
+    state.saved_hooks = list(hooks)  # what is entered or left inside does not reach out
+    state.word, state.task = before | GRAD if task.create_graph else before & ~GRAD, task
+    try:
+        _loop(task, heap)
+        for callback in task.after:  # grows while callbacks ask for more
+            callback()
+    finally:
+        state.word, state.task, state.saved_hooks = before, outer, hooks
+
+
 def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor], accumulate: bool) -> None:
-    targets = set()
+    """Mark what leads to `inputs`.  With `accumulate` their nodes run (those of non-leaves retain the gradient), else their gradients are results."""
+    targets: set[Any] = set()
     task.results = [None] * len(inputs)
     for i, tensor in enumerate(inputs):
         edge = tensor if isinstance(tensor, GradientEdge) else edge_of(tensor)
         if edge is None:
             raise RuntimeError("One of the differentiated Tensors does not require grad")
         node, number = split_edge(edge)
-        targets.add(node)
         if not accumulate:
             task.captures.setdefault(node, []).append((number, i))
-        elif not isinstance(node, AccumulateGrad):
-            task.captures.setdefault(node, []).append((number, ~i))
-            task.results[i] = tensor
+            continue
+        targets.add(node)
+        if isinstance(tensor, Tensor) and tensor._node is not None and not meta_of(tensor).retains:
+            retain(tensor)
     task.restrict(nodes, targets)
 
 
@@ -281,16 +317,14 @@ def _loop(task: _Task, heap: list[Any]) -> None:
         grads: list[Any] | None = buffers.pop(node, None)
         if grads is None:
             grads = [None] * node._n_outputs
+        if needed is not None and (node not in needed or node in captures) and not _captured(task, needed, node, grads):
+            continue
         extra = node._extra
         if extra is not None and (extra.tensor_hooks is not None or extra.retain is not None):
-            _run_tensor_hooks(extra, grads)
+            run_tensor_hooks(extra, grads)
         elif type(node) is AccumulateGrad:
-            _run_leaf_hooks(node, grads)
-        if captures and node in captures:
-            _store(task, captures[node], grads)
-        if needed is not None and (node not in needed or (node in captures and type(node) is AccumulateGrad)):
-            found: Sequence[Tensor | None] = ()
-        elif quick is not None and extra is None and node._quick and len(grads) == 1 and grads[0] is not None:
+            run_leaf_hooks(node, grads)
+        if quick is not None and extra is None and node._quick and len(grads) == 1 and grads[0] is not None:
             found = quick(node, grads[0])
             if found is NotImplemented:
                 found = run(node, grads)
@@ -302,9 +336,11 @@ def _loop(task: _Task, heap: list[Any]) -> None:
             if edge is None:
                 continue
             after, number = edge if type(edge) is tuple else (edge, 0)
+            if needed is not None and after not in needed and after not in captures:
+                continue
             if found:
                 grad = found[i]
-                if grad is not None and (needed is None or after in needed):
+                if grad is not None:
                     buffer = buffers.get(after)
                     if buffer is None and number == 0 and after._n_outputs == 1:
                         buffers[after] = [grad]
@@ -323,70 +359,31 @@ def _loop(task: _Task, heap: list[Any]) -> None:
             node._release()
 
 
+def _captured(task: _Task, needed: set[Any], node: Any, grads: list[Any]) -> bool:
+    """Take the gradients that are results; returns whether the node runs too.  Where it does, hooks of its tensors come later, as in PyTorch."""
+    runs = node in needed
+    if not runs:
+        if type(node) is AccumulateGrad:
+            run_leaf_hooks(node, grads)
+        elif node._extra is not None:
+            run_tensor_hooks(node._extra, grads)
+    for number, place in task.captures.get(node, ()):
+        if number < len(grads):
+            task.results[place] = grads[number]
+    return runs
+
+
 def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-    if grads[0] is None and all(g is None for g in grads) and not getattr(node, "_wants_none", False):
-        return ()
     extra = node._extra
-    if extra is None and not STATE.word & ANOMALY:
-        return node.apply(grads)
-    if extra is not None and extra.pre_hooks is not None:
-        for hook in list(extra.pre_hooks.values()):
-            replaced = hook(tuple(grads))
-            if replaced is not None:
-                if not isinstance(replaced, tuple):
-                    raise TypeError(f"expected tuple, but hook returned '{type(replaced).__name__}'")
-                grads = list(replaced)
+    if extra is None:
+        if grads[0] is None and all(g is None for g in grads) and not node._wants_none:
+            return ()
+        if not STATE.word & ANOMALY:
+            found = node.apply(grads)
+            hooks = None if node._extra is None else node._extra.post_hooks  # of hooks that hooks for saved tensors have put there
+            return found if hooks is None else after_node(node, hooks, found, tuple(grads))
+    elif extra.pre_hooks is not None:
+        grads = before_node(extra.pre_hooks, grads)
     from rushlight._engine.autograd.anomaly import run_watched
 
     return run_watched(node, grads)
-
-
-def _hooked(hooks: Any, grad: Tensor) -> Tensor:
-    """The gradient after all hooks of one tensor."""
-    for hook in list(hooks.values()):
-        replaced = hook(grad)
-        if replaced is None:
-            continue
-        if not isinstance(replaced, Tensor):
-            raise TypeError(f"expected Variable, but hook returned '{type(replaced).__name__}'")
-        if replaced._spec.shape != grad._spec.shape:
-            raise RuntimeError(f"hook '{getattr(hook, '__name__', hook)}' has changed the size of value")
-        if replaced._spec.dtype is not grad._spec.dtype:
-            raise RuntimeError(
-                f"hook '{getattr(hook, '__name__', hook)}' has changed the type of value (was {grad.dtype} got {replaced.dtype})"
-            )
-        grad = replaced
-    return grad
-
-
-def _run_leaf_hooks(node: AccumulateGrad, grads: list[Tensor | None]) -> None:
-    variable = node._variable()
-    hooks = variable._autograd_meta.hooks if variable is not None and variable._autograd_meta is not None else None
-    if hooks:
-        grad = grads.pop()
-        grads.append(None if grad is None else _hooked(hooks, grad))
-
-
-def _run_tensor_hooks(extra: Any, grads: list[Tensor | None]) -> None:
-    for number, hooks in sorted((extra.tensor_hooks or {}).items()):
-        held = grads[number] if number < len(grads) else None
-        if held is not None:
-            grads[number] = _hooked(hooks, held)
-    for number, retained in (extra.retain or {}).items():
-        tensor = retained()
-        grad = grads[number] if number < len(grads) else None
-        if tensor is not None and grad is not None:
-            meta = meta_of(tensor)
-            meta.grad = (grad.clone() if isinstance(grad, Kind) else OPS["clone"](grad)) if meta.grad is None else _joined(meta.grad, grad)
-
-
-def _store(task: _Task, wanted: list[tuple[int, int]], grads: list[Tensor | None]) -> None:
-    for number, place in wanted:
-        grad = grads[number] if number < len(grads) else None
-        if place >= 0:
-            if grad is not None and type(grads) is list:
-                task.results[place] = grad
-        elif grad is not None:  # backward(inputs=[non-leaf]) adds to its .grad
-            tensor: Any = task.results[~place]
-            meta = meta_of(tensor)
-            meta.grad = grad if meta.grad is None else _joined(meta.grad, grad)

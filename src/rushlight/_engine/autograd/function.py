@@ -13,7 +13,7 @@ from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import RELEASED, Node, Packed, packed
 from rushlight._engine.inplace import bump, check_writable, last_change, rebase
 from rushlight._engine.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORMS
-from rushlight._engine.tensor import Tensor, alias, edge_of, make, meta_of
+from rushlight._engine.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes
 from rushlight._engine.view import link_view
 from rushlight._types.spec import Spec
 
@@ -112,7 +112,7 @@ class FunctionBase(FunctionCtx, Node):
 
     @property
     def dirty_tensors(self) -> tuple[Any, ...] | None:
-        """What `mark_dirty` was given, or None."""
+        """What `mark_dirty` was given; None where it was not called, or once `apply` is done."""
         return self._dirty
 
     @property
@@ -122,7 +122,9 @@ class FunctionBase(FunctionCtx, Node):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved, as it was; RuntimeError after it was freed."""
+        """What was saved, as it was (while `jvp` runs, what `save_for_forward` was given); RuntimeError after it was freed."""
+        if self.saved_for_forward is not None:
+            return self.saved_for_forward
         if self._released:
             raise RuntimeError(RELEASED)
         if self._cls.clear_saved_tensors_on_access and self._saved:
@@ -153,7 +155,7 @@ class FunctionBase(FunctionCtx, Node):
             return None
         tensor, version, number = entry
         if type(tensor) is Packed:
-            tensor = tensor.unpack(self)
+            tensor = tensor.unpack(self, linked=True)
         elif tensor._storage is not None and tensor._storage.version != version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
@@ -170,7 +172,8 @@ class FunctionBase(FunctionCtx, Node):
 
     def _keep(self, outputs: Sequence[Any]) -> None:
         """Take `_to_save` over into the graph."""
-        places = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor) and o._node is self}
+        dirty = {id(t) for t in self._dirty or ()}  # the node of a changed view leads here, and must not be held here
+        places = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor) and (o._node is self or id(o) in dirty and o._rg)}
         kept: list[Any] = []
         for item in self._to_save or ():
             if item is None:
@@ -236,8 +239,11 @@ class FunctionNode(FunctionBase):
     def apply_boxed(self, *grads: Any) -> Any:
         """The Function's `backward` as it was written: with gradients, or with one list of them where it asks for that."""
         cls = self._cls
-        rule = cls.vjp if cls.backward is Function.backward and cls.vjp is not Function.vjp else cls.backward
-        return rule(self, *grads)
+        if cls.vjp is Function.vjp:
+            return cls.backward(self, *grads)
+        if cls.backward is not Function.backward:
+            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them.")
+        return cls.vjp(self, *grads)
 
     def apply_jvp(self, *tangents: Any) -> Any:
         """The Function's `jvp`: tangents of the outputs."""
@@ -361,6 +367,14 @@ class Function(FunctionBase, metaclass=FunctionMeta):
         Arguments may be given by name. With `setup_context`, defaults of `forward` count as given; without it the arguments that backward returns
         gradients for are those given, the ones by name last.
         """
+        made, node = cls._applied(args, kwargs)
+        if node is not None and node.saved_for_forward is not None:
+            node.saved_for_forward = None
+        return made
+
+    @classmethod
+    def _applied(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, FunctionNode | None]:
+        """The result of `apply`, and its context where no transform has a part in it."""
         separate = cls.setup_context is not Function.setup_context
         named: dict[str, Any] = {}
         if separate:
@@ -374,7 +388,7 @@ class Function(FunctionBase, metaclass=FunctionMeta):
         if "function" in TRANSFORMS:
             handled, made = TRANSFORMS["function"](cls, args)
             if handled:
-                return made
+                return made, None
         needs = tuple(isinstance(a, Tensor) and a._rg for a in args)
         node = _node_class(cls)(cls, needs)
         word = STATE.word
@@ -389,7 +403,8 @@ class Function(FunctionBase, metaclass=FunctionMeta):
             STATE.word = word
         outputs = output if isinstance(output, tuple) else (output,)
         wrapped = _wrap(node, args, outputs, bool(word & GRAD) and any(needs))
-        return tuple(wrapped) if isinstance(output, tuple) else wrapped[0]
+        node._dirty = None  # what was changed leads to the node, which must not hold it
+        return tuple(wrapped) if isinstance(output, tuple) else wrapped[0], node
 
 
 @functools.lru_cache(maxsize=256)
@@ -399,6 +414,14 @@ def _signature(forward: Any) -> Any:
 
 def _node_class(cls: type[Function]) -> type[FunctionNode]:
     return cls._backward_cls
+
+
+_SEVERAL = (
+    "If your Function modifies inplace an input that is a view of another Tensor, your Function cannot return more than one Tensor. This is not "
+    "supported by the current autograd engine. You should either make sure the input is not a view (using .clone() for example) or make your Function "
+    "only return one Tensor (potentially splitting it into two Functions: one doing the inplace that returns a single Tensor and a second one that does "
+    "the other operations)."
+)
 
 
 def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], record: bool) -> list[Any]:
@@ -412,11 +435,13 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
                 "outputs of the Function."
             )
         if not any(item is a for a in args):
-            warnings.warn(
-                "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated should be passed to it.", UserWarning,
-                stacklevel=3,
-            )  # fmt: skip
+            told = "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been mutated should be passed to ctx.mark_dirty()."
+            if record and item._autograd_meta is not None and item._autograd_meta.base is not None:
+                raise RuntimeError(told)
+            warnings.warn(told, UserWarning, stacklevel=3)
         check_writable(item, record)
+        if record and len(outputs) > 1 and item._autograd_meta is not None and item._autograd_meta.base is not None:
+            raise RuntimeError(_SEVERAL)
     if record:
         node._wanted = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg]
         node._input_specs = [args[i]._spec for i in node._wanted]
@@ -429,9 +454,10 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
             remember(node)
             node._more().place = user_frame()
     plain = {id(t) for t in node._non_differentiable or ()}
+    several = sum(isinstance(o, Tensor) and id(o) not in plain and (o._spec.dtype.is_floating_point or o._spec.dtype.is_complex) for o in outputs) > 1
     wrapped: list[Any] = []
     for number, out in enumerate(outputs):
-        wrapped.append(_wrap_one(node, args, out, number, record, id(out) in dirty, id(out) in plain))
+        wrapped.append(_wrap_one(node, args, out, number, record, id(out) in dirty, id(out) in plain, several))
     if record:
         replaced = {id(o): w for o, w in zip(outputs, wrapped, strict=True)}
         node._to_save = tuple([replaced.get(id(t), t) if t is not None else None for t in node._to_save or ()])
@@ -440,7 +466,7 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
 
 
 def _wrap_one(
-    node: FunctionNode, args: Sequence[Any], out: Any, number: int, record: bool, dirty: bool, plain: bool
+    node: FunctionNode, args: Sequence[Any], out: Any, number: int, record: bool, dirty: bool, plain: bool, several: bool
 ) -> Any:
     if not isinstance(out, Tensor):
         return out
@@ -454,19 +480,38 @@ def _wrap_one(
             if number:
                 meta_of(out).output_nr = number
         return out
-    if is_input:  # returned as it came: another tensor over the same memory, so that the input keeps its own history
-        view = make(out._storage, out._spec, out._ptr)
-        link_view(out, view, "custom")
-        out = view
+    if is_input and out._rg and not differentiable:
+        return alias(out)
+    if is_input:
+        if differentiable and node._cls.setup_context is not Function.setup_context and any(out is t for t in node._to_save or ()):
+            raise RuntimeError(
+                "A input that has been returned as-is as output is being saved for backward. This is not supported if you override setup_context. You "
+                "should return and save a view of the input instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself."
+            )
+        out = _same(out)
     if differentiable:
         out._node, out._rg = node, True
         if out._autograd_meta is not None and out._autograd_meta.base is not None:
-            out._autograd_meta.creation = "custom"
+            out._autograd_meta.creation = "multi" if several else "custom"
         if number:
             meta_of(out).output_nr = number
     elif plain:
         out._node, out._rg = None, False
     return out
+
+
+def _same(x: Tensor) -> Any:
+    """An input that is returned as it came: another tensor over the same memory, of its class, so that the input keeps its own history."""
+    if type(x) not in plain_classes:
+        word = STATE.word
+        STATE.word = word & ~GRAD
+        try:
+            return x.view_as(x)
+        finally:
+            STATE.word = word
+    view = make(x._storage, x._spec, x._ptr)
+    link_view(x, view, "custom")
+    return view
 
 
 def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,10 +13,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rushlight._base.errors import describe_code
-from rushlight._engine.autograd.edges import saved_names
+from rushlight._engine.autograd.edges import call_fact, is_flat, saved_names
 from rushlight._engine.native_plans import next_sequence
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make, make_accumulator, meta_of
+from rushlight._types.device import Device
+from rushlight._types.dtype import DType
+from rushlight._types.layout import Size
+from rushlight._types.spec import Spec
 
 __all__ = ["ACCUMULATE", "AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "next_sequence", "node_class", "packed", "split_edge"]
 
@@ -55,6 +59,16 @@ class Extra:
         self.place: Any = None
 
 
+class InputMetadata(NamedTuple):
+    """What a node expects of one of the gradients that it is called with."""
+
+    shape: Size
+    dtype: DType
+    device: Device
+    is_nested_tensor: bool = False
+    is_cpp_nested_tensor: bool = False
+
+
 class Node:
     """Base of all nodes: edges, sequence number, hooks.  Subclasses define `apply`."""
 
@@ -64,6 +78,8 @@ class Node:
     _extra: Extra | None
     _seq: int
     _n_outputs = 1
+    _refusal: str | None = None  # why a tensor cannot show this node
+    _wants_none = False  # whether it runs although no gradient is defined
     _quick = False  # whether `quick_backward` may be asked
     _namespace = ""  # what PyTorch's names of the nodes that it writes by hand begin with
 
@@ -124,11 +140,25 @@ class Node:
         return self._seq
 
     def __call__(self, *grads: Any) -> Any:
-        found = self._shown(self.apply(list(grads)))
+        if len(grads) != self._n_outputs:
+            raise TypeError(f"expected {self._n_outputs} arguments, got {len(grads)} instead")
+        for i, grad in enumerate(grads):
+            if grad is not None and not isinstance(grad, Tensor):
+                raise TypeError(f"argument {i} is not a Variable")
+        runs = self._wants_none or any(g is not None for g in grads)
+        found = self._shown(self.apply(list(grads)) if runs else [None] * len(self._edges))
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _input_metadata_error(self) -> str:
-        return f"node {self.name()}"
+    def _result_specs(self) -> Sequence[Spec | None]:
+        """What the results of the forward operation were; None for those that were no tensors."""
+        specs: Sequence[Spec | None] | None = getattr(self, "_specs", None)
+        if specs is None:
+            raise NotImplementedError(f"rushlight does not know the shapes behind {self.name()} yet")
+        return specs
+
+    @property
+    def _input_metadata(self) -> list[InputMetadata | None]:
+        return [None if s is None else InputMetadata(s.shape, s.dtype, s.device) for s in self._result_specs()]
 
     def register_hook(self, hook: Any) -> Any:
         """`hook(grad_inputs, grad_outputs)` runs after the node and may replace the gradients of its inputs."""
@@ -174,6 +204,9 @@ class OpNode(Node):
     def _places(self) -> Sequence[int | None] | None:
         return self.info.places()
 
+    def _result_specs(self) -> Sequence[Spec | None]:
+        return list(self.info.out_specs[: self.info.n_results])
+
     def __dir__(self) -> list[str]:
         names = [n for n in self.info.saved_names() if n is not None]
         return [*super().__dir__(), *(f"_saved_{n}" for n in names), *(f"_raw_saved_{n}" for n in names)]
@@ -183,8 +216,14 @@ class OpNode(Node):
         word, _, rest = name.partition("saved_")
         names = self.info.saved_names() if word in ("_", "_raw_") and rest else []
         if rest not in names:
-            if word == "_" and self.info.origin is not None and rest in saved_names(*self.info.origin[:2]):
+            origin = self.info.origin if word == "_" else None
+            if origin is not None and rest in saved_names(*origin[:2]):
                 return None
+            if origin is not None and rest:
+                try:
+                    return call_fact(origin[0], origin[1], origin[2], rest)
+                except KeyError:
+                    pass
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         if word == "_raw_":
             return SavedTensor(self, names.index(rest))
@@ -202,15 +241,25 @@ class OpNode(Node):
             raise RuntimeError(RELEASED)
         if saved:
             saved = self._unpack(saved)
-        return self.info.backward(saved, grads)
+        run = self.info.backward_of if type(saved) is Relaid else self.info.backward
+        found = run(saved, grads)
+        return self._linked_flat(found) if STATE.word & GRAD else found
+
+    def _linked_flat(self, found: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """Recorded gradients as they are, or through a `FlatBackward` where PyTorch links them to the arguments."""
+        origin = self.info.origin
+        return FlatBackward.linking(found, self._edges) if is_flat(type(self).__name__, None if origin is None else origin[0].name) else found
 
     def _unpack(self, saved: Any) -> list[Any]:
         items: list[Any] = []
         linked = STATE.word & GRAD
+        relaid = False
         for item, version, source in zip(saved, self.versions, self.info.sources, strict=True):
             if version is None:  # a Python number, or packed by a hook
                 if type(item) is Packed:
+                    spec = item.spec
                     item = item.unpack(self)
+                    relaid = relaid or item._spec is not spec
                     item = self._linked(item, source) if linked and source[0] != "input" else item
                 items.append(item)
                 continue
@@ -219,7 +268,7 @@ class OpNode(Node):
             if linked and source[0] != "input":
                 item = self._linked(item, source)
             items.append(item)
-        return items
+        return Relaid(items) if relaid else items
 
     def _linked(self, item: Tensor, source: tuple[str, int]) -> Tensor:
         """A saved result as part of the graph: it was kept without its node, which would be a cycle."""
@@ -243,6 +292,48 @@ class OpNode(Node):
         )
 
 
+class Relaid(list[Any]):
+    """Saved values of which hooks gave some back in another layout: the plans that are kept for backward are not for them."""
+
+
+class FlatBackward(Node):
+    """Passes on the gradients of gradients, and gives zeros to the arguments of an operator that is made of planes.
+
+    The derivative of `relu` changes nowhere, and no path leads from it to the argument.  Programs that differentiate it again count on zeros.
+    """
+
+    __slots__ = ("specs",)
+
+    specs: list[Any]
+
+    @classmethod
+    def linking(cls, grads: Sequence[Tensor | None], edges: Sequence[Any]) -> Sequence[Tensor | None]:
+        """The gradients that arrive at `edges`, linked to these."""
+        if any(g is not None and type(g) is not Tensor for g in grads):  # transforms give zeros where no path leads
+            return grads
+        node = cls()
+        node._start([*[None if g is None else edge_of(g) for g in grads], *edges])
+        node.specs = [None if g is None else g._spec for g in grads]
+        linked: list[Tensor | None] = []
+        for number, grad in enumerate(grads):
+            made = None if grad is None else make(grad._storage, grad._spec, grad._ptr)
+            if made is not None:
+                made._rg, made._node = True, node
+                if number:
+                    meta_of(made).output_nr = number
+            linked.append(made)
+        return linked
+
+    @property
+    def _n_outputs(self) -> int:  # type: ignore[override]
+        return len(self.specs)
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        from rushlight._engine.memory import zeros_spec
+
+        return [*grads, *[None if spec is None else zeros_spec(spec) for spec in self.specs]]
+
+
 class Packed:
     """A saved tensor as the user's pack hook left it, and where its gradient goes."""
 
@@ -251,40 +342,42 @@ class Packed:
     def __init__(self, held: Any, unpack_hook: Any, spec: Any, edge: Any) -> None:
         self.held, self.unpack_hook, self.spec, self.edge = held, unpack_hook, spec, edge
 
-    def unpack(self, node: Node) -> Any:
-        """Give it back through the user's hook, as part of the graph where that is being differentiated."""
-        found = self.unpack_hook(self.held)
+    def unpack(self, node: Node, linked: Any = False) -> Any:
+        """Give it back through the user's hook, as part of the graph if `linked`, or where that is being differentiated."""
+        outer, STATE.current_node = STATE.current_node, node
+        try:
+            found = self.unpack_hook(self.held)
+        finally:
+            STATE.current_node = outer
         if not isinstance(found, Tensor):
             raise TypeError(
                 f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type(found).__name__}"
             )
         if found._spec is not self.spec and type(found) is Tensor:
             found = self._as_saved(found)
-        if self.edge is None or not STATE.word & GRAD or type(found) is not Tensor:
+        if self.edge is None or not (linked or STATE.word & GRAD) or type(found) is not Tensor:
             return found
         after, number = split_edge(self.edge)
-        linked = make(found._storage, found._spec, found._ptr)
-        linked._rg = True
+        made = make(found._storage, found._spec, found._ptr)
+        made._rg = True
         if isinstance(after, AccumulateGrad):
-            meta_of(linked).accumulator = after
+            meta_of(made).accumulator = after
         else:
-            linked._node = after
+            made._node = after
             if number:
-                meta_of(linked).output_nr = number
-        return linked
+                meta_of(made).output_nr = number
+        return made
 
 
     def _as_saved(self, found: Tensor) -> Tensor:
-        """What a hook gave back, with the dtype and strides that were saved, for which backward is made; RuntimeError for another shape."""
+        """What a hook gave back, with the dtype that was saved, for which backward is made; RuntimeError for another shape."""
         from rushlight._engine.autograd.engine import OPS
 
         if found._spec.shape != self.spec.shape:
             raise RuntimeError(
                 f"saved tensor unpack_hook returned a tensor of shape {list(found.shape)}, but the one that was saved has shape {list(self.spec.shape)}"
             )
-        if found._spec.dtype is not self.spec.dtype:
-            found = OPS["to_dtype"](found, self.spec.dtype)
-        return found if found._spec is self.spec else OPS["clone_like"](found, self.spec)
+        return found if found._spec.dtype is self.spec.dtype else OPS["to_dtype"](found, self.spec.dtype)
 
 
 def packed(tensor: Tensor, pack: Any, unpack: Any) -> Packed:
@@ -326,7 +419,8 @@ def node_class(name: str) -> type[OpNode]:
     """The class of nodes with this name; users see it as `type(t.grad_fn).__name__`."""
     found = _CLASSES.get(name)
     if found is None:
-        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": (), "_namespace": "torch::autograd::" if name in ("CopyBackwards", "CopySlices") else ""})
+        namespace = "torch::autograd::" if name in ("CopyBackwards", "CopySlices") else ""
+        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": (), "_namespace": namespace})
     return found
 
 
@@ -337,6 +431,7 @@ class AccumulateGrad(Node):
     """
 
     __slots__ = ("_variable", "level")
+    _wants_none = True  # hooks after accumulation run all the same
     _namespace = "torch::autograd::"
 
     def __init__(self, variable: Tensor) -> None:
@@ -348,12 +443,18 @@ class AccumulateGrad(Node):
     def variable(self) -> Tensor | None:
         return self._variable()
 
+    def _result_specs(self) -> Sequence[Spec | None]:
+        variable = self._variable()
+        if variable is None:
+            raise RuntimeError("the leaf behind this node is gone")
+        return [variable._spec]
+
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         grad = grads.pop()
         variable = self._variable()
-        if grad is not None and variable is not None:
+        if variable is not None:
             wanted = variable._autograd_meta.grad_dtype if variable._autograd_meta is not None else ...
-            if wanted is not ... and wanted is not None and grad._spec.dtype is not wanted:
+            if grad is not None and wanted is not ... and wanted is not None and grad._spec.dtype is not wanted:
                 grad = grad.to(wanted)
             ACCUMULATE[0](variable, grad)
         return ()

@@ -1,0 +1,64 @@
+"""Pages of PyTorch's that may be imported and whose work is not done here: every name is there, and using one says what is missing."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import rushlight as torch
+import rushlight.package
+import rushlight.quantization
+from rushlight.ao import quantization as ao
+
+
+def test_quantization() -> None:
+    assert len(torch.quantization.__all__) > 150 and torch.quantization.prepare is ao.prepare
+    for use in (
+        lambda: ao.QConfig(1, 2), ao.MinMaxObserver, lambda: ao.prepare(1), lambda: ao.default_qconfig.activation, lambda: ao.default_observer(),
+        lambda: torch.quantization.quantize_dynamic(torch.nn.Linear(1, 1)), lambda: ao.get_default_qconfig("x86"),
+    ):  # fmt: skip
+        with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.ao\.quantization\.\w+(\(\))? yet: models are not quantized"):
+            use()
+    assert issubclass(ao.FakeQuantize, ao.FakeQuantizeBase) and not isinstance(torch.nn.ReLU(), ao.ObserverBase)
+    model = ao.QuantWrapper(torch.nn.Linear(2, 3))
+    assert model(torch.ones(1, 2)).shape == (1, 3) and "default_qconfig" in repr(ao.default_qconfig)
+
+
+def test_package() -> None:
+    for use in (lambda: torch.package.PackageExporter("x"), lambda: torch.package.PackageImporter("x"), lambda: torch.package.sys_importer.import_module("x")):
+        with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.package\.\w+ yet"):
+            use()
+    assert torch.package.is_from_package(1) is False
+    assert isinstance(pickle.loads(pickle.dumps(torch.package.PackagingError("x"))), Exception)
+
+
+def test_pages_of_gpus() -> None:
+
+    cuda = torch.cuda
+    assert cuda.memory.memory_allocated() == 0 and cuda.memory_stats() == {} and not cuda.graphs.is_current_stream_capturing()
+    assert cuda.graphs.CUDAGraph is cuda.CUDAGraph and cuda.streams.Event is cuda.Event and cuda.random.manual_seed is cuda.manual_seed
+    with cuda.memory.caching_allocator_disabled():
+        cuda.seed_all()
+    for use in (
+        cuda.memory.memory_snapshot, cuda.graphs.graph_pool_handle, cuda.CUDAGraph, cuda.comm.broadcast, cuda.nccl.all_reduce, cuda.profiler.start,
+        cuda.sparse.FloatTensor, cuda.initial_seed, cuda.mem_get_info,
+    ):  # fmt: skip
+        with pytest.raises(RuntimeError, match=r"torch\.cuda\.[\w.]+ needs a CUDA GPU"):
+            use()
+
+
+@pytest.mark.oracle
+def test_the_pages_have_pytorchs_names() -> None:
+    import importlib
+
+    import torch as theirs
+
+    for page in ("cuda.memory", "cuda.graphs", "cuda.streams", "cuda.random", "cuda.nccl", "cuda.comm", "cuda.sparse", "cuda.profiler", "fx.operator_schemas"):
+        there, here = (importlib.import_module(f"{root}.{page}") for root in ("torch", "rushlight"))
+        own = [n for n, v in vars(there).items() if not n.startswith("_") and getattr(v, "__module__", None) == there.__name__]
+        assert [n for n in getattr(there, "__all__", own) if not hasattr(here, n)] == []
+    for page in (theirs.quantization, theirs.ao.quantization):
+        here = importlib.import_module(page.__name__.replace("torch", "rushlight"))
+        own = [n for n, v in vars(page).items() if not n.startswith("_") and getattr(v, "__module__", "").startswith("torch.ao")]
+        assert own and [n for n in own if not hasattr(here, n) and n != "ObserverOrFakeQuantize"] == []
