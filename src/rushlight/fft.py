@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rushlight._base.lazy import lazy_names
 from rushlight._engine.tensor import Tensor  # noqa: F401 -- PyTorch shows it here too
 from rushlight._surface.registry import SPACES
 
-
-def __getattr__(name: str) -> Any:
-    found = SPACES["fft"].get(name)
-    if found is None:
-        raise AttributeError(f"rushlight.fft has no {name!r} yet")
-    globals()[name] = found
-    return found
+__getattr__ = lazy_names(__name__, SPACES["fft"].get)
 
 
 def __dir__() -> list[str]:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from rushlight._base.lazy import lazy_names
 from rushlight._surface.registry import SPACES
 
-
-def __getattr__(name: str) -> Any:
-    found = SPACES["special"].get(name)
-    if found is None:
-        raise AttributeError(f"rushlight.special has no {name!r} yet")
-    globals()[name] = found
-    return found
+__getattr__ = lazy_names(__name__, SPACES["special"].get)
 
 
 def __dir__() -> list[str]:

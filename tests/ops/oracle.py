@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections import Counter
 from typing import Any
@@ -37,6 +38,16 @@ def public_names(op: Operator) -> list[str]:
 def infos(op: Operator) -> list[Any]:
     names = set(public_names(op))
     return [info for info in op_db if info.name in names]
+
+
+def peer(op: Operator) -> Any:
+    """PyTorch's function (or method) of the operator's public name; None where it has none."""
+    for space in op.spaces:
+        page = torch if space == "torch" else getattr(torch, space, None) or importlib.import_module(f"torch.{space}")
+        found = getattr(page, op.public.removeprefix(f"{space}_"), None)
+        if found is not None:
+            return found
+    return getattr(torch.Tensor, op.public, None) if op.method else None
 
 
 def dtype_of(t: torch.Tensor) -> DType:
@@ -152,6 +163,31 @@ def check(op: Operator, dtype: torch.dtype, samples: int, grad: bool = True) -> 
     return counts, wrong
 
 
+def from_arr(value: Any, grad: bool) -> Any:
+    """An argument of our own samples as PyTorch takes it."""
+    if isinstance(value, Arr):
+        made = torch.from_numpy(np.array(value.array))
+        return made.requires_grad_(grad and (made.is_floating_point() or made.is_complex()))
+    if isinstance(value, DType):
+        return getattr(torch, value.name)
+    return [from_arr(v, grad) for v in value] if isinstance(value, list) else value
+
+
+def check_own(op: Operator, calls: list[tuple[list[Any], dict[str, Any]]], theirs: Any, grad: bool = True) -> list[str]:
+    """Run our own samples (arguments with `Arr` for tensors) against PyTorch's function `theirs`; descriptions of failures."""
+    wrong = []
+    for args, kwargs in calls:
+        given, named = [from_arr(a, grad) for a in args], {k: from_arr(v, grad) for k, v in kwargs.items()}
+        expected = theirs(*given, **named)
+        message, bound = check_forward(op, expected, given, named)
+        leaves = tensors_in(*given, *sample_kwargs_in_order(op, named))
+        if message is None and grad and len(leaves) == len(bound.tensors):
+            message = check_gradient(op, bound, leaves, results_of(expected))
+        if message:
+            wrong.append(f"{op.public}({', '.join(map(repr, args))}, {kwargs}): {message}")
+    return wrong
+
+
 def describe(sample: Any) -> str:
     def short(v: Any) -> str:
         if isinstance(v, torch.Tensor):
@@ -195,7 +231,6 @@ def sample_kwargs_in_order(op: Operator, kwargs: dict[str, Any]) -> list[Any]:
 
 def main() -> None:
     """python tests/ops/oracle.py FILE... : report on the operators that these modules declare."""
-    import importlib
     import re
     import sys
 

@@ -1,4 +1,4 @@
-"""What operators promise apart from values: errors, names of backward nodes, aliases, schemas."""
+"""What operators promise apart from values: that every declared form exists, errors, names of backward nodes, aliases, schemas."""
 
 from __future__ import annotations
 
@@ -7,9 +7,65 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.ops.harness import Arr, bind, call
+from tests.ops.test_eager import arguments, listed
+from tests.ops.test_operators import ENGINE
 
-import rushlight._ops.families  # noqa: F401
+import rushlight as torch
+import rushlight._ops.families
+from rushlight._ops.samples import samples_of
 from rushlight._ops.table import OPERATORS
+from rushlight._surface.registry import function_of
+
+DECLARED = sorted(set(OPERATORS) - ENGINE)
+PUBLIC = [key for key in DECLARED if OPERATORS[key].spaces or OPERATORS[key].method]
+
+
+@pytest.mark.parametrize("key", PUBLIC)
+def test_every_declared_form_exists(key: str) -> None:
+    """In each space under each name, as a method and in place."""
+    op = OPERATORS[key]
+    for space in op.spaces:
+        page = torch
+        for word in space.split(".") if space != "torch" else ():
+            page = getattr(page, word)
+        names = [op.public.removeprefix(f"{space}_"), *(a for a in op.aliases if "." not in a)]
+        names += [f"{op.public}_"] * (op.inplace and space in op.inplace_spaces)
+        assert [n for n in names if not callable(getattr(page, n, None))] == [], f"missing in {space}"
+    methods = [op.method if isinstance(op.method, str) else op.public] * bool(op.method) + [f"{op.public}_"] * op.inplace
+    assert [n for n in methods if not callable(getattr(torch.Tensor, n, None))] == [], "missing methods of Tensor"
+
+
+@pytest.mark.parametrize("key", PUBLIC)
+def test_every_operator_refuses_a_wrong_call_in_its_own_name(key: str) -> None:
+    """Nothing given: the error names the operator and its first argument.  An unknown keyword: the error names that."""
+    op, function = OPERATORS[key], function_of(key)
+    needed = [a.name for a in op.schema.arguments if a.required]
+    if needed:
+        with pytest.raises(TypeError, match=op.public) as raised:
+            function()
+        assert needed[0] in str(raised.value)
+    args, kwargs, _, _ = arguments(op, 0)
+    with pytest.raises(TypeError, match="no_such_argument"):
+        function(*args, **kwargs, no_such_argument=1)
+
+
+@pytest.mark.parametrize("key", [key for key in DECLARED if not OPERATORS[key].underivable])
+def test_a_recorded_call_has_the_declared_node(key: str) -> None:
+    op = OPERATORS[key]
+    for i in range(len(samples_of(op))):
+        args, kwargs, leaves, bound = arguments(op, i, lower=False)
+        for x in leaves:
+            x.requires_grad_(x.dtype.is_floating_point or x.dtype.is_complex)
+        try:
+            made = listed(function_of(key)(*args, **kwargs))
+        except RuntimeError as error:  # an argument by which there is no derivative
+            assert "requires_grad" in str(error) or "not differentiable" in str(error)
+            continue
+        nodes = {type(x.grad_fn).__name__ for x in made if x.grad_fn is not None}
+        if nodes:
+            assert nodes == {op.node_name(bound.named)}
+            return
+    pytest.skip("records no node")
 
 
 def zeros(*shape: int, dtype: str = "float32") -> Arr:

@@ -59,8 +59,8 @@ def listed(made: Any) -> list[Any]:
 
 def same(made: Any, expected: list[Arr], key: str, rtol: float = 2e-5) -> None:
     found = listed(made)
-    assert len(found) >= 1
-    for mine, theirs in zip(found, expected, strict=False):  # residuals come last, and stay inside
+    assert len(found) == len(expected) >= 1
+    for mine, theirs in zip(found, expected, strict=True):
         assert mine.dtype is theirs.dtype and tuple(mine.shape) == theirs.array.shape
         np.testing.assert_allclose(
             numpy_of(mine, force=True), theirs.array, rtol=rtol, atol=1e-5, equal_nan=True, err_msg=key
@@ -143,7 +143,7 @@ def test_backward_through_kernels(key: str, i: int) -> None:
     for k in wrt:
         leaves[k].requires_grad_()
     outs = listed(function_of(key)(*args, **kwargs))
-    pairs = [(o, tensor(c)) for o, c in zip(outs, cts, strict=False) if c is not None and o.requires_grad]
+    pairs = [(o, tensor(c)) for o, c in zip(outs, cts, strict=True) if c is not None and o.requires_grad]
     if not pairs:
         pytest.skip("nothing to differentiate")
     found = torch.autograd.grad(

@@ -25,7 +25,7 @@ from rushlight._types.dtype import BY_NAME, COMPLEX64, COMPLEX128, FLOAT32, FLOA
 from rushlight._types.spec import Spec
 
 # Copies and casts of the engine itself: they are tested with it.
-ENGINE = {"clone_core", "clone_contiguous", "clone_channels_last", "to_dtype", "copy", "fill", "zero"}
+ENGINE = {"clone_core", "clone_contiguous", "clone_channels_last", "reshape_copy", "to_dtype", "copy", "fill", "zero"}
 CASES = [(key, i) for key, op in OPERATORS.items() for i in range(len(samples_of(op)))]
 NAMES = [f"{key}-{i}" for key, i in CASES]
 LOWER = {FLOAT64: FLOAT32, COMPLEX128: COMPLEX64}
@@ -112,6 +112,13 @@ NOT_SLOPES = {
 }  # fmt: skip
 
 
+# Samples whose derivative does not exist, or of which no closed form is known: that it is refused is what these assert.
+UNDERIVABLE = {
+    ("linalg_qr", 3), ("geqrf", 0), ("geqrf", 1), ("geqrf", 2), ("special_zeta", 0), ("special_hermite_polynomial_h", 0), ("special_hermite_polynomial_he", 0),
+    ("special_laguerre_polynomial_l", 0), ("special_legendre_polynomial_p", 0), ("igamma", 0), ("igammac", 0),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("key", "i"), CASES, ids=NAMES)
 def test_gradient_is_the_slope(key: str, i: int) -> None:
     """The gradient times a direction is how fast the results change in that direction."""
@@ -133,10 +140,10 @@ def test_gradient_is_the_slope(key: str, i: int) -> None:
         weights[1:] = [None] * (len(weights) - 1)
     try:
         grads = gradients(op, bound, wrt, [None if w is None else Arr(w) for w in weights])
-    except RuntimeError as error:
-        if "derivative" in str(error):
-            pytest.skip(str(error))
-        raise
+    except NotDifferentiableError as error:
+        assert (key, i) in UNDERIVABLE, error
+        pytest.skip(str(error))
+    assert (key, i) not in UNDERIVABLE
     rng = np.random.default_rng(5)
     for k, grad in zip(wrt, grads, strict=True):
         tensor = bound.tensors[k]

@@ -1,4 +1,7 @@
-"""PyTorch's own samples through the operators: values and gradients against PyTorch."""
+"""Every public operator beside PyTorch, values and gradients: by PyTorch's own samples, or by ours where its database has none.
+
+An operator that PyTorch lacks is skipped, and the reason says so.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,24 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")  # PyTorch's sample inputs need it
 
 from tests.ops import oracle  # noqa: E402
+from tests.ops.test_operators import ENGINE, drawn  # noqa: E402
 
 import rushlight  # noqa: E402
 import rushlight._ops.families  # noqa: E402
+from rushlight._ops.samples import samples_of  # noqa: E402
 from rushlight._ops.table import OPERATORS  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 
-# Where another answer is right as well: the order of equals, roundings that PyTorch itself loses.
+# Where another answer is right as well: the order of equals, roundings that PyTorch itself loses, the gradient of a singular matrix's
+# determinant (PyTorch's is 0, ours the cofactors).
 ANY_ORDER = {"sort", "argsort", "msort", "median_dim"}
-IMPRECISE_THERE = {"logcumsumexp"}
+IMPRECISE_THERE = {"logcumsumexp", "det"}
+# A scale that wants a gradient is refused there.
+VALUES_ALONE = {"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine"}
 # op_db calls these with the arguments in another order, or through a function of its own.
 OTHER_ORDER = {"where", "embedding"}
+PUBLIC = {key for key, op in OPERATORS.items() if op.spaces or op.method} - ENGINE
 NAMES = sorted(key for key in OPERATORS if oracle.infos(OPERATORS[key]))
 
 
@@ -37,6 +46,18 @@ def test_values_and_gradients_as_pytorch(key: str) -> None:
             if "ZeroTensor" not in line and "stepping" not in line and "steps between" not in line
         ]
         assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("key", sorted(PUBLIC - set(NAMES)))
+def test_our_own_samples_as_pytorch(key: str) -> None:
+    op = OPERATORS[key]
+    theirs = oracle.peer(op)
+    if theirs is None:
+        pytest.skip(f"PyTorch has no {op.public}: the tests without PyTorch hold it")
+    rng = np.random.default_rng(7)
+    calls = [([drawn(a, rng) for a in c.args], {k: drawn(v, rng) for k, v in c.kwargs.items()}) for c in samples_of(op)]
+    wrong = oracle.check_own(op, calls, theirs, grad=key not in IMPRECISE_THERE | VALUES_ALONE)
+    assert calls and not wrong, "\n".join(wrong)
 
 
 def test_most_operators_are_in_the_oracle() -> None:

@@ -28,6 +28,18 @@ def test_out_may_not_lie_across_arguments() -> None:
     assert rl.add(x, 1, out=x) is x
 
 
+def test_a_known_call_looks_across_arguments_too() -> None:
+    """The plan of a call was made for tensors over memories of their own."""
+    apart = rl.arange(8.0)
+    for call in (lambda a, b: rl.add(a, 1, out=b), lambda a, b: rl.mul(a, a, out=b), lambda a, b: rl.exp(a, out=b)):
+        for _ in range(3):
+            call(rl.arange(8.0)[:4], apart[1:5])
+        line = rl.arange(8.0)
+        with pytest.raises(RuntimeError, match="single memory location"):
+            call(line[:4], line[1:5])
+        assert line.tolist() == list(range(8)) and call(line[:4], line[4:])[0] == call(rl.arange(4.0), rl.empty(4))[0]
+
+
 def test_dtype_of_out() -> None:
     x, wide = rl.ones(2, 2), rl.empty(2, 2, dtype=rl.float64)
     assert rl.add(x, x, out=wide).dtype is rl.float64
@@ -111,3 +123,15 @@ def test_nan_stands_behind_all_numbers(right: bool) -> None:
     found = rl.searchsorted(rl.tensor(edges), rl.tensor(values), right=right)
     assert found.tolist() == np.searchsorted(edges, values, "right" if right else "left").tolist()
     assert rl.searchsorted(rl.tensor(edges), nan, right=right).item() == 2
+
+
+def test_sums_and_products_are_computed_in_the_dtype_of_out() -> None:
+    x = rl.full((3,), 2.6, dtype=rl.float64)
+    for name, expected in (("sum", 6), ("nansum", 6), ("prod", 8)):
+        for dtype in (rl.int64, rl.int32, rl.uint8):
+            assert getattr(rl, name)(x, 0, out=rl.zeros((), dtype=dtype)).item() == expected  # as the elements are cast first
+        assert getattr(rl, name)(x, 0, out=rl.zeros((), dtype=rl.bool)).item() is True
+        with pytest.raises(RuntimeError, match="dtype"):
+            getattr(rl, name)(x, 0, dtype=rl.int64, out=rl.zeros((), dtype=rl.float64))
+    single = np.full(3, 2.6, dtype=np.float32)
+    assert rl.sum(x, 0, out=rl.zeros((), dtype=rl.float32)).item() == float(single.sum(dtype=np.float32))

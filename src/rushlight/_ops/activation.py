@@ -14,6 +14,7 @@ from rushlight._ops.bodies import (
     in_order_of_input,
     is_number,
     like_input,
+    logistic,
     number_value,
     pair,
     refuse,
@@ -32,10 +33,6 @@ SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 ONE_OVER_SQRT_2_PI = 1.0 / math.sqrt(2.0 * math.pi)
 CUBE = 0.044715
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-
-
-def _sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + prim.exp(-x))
 
 
 def _log1p_exp(x: Any) -> Any:
@@ -235,7 +232,7 @@ def silu(x: Any) -> Any:
 
 @silu.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    s = _sigmoid(x)
+    s = logistic(x)
     return ct * build.conj(s * (1.0 + x * (1.0 - s)))
 
 
@@ -249,7 +246,7 @@ def mish(x: Any) -> Any:
 @mish.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
     t = prim.tanh(_log1p_exp(x))
-    return ct * (t + x * _sigmoid(x) * (1.0 - t * t))
+    return ct * (t + x * logistic(x) * (1.0 - t * t))
 
 
 @operator("elu(Tensor input, Scalar alpha=1.0) -> Tensor", promote="same", promote_over=("input",), spaces=NN, method=False, inplace=True,
@@ -311,8 +308,8 @@ def softplus(x: Any, beta: Any, threshold: Any) -> Any:
 @softplus.gradient
 def _(ct: Any, out: Any, x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
-    curved = build.select(scaled < threshold, scaled, build.full_like(scaled, 1) * threshold)  # at the threshold the slope does not change
-    return build.select(scaled > threshold, ct, ct * _sigmoid(curved))
+    curved = build.select(scaled >= threshold, build.full_like(scaled, 1) * threshold, scaled)  # at the threshold the slope does not change
+    return build.select(scaled > threshold, ct, ct * logistic(curved))
 
 
 @operator(
@@ -326,7 +323,7 @@ def logsigmoid(x: Any) -> Any:
 
 @logsigmoid.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    return ct * _sigmoid(-x)
+    return ct * logistic(-x)
 
 
 @operator("softsign(Tensor input) -> Tensor", promote="float", spaces=NN, method=False, node="DivBackward0")
@@ -358,11 +355,11 @@ def glu(x: Any, dim: int) -> Any:
     """a * sigmoid(b), where a and b are the halves of x along dim."""
     refuse(x, "glu_cpu", "buic")
     a, b = _halves(x, dim)
-    return a * _sigmoid(b)
+    return a * logistic(b)
 
 
 @glu.gradient
 def _(ct: Any, out: Any, x: Any, dim: int) -> Any:
     a, b = _halves(x, dim)
-    gate = _sigmoid(b)
+    gate = logistic(b)
     return prim.cat(ct * gate, ct * (a * gate * (1.0 - gate)), dim=wrap(dim, x))

@@ -10,6 +10,7 @@ from typing import Any
 from rushlight._ops.bodies import (
     HALF,
     as_float,
+    check_range,
     common,
     div_floor,
     given_dtype,
@@ -17,6 +18,7 @@ from rushlight._ops.bodies import (
     is_weak,
     isinf,
     isnan,
+    logistic,
     narrow,
     not_implemented,
     number_kind,
@@ -137,9 +139,8 @@ def mul(x: Any, y: Any) -> Any:
 
 
 def _floats(x: Any, y: Any) -> tuple[Any, Any]:
-    """Operands of a true division."""
-    x, y = pair(x, y)
-    return as_float(x), as_float(y)
+    """Operands of a true division.  A number becomes a float at once: 300 is none of the values of a uint8 tensor that it divides."""
+    return pair(*[v if is_weak(v) else as_float(v) for v in (x, y)])
 
 
 def _floor_quotient(x: Any, y: Any) -> Any:
@@ -300,6 +301,7 @@ def pow_(base: Any, exponent: Any) -> Any:
     if isinstance(exponent, bool) and given_dtype(base) is BOOL:
         return base if exponent else build.full_like(base, True)
     low = given_dtype(exponent if is_weak(base) else base)
+    check_range(exponent, low)
     return power(*_power_operands(base, exponent), low)
 
 
@@ -407,8 +409,7 @@ def hypot(x: Any, y: Any) -> Any:
 
 @hypot.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
-    share = ct / out
-    return share * x, share * y
+    return ct * (x / out), ct * (y / out)
 
 
 @operator(
@@ -485,7 +486,7 @@ def logaddexp(x: Any, y: Any) -> Any:
 @logaddexp.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     x, y = pair(x, y)
-    return ct / build.conj(1.0 + prim.exp(y - x)), ct / build.conj(1.0 + prim.exp(x - y))
+    return ct * build.conj(logistic(x - y)), ct * build.conj(logistic(y - x))
 
 
 @operator("logaddexp2(Tensor input, Tensor other) -> Tensor", promote="same", out=True)
@@ -499,7 +500,8 @@ def logaddexp2(x: Any, y: Any) -> Any:
 @logaddexp2.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     x, y = pair(x, y)
-    return ct / (1.0 + prim.exp2(y - x)), ct / (1.0 + prim.exp2(x - y))
+    apart = (x - y) * math.log(2.0)
+    return ct * logistic(apart), ct * logistic(-apart)
 
 
 def _x_times(x: Any, y: Any, log: Any) -> Any:

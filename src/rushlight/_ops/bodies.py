@@ -25,7 +25,7 @@ from rushlight._types.promotion import default_dtype, join, result_type
 
 __all__ = [
     "CPP_NAME", "C_NAME", "HALF", "along", "as_bool", "as_dtype", "as_float", "check_norm_dtype", "common", "count_dtype", "dims_of", "div_floor", "finish", "flat",
-    "given_dtype", "in_order_of_input", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "like_input", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
+    "check_range", "given_dtype", "in_order_of_input", "is_number", "is_weak", "isinf", "isnan", "iota_like", "keep", "like_input", "logistic", "lowest", "narrow", "not_implemented", "onto", "pair", "reduce_dims",
     "refuse", "rounded", "spread", "take_slice", "wide", "wrap",
 ]  # fmt: skip
 
@@ -85,6 +85,14 @@ def number_value(item: Any, dtype: DType) -> Any:
     if dtype.kind in "uif" and number_kind(item) == "c":
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
     return build.full((), item, dtype) if is_number(item) else build.convert(item, dtype)
+
+
+def check_range(value: Any, dtype: DType) -> None:
+    """RuntimeError for a literal number that an integer dtype cannot hold; a negative one wraps around once."""
+    if type(value) in (int, float) and dtype.is_integer:
+        high = (1 << 8 * dtype.itemsize - dtype.is_signed) - 1
+        if not -high - dtype.is_signed <= value <= high:
+            raise RuntimeError(f"value cannot be converted to type {dtype.name}_t without overflow")
 
 
 def not_implemented(name: str, dtype: DType) -> NotImplementedError:
@@ -316,3 +324,11 @@ def accumulator(dtype: DType) -> DType:
     if dtype.wide is FLOAT32:
         return FLOAT64
     return COMPLEX128 if dtype.is_complex else dtype
+
+
+def logistic(x: Any) -> Any:
+    """1 / (1 + exp(-x)), written so that its derivatives are right where exp(-x) overflows."""
+    if x.dtype.is_complex:
+        return 1.0 / (1.0 + prim.exp(-x))
+    small = prim.exp(build.select(x < 0.0, x, -x))
+    return build.select(x < 0.0, small, 1.0) / (1.0 + small)

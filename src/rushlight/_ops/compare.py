@@ -253,7 +253,7 @@ def _one_bound(name: str, argument: str, doc: str, logic: Rule, inside: Rule, hi
 
     stem = default_node_name(name)[:-1]
     declared = operator(f"{name}(Tensor input, Tensor {argument}) -> Tensor", promote="same", numbers=(argument,), inplace=True, out=True,
-                        doc=doc, node=lambda **given: f"{stem}{int(hasattr(given[argument], 'shape'))}")(body)  # fmt: skip
+                        tags=("fits",), doc=doc, node=lambda **given: f"{stem}{int(hasattr(given[argument], 'shape'))}")(body)  # fmt: skip
 
     def rule(ct: Any, out: Any, x: Any, bound: Any) -> Any:
         weak = is_weak(bound)

@@ -10,6 +10,7 @@ from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
 from rushlight._types.layout import numel
+from rushlight._types.promotion import join, result_type
 
 __all__: list[str] = []
 
@@ -170,6 +171,9 @@ def einsum_core(equation: str, operands: Sequence[Any]) -> Any:
     if not operands:
         raise RuntimeError("einsum(): must provide at least one operand")
     labels, result = parse_equation(equation, [x.shape for x in operands])
+    most = max(len(x.shape) for x in operands)  # each operand gets the dims of all before they meet
+    dtype = result_type([(x.dtype, most) for x in operands], [], join)
+    operands = [build.convert(x, dtype) for x in operands]
     reduced = [_without_repeats(x, n) for x, n in zip(operands, labels, strict=True)]
     sizes = _check_sizes([x for x, _ in reduced], [n for _, n in reduced])
     (found, names), *rest = reduced

@@ -51,10 +51,17 @@ def _result_order(ndim: int, dims: Sequence[int], count: int) -> tuple[int, ...]
     return (*rest[:at], *range(count), *rest[at:])
 
 
+def _check_room(x: Any, dims: Sequence[int], places: Any) -> None:
+    """IndexError where dims without places are indexed: kernels that read every place of a dim at once do not ask where it is."""
+    if numel(places.shape) and any(not x.shape[d] for d in dims):
+        raise IndexError("index is out of bounds for dimension with size 0")
+
+
 @operator("index(Tensor input, int[] dims, Tensor[] indices) -> Tensor", spaces=(), method=False)
 def index(x: Any, dims: Any, indices: Sequence[Any]) -> Any:
     """`x[..., i, ..., j, ...]`: the indices stand for the dims `dims` of x and broadcast with each other."""
     places = _common_shape(indices)
+    _check_room(x, dims, places[0])
     moved, _ = to_front(x, dims)
     found = prim.index(moved, *places)
     return build.transpose(found, _result_order(len(x.shape), dims, len(places[0].shape)))
@@ -65,8 +72,7 @@ def index(x: Any, dims: Any, indices: Sequence[Any]) -> Any:
 def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
     """out[..., i, ...] = values (or += values with `accumulate`): `x` with values written where `index` reads."""
     places = _common_shape(indices)
-    if numel(places[0].shape) and any(not x.shape[d] for d in dims):
-        raise IndexError("index is out of bounds for dimension with size 0")
+    _check_room(x, dims, places[0])
     moved, perm = to_front(x, dims)
     count = len(places[0].shape)
     order = _result_order(len(x.shape), dims, count)
@@ -81,7 +87,8 @@ def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accum
                 "for the source."
             )
         values = build.convert(values, x.dtype)
-    lead = len(values.shape) - len(shape)
+    given = list(values.shape)
+    lead = len(given) - len(shape)
     if lead > 0 and all(s == 1 for s in values.shape[:lead]):
         values = build.reshape(values, values.shape[lead:])
     try:
@@ -90,7 +97,7 @@ def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accum
         values = None
     if values is None:
         raise RuntimeError(
-            f"shape mismatch: value tensor cannot be broadcast to indexing result of shape {list(shape)}"
+            f"shape mismatch: value tensor of shape {given} cannot be broadcast to indexing result of shape {list(shape)}"
         )
     values = build.transpose(values, inverse_perm(order))
     if accumulate and x.dtype is BOOL:
@@ -148,6 +155,8 @@ def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool) -> Any:
         check_ranks("gather", x, index)
         places = places if shape else build.reshape(places, (1,))
         check_fits("gather", lines, places, dim)
+        if not lines.shape[dim]:
+            raise RuntimeError(f"index 0 is out of bounds for dimension {dim} with size 0")
     return build.reshape(prim.gather(lines, places if places.shape else build.reshape(places, (1,)), dim=dim), shape)
 
 

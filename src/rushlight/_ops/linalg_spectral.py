@@ -231,10 +231,10 @@ def _tolerance(sizes: Any, shape: Any, dtype: Any, atol: Any, rtol: Any) -> Any:
 
 
 def _is_zero(sizes: Any, bound: Any) -> Any:
-    """Which singular values do not count."""
+    """Which singular values do not count: those not above the bound, all of them where it is NaN."""
     n = len(sizes.shape)
     bound = build.broadcast_to(bound, sizes.shape[:-1]) if len(bound.shape) < n else bound
-    return prim.le(sizes, prim.broadcast(bound, shape=(*bound.shape, sizes.shape[-1]), dims=tuple(range(n - 1))))
+    return ~(sizes > prim.broadcast(bound, shape=(*bound.shape, sizes.shape[-1]), dims=tuple(range(n - 1))))
 
 
 def _inverted(values: Any, dropped: Any) -> Any:

@@ -109,7 +109,7 @@ def _weighted(loss: Any, weight: Any, reduction: str) -> Any:
 # ***** differences *****
 
 
-@operator(f"mse_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", **PAIRED)
+@operator(f"mse_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", tags=("aligned",), **PAIRED)
 def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of (input - target)^2."""
     x, y = _alike(x, y)
@@ -133,7 +133,7 @@ def _floats_for_mean(dtype: DType, reduction: str) -> None:
 
 @operator(
     f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0",
-    **{**PAIRED, "promote": "same"},
+    tags=("aligned",), **{**PAIRED, "promote": "same"},
 )
 def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of |input - target|."""
@@ -143,7 +143,7 @@ def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weig
     return _weighted(prim.abs(x - y), weight, reduction)
 
 
-@operator(f"smooth_l1_loss(Tensor input, Tensor target, {LEGACY}, float beta=1.0) -> Tensor", **PAIRED)
+@operator(f"smooth_l1_loss(Tensor input, Tensor target, {LEGACY}, float beta=1.0) -> Tensor", tags=("aligned",), **PAIRED)
 def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, beta: float) -> Any:
     """d^2 / (2 beta) where d = |input - target| < beta, else d - beta / 2."""
     reduction = reduction_of(size_average, reduce, reduction)
@@ -661,7 +661,7 @@ def _cosine(a: Any, b: Any, dim: int, eps: float) -> Any:
 
 
 @operator("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor", promote="float", method=False, like="contiguous",
-          spaces=("torch", "nn.functional"), node="SumBackward1")  # fmt: skip
+          spaces=("torch", "nn.functional"), node="SumBackward1", tags=("aligned",))  # fmt: skip
 def cosine_similarity(a: Any, b: Any, dim: int, eps: float) -> Any:
     """sum(x1 * x2) / (max(|x1|, eps) * max(|x2|, eps)) along dim: the cosine of the angle between vectors."""
     if not eps >= 0:

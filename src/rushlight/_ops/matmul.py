@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._ops.bodies import C_NAME, CPP_NAME, common, is_number, narrow, wide, wrap
+from rushlight._ops.bodies import C_NAME, CPP_NAME, check_range, common, is_number, narrow, wide, wrap
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BFLOAT16, BOOL, INT32
@@ -202,6 +202,8 @@ def _factor(x: Any, factor: Any) -> Any:
 def _plus(x: Any, found: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
     """beta * x + alpha * found, rounded once to `dtype` (default: that of `found`); x is not read where beta is 0."""
     dtype = found.dtype if dtype is None else dtype
+    check_range(beta, dtype)
+    check_range(alpha, dtype)
     if x.dtype is not dtype:
         raise RuntimeError(
             f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[dtype.name]}"
@@ -250,6 +252,9 @@ def addr(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
         both = prim.bitwise_and(*_crossed(a, b))
         both = both if alpha else build.full_like(both, False)
         return both | build.broadcast_to(x, both.shape) if beta else both
+    for name, factor in (("beta", beta), ("alpha", alpha)):
+        if isinstance(factor, bool):
+            raise RuntimeError(f"Boolean {name} only supported for Boolean results.")
     left, right = _crossed(wide(a), wide(b))
     return _plus(x, narrow(left * right, x.dtype), beta, alpha)
 
@@ -420,7 +425,7 @@ def inner(a: Any, b: Any) -> Any:
     return contract(a, b, [len(a.shape) - 1], [len(b.shape) - 1])
 
 
-@operator("kron(Tensor input, Tensor other) -> Tensor", promote="same", like="contiguous", out=True)
+@operator("kron(Tensor input, Tensor other) -> Tensor", promote="same", like="contiguous", out=True, tags=("aligned",))
 def kron(a: Any, b: Any) -> Any:
     """out[i p + k, j q + l] = input[i, j] other[k, l], other being (p, q): every element times all of other, laid out as blocks."""
     ndim = max(len(a.shape), len(b.shape))

@@ -29,6 +29,12 @@ def clone_contiguous(x: Any) -> Any:
     return x
 
 
+@operator("reshape_copy(Tensor input, int[] size) -> Tensor", spaces=(), method=False, node="UnsafeViewBackward0")
+def reshape_copy(x: Any, size: Any) -> Any:
+    """out.flat[i] = x.flat[i]: a row-major copy under another shape."""
+    return prim.reshape(x, shape=tuple(size))
+
+
 def _last(shape: Any, specs: Any) -> Any:
     return channels_last_strides(shape)
 

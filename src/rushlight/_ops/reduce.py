@@ -15,6 +15,7 @@ from rushlight._ops.bodies import (
     as_bool,
     as_float,
     check_norm_dtype,
+    common,
     count_dtype,
     dims_of,
     finish,
@@ -59,6 +60,7 @@ def count_of(x: Any, dims: Any) -> int:
 @operator(
     "sum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
     out="dim",
+    tags=("in_target",),
     node=_by_dim("Sum"),
 )
 def sum_(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
@@ -69,7 +71,7 @@ def sum_(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     return narrow(finish(reduce_dims("sum", wide(build.convert(x, result)), dims), x.shape, dims, keepdim), result)
 
 
-@operator("nansum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True)
+@operator("nansum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, tags=("in_target",))
 def nansum(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     """Sum in which NaN counts as 0."""
     refuse(x, "nansum", "c")
@@ -120,6 +122,7 @@ def nanmean(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
 @operator(
     "prod(Tensor input, int? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
     out="dim",
+    tags=("in_target",),
     node=_by_dim("Prod"),
 )
 def prod(x: Any, dim: int | None, keepdim: bool, *, dtype: DType | None) -> Any:
@@ -727,15 +730,12 @@ def diff(x: Any, n: int, dim: int, prepend: Any, append: Any) -> Any:
     if n < 0:
         raise RuntimeError(f"order must be non-negative but got {n}")
     dim = wrap(dim, x)
+    ends = [end for end in (prepend, x, append) if end is not None]
+    if any(len(end.shape) != len(x.shape) for end in ends):
+        raise RuntimeError("diff expects prepend or append to be the same dimension as input")
     if n == 0:
         return x
-    ends = []
-    for end in (prepend, x, append):
-        if end is None:
-            continue
-        if not end.shape:
-            end = build.broadcast_to(end, tuple(1 if d == dim else s for d, s in enumerate(x.shape)))
-        ends.append(build.convert(end, x.dtype))
+    ends = common(ends)
     joined = prim.cat(*ends, dim=dim) if len(ends) > 1 else x
     for _ in range(min(n, joined.shape[dim])):
         size = joined.shape[dim]

@@ -77,7 +77,7 @@ def _scattered(x: Any, places: Any, source: Any, dim: int, reduce: str) -> Any:
 
 
 @operator("scatter(Tensor input, int dim, Tensor index, Tensor? src=None, *, Scalar? value=None, str? reduce=None) -> Tensor", numbers=("src",),
-          out="exact", inplace=True, inplace_spaces=(), tags=("alone",),
+          out="exact", inplace=True, inplace_spaces=(), tags=("alone", "fits"),
           node=lambda src, **_: f"ScatterBackward{int(not hasattr(src, 'shape'))}")  # fmt: skip
 def scatter(x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str | None) -> Any:
     """`input` with src[i][j] written to [index[i][j]][j] for dim 0, and so on; `reduce` adds or multiplies instead."""
@@ -223,21 +223,24 @@ def _mean_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int
 
 
 def _prod_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
-    """The product of the others: by division, except that one zero among the factors leaves the product of the rest."""
+    """The product of the others: by division among those that are not zero, times the only zero, which has a slope of its own."""
     safe_x = build.select(build.eq(x, 0.0), 1.0, x) if include_self else build.full_like(x, 1.0)
     start = build.convert(build.eq(x, 0.0), INT64) if include_self else build.full(x.shape, 0, INT64)
     nothing = build.eq(source, 0.0)
     zeros = prim.scatter(start, places, build.convert(nothing, INT64), dim=dim, reduce="add")
     rest = prim.scatter(safe_x, places, build.select(nothing, 1.0, source), dim=dim, reduce="mul")
+    zero_x = build.select(build.eq(x, 0.0), x, 0.0) if include_self else build.zeros_like(x)
+    lost = prim.scatter(zero_x, places, build.select(nothing, source, 0.0), dim=dim, reduce="add")  # the sum of the zeros
 
-    def slope(value: Any, zeros: Any, rest: Any, grad: Any) -> Any:
+    def slope(value: Any, zeros: Any, rest: Any, lost: Any, grad: Any) -> Any:
         zero = build.eq(value, 0.0)
         others = build.select(zero, zeros - 1, zeros)
         kept = rest / build.select(zero, 1.0, value)
-        return build.select(build.eq(others, 0), grad * build.conj(kept), 0.0)
+        only = build.select(build.eq(others, 1), lost - build.select(zero, value, 0.0), 0.0)
+        return build.select(build.eq(others, 0), grad * build.conj(kept), grad * build.conj(build.select(build.eq(others, 1), kept, 0.0) * only))
 
-    at = [prim.gather(v, places, dim=dim) for v in (zeros, rest, grad)]
-    return slope(x, zeros, rest, grad) if include_self else grad, slope(source, *at)
+    at = [prim.gather(v, places, dim=dim) for v in (zeros, rest, lost, grad)]
+    return slope(x, zeros, rest, lost, grad) if include_self else grad, slope(source, *at)
 
 
 def _tie_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import ge, le
 from typing import Any
 
-from rushlight._ops.bodies import along, common, like_input, not_implemented, pad_dim, take_slice, wrap
+from rushlight._ops.bodies import along, check_range, common, like_input, not_implemented, pad_dim, take_slice, wrap
 from rushlight._ops.table import operator
 from rushlight._ops.views import diagonal_of
 from rushlight._prims import build, prim
@@ -412,6 +412,7 @@ def _constant_pad(x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> A
     for d, (size, a, b) in enumerate(zip(x.shape, lo, hi, strict=True)):
         if min(a, b) < 0 and size + min(a, 0) + min(b, 0) < 0:
             raise RuntimeError(f"padding ({a}, {b}) cuts off more than the {size} elements of dim {d}: narrow(): length must be non-negative.")
+    check_range(value, x.dtype)
     starts = tuple(max(-a, 0) for a in lo)
     stops = tuple(n - max(-b, 0) for n, b in zip(x.shape, hi, strict=True))
     if any(starts) or stops != x.shape:

@@ -57,9 +57,17 @@ def _function(name: str, doc: str, body: Callable[[Any], Any], key: str = "", **
 # ***** modified Bessel functions *****
 
 
+NEAR_ZERO = 1e-18  # below it an odd function is a line in any dtype, and quotients by it overflow
+
+
+def _size(x: Any) -> Any:
+    """|x| with a slope of 1 at 0, so that an odd function of it keeps its own."""
+    return build.select(x < 0.0, -x, x)
+
+
 def _scaled_i(n: int, x: Any) -> Any:
     """exp(-|x|) I_n(|x|)."""
-    size = prim.abs(x)
+    size = _size(x)
     near, far = (tables.I0_NEAR, tables.I0_FAR) if n == 0 else (tables.I1_NEAR, tables.I1_FAR)
     small = build.select(size < 8.0, size, 8.0)
     large = build.select(size < 8.0, 8.0, size)
@@ -95,13 +103,13 @@ _i0e_op.gradient(lambda ct, out, x: ct * (_odd(x, _scaled_i(1, x)) - prim.sign(x
 
 @_i1_op.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    away = prim.abs(x) > 0.0  # not so for NaN, where PyTorch's gradient is 1/2 too
+    away = prim.abs(x) > NEAR_ZERO  # not so for NaN, where PyTorch's gradient is 1/2 too
     return ct * build.select(away, _i0(x) - out / build.select(away, x, 1.0), 0.5)
 
 
 @_i1e_op.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    away = prim.abs(x) > 0.0
+    away = prim.abs(x) > NEAR_ZERO
     safe = build.select(away, x, 1.0)
     return ct * build.select(away, _scaled_i(0, x) - out * (prim.sign(x) + 1.0 / safe), 0.5)
 
@@ -217,10 +225,12 @@ _function(
 
 def scaled_erfc(x: Any) -> Any:
     """exp(x^2) erfc(x)."""
-    size = build.select(prim.abs(x) < 1e8, prim.abs(x), 1e8)
-    value = series(tables.ERFCX, (size - 3.75) / (size + 3.75), -1.0, 1.0) / (1.0 + 2.0 * size)
-    value = build.select(prim.abs(x) < 1e8, value, (1.0 / math.sqrt(math.pi)) / prim.abs(x))
-    return build.select(x < 0.0, 2.0 * prim.exp(x * x) - value, value)
+    size = _size(x)
+    near, far = build.select(size < 1e8, size, 1e8), build.select(size < 1e8, 1e8, size)
+    value = series(tables.ERFCX, (near - 3.75) / (near + 3.75), -1.0, 1.0) / (1.0 + 2.0 * near)
+    value = build.select(size < 1e8, value, (1.0 / math.sqrt(math.pi)) / far)
+    below = build.select(x < 0.0, x, 0.0)
+    return build.select(x < 0.0, 2.0 * prim.exp(below * below) - value, value)
 
 
 _erfcx = _function("erfcx", "exp(x^2) erfc(x), which neither overflows nor vanishes for large x.", scaled_erfc)
@@ -251,7 +261,11 @@ _log_ndtr = _function("log_ndtr", "log((1 + erf(x / sqrt(2))) / 2), exact in the
 
 @_log_ndtr.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    return ct * (math.sqrt(2.0 / math.pi) / scaled_erfc(x * -math.sqrt(0.5)))
+    """The density over the function; in the tail both vanish, and their scaled forms do not."""
+    low, high = build.select(x < 0.0, x, 0.0), build.select(x < 0.0, 0.0, x)
+    tail = math.sqrt(2.0 / math.pi) / scaled_erfc(low * -math.sqrt(0.5))
+    rest = prim.exp(high * high * -0.5) * (1.0 / math.sqrt(2.0 * math.pi)) / (1.0 - 0.5 * prim.erfc(high * math.sqrt(0.5)))
+    return ct * build.select(x < 0.0, tail, rest)
 
 
 def _ndtri_body(p: Any) -> Any:

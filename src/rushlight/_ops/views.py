@@ -308,6 +308,13 @@ def _no_scalar(name: str, x: Any) -> None:
         raise RuntimeError(f"{name} expects at least a 1-dimensional tensor")
 
 
+def _countable(parts: int) -> int:
+    """A number of views to make; RuntimeError for more than memory holds."""
+    if parts > 1 << 31:
+        raise RuntimeError(f"a tensor cannot be cut into {parts} parts: their list would be larger than memory")
+    return parts
+
+
 def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
     if isinstance(sections, (tuple, list)):
         sizes = [int(s) for s in sections]
@@ -327,7 +334,7 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
             )
         return [0]
     whole, rest = divmod(x.shape[dim], size)
-    return [size] * whole + ([rest] if rest or not whole else [])
+    return [size] * _countable(whole) + ([rest] if rest or not whole else [])
 
 
 @view("split(Tensor input, ints split_size_or_sections, int dim=0) -> Tensor[]",
@@ -389,7 +396,7 @@ def _tensor_split_sizes(x: Any, where: Any, dim: int) -> list[tuple[int, int]]:
     if isinstance(where, int):
         if where <= 0:
             raise RuntimeError(f"number of sections must be larger than 0, got {where}")
-        small, rest = divmod(size, where)
+        small, rest = divmod(size, _countable(where))
         sizes = [small + 1] * rest + [small] * (where - rest)
         stops = [sum(sizes[: i + 1]) for i in range(where)]
         return list(zip([0, *stops[:-1]], stops, strict=True))
@@ -452,7 +459,7 @@ def unbind(x: Any, dim: int) -> Any:
     if not x.shape:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = wrap(dim, x)
-    return [build.squeeze(_part(x, dim, i, i + 1), (dim,)) for i in range(x.shape[dim])]
+    return [build.squeeze(_part(x, dim, i, i + 1), (dim,)) for i in range(_countable(x.shape[dim]))]
 
 
 @unbind.gradient

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rushlight._base.lazy import LazyModule
+from rushlight._base.lazy import LazyModule, require
 from rushlight._engine.bind import NUMPY_WORDS, is_native, misfit
 from rushlight._engine.creation import python_dtype
 from rushlight._engine.integers import integer, is_numpy_scalar
@@ -122,7 +122,7 @@ class Accepting:
         return self._forms
 
     def _read(self) -> None:
-        import inspect
+        inspect = require("inspect")
 
         inner = inspect.unwrap(self.function)
         signature = inspect.signature(inner)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._base.absent import absent_function
+from rushlight._base.lazy import LazyModule
+from rushlight._base.tracebacks import shorten
 from rushlight._engine import convert, creation
 from rushlight._engine.autograd.node import OpNode, node_class
 from rushlight._engine.fast import RUNS
-from rushlight._engine.inplace import check_writable
+from rushlight._engine.inplace import bump, check_writable
 from rushlight._engine.kinds import Kind
 from rushlight._engine.override import handle
 from rushlight._engine.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
@@ -21,6 +23,8 @@ from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import ALL_DTYPES, BY_NAME, DType
 from rushlight._types.layout import channels_last_strides, contiguous_strides
 
+lazy: Any = LazyModule("rushlight._engine.lazy_clone")
+
 __all__ = ["TYPE_NAMES"]
 
 # ***** copies and casts *****
@@ -31,6 +35,12 @@ composite("to", spaces=(), method=True, learns=("self", "dtype?", "non_blocking"
 composite("detach", method=True, learns=("input",))(convert.detach)
 composite("copy_", spaces=(), method=True, learns=("self", "src", "non_blocking"), tensors=2)(convert.copy_)
 composite("as_strided", method=True, learns=True)(as_strided)
+
+
+@composite("_lazy_clone", method=True)
+def _lazy_clone(input: Tensor) -> Tensor:
+    """A copy that shares memory with its source until either is written; the gradient flows through."""
+    return lazy.lazy_clone(input)
 
 
 def _cast(name: str, dtype: DType) -> None:
@@ -82,7 +92,11 @@ def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 @method
 def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
     """Raises: rushlight has no GPU yet."""
-    return convert.to(self, Device("cuda") if device is None else device)
+    try:
+        return convert.to(self, Device("cuda") if device is None else device)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @forms("(self: Tensor) -> str", "(self: Tensor, dtype: dtype | str | type, non_blocking: bool = False) -> Tensor")
@@ -140,9 +154,9 @@ def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor
 
 
 @method
-def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
+def set_(self: Tensor, source: Any = None, storage_offset: int | None = None, size: Any = None, stride: Any = None) -> Tensor:
     """Use another tensor's or storage's memory."""
-    return convert.set_(self, source, storage_offset, None if size is None else tuple(size), None if stride is None else tuple(stride))
+    return convert.set_(self, source, storage_offset, size, stride)
 
 
 @method
@@ -200,6 +214,13 @@ def view(self: Tensor, *size: Any, **kwargs: Any) -> Tensor:
 # ***** views taken in place *****
 
 
+def _become(x: Tensor, shown: Tensor) -> None:
+    """Give `x` the shape, the place and the history of its view; a change, for whoever saved `x` as it was."""
+    x._spec, x._ptr, x._node = shown._spec, shown._ptr, shown._node
+    if x._storage is not None:
+        bump(x._storage)
+
+
 def _restride(name: str, forms: int) -> None:
     """`x.t_()` and its kin: the tensor itself becomes its view, of which there are so many `forms`."""
 
@@ -209,8 +230,7 @@ def _restride(name: str, forms: int) -> None:
             if handled:
                 return made
         check_writable(self, False)
-        shown = getattr(self, name)(*args, **kwargs)
-        self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
+        _become(self, getattr(self, name)(*args, **kwargs))
         if isinstance(self._node, OpNode):  # of as many forms as the view has, those in place are counted after the others
             stem, number = type(self._node).__name__[:-1], int(type(self._node).__name__[-1])
             self._node.__class__ = node_class(f"{stem}{number + forms}")
@@ -232,6 +252,5 @@ for _view in ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze"):
 def as_strided_(self: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """`as_strided` in place."""
     check_writable(self, False)
-    shown = as_strided(self, size, stride, storage_offset)
-    self._spec, self._ptr, self._node = shown._spec, shown._ptr, shown._node
+    _become(self, as_strided(self, size, stride, storage_offset))
     return self

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from rushlight._base.errors import warn_user
+from rushlight._base.tracebacks import shorten
 from rushlight._engine import random as streams
 from rushlight._engine import sampling
 from rushlight._engine.memory import empty_spec, zeros_spec
@@ -55,19 +56,23 @@ def check_p(p: float) -> None:
 @composite("dropout", spaces=("nn.functional",), overridable=False)
 def functional_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Set each element to 0 with probability `p` and scale the others by 1 / (1 - p); the identity unless `training`."""
-    if (
-        training is True
-        and not inplace
-        and type(input) in plain_classes
-        and type(p) is float
-        and not STATE.word & (FUNCTION_MODE | VMAP)
-    ):
-        plan = sampling.NOISES.get((input._spec, p))
-        if plan is not None:
-            return input * plan()
-    if STATE.word & VMAP or STATE.word & FUNCTION_MODE or type(input) not in plain_classes:
-        return _asked_dropout(input, p, training, inplace)
-    return _functional_dropout(input, p, training, inplace)
+    try:
+        if (
+            training is True
+            and not inplace
+            and type(input) in plain_classes
+            and type(p) is float
+            and not STATE.word & (FUNCTION_MODE | VMAP)
+        ):
+            plan = sampling.NOISES.get((input._spec, p))
+            if plan is not None:
+                return input * plan()
+        if STATE.word & VMAP or STATE.word & FUNCTION_MODE or type(input) not in plain_classes:
+            return _asked_dropout(input, p, training, inplace)
+        return _functional_dropout(input, p, training, inplace)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _functional_dropout(input: Tensor, p: float, training: bool, inplace: bool) -> Tensor:

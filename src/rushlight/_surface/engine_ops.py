@@ -75,6 +75,7 @@ def provide_engine_operators() -> None:
         copy_=convert.copy_,
         to_dtype=to_dtype,
         view_as_complex=lambda x: torch["view_as_complex"](x),
+        resolve_conj=lambda x: torch["resolve_conj"](x),
         conj=lambda x: torch["conj"](x),
         neg=lambda x: torch["neg"](x),
         neg_view=lambda x: torch["_neg_view"](x),

@@ -128,9 +128,9 @@ def call_name(op: Operator) -> str:
 
 
 def _plain_call(op: Operator) -> Call:
-    """A call for an operator without samples, which only the engine uses: copies, casts, fills."""
+    """A call for an operator without samples, which only the engine uses: copies, casts, fills, other shapes of six elements."""
     plain = {"Tensor": Draw(), "dtype": FLOAT64, "Scalar": 1.5, "float": 1.5, "int": 1, "bool": False}
-    _, *others = [plain.get(a.base) for a in op.schema.arguments if a.required]
+    _, *others = [(3, 2) if a.is_sequence else plain.get(a.base) for a in op.schema.arguments if a.required]
     return Call(Draw(2, 3), *others)
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.errors import warn_user
+from rushlight._base.tracebacks import shorten
 from rushlight._engine import creation
 from rushlight._engine.bind import scalar
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.creation import as_shape, finish, generate, like_strides, python_dtype, spec_for
 from rushlight._engine.determinism import MODE, fill, fresh
 from rushlight._engine.fast import RUNS, ran
-from rushlight._engine.integers import as_flag, is_numpy_scalar
+from rushlight._engine.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range
 from rushlight._engine.memory import empty_spec, zeros_spec
 from rushlight._engine.native_plans import fresh_plan
 from rushlight._engine.packing import check_number
@@ -26,6 +27,7 @@ from rushlight._surface.registry import SPACES, SPARSE_FACTORIES, composite
 from rushlight._types.device import as_device
 from rushlight._types.dtype import BOOL, COMPLEX64, COMPLEX128, INT32, INT64, DType
 from rushlight._types.formats import SPARSE_LAYOUTS
+from rushlight._types.layout import LARGEST, extent, filled_strides, overflowed
 from rushlight._types.promotion import default_dtype, number_dtype
 from rushlight._types.spec import Spec
 
@@ -196,7 +198,7 @@ def _filling(name: str, value: Any, dtype: DType) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.item()
-    return value if type(value) in (bool, int, float, complex) else value.item() if hasattr(value, "item") else value
+    return number_in_range(value) if type(value) in (bool, int, float, complex) else value.item() if hasattr(value, "item") else value
 
 
 @composite("full", learns=("size", "fill_value*", *_OPTIONS), tensors=0)
@@ -270,13 +272,13 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
 def empty_strided(size: Any, stride: Any, **kwargs: Any) -> Tensor:
     """Uninitialised memory with these strides."""
     dtype, device, requires_grad, _ = _options(kwargs, "empty_strided")
-    shape, strides = as_shape((size,)), tuple(stride)
+    shape, strides = as_shape((size,), "empty_strided"), as_ints("empty_strided", "stride", stride)
     if len(shape) != len(strides):
         raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(strides)})")
-    if 0 not in shape and any(s < 0 for s in strides):
-        raise RuntimeError(f"empty_strided(): sizes={list(shape)} and strides={list(strides)}: there are no negative strides")
-    base = spec_for(shape, dtype, device, strides)
-    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if base.numel else 0
+    base = spec_for(shape, dtype, device, filled_strides(shape, strides))
+    span = extent(shape, base.strides)
+    if span * base.dtype.itemsize > LARGEST:
+        raise RuntimeError(overflowed(shape, strides))
     flat = empty_spec(Spec.of(base.dtype, base.device, (span,)))
     flat._spec = base
     return finish(fill(flat), requires_grad)
@@ -321,6 +323,9 @@ def arange(*args: Any, **kwargs: Any) -> Tensor:
     end = _plain(end)
     if end is None:
         raise TypeError('arange() missing 1 required argument: "end"')
+    for value in (start, end, step):
+        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+            raise RuntimeError("value cannot be converted to type int64_t without overflow")
     dtype = dtype or (out.dtype if out is not None else _range_dtype((start, end, step)))
     if any(isinstance(v, complex) for v in (start, end, step)):
         raise RuntimeError("value cannot be converted to type double without overflow")
@@ -400,7 +405,7 @@ def _steps(steps: Any, name: str) -> int:
         raise TypeError(f"{name}(): argument 'steps' must be int, not {type(steps).__name__}")
     if steps < 0:
         raise RuntimeError("number of steps must be non-negative")
-    return int(steps)
+    return as_int(name, "steps", steps)
 
 
 @composite("logspace", learns=True)
@@ -441,22 +446,36 @@ def eye(n: int, m: int | None = None, **kwargs: Any) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
     dtype, device, requires_grad, out = _options(kwargs, "eye")
     _reject(kwargs, "eye")
-    rows, columns = n, n if m is None else m
+    rows = as_int("eye", "n", n)
+    columns = rows if m is None else as_int("eye", "m", m)
     if rows < 0 or columns < 0:
         raise RuntimeError(f"n must be greater or equal to 0, got {min(rows, columns)}")
     spec = spec_for((rows, columns), dtype or (out.dtype if out is not None else None), device)
     return _into(out, finish(_row("eye_core", spec, (), rows, columns), requires_grad))
 
 
+def _below(row: int, col: int, offset: int) -> int:
+    """How many elements of a matrix lie on or below a diagonal."""
+
+    def filled(n: int) -> int:
+        """Elements of the first n rows of a triangle whose rows grow from 1 to `col`."""
+        return n * (n + 1) // 2 if 0 <= n <= col else max(n, 0) * col - col * (col - 1) // 2 if n > 0 else 0
+
+    return filled(row + offset) - filled(offset)
+
+
 def _triangle(name: str) -> None:
     def factory(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None, layout: Any = None) -> Tensor:
+        offset = as_int(name, "offset", offset)
         for word, size in (("row", row), ("col", col)):
-            if size < 0:
+            if as_int(name, word, size) < 0:
                 raise RuntimeError(f"{word} must be non-negative, got {size}")
         dtype = dtype or INT64
         if dtype not in (INT32, INT64):
             raise NotImplementedError(f"\"{name}\" not implemented for '{CPP_NAME[dtype.name]}'")
-        kept = sum(min(max(i + offset + 1, 0), col) if name == "tril_indices" else col - min(max(i + offset, 0), col) for i in range(row))
+        if name == "triu_indices":
+            row = min(row, max(col - offset, 0))  # the rows below have nothing
+        kept = _below(row, col, offset) if name == "tril_indices" else row * col - _below(row, col, offset - 1)
         return _row(f"{name}_core", spec_for((2, kept), dtype, device), (), row, col, offset)
 
     factory.__doc__ = f"Row and column numbers of the {name[:4]} part of a `row` by `col` matrix, as a (2, n) tensor."
@@ -472,7 +491,7 @@ _triangle("triu_indices")
 def scalar_tensor(value: Any, **kwargs: Any) -> Tensor:
     """A 0-dim tensor of the default dtype."""
     dtype, device, requires_grad, _ = _options(kwargs, "scalar_tensor")
-    return creation.tensor(value, dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad)
+    return creation.tensor(number_in_range(value), dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad)
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -488,24 +507,32 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     >>> torch.tensor([[1, 2], [3, 4]]).dtype
     torch.int64
     """
-    as_flag("tensor", "requires_grad", requires_grad)
-    if STATE.word & FUNCTION_MODE:
-        handled, seen = OVERRIDE[0](tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad))
-        if handled:
-            return seen
-    if isinstance(data, Tensor):
-        warn_user(COPIES.format("torch.tensor"))
-    return creation.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+    try:
+        as_flag("tensor", "requires_grad", requires_grad)
+        if STATE.word & FUNCTION_MODE:
+            handled, seen = OVERRIDE[0](tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad))
+            if handled:
+                return seen
+        if isinstance(data, Tensor):
+            warn_user(COPIES.format("torch.tensor"))
+        return creation.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @composite("as_tensor", overridable=False)
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`data` as a tensor, sharing memory where that is possible."""
-    if STATE.word & FUNCTION_MODE:
-        handled, seen = OVERRIDE[0](as_tensor, (data,), _given(dtype=dtype, device=device))
-        if handled:
-            return seen
-    return creation.as_tensor(data, dtype=dtype, device=device)
+    try:
+        if STATE.word & FUNCTION_MODE:
+            handled, seen = OVERRIDE[0](as_tensor, (data,), _given(dtype=dtype, device=device))
+            if handled:
+                return seen
+        return creation.as_tensor(data, dtype=dtype, device=device)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @composite("asarray", overridable=False)
@@ -523,34 +550,38 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
     >>> torch.asarray(bytearray(b"\\x01\\x02"), dtype=torch.uint8)
     tensor([1, 2], dtype=torch.uint8)
     """
-    if requires_grad is not None:
-        as_flag("asarray", "requires_grad", requires_grad)
-    if STATE.word & FUNCTION_MODE:
-        handled, seen = OVERRIDE[0](asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad))
-        if handled:
-            return seen
-    if dtype is device is copy is requires_grad is None:
-        known = creation.over_known(obj)
-        if known is not None:
-            return known
-    made = _held(obj, dtype, copy)
-    if made is None:
-        if copy is False:
-            raise ValueError("can't alias arbitrary sequence into a tensor.")
-        return creation.tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
-    wanted = made.dtype if dtype is None else python_dtype(dtype) if isinstance(dtype, type) else dtype
-    place = made.device if device is None else as_device(device)
-    if copy is False and place != made.device:
-        raise ValueError(f"can't alias tensor from device '{made.device}' to '{place}'.")
-    if copy is False and wanted is not made.dtype:
-        raise ValueError(f"can't alias tensor with dtype '{CPP_NAME[made.dtype.name]}' into dtype '{CPP_NAME[wanted.name]}'.")
-    if wanted is not made.dtype or place != made.device:
-        made = made.to(place, wanted)
-    elif copy:
-        made = made.clone()
-    if made.requires_grad and requires_grad is False:
-        return made.requires_grad_(False) if made.is_leaf else made.detach()
-    return finish(made, True) if requires_grad and not made.requires_grad else made
+    try:
+        if requires_grad is not None:
+            as_flag("asarray", "requires_grad", requires_grad)
+        if STATE.word & FUNCTION_MODE:
+            handled, seen = OVERRIDE[0](asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad))
+            if handled:
+                return seen
+        if dtype is device is copy is requires_grad is None:
+            known = creation.over_known(obj)
+            if known is not None:
+                return known
+        made = _held(obj, dtype, copy)
+        if made is None:
+            if copy is False:
+                raise ValueError("can't alias arbitrary sequence into a tensor.")
+            return creation.tensor(obj, dtype=dtype, device=device, requires_grad=bool(requires_grad))
+        wanted = made.dtype if dtype is None else python_dtype(dtype) if isinstance(dtype, type) else dtype
+        place = made.device if device is None else as_device(device)
+        if copy is False and place != made.device:
+            raise ValueError(f"can't alias tensor from device '{made.device}' to '{place}'.")
+        if copy is False and wanted is not made.dtype:
+            raise ValueError(f"can't alias tensor with dtype '{CPP_NAME[made.dtype.name]}' into dtype '{CPP_NAME[wanted.name]}'.")
+        if wanted is not made.dtype or place != made.device:
+            made = made.to(place, wanted)
+        elif copy:
+            made = made.clone()
+        if made.requires_grad and requires_grad is False:
+            return made.requires_grad_(False) if made.is_leaf else made.detach()
+        return finish(made, True) if requires_grad and not made.requires_grad else made
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _held(obj: Any, dtype: Any, copy: bool | None) -> Tensor | None:

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.naming import no_name
 from rushlight._engine.fast import make_learner
 from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._engine.transformed import LEVELS, Transformed, tensors_in, told_to_change
@@ -114,6 +115,6 @@ def function(full: str) -> Callable[..., Any]:
 
 def __getattr__(name: str) -> Any:
     if name not in NAMES:
-        raise AttributeError(f"rushlight has no {name!r} yet")
+        raise no_name("rushlight", name)
     made = globals()[name] = function(name)
     return made

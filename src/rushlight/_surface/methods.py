@@ -9,13 +9,15 @@ from types import FunctionType
 from typing import Any
 
 from rushlight._base.errors import warn_once
+from rushlight._base.tracebacks import shorten
 from rushlight._engine import convert
 from rushlight._engine.autograd import api
+from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.fast import RUNS, make_learner, spoil
-from rushlight._engine.inplace import retain
-from rushlight._engine.integers import as_flag, as_int, as_ints, is_numpy_scalar
+from rushlight._engine.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range, numpy_number
 from rushlight._engine.kinds import Kind
+from rushlight._engine.memory import LAZY, own
 from rushlight._engine.state import FUNCTION_MODE, STATE, TRANSFORMS
 from rushlight._engine.tensor import Tensor, meta_of, plain_classes
 from rushlight._ops.forms import forms
@@ -126,7 +128,9 @@ def storage_offset(self: Tensor) -> int:
 
 @method
 def data_ptr(self: Tensor) -> int:
-    """Address of the first element; 0 for tensors without memory."""
+    """Address of the first element, where it may be written; 0 for tensors without memory."""
+    if LAZY:
+        own(self)
     return self._ptr if self._spec.numel else 0
 
 
@@ -192,6 +196,8 @@ def is_inference(input: Tensor) -> bool:
 @method
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether both are the same window on the same memory."""
+    if LAZY:
+        own(self)
     return self._ptr == tensor._ptr and self._spec is tensor._spec
 
 
@@ -255,7 +261,11 @@ def dim_order(self: Tensor, *, ambiguity_check: bool | list[Any] = False) -> tup
 )
 def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
     """Add the gradient of this tensor with respect to the graph's leaves to their `.grad`."""
-    api.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+    try:
+        api.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @method
@@ -368,7 +378,7 @@ def result_type(tensor: Any, other: Any) -> DType:
     from rushlight._types.promotion import result_type as promote
 
     tensors = [(t._spec.dtype, t._spec.ndim) for t in (tensor, other) if isinstance(t, Tensor)]
-    numbers = [v.item() if is_numpy_scalar(v) else v for v in (tensor, other) if not isinstance(v, Tensor)]
+    numbers = [numpy_number(v) if is_numpy_scalar(v) else number_in_range(v) for v in (tensor, other) if not isinstance(v, Tensor)]
     return promote(tensors, [number_dtype(v) for v in numbers])
 
 
@@ -465,8 +475,12 @@ _learning("mT", _matrix_transpose)
 
 def _transposed_conjugate(name: str) -> property:
     def get(self: Tensor) -> Tensor:
-        if not self._spec.ndim:
+        ndim = self._spec.ndim
+        if not ndim:
             warn_once(f"Tensor.{name} is deprecated on 0-D tensors. Consider using x.conj().")
+        if name == "H" and ndim not in (0, 2):
+            more = " For batches of matrices, consider using tensor.mH" if ndim > 2 else ""
+            raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {ndim}-D tensor.{more}")
         return _adjoint(self)
 
     return property(get)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
-from rushlight._surface.registry import LazyMethod, binary_of, function_of, inplace_of, method_of
+from rushlight._surface.registry import LazyMethod, binary_of, function_of, inplace_operator_of, method_of
 
 __all__ = ["install_python_operators"]
 
@@ -31,7 +31,7 @@ UNARY = {"__neg__": "neg", "__abs__": "abs"}
 
 def install_python_operators() -> None:
     """Put them on the class."""
-    for table, make in ((BINARY, binary_of), (REVERSED, _reversed), (INPLACE, inplace_of), (UNARY, method_of)):
+    for table, make in ((BINARY, binary_of), (REVERSED, _reversed), (INPLACE, inplace_operator_of), (UNARY, method_of)):
         for special, name in table.items():
             setattr(Tensor, special, LazyMethod(special, make, name))
     Tensor.__invert__ = _invert
@@ -53,7 +53,10 @@ def _identity(self: Tensor) -> int:
 @forms("(self: Tensor, other: Scalar) -> Tensor")
 def _divide_number(self: Tensor, other: Any) -> Tensor:
     """`2 / x`: PyTorch multiplies by the reciprocal."""
-    return binary_of("mul")(self.reciprocal(), other)
+    try:
+        return self.reciprocal() * other
+    except TypeError:
+        return NotImplemented
 
 
 def _invert(self: Tensor) -> Tensor:
@@ -67,6 +70,9 @@ def _reversed(name: str) -> Any:
     function = function_of(name)
 
     def method(self: Tensor, other: Any) -> Any:
-        return function(other, self)
+        try:
+            return function(other, self)
+        except TypeError:
+            return NotImplemented
 
     return method

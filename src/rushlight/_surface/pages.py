@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -213,7 +214,7 @@ def operator_page(op: Operator, root: str = "..") -> str:
     parts = [f"# {call_name(op)}", "", text, "", "## Signature", "", *_signature(op), "", "## Formula", "", f"`{formula(op)}`" if _is_bare(formula(op)) else formula(op)]
     parts += ["", "## Shapes and dtypes", "", *_rules(op, example), "", "## Variants", "", *_variants(op), "", "## Derivative", "", _derivative(op, example)]
     if example is not None:
-        parts += ["", "## Example", "", "```python", *example.session(), "```"]
+        parts += ["", "## Example", "", "```pycon", *example.session(), "```"]
     parts += ["", "## Source", "", *_source(op.body, root)]
     if example is not None:
         parts += ["", "The primitives of the example:", "", *_graph(example.graph)]
@@ -256,22 +257,31 @@ def composite_page(name: str, function: Any, root: str = "..") -> str:
 
 def pages(root: str = "..") -> dict[str, str]:
     """File name -> text of every page, and the index."""
-    found = {f"{_file(call_name(op), op.name)}.md": operator_page(op, root) for op in OPERATORS.values()}
+    with warnings.catch_warnings():  # some operators advise against themselves when a sample is traced
+        warnings.simplefilter("ignore")
+        found = {f"{_file(call_name(op), op.name)}.md": operator_page(op, root) for op in OPERATORS.values()}
     for name, function in composites().items():
         found.setdefault(f"{name.removeprefix('torch.')}.md", composite_page(name, function, root))
-    found["index.md"] = index()
+    found["index.md"] = index("")
     return found
 
 
 def _file(name: str, key: str) -> str:
-    """A page's name: the public one, or the row's key where that is taken by another row."""
+    """A page's name: the public one, or the row's key where that is taken by another row; "index" is the page of all."""
     short = name.removeprefix("torch.")
+    if short == "index":
+        return "index_operator"
     others = [op for op in OPERATORS.values() if call_name(op) == name]
     return short if len(others) == 1 else key
 
 
-def index() -> str:
-    """One line for each operator, by family, then the composites."""
+def index(folder: str | None = None) -> str:
+    """One line for each operator, by family, then the composites; with `folder`, the way to their pages, as links."""
+
+    def linked(names: list[str], file: str) -> str:
+        shown = ", ".join(f"`{name}`" for name in names)
+        return shown if folder is None else f"[{shown}]({folder}{file}.md)"
+
     lines = ["# Operators", "", "Written by `python -m rushlight docs`. Full pages: `python -m rushlight docs --out FOLDER`.", ""]
     families: dict[str, list[Operator]] = {}
     for op in OPERATORS.values():
@@ -282,11 +292,11 @@ def index() -> str:
         lines += [f"## {family}", ""]
         for op in sorted(ops, key=lambda op: op.name):
             names = _functions(op) or [call_name(op)]
-            lines.append(f"- {', '.join(f'`{n}`' for n in names)}: {summary(op)}")
+            lines.append(f"- {linked(names, _file(call_name(op), op.name))}: {summary(op)}")
         lines.append("")
     lines += ["## composites", ""]
     for name, function in sorted(composites().items()):
-        lines.append(f"- `{name}`: {' '.join(inspect.cleandoc(function.__doc__ or '').partition(chr(10) * 2)[0].split())}")
+        lines.append(f"- {linked([name], name.removeprefix('torch.'))}: {' '.join(inspect.cleandoc(function.__doc__ or '').partition(chr(10) * 2)[0].split())}")
     return "\n".join([*lines, ""])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._base.tracebacks import shorten
 from rushlight._engine import random as streams
 from rushlight._engine import sampling
 from rushlight._engine.bind import only_tensors
@@ -256,21 +257,25 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         >>> torch.randint(10, (2,)).dtype
         torch.int64
     """
-    if not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
-        return _slowly(randint, lambda *args, **kwargs: _randint(args, **kwargs), args, kwargs)
-    for n in (*args[:-1], *args[-1]):
-        if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
-            return _randint(args, **kwargs)
-    key = (args, options(kwargs)) if kwargs else args
-    plan = _RANDINTS.get(key)
-    if plan is not None:
-        return plan(kwargs.get("generator"))
-    made = _randint(args, **kwargs)
-    if made._spec.numel and made._storage is not None and made._spec.dtype.is_integer:
-        _RANDINTS[key] = quick(
-            "integers", made._spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2])
-        )
-    return made
+    try:
+        if not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
+            return _slowly(randint, lambda *args, **kwargs: _randint(args, **kwargs), args, kwargs)
+        for n in (*args[:-1], *args[-1]):
+            if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
+                return _randint(args, **kwargs)
+        key = (args, options(kwargs)) if kwargs else args
+        plan = _RANDINTS.get(key)
+        if plan is not None:
+            return plan(kwargs.get("generator"))
+        made = _randint(args, **kwargs)
+        if made._spec.numel and made._storage is not None and made._spec.dtype.is_integer:
+            _RANDINTS[key] = quick(
+                "integers", made._spec, *streams.integer_parameters(args[-3] if len(args) == 3 else 0, args[-2])
+            )
+        return made
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _randint(

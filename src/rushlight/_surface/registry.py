@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.autocast import casts, policy_of
 from rushlight._engine.call import OVERRIDE, Caller, make_binary, make_function, make_unary
 from rushlight._engine.fast import make_learner
@@ -207,26 +208,30 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool, declared:
     state, plain, checked = STATE, plain_classes, declared.checked
 
     def public(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or state.word & (FUNCTION_MODE | OBSERVED):
-            usual = False
-        else:
-            for item in args:
-                if type(item) not in plain and type(item) not in _NUMBERS:
-                    usual = False
-                    break
-            else:  # plain tensors and numbers, which ask for nothing
-                usual = True
-        if not usual:
-            handled, made = handler[0](shown[0], args, kwargs)
-            if handled:
-                return made
-        if kwargs:
-            kwargs = declared.named(kwargs)
-        if checked:
-            args, kwargs = declared.check(args, kwargs)
-        if kwargs.get("out") is not None:
-            declared.check_out(args, kwargs, apart)
-        return function(*args, **kwargs)
+        try:
+            if kwargs or state.word & (FUNCTION_MODE | OBSERVED):
+                usual = False
+            else:
+                for item in args:
+                    if type(item) not in plain and type(item) not in _NUMBERS:
+                        usual = False
+                        break
+                else:  # plain tensors and numbers, which ask for nothing
+                    usual = True
+            if not usual:
+                handled, made = handler[0](shown[0], args, kwargs)
+                if handled:
+                    return made
+            if kwargs:
+                kwargs = declared.named(kwargs)
+            if checked:
+                args, kwargs = declared.check(args, kwargs)
+            if kwargs.get("out") is not None:
+                declared.check_out(args, kwargs, apart)
+            return function(*args, **kwargs)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     public.__name__ = public.__qualname__ = name
     public.__doc__ = function.__doc__
@@ -268,6 +273,11 @@ def inplace_of(name: str) -> Callable[..., Any]:
     if found is None:
         found = _INPLACE[name] = make_inplace(InplaceCaller(Caller(OPERATORS[name])))
     return found
+
+
+def inplace_operator_of(name: str) -> Callable[..., Any]:
+    """Python's in-place operator (`x += y`) of a table operator."""
+    return make_inplace(InplaceCaller(Caller(OPERATORS[name])), inplace_of(name))
 
 
 def install_operators() -> None:
@@ -332,18 +342,22 @@ def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable
 
     @functools.wraps(function)
     def public(*args: Any, **kwargs: Any) -> Any:
-        asked = state.word & FUNCTION_MODE
-        if not asked:
-            for value in (*args, *kwargs.values()) if kwargs else args:
-                kind = type(value)
-                if kind not in plain and kind not in _NUMBERS and hasattr(kind, "__torch_function__"):
-                    asked = True
-                    break
-        if asked:
-            handled, made = handler[0](shown[0], args, kwargs)
-            if handled:
-                return made
-        return function(*args, **kwargs)
+        try:
+            asked = state.word & FUNCTION_MODE
+            if not asked:
+                for value in (*args, *kwargs.values()) if kwargs else args:
+                    kind = type(value)
+                    if kind not in plain and kind not in _NUMBERS and hasattr(kind, "__torch_function__"):
+                        asked = True
+                        break
+            if asked:
+                handled, made = handler[0](shown[0], args, kwargs)
+                if handled:
+                    return made
+            return function(*args, **kwargs)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     shown: list[Any] = [public]
     public.shown = shown  # type: ignore[attr-defined]

@@ -284,18 +284,29 @@ def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dt
     if not args:
         made = _TORCH["empty"](0, dtype=kind, device=device)
     elif len(args) == 1 and isinstance(args[0], Tensor):
+        if dtype not in (None, args[0].dtype):
+            raise TypeError(f"expected a tensor of dtype {dtype!r} (got {args[0].dtype!r})")
         made = args[0].detach()
     elif len(args) == 1 and isinstance(args[0], (storage.TypedStorage, storage.UntypedStorage)):
         made = storage.storage_tensor(args[0].untyped(), kind)
-    elif all(isinstance(a, int) for a in args):
-        made = _TORCH["empty"](*args, dtype=kind, device=device)
+    elif all(_is_size(a) or (k and isinstance(a, bool)) for k, a in enumerate(args)):
+        made = _TORCH["empty"](*[int(a) for a in args], dtype=kind, device=device)
     elif len(args) == 1 and type(args[0]).__name__ == "Size":
         made = _TORCH["empty"](tuple(args[0]), dtype=kind, device=device)
     elif len(args) == 1:
+        if not hasattr(type(args[0]), "__getitem__") or not hasattr(type(args[0]), "__len__") or isinstance(args[0], dict):
+            kind_of = type(args[0])
+            module = "" if kind_of.__module__ == "builtins" else f"{kind_of.__module__}."
+            raise TypeError(f"new(): data must be a sequence (got {module}{kind_of.__name__})")
         made = tensor(args[0], dtype=kind, device=device) if not hasattr(args[0], "__array_interface__") else as_tensor(args[0], dtype=kind)
     else:
         raise TypeError("new(): invalid combination of arguments; give sizes as ints, or one sequence of numbers")
     return made if cls is Tensor else as_subclass(made, cls)
+
+
+def _is_size(value: Any) -> bool:
+    """Whether a legacy constructor takes this for a size: a whole number, not an array of one."""
+    return hasattr(type(value), "__index__") and not isinstance(value, (bool, Tensor)) and not hasattr(type(value), "__setitem__")
 
 
 legacy_constructor[0] = _legacy

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from rushlight._base.errors import warn_once
+from rushlight._base.lazy import require
+from rushlight._base.tracebacks import shorten
 from rushlight._engine import convert, creation, indexing
-from rushlight._engine.creation import TO_A_NUMBER
+from rushlight._engine.creation import MAX_DIMS, TO_A_NUMBER
 from rushlight._engine.fast import RUNS
+from rushlight._engine.memory import LAZY, own
 from rushlight._engine.override import as_subclass as retyped
-from rushlight._engine.override import handle
+from rushlight._engine.override import handle, has_override
 from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._ops.forms import forms
@@ -58,66 +61,94 @@ def _scalar(self: Tensor, kind: type) -> Any:
 
 @method
 def __bool__(self: Tensor) -> bool:
-    reader = _ITEMS.get(self._spec)  # as in `item`
-    if reader is not None and self._ptr and RUNS.now is None:
-        return bool(reader(self._ptr))
-    if self._spec.numel != 1:
-        word = "no values" if not self._spec.numel else "more than one value"
-        raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous: its shape is {list(self._spec.shape)}; ask any() or all() of it")
-    return bool(convert.item(self))
+    try:
+        reader = _ITEMS.get(self._spec)  # as in `item`
+        if reader is not None and self._ptr and RUNS.now is None:
+            return bool(reader(self._ptr))
+        if self._spec.numel != 1:
+            word = "no values" if not self._spec.numel else "more than one value"
+            raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous: its shape is {list(self._spec.shape)}; ask any() or all() of it")
+        return bool(convert.item(self))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @method
 def __float__(self: Tensor) -> float:
-    reader = _ITEMS.get(self._spec)
-    if reader is not None and self._ptr and RUNS.now is None and not self._rg and type(value := reader(self._ptr)) is float:
-        return value
-    if (self._rg or self._node is not None) and STATE.word & GRAD:
-        warn_once(TO_A_NUMBER)
-    if self._spec.numel == 1 and type(value := convert.item(self)) is float:
-        return value
-    return float(_scalar(self, float))
+    try:
+        reader = _ITEMS.get(self._spec)
+        if reader is not None and self._ptr and RUNS.now is None and not self._rg and type(value := reader(self._ptr)) is float:
+            return value
+        if (self._rg or self._node is not None) and STATE.word & GRAD:
+            warn_once(TO_A_NUMBER)
+        if self._spec.numel == 1 and type(value := convert.item(self)) is float:
+            return value
+        return float(_scalar(self, float))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @method
 def __int__(self: Tensor) -> int:
-    reader = _ITEMS.get(self._spec)
-    if reader is not None and self._ptr and RUNS.now is None and type(value := reader(self._ptr)) is int:
-        return value
-    if self._spec.numel == 1 and type(value := convert.item(self)) is int:
-        return value
-    return int(_scalar(self, int))
+    try:
+        reader = _ITEMS.get(self._spec)
+        if reader is not None and self._ptr and RUNS.now is None and type(value := reader(self._ptr)) is int:
+            return value
+        if self._spec.numel == 1 and type(value := convert.item(self)) is int:
+            return value
+        return int(_scalar(self, int))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @method
 def __complex__(self: Tensor) -> complex:
-    if (self._rg or self._node is not None) and STATE.word & GRAD:
-        warn_once(TO_A_NUMBER)
-    return complex(_scalar(self, complex))
+    try:
+        if (self._rg or self._node is not None) and STATE.word & GRAD:
+            warn_once(TO_A_NUMBER)
+        return complex(_scalar(self, complex))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @method
 def __index__(self: Tensor) -> int:
-    reader = _ITEMS.get(self._spec)
-    if reader is not None and self._ptr and RUNS.now is None and type(value := reader(self._ptr)) is int:
-        return value
-    if self._spec.numel != 1 or not (self._spec.dtype.is_integer or self._spec.dtype is BY_NAME["bool"]):
-        raise TypeError("only integer tensors of a single element can be converted to an index")
-    return int(convert.item(self))
+    try:
+        reader = _ITEMS.get(self._spec)
+        if reader is not None and self._ptr and RUNS.now is None and type(value := reader(self._ptr)) is int:
+            return value
+        if self._spec.numel != 1 or not (self._spec.dtype.is_integer or self._spec.dtype is BY_NAME["bool"]):
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(convert.item(self))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @method
 def __len__(self: Tensor) -> int:
-    if not self._spec.ndim:
-        raise TypeError("len() of a 0-d tensor")
-    return self._spec.shape[0]
+    try:
+        if not self._spec.ndim:
+            raise TypeError("len() of a 0-d tensor")
+        return self._spec.shape[0]
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @method
 def __iter__(self: Tensor) -> Iterator[Tensor]:
-    if not self._spec.ndim:
-        raise TypeError("iteration over a 0-d tensor")
-    return iter(self.unbind(0))
+    try:
+        if not self._spec.ndim:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(self.unbind(0))
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 @method
@@ -134,6 +165,10 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
         handled, made = handle(Tensor.__getitem__, (self, index), {})
         if handled:
             return made
+    if _asks(index):
+        handled, made = handle(Tensor.__getitem__, (self, index), {})
+        if handled:
+            return made
     return indexing.get_item(self, index)
 
 
@@ -144,7 +179,26 @@ def __setitem__(self: Tensor, index: Any, value: Any) -> None:
         handled, _ = handle(Tensor.__setitem__, (self, index, value), {})
         if handled:
             return
+    if _asks(index) or hasattr(type(value), "__torch_function__") and not isinstance(value, Tensor):
+        handled, _ = handle(Tensor.__setitem__, (self, index, value), {})
+        if handled:
+            return
     indexing.set_item(self, index, value)
+
+
+# What is an index and nothing else.
+_INDICES = frozenset((bool, int, slice, type(None), type(...), *plain_classes))
+
+
+def _asks(index: Any) -> bool:
+    """Whether an index, or the first thing in a list of indices, wants a say (`__torch_function__`)."""
+    for item in index if type(index) is tuple else (index,):
+        first, depth = item, 0
+        while type(first) in (list, tuple) and first and depth < MAX_DIMS:  # a list may hold itself
+            first, depth = first[0], depth + 1
+        if type(first) not in _INDICES and hasattr(type(first), "__torch_function__") and has_override((item,), {}):
+            return True
+    return False
 
 
 @method
@@ -195,6 +249,8 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     found = memo.get(id(self))
     if found is not None:
         return found
+    if LAZY:
+        own(self)  # memory is known again by its address
     storage = self._storage
     made = alias(convert.clone(self.detach()) if self._spec.conj else self)
     if self._spec.conj:
@@ -213,7 +269,7 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if self._autograd_meta is not None and self._autograd_meta.grad is not None:
         meta_of(made).grad = __deepcopy__(self._autograd_meta.grad, memo)
     if self.__dict__:
-        import copy
+        copy = require("copy")
 
         made.__dict__.update(copy.deepcopy(self.__dict__, memo))
     return made

@@ -110,8 +110,14 @@ def eye(
             [0, 0, 1]])
     """
     n_cols = n_rows if n_cols is None else n_cols
+    k = _diagonal(k, n_rows, n_cols)
     rows = rushlight.arange(n_rows, device=device).unsqueeze(1)
     return (rows + k == rushlight.arange(n_cols, device=device)).to(dtype or rushlight.get_default_dtype())
+
+
+def _diagonal(k: int, rows: int = 0, columns: int = 0) -> int:
+    """The number of a diagonal, the nearest one beside the matrix for one that lies further out: it may have any number of bits."""
+    return max(-rows, min(k, columns))
 
 
 def empty(shape: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
@@ -156,12 +162,12 @@ def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any =
 
 def tril(x: Tensor, /, *, k: int = 0) -> Tensor:
     """The lower triangle of matrices up to diagonal `k`; zeros above."""
-    return rushlight.tril(x, k)
+    return rushlight.tril(x, _diagonal(k, *x.shape[-2:]))
 
 
 def triu(x: Tensor, /, *, k: int = 0) -> Tensor:
     """The upper triangle of matrices from diagonal `k` on; zeros below."""
-    return rushlight.triu(x, k)
+    return rushlight.triu(x, _diagonal(k, *x.shape[-2:]))
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> tuple[Tensor, ...]:
@@ -196,9 +202,4 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> T
     >>> xp.from_dlpack(numpy.arange(3))
     tensor([0, 1, 2])
     """
-    made = rushlight.from_dlpack(x)
-    if device is not None and made.device != rushlight.device(device):
-        if copy is False:
-            raise ValueError(f"from_dlpack: another device ({device}) needs a copy, and copy=False forbids it")
-        return made.to(device)
-    return made.clone() if copy else made
+    return rushlight.from_dlpack(x, device=device, copy=copy)

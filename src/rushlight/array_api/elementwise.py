@@ -177,6 +177,9 @@ def remainder(x1: Any, x2: Any, /) -> Tensor:
 def _bound(x: Tensor, value: Any) -> Any:
     """A bound of `clip` in the dtype of `x`: one that integers cannot reach becomes their own limit."""
     if isinstance(value, Tensor):
+        if isdtype(x.dtype, "integral") and isdtype(value.dtype, "integral") and value.dtype != x.dtype:
+            here, there = iinfo(x.dtype), iinfo(value.dtype)
+            value = value.clamp(max(here.min, there.min), min(here.max, there.max))
         return value.to(x.dtype)
     if isdtype(x.dtype, "integral") and isinstance(value, int):
         limits = iinfo(x.dtype)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.batched import for_all, levels_shared, lifted
 from rushlight._engine.lifted import cut, depends_on_others, fresh, pull
 from rushlight._engine.modes import enable_grad, is_grad_enabled
@@ -62,34 +63,38 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = tree_flatten(chosen(args, argnums))
-        with Level("grad", given=list(tensors_in((args, kwargs)))), enable_grad():
-            own = [_own(x) for x in leaves]
-            output = func(*replaced(args, argnums, tree_unflatten(own, structure)), **kwargs)
-            aux = None
-            if has_aux:
-                if not (isinstance(output, tuple) and len(output) == 2):
+        try:
+            leaves, structure = tree_flatten(chosen(args, argnums))
+            with Level("grad", given=list(tensors_in((args, kwargs)))), enable_grad():
+                own = [_own(x) for x in leaves]
+                output = func(*replaced(args, argnums, tree_unflatten(own, structure)), **kwargs)
+                aux = None
+                if has_aux:
+                    if not (isinstance(output, tuple) and len(output) == 2):
+                        raise RuntimeError(
+                            "grad_and_value(f)(*args): output of function f should be a tuple: (output, aux) if has_aux is True"
+                        )
+                    output, aux = output
+                    check_aux(aux)
+                if not isinstance(output, Tensor):
+                    raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(output)}")
+                if output.ndim:
                     raise RuntimeError(
-                        "grad_and_value(f)(*args): output of function f should be a tuple: (output, aux) if has_aux is True"
+                        f"grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with {output.ndim} dims. Maybe you wanted to use "
+                        "the vjp or jacrev APIs instead?"
                     )
-                output, aux = output
-                check_aux(aux)
-            if not isinstance(output, Tensor):
-                raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(output)}")
-            if output.ndim:
-                raise RuntimeError(
-                    f"grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with {output.ndim} dims. Maybe you wanted to use "
-                    "the vjp or jacrev APIs instead?"
-                )
-            if not output.dtype.is_floating_point and output.requires_grad:
-                raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {output.dtype!r}")
-            graph = depends_on_others([output], own)
-            found = pull([output], own, [rushlight.ones_like(output)], graph, keep=False) if output.requires_grad else [None] * len(own)
-        same = levels_shared([output])
-        grads = [rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same) for x, g in zip(leaves, found, strict=True)]
-        gradient = tree_unflatten(grads, structure)
-        value = _shown(output, own)
-        return (gradient, (value, _without(aux, own))) if has_aux else (gradient, value)
+                if not output.dtype.is_floating_point and output.requires_grad:
+                    raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {output.dtype!r}")
+                graph = depends_on_others([output], own)
+                found = pull([output], own, [rushlight.ones_like(output)], graph, keep=False) if output.requires_grad else [None] * len(own)
+            same = levels_shared([output])
+            grads = [rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same) for x, g in zip(leaves, found, strict=True)]
+            gradient = tree_unflatten(grads, structure)
+            value = _shown(output, own)
+            return (gradient, (value, _without(aux, own))) if has_aux else (gradient, value)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     return wrapped
 
@@ -114,8 +119,12 @@ def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> C
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        gradient, value = both(*args, **kwargs)
-        return (gradient, value[1]) if has_aux else gradient
+        try:
+            gradient, value = both(*args, **kwargs)
+            return (gradient, value[1]) if has_aux else gradient
+        except BaseException as error:
+            shorten(error)
+            raise
 
     return wrapped
 
@@ -225,25 +234,29 @@ def jacrev(
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        check_argnums(argnums, len(args))
-        check_real("jacrev", tree_flatten(args)[0], "input")
+        try:
+            check_argnums(argnums, len(args))
+            check_real("jacrev", tree_flatten(args)[0], "input")
 
-        def reduced(*values: Any) -> Any:
-            return func(*replaced(args, argnums, values[0] if isinstance(argnums, int) else values), **kwargs)
+            def reduced(*values: Any) -> Any:
+                return func(*replaced(args, argnums, values[0] if isinstance(argnums, int) else values), **kwargs)
 
-        found = pulling(reduced, chosen(args, argnums, as_tuple=True), has_aux, (args, kwargs))
-        output, vjp_fn = found[0], found[1]
-        outs, shape = tensors_of(output, "jacrev: expected f(*args) to return only tensors")
-        check_real("jacrev", outs, "output")
-        inputs, structure = tree_flatten(chosen(args, argnums))
-        rows = vmap(lambda *cts: tree_flatten(vjp_fn(tree_unflatten(list(cts), shape)))[0], chunk_size=chunk_size)(*basis(outs))
-        jacobian, start = [], 0
-        for out in outs:
-            parts = [r[start : start + out.numel()].reshape(*out.shape, *x.shape) for r, x in zip(rows, inputs, strict=True)]
-            jacobian.append(tree_unflatten(parts, structure))
-            start += out.numel()
-        made = tree_unflatten(jacobian, shape)
-        return (made, found[2]) if has_aux else made
+            found = pulling(reduced, chosen(args, argnums, as_tuple=True), has_aux, (args, kwargs))
+            output, vjp_fn = found[0], found[1]
+            outs, shape = tensors_of(output, "jacrev: expected f(*args) to return only tensors")
+            check_real("jacrev", outs, "output")
+            inputs, structure = tree_flatten(chosen(args, argnums))
+            rows = vmap(lambda *cts: tree_flatten(vjp_fn(tree_unflatten(list(cts), shape)))[0], chunk_size=chunk_size)(*basis(outs))
+            jacobian, start = [], 0
+            for out in outs:
+                parts = [r[start : start + out.numel()].reshape(*out.shape, *x.shape) for r, x in zip(rows, inputs, strict=True)]
+                jacobian.append(tree_unflatten(parts, structure))
+                start += out.numel()
+            made = tree_unflatten(jacobian, shape)
+            return (made, found[2]) if has_aux else made
+        except BaseException as error:
+            shorten(error)
+            raise
 
     return wrapped
 

@@ -10,6 +10,7 @@ import rushlight
 import rushlight._engine.function_levels
 import rushlight._engine.lifted
 import rushlight._engine.random_batches
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.batched import batched, in_front, peeled
 from rushlight._engine.tensor import Tensor
 from rushlight._engine.transformed import Level
@@ -51,10 +52,14 @@ def vmap(
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        dims, leaves, structure, size = _inputs(func, in_dims, args)
-        if chunk_size is None or chunk_size >= size:
-            return _run(func, dims, leaves, structure, size, out_dims, randomness, kwargs)
-        return _run_chunks(func, dims, leaves, structure, size, out_dims, randomness, kwargs, chunk_size)
+        try:
+            dims, leaves, structure, size = _inputs(func, in_dims, args)
+            if chunk_size is None or chunk_size >= size:
+                return _run(func, dims, leaves, structure, size, out_dims, randomness, kwargs)
+            return _run_chunks(func, dims, leaves, structure, size, out_dims, randomness, kwargs, chunk_size)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     return wrapped
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.dual import dual, parts
 from rushlight._engine.lifted import cut, fresh, pull
 from rushlight._engine.modes import enable_grad
@@ -108,37 +109,41 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
 
     @functools.wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        check_argnums(argnums, len(args))
-        check_real("jacfwd", tree_flatten(args)[0], "input")
-        values = chosen(args, argnums, as_tuple=True)
-        leaves, structure = tree_flatten(values)
-        seen: dict[str, Any] = {}
+        try:
+            check_argnums(argnums, len(args))
+            check_real("jacfwd", tree_flatten(args)[0], "input")
+            values = chosen(args, argnums, as_tuple=True)
+            leaves, structure = tree_flatten(values)
+            seen: dict[str, Any] = {}
 
-        def reduced(*given: Any) -> Any:
-            return func(*replaced(args, argnums, given[0] if isinstance(argnums, int) else given), **kwargs)
+            def reduced(*given: Any) -> Any:
+                return func(*replaced(args, argnums, given[0] if isinstance(argnums, int) else given), **kwargs)
 
-        def push(*tangents: Any) -> Any:
-            found = _pushing(reduced, values, tree_unflatten(list(tangents), structure), False, has_aux, (args, kwargs))
-            flat, seen["shape"] = tree_flatten(found[1])
-            check_real("jacfwd", flat, "output")
-            return (flat, found[2]) if has_aux else flat
+            def push(*tangents: Any) -> Any:
+                found = _pushing(reduced, values, tree_unflatten(list(tangents), structure), False, has_aux, (args, kwargs))
+                flat, seen["shape"] = tree_flatten(found[1])
+                check_real("jacfwd", flat, "output")
+                return (flat, found[2]) if has_aux else flat
 
-        rows = over_tangents(push, basis(leaves), randomness)
-        if has_aux:
-            rows, aux = rows
-            flat, tree = tree_flatten(aux)
-            aux = tree_unflatten([a[0] for a in flat], tree)
-        inner = tree_flatten(chosen(args, argnums))[1]
-        jacobian = []
-        for row in rows:
-            columns, start = [], 0
-            for x in leaves:
-                part = row[start : start + x.numel()].movedim(0, -1)
-                columns.append(part.reshape(*row.shape[1:], *x.shape))
-                start += x.numel()
-            jacobian.append(tree_unflatten(columns, inner))
-        made = tree_unflatten(jacobian, seen["shape"])
-        return (made, aux) if has_aux else made
+            rows = over_tangents(push, basis(leaves), randomness)
+            if has_aux:
+                rows, aux = rows
+                flat, tree = tree_flatten(aux)
+                aux = tree_unflatten([a[0] for a in flat], tree)
+            inner = tree_flatten(chosen(args, argnums))[1]
+            jacobian = []
+            for row in rows:
+                columns, start = [], 0
+                for x in leaves:
+                    part = row[start : start + x.numel()].movedim(0, -1)
+                    columns.append(part.reshape(*row.shape[1:], *x.shape))
+                    start += x.numel()
+                jacobian.append(tree_unflatten(columns, inner))
+            made = tree_unflatten(jacobian, seen["shape"])
+            return (made, aux) if has_aux else made
+        except BaseException as error:
+            shorten(error)
+            raise
 
     return wrapped
 

@@ -9,9 +9,10 @@ from rushlight._engine import convert
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.fast import RUNS, ran
 from rushlight._engine.kinds import Kind
+from rushlight._engine.memory import zeros_spec
 from rushlight._engine.native_plans import view_plan
 from rushlight._engine.state import GRAD, INFERENCE, STATE
-from rushlight._engine.tensor import Tensor, edge_of, make
+from rushlight._engine.tensor import Tensor, data_of, edge_of, make, meta_of
 from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
@@ -84,22 +85,61 @@ _copy_of("view_as_real_copy", lambda input: view_as_real(input), f"(input: Tenso
 _copy_of("view_as_complex_copy", lambda input: view_as_complex(input), f"(input: Tensor, {_OUT}")
 
 
-@composite("unsafe_chunk", method=True, learns=True)
+# ***** parts that may be changed in place *****
+
+
+class UnsafeSplitBackward0(Node):
+    """The gradient of parts that share memory with the whole and yet count as tensors of their own."""
+
+    __slots__ = ("_specs", "dim")
+
+    _specs: list[Spec]
+    dim: int
+
+    @property
+    def _n_outputs(self) -> int:  # type: ignore[override]
+        return len(self._specs)
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        parts = [zeros_spec(spec) if g is None else g for g, spec in zip(grads, self._specs, strict=True)]
+        return [function_of("cat")(parts, self.dim)]
+
+
+class UnsafeSplitWithSizesBackward0(UnsafeSplitBackward0):
+    """The same for parts of sizes that were given."""
+
+
+def _unsafe(kind: type[UnsafeSplitBackward0], name: str, input: Tensor, sizes: Any, dim: int) -> tuple[Tensor, ...]:
+    """The views that `name` gives, as tensors of their own: autograd takes them for copies, and each counts its own changes."""
+    if isinstance(input, Kind):
+        return function_of(name)(input, sizes, dim)
+    outs = tuple([data_of[0](part) for part in function_of(name)(convert.detach(input), sizes, dim)])
+    if input._rg and STATE.word & GRAD:
+        node = kind()
+        node._start([edge_of(input)])
+        node.dim, node._specs = dim, [Spec.of(o._spec.dtype, o._spec.device, o._spec.shape) for o in outs]
+        for number, out in enumerate(outs):
+            out._node, out._rg = node, True
+            meta_of(out).output_nr = number
+    return outs
+
+
+@composite("unsafe_chunk", method=True)
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """`chunk`."""
-    return function_of("chunk")(input, chunks, dim)
+    """`chunk`, of which the parts may be changed in place: their gradients are right if neither the whole nor another view of it is used then."""
+    return _unsafe(UnsafeSplitBackward0, "chunk", input, chunks, dim)
 
 
-@composite("unsafe_split", method=True, learns=True)
+@composite("unsafe_split", method=True)
 def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """`split`."""
-    return function_of("split")(input, split_size, dim)
+    """`split`, of which the parts may be changed in place: their gradients are right if neither the whole nor another view of it is used then."""
+    return _unsafe(UnsafeSplitBackward0, "split", input, split_size, dim)
 
 
-@composite("unsafe_split_with_sizes", method=True, learns=True)
+@composite("unsafe_split_with_sizes", method=True)
 def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """`split_with_sizes`."""
-    return function_of("split_with_sizes")(input, split_sizes, dim)
+    """`split_with_sizes`, of which the parts may be changed in place, as those of `unsafe_split`."""
+    return _unsafe(UnsafeSplitWithSizesBackward0, "split_with_sizes", input, split_sizes, dim)
 
 
 @composite("tensor_split", method=True, learns=True)

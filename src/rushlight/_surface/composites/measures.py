@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.errors import warn_once, warn_user
@@ -501,9 +503,12 @@ def _unique_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
     at = _dim_of_rows(x, dim)
     rows = x.movedim(at, 0)
     keys = [tuple(row) if isinstance(row, list) else (row,) for row in _as_rows(rows).tolist()]
-    kept = sorted(set(keys))
-    number = {key: i for i, key in enumerate(kept)}
-    back = [number[key] for key in keys]
+    if any(v != v for key in keys for v in key):
+        kept, back = _numbered_with_nan(keys)
+    else:
+        kept = sorted(set(keys))
+        number = {key: i for i, key in enumerate(kept)}
+        back = [number[key] for key in keys]
     first, counts = [0] * len(kept), [0] * len(kept)
     for place, i in enumerate(back):
         if not counts[i]:
@@ -512,6 +517,38 @@ def _unique_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
     flat = function_of("index_select")(_as_rows(rows), 0, T["tensor"](first, dtype=INT64))
     values = flat.reshape(len(kept), *rows.shape[1:]).movedim(0, at)
     return values, T["tensor"](back, dtype=INT64), T["tensor"](counts, dtype=INT64)
+
+
+_MANY_ROWS = 1000  # above which rows are not inserted one by one
+
+
+def _numbered_with_nan(keys: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """The different rows, and the number of each one's: NaN equals nothing, but stands nowhere in the order, as in PyTorch's sort."""
+    def compared(i: int, j: int) -> int:
+        return _before(keys[j], keys[i]) - _before(keys[i], keys[j])
+
+    order: list[int] = []
+    many = len(keys) > _MANY_ROWS
+    if many:
+        order = sorted(range(len(keys)), key=functools.cmp_to_key(compared))
+    for i, key in enumerate(keys if not many else ()):
+        place = len(order)
+        if order and _before(key, keys[order[0]]):  # before the first, whatever lies between
+            place = 0
+        while place and _before(key, keys[order[place - 1]]):
+            place -= 1
+        order.insert(place, i)
+    kept: list[tuple[Any, ...]] = []
+    back = [0] * len(keys)
+    for i in order:
+        if not kept or any(a != b for a, b in zip(keys[i], kept[-1], strict=True)):
+            kept.append(keys[i])
+        back[i] = len(kept) - 1
+    return kept, back
+
+
+def _before(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return next((x < y for x, y in zip(a, b, strict=True) if x < y or x > y), False)
 
 
 def _joined_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
@@ -636,7 +673,7 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     """Indices into the flattened shape as one tensor of indices for each dim."""
     if indices._spec.dtype.kind not in "iu":
         raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
-    sizes = (shape,) if isinstance(shape, int) else tuple(int(s) for s in shape)
+    sizes = _sizes_of(shape)
     if any(s < 0 for s in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     if not sizes:
@@ -644,6 +681,18 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
     steps = T["tensor"](contiguous_strides(sizes), dtype=INT64)
     places = function_of("floor_divide")(indices.unsqueeze(-1), steps) % T["tensor"](sizes, dtype=INT64)
     return places.unbind(-1)
+
+
+def _sizes_of(shape: Any) -> tuple[int, ...]:
+    """A shape as its callers write it: one int or several."""
+    if isinstance(shape, int) and not isinstance(shape, bool):
+        return (shape,)
+    if not isinstance(shape, (tuple, list)):
+        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
+    for size in shape:
+        if not hasattr(size, "__index__"):
+            raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(size)}")
+    return tuple([int(size) for size in shape])
 
 
 # sparse tensors are what it is for: their own treatment of functions is not asked

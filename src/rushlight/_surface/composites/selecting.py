@@ -10,6 +10,7 @@ from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import composite
+from rushlight._types.dtype import INT64
 
 __all__: list[str] = []
 
@@ -68,7 +69,11 @@ _extreme("min")
 def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Any:
     """Coordinates of what is not zero: (count, ndim), or one tensor per dim with `as_tuple`."""
     if as_tuple:
+        if out is not None:
+            raise RuntimeError("nonzero does not support the out kwarg when as_tuple is True")
         return dynamic.nonzero_tuple(input)
+    if out is not None and out.dtype is not INT64:
+        raise RuntimeError(f"nonzero: Expected out tensor to have scalar type Long but got scalar type{out.dtype.scalar}")
     return into(out, dynamic.nonzero(input), "nonzero", exact=True)
 
 

@@ -22,8 +22,9 @@ def reshape(input: Tensor, *shape: Any, **kwargs: Any) -> Tensor:
         shape = (kwargs.pop("shape"),)
     target = as_shape_with_hole(shape)
     spec = input._spec
-    if view_strides(spec.shape, spec.strides, infer_size(target, spec.numel)) is None:
-        input = convert.call("clone_contiguous", input)
+    exact = infer_size(target, spec.numel)
+    if view_strides(spec.shape, spec.strides, exact) is None:
+        return convert.call("reshape_copy", input, exact)
     return convert.call("view", input, target)
 
 

@@ -194,5 +194,7 @@ def native_batch_norm(
 @composite("adjoint", method=True, learns=True)
 def adjoint(input: Tensor) -> Tensor:
     """The conjugate transpose of the last two dims."""
+    if input._spec.ndim == 1:
+        raise RuntimeError("tensor.adjoint() is only supported on matrices or batches of matrices. Got 1-D tensor.")
     turned = input.transpose(-2, -1)
     return T["conj"](turned) if input._spec.dtype.is_complex else turned

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.call import OVERRIDE
 from rushlight._engine.native_plans import schema_signature
 from rushlight._engine.state import FUNCTION_MODE, STATE
@@ -30,17 +31,21 @@ def _checked(name: str) -> Callable[..., Any]:
     state, known = STATE, plain_classes
 
     def loss(*args: Any, **kwargs: Any) -> Any:
-        if state.word & FUNCTION_MODE or not args or type(args[0]) not in known:
-            handled, made = OVERRIDE[0](loss, args, kwargs)
-            if handled:
-                return made
         try:
-            return function_of(name)(*args, **kwargs)
-        except (RuntimeError, IndexError) as error:
-            found = _BAD.match(str(error))
-            if found is None:
-                raise
-            raise _ERRORS[name](f"Target {found[1]} is out of bounds. {name}() found {found[2]} classes in its input: 0 to {int(found[2]) - 1}") from None
+            if state.word & FUNCTION_MODE or not args or type(args[0]) not in known:
+                handled, made = OVERRIDE[0](loss, args, kwargs)
+                if handled:
+                    return made
+            try:
+                return function_of(name)(*args, **kwargs)
+            except (RuntimeError, IndexError) as error:
+                found = _BAD.match(str(error))
+                if found is None:
+                    raise
+                raise _ERRORS[name](f"Target {found[1]} is out of bounds. {name}() found {found[2]} classes in its input: 0 to {int(found[2]) - 1}") from None
+        except BaseException as error:
+            shorten(error)
+            raise
 
     loss.__name__ = loss.__qualname__ = name
     loss.__doc__ = OPERATORS[name].doc
