@@ -88,3 +88,37 @@ def test_schedules() -> None:
         options = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip, "skip_first_wait": first}
         a, b = schedule(**options), torch.profiler.schedule(**options)
         assert [a(i).name for i in range(20)] == [b(i).name for i in range(20)], options
+
+
+def _step(torch: Any) -> Any:
+    """One training step of a small network, profiled: operations by name, and the pairs (row, row inside) of products."""
+    torch.manual_seed(0)
+    nn = torch.nn
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 5)
+    )
+    x, y = torch.randn(2, 3, 8, 8), torch.tensor([1, 2])
+    for _ in range(2):
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True, record_shapes=True) as prof:
+        nn.functional.cross_entropy(model(x), y).backward()
+    flops = {row.key: row.flops for row in prof.key_averages() if row.flops}
+    return flops, {(e.cpu_parent.name, e.name) for e in prof.events() if e.cpu_parent is not None}
+
+
+def test_a_step_has_pytorchs_rows_and_operations() -> None:
+    import rushlight
+
+    theirs_flops, theirs = _step(pytest.importorskip("torch"))
+    flops, ours = _step(rushlight)
+    assert flops == theirs_flops
+    assert {
+        ("aten::linear", "aten::addmm"), ("aten::conv2d", "aten::convolution"), ("aten::convolution", "aten::_convolution"), ("aten::relu", "aten::clamp_min"),
+        ("aten::batch_norm", "aten::_batch_norm_impl_index"), ("aten::_batch_norm_impl_index", "aten::native_batch_norm"),
+        ("aten::max_pool2d", "aten::max_pool2d_with_indices"), ("aten::layer_norm", "aten::native_layer_norm"), ("AddmmBackward0", "aten::mm"),
+        ("ConvolutionBackward0", "aten::convolution_backward"), ("ReluBackward0", "aten::threshold_backward"), ("GeluBackward0", "aten::gelu_backward"),
+        ("NativeBatchNormBackward0", "aten::native_batch_norm_backward"), ("NativeLayerNormBackward0", "aten::native_layer_norm_backward"),
+        ("MaxPool2DWithIndicesBackward0", "aten::max_pool2d_with_indices_backward"), ("NllLossBackward0", "aten::nll_loss_backward"),
+        ("autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0"),
+    } <= ours & theirs  # fmt: skip

@@ -35,7 +35,7 @@ def test_operators_are_named_as_in_pytorch() -> None:
         torch.add(x.detach(), 1, out=torch.empty(4, 3))
         torch.cat([x, x]).reshape(-1)
     assert names(prof) == [
-        "aten::relu", "aten::mul", "aten::select", "aten::add_", "aten::detach", "aten::empty", "aten::add", "aten::cat", "aten::reshape", "aten::view",
+        "aten::relu", "aten::clamp_min", "aten::mul", "aten::select", "aten::add_", "aten::detach", "aten::empty", "aten::add", "aten::cat", "aten::reshape", "aten::view",
     ]  # fmt: skip
     relu = prof.events()[0] if prof.events()[0].name == "aten::relu" else prof.events()[1]
     assert relu.input_shapes == [[4, 3]] and relu.sequence_nr >= 0 and relu.thread == 1 and relu.cpu_time_total > 0
@@ -390,3 +390,89 @@ def test_older_names_of_the_same() -> None:
     with pytest.warns(FutureWarning, match="profiler_legacy"), torch.autograd.profiler_legacy.profile() as prof:
         step()
     assert [e.name for e in prof.function_events if e.name.startswith("aten")] == ["aten::ones", "aten::add"]
+
+
+def under(event: Any) -> list[str]:
+    """The names of all rows inside of a row, from the outermost to the innermost."""
+    return [name for child in event.cpu_children if child.name != "rushlight::plan" for name in [child.name, *under(child)]]
+
+
+def test_rows_inside_of_kernels() -> None:
+    f = nn.functional
+    x, w, b = torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True), torch.randn(4, requires_grad=True)
+    image, kernel = torch.randn(1, 2, 4, 4, requires_grad=True), torch.randn(3, 2, 2, 2)
+    for call, outer, inner in [
+        (lambda: f.linear(x, w, b), "aten::linear", ["aten::addmm"]), (lambda: f.linear(x, w), "aten::linear", ["aten::matmul", "aten::mm"]),
+        (lambda: torch.matmul(x.expand(5, 2, 3), w.t().expand(5, 3, 4)), "aten::matmul", ["aten::bmm"]),
+        (lambda: f.conv2d(image, kernel), "aten::conv2d", ["aten::convolution", "aten::_convolution"]), (lambda: f.relu(x), "aten::relu", ["aten::clamp_min"]),
+        (lambda: f.layer_norm(x, (3,)), "aten::layer_norm", ["aten::native_layer_norm"]),
+        (lambda: f.batch_norm(image, None, None, training=True), "aten::batch_norm", ["aten::_batch_norm_impl_index", "aten::native_batch_norm"]),
+    ]:  # fmt: skip
+        for _ in range(2):
+            with profile(profile_memory=True) as prof:
+                call()
+        row = next(e for e in prof.events() if e.name == outer)
+        assert under(row) == inner
+        for child in [e for e in prof.events() if e.name in inner]:  # one kernel: its time is the innermost row's
+            assert child.time_range.start >= row.time_range.start and child.time_range.end == row.time_range.end
+            assert child.cpu_memory_usage == row.cpu_memory_usage
+        assert row.self_cpu_time_total == 0
+
+
+def test_rows_inside_of_backward() -> None:
+    x, w, b = torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True), torch.randn(4, requires_grad=True)
+
+    def rows(make: Any, node: str) -> Any:
+        for _ in range(2):
+            loss = make().sum()
+            with profile(with_flops=True, record_shapes=True) as prof:
+                loss.backward()
+        outer = next(e for e in prof.events() if e.name == f"autograd::engine::evaluate_function: {node}")
+        assert [c.name for c in outer.cpu_children] == [node]
+        return outer.cpu_children[0]
+
+    row = rows(lambda: nn.functional.linear(x, w, b), "AddmmBackward0")
+    products = [c for c in row.cpu_children if c.name == "aten::mm"]
+    assert {c.name for c in row.cpu_children} == {"aten::t", "aten::mm", "aten::sum"} and [c.flops for c in products] == [2 * 2 * 3 * 4] * 2
+    assert all(c.cpu_time_total == 0 for c in row.cpu_children)  # one kernel does both: how long each took is not known
+    assert sorted(products[0].input_shapes) == [[2, 4], [4, 3]]
+    alone = rows(lambda: nn.functional.linear(x.detach(), w, b), "AddmmBackward0")
+    product = next(c for c in alone.cpu_children if c.name == "aten::mm")
+    assert product.cpu_time_total == pytest.approx(alone.cpu_time_total, abs=0.01) and len(alone.cpu_children) == 3
+    assert under(rows(lambda: nn.functional.relu(x), "ReluBackward0")) == ["aten::threshold_backward"]
+    assert "aten::bmm" in under(rows(lambda: torch.bmm(x[None], w.t()[None]), "BmmBackward0"))
+    deep = rows(lambda: nn.functional.linear(x[None], w, b), "ViewBackward0")  # as PyTorch names it
+    assert under(deep).count("aten::mm") == 2
+
+
+def test_operations_of_a_step_are_counted_once() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(5, 3)
+    with profile(with_flops=True) as prof:
+        model(x).sum().backward()
+    counts = {row.key: row.flops for row in prof.key_averages() if row.flops}
+    assert counts == {"aten::addmm": 2 * 5 * (3 * 4 + 4 * 2), "aten::mm": 2 * 5 * (3 * 4 + 2 * 4 * 2)}
+
+
+def test_memory_timeline(tmp_path: Path) -> None:
+    import gzip
+    import json
+
+    with profile() as prof:
+        torch.ones(1)
+    with pytest.warns(FutureWarning), pytest.raises(ValueError, match="with_stack=True required for memory profiling"):
+        prof.export_memory_timeline(str(tmp_path / "x.json"))
+    with profile(record_shapes=True, profile_memory=True, with_stack=True) as prof:
+        a = torch.ones(1024)
+        b = a + 1
+        del a
+    with pytest.warns(FutureWarning):
+        for name in ("x.json", "x.json.gz", "x.raw.json.gz", "x.html"):
+            prof.export_memory_timeline(str(tmp_path / name), device="cpu")
+    times, sizes = json.loads((tmp_path / "x.json").read_text())
+    held = [row[-1] for row in sizes]
+    assert times == sorted(times) and len(times) == len(sizes) and all(len(row) == 9 and not any(row[:-1]) for row in sizes)
+    assert max(held) - held[0] >= 8192 and max(held) - held[-1] >= 4096 and b.numel()
+    changes = json.loads(gzip.decompress((tmp_path / "x.raw.json.gz").read_bytes()))
+    assert {action for _, action, _, _ in changes} <= {1, 2, 4} and all((n < 0) == (action == 4) for _, action, n, _ in changes)
+    assert sum(n for _, _, n, _ in changes) == held[-1]
+    assert "<polygon" in (tmp_path / "x.html").read_text()

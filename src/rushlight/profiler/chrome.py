@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import platform
@@ -13,6 +12,7 @@ from typing import Any
 
 from rushlight.profiler.events import MEMORY_EVENT_NAME
 from rushlight.profiler.recorder import Record, Recorder
+from rushlight.profiler.writing import write_text
 
 __all__ = ["trace_of", "write_trace"]
 
@@ -20,18 +20,8 @@ _CATEGORIES = {"range": "user_annotation", "python": "python_function", "plan": 
 
 
 def write_trace(path: str, trace: dict[str, Any]) -> None:
-    """Write a trace: compressed where the name ends in `.gz`; under a temporary name first, so that a reader never sees half of it."""
-    text = json.dumps({**trace, "traceName": path})
-    unfinished = f"{path}.{os.getpid()}.tmp"
-    opened: Any = gzip.open(unfinished, "wt", encoding="utf-8") if path.endswith(".gz") else open(unfinished, "w", encoding="utf-8")
-    try:
-        with opened as file:
-            file.write(text)
-        os.replace(unfinished, path)
-    except BaseException:
-        if os.path.exists(unfinished):
-            os.remove(unfinished)
-        raise
+    """Write a trace; compressed where the name ends in `.gz`."""
+    write_text(path, json.dumps({**trace, "traceName": path}), path.endswith(".gz"))
 
 
 def trace_of(recorder: Recorder, metadata: dict[str, Any], trace_id: str | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from rushlight.profiler.table import format_time, table
+from rushlight.profiler.writing import write_text
 
 __all__ = ["DeviceType", "EventList", "FunctionEvent", "FunctionEventAvg", "Interval", "Kernel"]
 
@@ -424,8 +425,7 @@ class EventList(list[Any]):
             for event in self
             if event.trace_name is not None
         ]  # fmt: skip
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(rows, file)
+        write_text(path, json.dumps(rows), False)
 
     def supported_export_stacks_metrics(self) -> list[str]:
         """What `export_stacks` can count."""
@@ -436,11 +436,12 @@ class EventList(list[Any]):
         if metric not in self.supported_export_stacks_metrics():
             raise ValueError(f"metric should be one of: {self.supported_export_stacks_metrics()}")
         unsafe = str.maketrans(" ;\t\n", "____")
-        with open(path, "w", encoding="utf-8") as file:
-            for event in self:
-                amount = int(getattr(event, _device_word(metric)))
-                if event.stack and amount > 0:
-                    file.write(";".join(entry.translate(unsafe) for entry in reversed(event.stack)) + f" {amount}\n")
+        lines = []
+        for event in self:
+            amount = int(getattr(event, _device_word(metric)))
+            if event.stack and amount > 0:
+                lines.append(";".join(entry.translate(unsafe) for entry in reversed(event.stack)) + f" {amount}\n")
+        write_text(path, "".join(lines), False)
 
 
 def _device_word(name: str) -> str:

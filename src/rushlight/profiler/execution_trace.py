@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import tempfile
@@ -14,6 +13,7 @@ from rushlight import Tensor
 from rushlight.profiler.events import BACKWARD
 from rushlight.profiler.names import event_name
 from rushlight.profiler.sources import Observer, observe, unobserve
+from rushlight.profiler.writing import write_text
 
 __all__ = ["ExecutionTraceObserver"]
 
@@ -172,12 +172,7 @@ class ExecutionTraceObserver:
             "nodes": [*self._calls.nodes[:1], _node(_ROOT, "[pytorch|profiler|execution_trace|process]", _ROOT, 7, -1, _side([]), 0), *self._calls.nodes[1:]],
             "finish_ts": time.monotonic_ns() // 1000,
         }  # fmt: skip
-        path = self.output_file_path
-        unfinished = f"{path}.{os.getpid()}.tmp"
-        opened: Any = gzip.open(unfinished, "wt") if path.endswith("gz") else open(unfinished, "w", encoding="utf-8")
-        with opened as file:
-            json.dump(whole, file)
-        os.replace(unfinished, path)
+        write_text(self.output_file_path, json.dumps(whole), self.output_file_path.endswith("gz"))
 
     @property
     def is_registered(self) -> bool:

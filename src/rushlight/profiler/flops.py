@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 __all__ = [
+    "PASSED_ON",
     "attention_backward_flops",
     "attention_flops",
     "batched_product_flops",
@@ -125,6 +126,8 @@ def _pair(text: str, default: int) -> tuple[int, int] | None:
     return (numbers[0], numbers[-1])
 
 
+# The operator inside of these has the count.
+PASSED_ON = frozenset(("aten::linear", "aten::matmul"))
 _RULES = {
     "aten::mm": _mm, "aten::bmm": _mm, "aten::addmm": _addmm, "aten::baddbmm": _addmm, "aten::linear": _linear, "aten::matmul": _matmul,
     "aten::conv2d": _conv2d, "aten::mul": _elementwise, "aten::add": _elementwise,

@@ -9,10 +9,11 @@ __all__ = ["event_name"]
 
 # Operators of ours under another name than that of PyTorch's operator which does the same.
 _NAMES = {
-    "batch_norm_eval": "native_batch_norm", "batch_norm_train": "native_batch_norm", "clone_channels_last": "clone",
+    "batch_norm_eval": "batch_norm", "batch_norm_train": "batch_norm", "clone_channels_last": "clone",
     "clone_contiguous": "clone", "cross_entropy": "cross_entropy_loss", "dropout_core": "native_dropout", "layer_norm": "layer_norm",
     "logsigmoid": "log_sigmoid", "max_all": "max", "max_dim": "max", "median_all": "median", "median_dim": "median", "min_all": "min",
-    "min_dim": "min", "nll_loss": "nll_loss_nd", "sdpa_core": "_scaled_dot_product_attention_math", "to_dtype": "_to_copy",
+    "min_dim": "min", "nll_loss": "nll_loss_nd", "max_pool2d_values": "max_pool2d_with_indices",
+    "running_average_": "rushlight::running_average_", "sdpa_core": "_scaled_dot_product_flash_attention_for_cpu", "to_dtype": "_to_copy",
 }  # fmt: skip
 _STEPS = {"s": "slice", "i": "select", "n": "unsqueeze"}
 
@@ -23,7 +24,7 @@ def event_name(name: str, given: Callable[[], list[tuple[str, Any]]]) -> str:
         return "aten::" + _index_name(given())
     known = _NAMES.get(name)
     if known is not None:
-        return "aten::" + known
+        return known if "::" in known else "aten::" + known
     if name.endswith("_core"):
         return "aten::" + name.removesuffix("_core")
     return "aten::" + name

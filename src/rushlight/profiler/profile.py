@@ -14,6 +14,7 @@ from typing import Any
 from rushlight.profiler import session
 from rushlight.profiler.events import EventList
 from rushlight.profiler.execution_trace import ExecutionTraceObserver
+from rushlight.profiler.memory_timeline import write_memory_timeline
 from rushlight.profiler.ranges import record_function
 
 __all__ = ["ProfilerAction", "ProfilerActivity", "profile", "schedule", "supported_activities", "tensorboard_trace_handler"]
@@ -224,11 +225,22 @@ class _KinetoProfile:
         self.preset_metadata[key] = value
 
     def export_memory_timeline(self, path: str, device: str | None = None) -> None:
-        """NotImplementedError: deprecated in PyTorch; `export_chrome_trace` with `profile_memory=True` has every change of memory."""
-        raise NotImplementedError(
-            "export_memory_timeline: rushlight does not sort memory into categories; the '[memory]' events of export_chrome_trace "
-            "(with profile_memory=True) hold every change"
+        """Write how much memory tensors held over time; needs `record_shapes`, `profile_memory` and `with_stack`, as in PyTorch.
+
+        `.html` is a picture, `.raw.json.gz` has every change as (ns, action, bytes, category), other names have the sums as PyTorch writes them,
+        `[times, sizes by category]`.  What bytes are for is not known here: all are of the category that PyTorch has for the unknown.
+        """
+        warnings.warn(
+            "`export_memory_timeline` is deprecated and will be removed in a future version. Please use `torch.cuda.memory._record_memory_history` "
+            "and `torch.cuda.memory._export_memory_snapshot` instead.",
+            FutureWarning,
+            stacklevel=2,
         )
+        if not (self.record_shapes and self.profile_memory and self.with_stack):
+            raise ValueError("record_shapes=True, profile_memory=True, with_stack=True required for memory profiling.")
+        if device is not None and not device.startswith("cpu"):
+            raise ValueError(f"export_memory_timeline: there is no memory of {device!r}; rushlight computes on the CPU only")
+        write_memory_timeline(self._made("exporting the memory timeline")._require(), path)
 
 
 class profile(_KinetoProfile):
@@ -237,15 +249,16 @@ class profile(_KinetoProfile):
     `schedule` says for every step (each call of `step()` begins one) whether to wait, warm up or record; `on_trace_ready(prof)` is called
     when a cycle has been recorded.  `record_shapes` keeps the sizes of arguments, `profile_memory` what was allocated and freed, `with_stack`
     the Python functions around, `with_flops` counts floating point operations of products and convolutions, `with_modules` the `forward` of
-    modules.  Recorded is the thread that starts the profiler; operators have the names of PyTorch's dispatcher, and one that is a single
-    kernel here (`aten::linear`) has no operators inside.  `rushlight::plan` is the making of a plan: tracing and compiling, once for a kind
+    modules.  Recorded is the thread that starts the profiler; operators have the names of PyTorch's dispatcher, and those whose work one
+    kernel does here (`aten::mm` in `aten::matmul`) are rows inside of its row.  `rushlight::plan` is the making of a plan: tracing and
+    compiling, once for a kind
     of call.
 
         >>> from rushlight.profiler import profile
         >>> with profile(record_shapes=True) as prof:
         ...     _ = torch.ones(2, 3).t() @ torch.ones(2, 4)
         >>> [(e.name, e.input_shapes) for e in prof.events() if "mm" in e.name or "matmul" in e.name]
-        [('aten::matmul', [[3, 2], [2, 4]])]
+        [('aten::matmul', [[3, 2], [2, 4]]), ('aten::mm', [[3, 2], [2, 4]])]
     """
 
     def __init__(

@@ -10,7 +10,8 @@ from typing import Any
 from rushlight import Tensor
 from rushlight._base.lazy import require
 from rushlight.profiler.events import BACKWARD, MEMORY_EVENT_NAME, EventList, FunctionEvent
-from rushlight.profiler.flops import profile_flops
+from rushlight.profiler.flops import PASSED_ON, profile_flops
+from rushlight.profiler.inner import SIZED, Part, node_parts, operator_parts
 from rushlight.profiler.names import event_name
 from rushlight.profiler.sources import Observer, observe, unobserve
 from rushlight.profiler.stacks import FunctionTracer
@@ -25,13 +26,16 @@ class Record:
     """One call that ran, or runs still (`end` is 0)."""
 
     __slots__ = (
-        "args", "begin", "end", "flops", "held", "inputs", "kind", "memory", "name", "outputs", "parent", "place", "scope", "sequence", "stack",
-        "twin",
+        "args", "begin", "calls", "end", "flops", "held", "inputs", "kernel", "kind", "memory", "name", "outputs", "parent", "parts", "place", "scope",
+        "sequence", "stack", "twin",
     )  # fmt: skip
 
     def __init__(self, kind: str, name: str, parent: Record | None) -> None:
         self.kind, self.name, self.parent = kind, name, parent
         self.begin = self.end = self.memory = self.held = 0
+        self.kernel = 0  # when the plan was there that was made for this call, 0 where there was one
+        self.calls = False  # whether it called operators
+        self.parts: list[Part] = []
         self.scope = BACKWARD if kind == "node" else RANGE if kind == "range" else 0
         self.sequence = -1
         self.inputs: Any = None
@@ -72,9 +76,10 @@ class Recorder(Observer):
         self.thread = threading.get_ident()
         self.native_thread = threading.get_native_id()
         self.began = self.ended = 0
-        self._seen = 0
+        self._seen = self.held_before = 0
         self._hooks: list[Any] = []
         self._numbers: dict[Any, Any] = {}
+        self._parts: dict[Any, Any] = {}
         self._tracer: FunctionTracer | None = None
 
     # ***** on and off *****
@@ -83,6 +88,7 @@ class Recorder(Observer):
         """Begin to record, or go on after `stop`."""
         if self.memory is not None:
             self._seen = self.memory.now()
+            self.held_before = self.held_before if self.began else self._seen
         if self.stacks or self.modules:
             hooks = require("rushlight.nn.modules.hooks")
             self._hooks = [
@@ -120,7 +126,7 @@ class Recorder(Observer):
         elif kind == "node":
             return self._node(name, given, subject)
         record = self._begin(kind, name)
-        if self.shapes or self.flops:
+        if self.shapes or self.flops or name in SIZED:
             record.args = [(key, _described(value)) for key, value in given()]
         record.begin = perf_counter_ns()
         return record
@@ -128,6 +134,8 @@ class Recorder(Observer):
     def _begin(self, kind: str, name: str) -> Record:
         open_ = self.open
         record = Record(kind, name, open_[-1] if open_ else None)
+        if open_ and kind in ("operator", "custom", "function", "node"):
+            open_[-1].calls = True
         if self.memory is not None:
             if not open_ or open_[-1].kind == "python":
                 self._freed(perf_counter_ns())
@@ -146,11 +154,21 @@ class Recorder(Observer):
         outer.sequence = node._seq if node._seq < _LAST else -1
         outer.begin = perf_counter_ns()
         record = self._begin("node", name)
+        record.parts = self._parts_of(name, node)
         record.sequence, record.twin = outer.sequence, outer
         if self.shapes:
             record.args = [(key, _described(value)) for key, value in given()]
         record.begin = perf_counter_ns()
         return record
+
+    def _parts_of(self, name: str, node: Any) -> list[Part]:
+        info = getattr(node, "info", None)
+        if info is None:
+            return node_parts(name, node)
+        known = self._parts.get((name, id(info)))
+        if known is None:  # the table keeps what its keys are made of
+            known = self._parts[name, id(info)] = (info, node_parts(name, node))
+        return known[1]
 
     def leave(self, mark: Record, made: Any) -> None:
         """A call ends; what it left open (after an exception) ends with it."""
@@ -170,6 +188,39 @@ class Recorder(Observer):
                 mark.sequence = first._node._seq
             if self.flops:
                 mark.flops = profile_flops(mark.name, mark.args)
+        if mark.kind == "plan" and mark.parent is not None:
+            mark.parent.kernel = now
+        elif mark.kind in ("operator", "node") and not mark.calls:
+            self._fill(mark)
+
+    # ***** what one kernel does *****
+
+    def _fill(self, record: Record) -> None:
+        """Rows for the parts of a kernel's work: see `rushlight.profiler.inner`."""
+        parts = record.parts
+        if record.kind == "operator":
+            sizes = [value[0] for _, value in record.args] if record.args is not None else []
+            parts = operator_parts(record.name, sizes)
+        works = [part for part in parts if part.is_product] or parts
+        for part in parts:
+            self._fill_part(record, part, spans=len(works) == 1 and part is works[0], alone=len(parts) == 1)
+        if record.flops is not None and record.name in PASSED_ON and parts:
+            record.flops = None
+
+    def _fill_part(self, record: Record, part: Part, spans: bool, alone: bool) -> None:
+        above = record
+        for name in part.names:
+            row = Record("operator", f"aten::{name}", above)
+            row.begin = (record.kernel or record.begin) + (spans and not alone)  # after those without a length, which are beside it
+            row.end = max(record.end, row.begin) if spans else row.begin
+            row.memory = record.memory if spans else 0
+            row.sequence, row.stack, row.place = record.sequence, record.stack, len(self.records)
+            row.scope = 0
+            self.records.append(row)
+            above = row
+        above.args = [("", (list(shape), list(shape), [], "", "")) for shape in part.shapes]
+        if self.flops:
+            above.flops = profile_flops(above.name, above.args)
 
     def _end(self, record: Record, now: int) -> None:
         record.end = now
