@@ -10,12 +10,16 @@
 from __future__ import annotations
 
 import math
-from importlib import import_module
 from typing import Any
 
+from rushlight._base.importing import import_whole, install
 from rushlight._base.interpreter import require_supported
+from rushlight._base.naming import no_name
+from rushlight._base.tracebacks import shorten
 
 require_supported()
+install()
+del install
 
 from rushlight import _surface
 from rushlight._engine.modes import (
@@ -60,7 +64,7 @@ _PAGES = frozenset((
     "_C", "_custom_ops", "_dynamo", "_functorch", "_guards", "_higher_order_ops", "_subclasses", "_tensor", "_tensor_str", "_utils",
     "ao", "compiler", "distributed", "export", "fx", "jit", "onnx",
     "amp", "array_api", "autograd", "backends", "distributions", "fft", "func", "futures", "hub", "library", "linalg", "masked", "monitor",
-    "multiprocessing", "nested", "nn", "ops", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "cpu", "cuda", "version",
+    "multiprocessing", "nested", "nn", "ops", "optim", "profiler", "random", "return_types", "serialization", "signal", "sparse", "special", "testing", "utils", "types", "overrides", "package", "quantization", "cpu", "cuda", "version",
     "quasirandom", "storage", "xpu", "mps", "functional", "torch_version", "accelerator", "__config__", "__future__",
 ))  # fmt: skip
 _FROM_PAGES = {
@@ -69,7 +73,7 @@ _FROM_PAGES = {
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.older"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
     "explain": "_engine.explain", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
-    "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",
+    "JITException": "jit", "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",
     "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
     "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
     "DisableTorchFunctionSubclass": "_engine.override", "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
@@ -105,6 +109,7 @@ _FROM_PAGES = {
                      "resize_as_sparse_"),
                     "sparse.members"),
 }  # fmt: skip
+_NAMES_THERE = {"JITException": "Error"}
 # Methods of tensors that are there when `rushlight.sparse` is: the first look at one loads it.
 _SPARSE_METHODS = (
     "indices", "values", "_indices", "_values", "crow_indices", "col_indices", "ccol_indices", "row_indices", "_nnz", "sparse_dim", "dense_dim",
@@ -121,7 +126,7 @@ __all__ = [
 
 def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
     """The functions of the Python array API standard over tensors: `rushlight.array_api`."""
-    namespace = import_module("rushlight.array_api")
+    namespace = import_whole("rushlight.array_api")
     if api_version is not None and api_version not in namespace.VERSIONS:
         raise ValueError(f"__array_namespace__: expected api_version one of {namespace.VERSIONS}, found {api_version!r}")
     return namespace
@@ -131,15 +136,15 @@ Tensor.__array_namespace__ = _array_namespace  # type: ignore[attr-defined]
 
 
 def _sparse_method(name: str) -> Any:
-    return import_module("rushlight.sparse.members").METHODS[name]
+    return import_whole("rushlight.sparse.members").METHODS[name]
 
 
 def _sparse_factory(name: str) -> Any:
-    return getattr(import_module("rushlight.sparse.construct"), name)
+    return getattr(import_whole("rushlight.sparse.construct"), name)
 
 
 def _nested_method(name: str) -> Any:
-    return import_module("rushlight.nested.operators").METHODS[name]
+    return import_whole("rushlight.nested.operators").METHODS[name]
 
 
 for _name in ("to_padded_tensor",):
@@ -151,23 +156,27 @@ for _name in ("zeros", "empty", "ones", "full"):
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FUNCTIONS:
-        value = _FUNCTIONS[name]
-    elif name in _FROM_PAGES:
-        value = getattr(import_module(f"rushlight.{_FROM_PAGES[name]}"), name)
-    elif name.startswith("_foreach_"):
-        value = getattr(import_module("rushlight._surface.foreach"), name)
-    elif name in _PAGES:
-        try:
-            value = import_module(f"rushlight.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"rushlight.{name}":
-                raise
-            raise AttributeError(f"rushlight has no '{name}' yet") from None
-    else:
-        raise AttributeError(f"rushlight has no '{name}' yet")
-    globals()[name] = value
-    return value
+    try:
+        if name in _FUNCTIONS:
+            value = _FUNCTIONS[name]
+        elif name in _FROM_PAGES:
+            value = getattr(import_whole(f"rushlight.{_FROM_PAGES[name]}"), _NAMES_THERE.get(name, name))
+        elif name.startswith("_foreach_"):
+            value = getattr(import_whole("rushlight._surface.foreach"), name)
+        elif name in _PAGES:
+            try:
+                value = import_whole(f"rushlight.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"rushlight.{name}":
+                    raise
+                raise no_name(__name__, name) from None
+        else:
+            raise no_name(__name__, name)
+        globals()[name] = value
+        return value
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from rushlight._base.forking import free_after_fork
 from rushlight._types.device import as_device
 
 __all__ = ["Future", "collect_all", "wait_all"]
@@ -46,7 +47,7 @@ class Future(Generic[T]):
 
     def __init__(self, *, devices: Sequence[Any] | None = None) -> None:
         _check_devices(devices)
-        self._completed = threading.Condition()
+        self._completed = threading.Condition(free_after_fork(threading.RLock()))
         self._done = False
         self._value: Any = None
         self._error: Exception | None = None
@@ -159,7 +160,7 @@ def collect_all(futures: Sequence[Future[Any]]) -> Future[list[Future[Any]]]:
     """
     waited = _checked("collect_all", futures)
     together: Future[list[Future[Any]]] = Future()
-    lock, left = threading.Lock(), [len(waited)]
+    lock, left = free_after_fork(threading.RLock()), [len(waited)]
 
     def one_done(_: Future[Any]) -> None:
         with lock:
@@ -192,7 +193,7 @@ def wait_all(futures: Sequence[Future[Any]]) -> list[Any]:
     ['here']
     """
     waited = _checked("wait_all", futures)
-    changed = threading.Condition()
+    changed = threading.Condition(free_after_fork(threading.RLock()))
     finished: list[Future[Any]] = []
 
     def one_done(future: Future[Any]) -> None:

@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from rushlight._base.forking import free_after_fork
+
 __all__ = [
     "Aggregation", "Event", "EventHandlerHandle", "STAT_EVENT", "Stat", "TensorboardEventHandler", "data_value_t", "log_event",
     "register_event_handler", "unregister_event_handler",
@@ -86,7 +88,7 @@ class EventHandlerHandle:
 
 
 _handlers: list[EventHandlerHandle] = []
-_lock = threading.RLock()
+_lock = free_after_fork(threading.RLock())
 
 
 def register_event_handler(callback: Callable[[Event], None]) -> EventHandlerHandle:
@@ -134,7 +136,7 @@ class Stat:
         self._held: list[float] = []
         self._last = dict.fromkeys(self._wanted, 0.0)
         self._closes = time.monotonic() + self._span
-        self._guard = threading.Lock()
+        self._guard = free_after_fork(threading.RLock())
 
     @property
     def count(self) -> int:

@@ -13,6 +13,12 @@ from typing import Any
 
 __all__ = ["TorchVersion"]
 
+
+
+class InvalidVersion(ValueError):
+    """A text is no version; comparisons with such a text take it as it is."""
+
+
 # Parts of a version as PEP 440 writes them: release, pre-release, post-release, development release, local build.
 _PATTERN = (
     r"v?(?:(\d+)!)?(\d+(?:\.\d+)*)(?:[-_.]?(a|b|rc|alpha|beta|c|pre|preview)[-_.]?(\d*))?"

@@ -21,6 +21,7 @@ from rushlight.fx import immutable_collections as immutable_collections
 from rushlight.fx import interpreter as interpreter
 from rushlight.fx.node import map_arg as map_arg
 from rushlight.fx import node as node
+from rushlight.fx import operator_schemas as operator_schemas
 from rushlight.fx import passes as passes
 from rushlight.fx import proxy as proxy
 from rushlight.fx.subgraph_rewriter import replace_pattern as replace_pattern

@@ -1,7 +1,7 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
 import typing as _typing
-from builtins import RuntimeError as _RuntimeError, Warning as _Warning, bool as _bool, int as _int, str as _str
+from builtins import Exception as _Exception, Warning as _Warning, bool as _bool, int as _int, str as _str
 from collections.abc import Callable as _Callable
 from rushlight.nn.modules.module import Module as _Module
 from typing import Any as _Any, NoReturn as _NoReturn
@@ -10,7 +10,7 @@ class Attribute(_typing.NamedTuple):
     value: _Any
     type: _Any
 class CompilationUnit: ...
-class Error(_RuntimeError):
+class Error(_Exception):
     ...
 from typing import Final as Final
 from rushlight.futures import Future as Future
@@ -38,7 +38,11 @@ class ScriptFunction:
     def save(self, filename: _Any, _extra_files: _Any=...) -> None:
         ...
 class ScriptModule(_Module): ...
+class ScriptWarning(_Warning):
+    ...
 class TracerWarning(_Warning):
+    ...
+class TracingCheckError(_Exception):
     ...
 def annotate(the_type: _Any, the_value: _Any) -> _Any: ...
 from rushlight.jit import annotations as annotations

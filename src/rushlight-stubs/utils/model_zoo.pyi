@@ -2,4 +2,5 @@
 
 from rushlight.hub.download import load_state_dict_from_url as _load_state_dict_from_url
 
+from rushlight.hub.progress import bar_class as bar_class
 load_url = _load_state_dict_from_url

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from rushlight._base.absent import absent_class
+from rushlight._base.importing import import_whole
 from rushlight._engine.autograd.engine import task_number
+from rushlight._engine.autograd.engine import will_run as _will_engine_execute_node
+from rushlight._engine.inplace import one_memory
 from rushlight._engine.modes import is_grad_enabled as _is_grad_enabled
 from rushlight._engine.override import DisableTorchFunctionSubclass, disabled_torch_function
 from rushlight._engine.random import Generator
@@ -22,9 +24,9 @@ from rushlight._types.device import Device, as_device
 
 __all__ = [
     "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
-    "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_autograd_node",
-    "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_grad_enabled",
-    "_log_api_usage_once",
+    "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_autograd_node", "_data_address",
+    "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_cow_tensor", "_is_grad_enabled",
+    "_log_api_usage_once", "_will_engine_execute_node",
 ]  # fmt: skip
 
 _disabled_torch_function_impl = disabled_torch_function
@@ -87,12 +89,12 @@ def _get_default_device() -> str:
 
 def _is_alias_of(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors share their storage."""
-    return a._storage is b._storage
+    return one_memory(a, b)
 
 
 def _get_cudnn_enabled() -> bool:
     """What `torch.backends.cudnn.enabled` says."""
-    return bool(import_module("rushlight.backends.cudnn").enabled)
+    return bool(import_whole("rushlight.backends.cudnn").enabled)
 
 
 def _is_torch_function_mode_enabled() -> bool:
@@ -105,11 +107,21 @@ def _current_graph_task_id() -> int:
     return task_number()
 
 
+def _is_cow_tensor(tensor: Tensor) -> bool:
+    """Whether a tensor's memory may be shared with lazy clones (`Tensor._lazy_clone`), so that it is copied before it is written."""
+    return bool(import_whole("rushlight._engine.lazy_clone").is_lazy(tensor))
+
+
+def _data_address(tensor: Tensor) -> int:
+    """Address of the first element, for reading: lazy clones stay as they are.  `data_ptr` is for writing."""
+    return tensor._ptr if tensor._spec.numel else 0
+
+
 def _log_api_usage_once(event: str) -> None:
     """PyTorch counts here which of its parts are used; nothing is counted."""
 
 
 def __getattr__(name: str) -> Any:
     if name in ("_functorch", "_nn"):
-        return import_module(f"{__name__}._nn")
+        return import_whole(f"{__name__}._nn")
     raise AttributeError(f"rushlight has no '_C.{name}' yet")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
+
+from rushlight._base.importing import import_whole
 
 __all__ = [
     "Event", "Stream", "StreamContext", "current_device", "current_stream", "device_count", "get_capabilities", "is_available", "is_initialized",
@@ -129,5 +130,5 @@ def stream(stream: Any) -> StreamContext:
 
 def __getattr__(name: str) -> Any:
     if name == "amp":
-        return import_module("rushlight.cpu.amp")
+        return import_whole("rushlight.cpu.amp")
     raise AttributeError(f"rushlight.cpu has no {name!r}")

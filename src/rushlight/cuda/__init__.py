@@ -9,17 +9,40 @@ emptying the cache) do nothing; whatever needs a GPU raises RuntimeError.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
 from rushlight._base.errors import MissingDeviceError
+from rushlight._base.importing import import_whole
+from rushlight._surface.dispatch import AcceleratorError as AcceleratorError
+from rushlight._surface.dispatch import OutOfMemoryError as OutOfMemoryError
 from rushlight._types.device import Device
+from rushlight.cuda import graphs, memory, random, streams
+from rushlight.cuda.refusals import gpu_class, needs_gpu
 
-__all__ = [
-    "current_device", "device_count", "empty_cache", "get_device_capability", "get_device_name", "get_device_properties",
-    "is_available", "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all", "mem_get_info", "set_device",
-    "synchronize",
+_REFUSED = (
+    "can_device_access_peer", "clock_rate", "cudart", "current_blas_handle", "current_device", "current_stream", "default_stream", "device_memory_used",
+    "get_device_capability", "get_device_name", "get_device_properties", "get_stream_from_external", "get_sync_debug_mode", "init", "ipc_collect",
+    "memory_usage", "power_draw", "set_device", "set_stream", "set_sync_debug_mode", "stream", "synchronize", "temperature", "utilization",
+)  # fmt: skip
+# For `isinstance` and annotations there are classes, of which nobody has an object.
+_CLASSES = (
+    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor",
+    "StreamContext",
+)  # fmt: skip
+_PAGES = ("amp", "comm", "nccl", "nvtx", "profiler", "sparse")
+
+__all__ = [  # noqa: PLE0604
+    "default_generators", "device", "device_count", "get_arch_list", "is_available", "is_bf16_supported", "is_initialized", "is_tf32_supported",
+    *graphs.__all__, *memory.__all__, *random.__all__, *streams.__all__, *_REFUSED, *_CLASSES,
 ]  # fmt: skip
+
+for _page in (graphs, memory, random, streams):
+    globals().update((_name, getattr(_page, _name)) for _name in _page.__all__)
+for _name in _REFUSED:
+    globals()[_name] = needs_gpu(_name)
+for _name in _CLASSES:
+    globals()[_name] = gpu_class(_name)
+del _name, _page
 
 
 def is_available() -> bool:
@@ -42,73 +65,17 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return False
 
 
-def manual_seed(seed: int) -> None:
-    """Nothing, as in PyTorch without a GPU; the seed must still be an integer."""
-    int(seed)
+def is_tf32_supported() -> bool:
+    """Always False."""
+    return False
 
 
-def manual_seed_all(seed: int) -> None:
-    """Nothing, as in PyTorch without a GPU; the seed must still be an integer."""
-    int(seed)
+class CudaError(RuntimeError):
+    """A call of CUDA's runtime failed; never raised here."""
 
 
-def get_rng_state_all() -> list[Any]:
-    """The state of every GPU's generator: none."""
-    return []
-
-
-def set_rng_state_all(new_states: Any) -> None:
-    """Put the states of all GPUs' generators back; RuntimeError for more states than the none there are."""
-    if len(list(new_states)):
-        raise RuntimeError("torch.cuda.set_rng_state_all needs a CUDA GPU, and rushlight computes on the CPU only")
-
-
-def empty_cache() -> None:
-    """Nothing: there is no cache of GPU memory."""
-
-
-def memory_allocated(device: Any = None) -> int:
-    """Always 0."""
-    return 0
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    """Always 0."""
-    return 0
-
-
-def memory_reserved(device: Any = None) -> int:
-    """Always 0."""
-    return 0
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    """Always 0."""
-    return 0
-
-
-def _needs_gpu(name: str) -> Any:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise MissingDeviceError(f"torch.cuda.{name} needs a CUDA GPU, and rushlight computes on the CPU only")
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "RuntimeError: there is no GPU."
-    return refuse
-
-
-for _name in (
-    "current_device", "current_stream", "default_stream", "get_device_capability", "get_device_name", "get_device_properties",
-    "get_rng_state", "init", "ipc_collect", "mem_get_info", "memory_stats", "memory_summary",
-    "reset_peak_memory_stats", "set_device", "set_rng_state", "stream", "synchronize",
-):  # fmt: skip
-    globals()[_name] = _needs_gpu(_name)
-# For `isinstance` and annotations there are classes, of which nobody has an object.
-for _name in (
-    "BFloat16Tensor", "BoolTensor", "ByteTensor", "CUDAGraph", "CharTensor", "DoubleTensor", "Event", "ExternalStream", "FloatTensor", "HalfTensor",
-    "IntTensor", "LongTensor", "MemPool", "ShortTensor", "Stream", "StreamContext", "graph",
-):  # fmt: skip
-    globals()[_name] = type(_name, (), {"__new__": _needs_gpu(_name), "__module__": __name__, "__doc__": "RuntimeError: there is no GPU."})
-del _name
+class DeferredCudaCallError(Exception):
+    """A call that waited for the GPU failed; never raised here."""
 
 
 def _number(device: Any) -> int:
@@ -140,15 +107,10 @@ def get_arch_list() -> list[str]:
     return []
 
 
-def is_current_stream_capturing() -> bool:
-    """Whether a graph of kernels is being recorded: False."""
-    return False
-
-
 default_generators: tuple[Any, ...] = ()
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("amp", "nvtx"):
-        return import_module(f"rushlight.cuda.{name}")
+    if name in _PAGES:
+        return import_whole(f"rushlight.cuda.{name}")
     raise AttributeError(f"rushlight.cuda has no {name!r}: rushlight computes on the CPU only")

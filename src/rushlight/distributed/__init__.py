@@ -8,10 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, NoReturn
 
 from rushlight._base.absent import absent_class, refuse
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
+from rushlight._base.tracebacks import shorten
 
 __all__ = [
     "ProcessGroup", "ReduceOp", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
@@ -29,6 +31,36 @@ _COLLECTIVES = (
 
 # For annotations and `isinstance`.
 ProcessGroup = absent_class("torch.distributed.ProcessGroup", _WHY)
+
+
+class DistError(RuntimeError):
+    """The base of what goes wrong between processes."""
+
+    __module__ = "torch.distributed"
+
+
+class DistBackendError(DistError):
+    """A backend failed."""
+
+    __module__ = "torch.distributed"
+
+
+class DistNetworkError(DistError):
+    """The network failed."""
+
+    __module__ = "torch.distributed"
+
+
+class DistStoreError(DistError):
+    """The store of the processes failed."""
+
+    __module__ = "torch.distributed"
+
+
+class QueueEmptyError(DistStoreError):
+    """A queue of the store holds nothing."""
+
+    __module__ = "torch.distributed"
 
 
 def is_available() -> bool:
@@ -80,9 +112,13 @@ del _name
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("_composable", "_tensor", "device_mesh", "fsdp", "nn", "optim", "rpc", "tensor"):
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"rushlight.distributed has no {name!r} yet")
+    try:
+        if name in ("_composable", "_tensor", "device_mesh", "fsdp", "nn", "optim", "rpc", "tensor"):
+            return import_whole(f"{__name__}.{name}")
+        raise no_name(__name__, name)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def init_process_group(*args: Any, **kwargs: Any) -> NoReturn:

@@ -22,9 +22,10 @@ graph():
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
 from rushlight.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 from rushlight.fx.graph import CodeGen, Graph
 from rushlight.fx.graph_module import GraphModule
@@ -40,6 +41,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("experimental", "immutable_collections", "operator_schemas", "passes", "traceback"):
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"rushlight.fx has no {name!r} yet")
+    if name in ("experimental", "immutable_collections", "operator_schemas", "passes"):
+        return import_whole(f"{__name__}.{name}")
+    raise no_name(__name__, name)

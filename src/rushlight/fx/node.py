@@ -271,16 +271,13 @@ class Node:
     def normalized_arguments(
         self, root: Any, arg_types: Any = None, kwarg_types: dict[str, Any] | None = None, normalize_to_only_use_kwargs: bool = False
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """(args, kwargs) in the order of the target's signature with its defaults filled in, or None where the signature is not known."""
-        function = self.target if self.op == "call_function" else root.get_submodule(self.target).forward if self.op == "call_module" else None
-        try:
-            bound = inspect.signature(function).bind(*self.args, **self.kwargs)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            return None
-        bound.apply_defaults()
-        if normalize_to_only_use_kwargs and not bound.signature.parameters.keys() - bound.arguments.keys():
-            return (), dict(bound.arguments)
-        return bound.args, bound.kwargs
+        """All arguments of the call with defaults filled in, or None where the signature is not known: see `torch.fx.operator_schemas`."""
+        schemas = import_module("rushlight.fx.operator_schemas")
+        if self.op == "call_function":
+            return schemas.normalize_function(self.target, self.args, self.kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)
+        if self.op == "call_module":
+            return schemas.normalize_module(root, self.target, self.args, self.kwargs, normalize_to_only_use_kwargs)
+        return None
 
     def __repr__(self) -> str:
         return self._repr_fn(self) if self._repr_fn is not None else self.name

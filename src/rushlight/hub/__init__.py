@@ -12,8 +12,12 @@ FileNotFoundError: [Errno 2] No such file or directory: '/no/such/folder/hubconf
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.error import HTTPError as HTTPError
+from urllib.error import URLError as URLError
 from urllib.parse import urlparse
 
+from rushlight._base.naming import no_name
 from rushlight.hub.download import (
     HASH_REGEX,
     _get_torch_home,
@@ -22,6 +26,13 @@ from rushlight.hub.download import (
     load_state_dict_from_url,
     set_dir,
 )
+from rushlight.hub.progress import bar_class
 from rushlight.hub.repositories import help, list, load
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "tqdm":  # which other packages take from here
+        return bar_class()
+    raise no_name(__name__, name)

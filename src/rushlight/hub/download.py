@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlparse
 
 from rushlight import serialization
+from rushlight.hub.progress import bar_class
 
 __all__ = ["download_url_to_file", "get_dir", "load_state_dict_from_url", "set_dir"]
 
@@ -45,41 +46,11 @@ def set_dir(d: str | os.PathLike[str]) -> None:
     _chosen_dir = os.path.expanduser(d)
 
 
-class _Progress:
-    """A bar on stderr, by tqdm where it is installed."""
-
-    def __init__(self, total: int | None, shown: bool) -> None:
-        self._total, self._so_far, self._shown = total, 0, shown
-        self._bar = self._tqdm(total) if shown else None
-
-    @staticmethod
-    def _tqdm(total: int | None) -> Any:
-        try:
-            from tqdm import tqdm
-        except ImportError:
-            return None
-        return tqdm(total=total, unit="B", unit_scale=True, unit_divisor=1024)
-
-    def update(self, n: int) -> None:
-        if self._bar is not None:
-            self._bar.update(n)
-        elif self._shown:
-            self._so_far += n
-            known = f"{100 * self._so_far / self._total:.1f}%" if self._total else f"{self._so_far} bytes"
-            sys.stderr.write(f"\r{known}")
-            sys.stderr.flush()
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-        elif self._shown:
-            sys.stderr.write("\n")
-
-
 def _receive(answer: Any, file: Any, progress: bool) -> str:
     """Copy an answer's body into a file; its SHA256."""
     length = answer.headers.get("Content-Length")
-    bar, digest, received = _Progress(int(length) if length else None, progress), hashlib.sha256(), 0
+    bar = bar_class()(total=int(length) if length else None, disable=not progress, unit="B", unit_scale=True, unit_divisor=1024)
+    digest, received = hashlib.sha256(), 0
     try:
         while chunk := answer.read(CHUNK):
             file.write(chunk)

@@ -39,8 +39,16 @@ _WHY = "there is no TorchScript compiler here; the model itself runs as Python, 
 _is_instance = isinstance  # `torch.jit.isinstance` below has the same name
 
 
-class Error(RuntimeError):
+class Error(Exception):
     """What compiled code raises, as `torch.jit.Error`."""
+
+
+class ScriptWarning(Warning):
+    """Compiled code differs from the Python that it was made of."""
+
+
+class TracingCheckError(Exception):
+    """A traced function gives other results than the function itself."""
 
 
 class TracerWarning(Warning):

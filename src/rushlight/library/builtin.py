@@ -57,15 +57,17 @@ class BuiltinOverload:
 
 def _native_schema(schema: Any, name: str, overload: str) -> FunctionSchema:
     parts: list[str] = []
+    changes = name.endswith("_") and not name.endswith("__")
     for place, argument in enumerate(schema.arguments):
         if argument.keyword_only and "*" not in parts:
             parts.append("*")
         kind = argument.type.replace(argument.base, _WORDS.get(argument.base, argument.base), 1)
+        kind = kind.replace("Tensor", "Tensor(a!)", 1) if changes and place == 0 else kind
         shown = "self" if place == 0 and argument.name == "input" else argument.name
         default = "" if argument.required else f"={list(argument.default) if isinstance(argument.default, tuple) else argument.default!r}"
         parts.append(f"{kind} {shown}{default}")
     results = "Tensor[]" if schema.returns_list else ", ".join(f"Tensor {r}".strip() for r in schema.results) or "Tensor"
-    results = results if len(schema.results) <= 1 else f"({results})"
+    results = "Tensor(a!)" if changes else results if len(schema.results) <= 1 else f"({results})"
     return parse(f"aten::{name}{'.' + overload if overload else ''}({', '.join(parts)}) -> {results}")
 
 

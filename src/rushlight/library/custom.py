@@ -10,6 +10,7 @@ from typing import Any
 import rushlight
 from rushlight._base.pytree import tree_flatten
 from rushlight._engine.inplace import bump
+from rushlight._engine.memory import LAZY, own
 from rushlight._surface.dispatch import Tag
 from rushlight.library import libraries, operators
 from rushlight.library.inference import infer_schema
@@ -189,6 +190,8 @@ def _check_results(op: CustomOpDef, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def _memory(x: Any) -> int:
     """What is equal for tensors over the same memory."""
+    if LAZY:
+        own(x)
     storage = x._storage
     return id(x) if storage is None or not storage.nbytes else int(storage.ptr)
 

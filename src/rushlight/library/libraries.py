@@ -198,6 +198,17 @@ def overload_of(op: Any, missing: Any = _RAISE) -> Any:
         return missing
 
 
+def _unknown(op: str) -> str:
+    """What is said of an operator that nobody has defined."""
+    space = _parts(op)[0]
+    why = (
+        f"nothing has defined an operator of {space!r} yet. If it is a package with a compiled part, that part (a file such as {space}/_C.so) was not found"
+        if not operators.namespace(space).packets
+        else "torch.library.define makes one"
+    )
+    return f"operator {op} does not exist: {why}"
+
+
 def define(qualname: str, schema: Any = None, *, lib: Library | None = None, tags: Any = ()) -> Any:
     """Define an operator: its name `namespace::name` and its schema `(Tensor x) -> Tensor`."""
     if isinstance(qualname, Library):  # the older form, which gives a decorator
@@ -276,8 +287,10 @@ def register_fake(
 ) -> Any:
     """Register what says an operator's results without data: shapes, dtypes, strides; tensors on the meta device go to it.  Also a decorator."""
 
-    if overload_of(op, missing=None) is None and _is_of_refused(op):  # a rule for what nobody can call
-        return func if func is not None else lambda function: function
+    if overload_of(op, missing=None) is None:
+        if not _is_of_refused(op):
+            raise RuntimeError(_unknown(op))
+        return func if func is not None else lambda function: function  # a rule for what nobody can call
 
     def put(found: OpOverload, function: Callable[..., Any]) -> None:
         if "Meta" in found.kernels or "CompositeImplicitAutograd" in found.kernels:

@@ -13,7 +13,7 @@ from typing import Any
 import rushlight
 from rushlight._base.pytree import tree_flatten, tree_unflatten
 from rushlight._engine.override import dispatch, has_override
-from rushlight._engine.state import FUNCTION_MODE, STATE
+from rushlight._engine.state import FUNCTION_MODE, INHERITED, STATE
 from rushlight._engine.transformed import LEVELS, top_level
 from rushlight._surface.dispatch import Tag
 from rushlight.library.applied import applied_class
@@ -33,6 +33,7 @@ class _Here(threading.local):
 
 
 HERE = _Here()
+INHERITED.append(HERE)
 
 
 class below_autograd:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
+from rushlight._base.tracebacks import shorten
 
 _PAGES = ("_reduction", "attention", "common_types", "functional", "grad", "init", "modules", "parallel", "parameter", "utils")
 _PARAMETERS = ("Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "factory_kwargs")
@@ -12,17 +15,25 @@ __all__ = ["Buffer", "Module", "Parameter", "functional", "init", "modules", "pa
 
 
 def __getattr__(name: str) -> Any:
-    # Everything is loaded by its first use, so that importing the package costs nothing.
-    if name in _PAGES:
-        return import_module(f"{__name__}.{name}")
-    if name.startswith("__"):
-        raise AttributeError(name)
-    source = "parameter" if name in _PARAMETERS else "parallel" if name == "DataParallel" else "modules"
-    value = getattr(import_module(f"{__name__}.{source}"), name)
-    globals()[name] = value
-    return value
+    try:
+        # Everything is loaded by its first use, so that importing the package costs nothing.
+        if name in _PAGES:
+            return import_whole(f"{__name__}.{name}")
+        if name.startswith("__"):
+            raise AttributeError(name)
+        source = "parameter" if name in _PARAMETERS else "parallel" if name == "DataParallel" else "modules"
+        page = import_whole(f"{__name__}.{source}")
+        try:
+            value = getattr(page, name)
+        except AttributeError:
+            raise no_name(__name__, name) from None
+        globals()[name] = value
+        return value
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def __dir__() -> list[str]:
-    modules = import_module(f"{__name__}.modules")
+    modules = import_whole(f"{__name__}.modules")
     return sorted({*globals(), *_PAGES, *_PARAMETERS, "DataParallel", *modules.__all__})

@@ -6,11 +6,13 @@ signature (`inplace=`, old arguments), the operator table itself, and composites
 
 from __future__ import annotations
 
-from importlib import import_module
 from types import FunctionType
 from typing import Any
 
 from rushlight import _surface
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
+from rushlight._base.tracebacks import shorten
 from rushlight._surface.registry import asking
 
 # Which file under `composites` writes which functions. Those of the first table stand before operators of the same
@@ -46,21 +48,25 @@ _LAST = _places(_AFTER_OPERATORS)
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    value: Any = None
-    if name not in _FIRST:
-        value = _surface.nn_function(name)
-    if value is None:
-        place = _FIRST.get(name) or _LAST.get(name)
-        if place is None:
-            raise AttributeError(f"rushlight.nn.functional has no {name!r} yet")
-        value = getattr(import_module(f"rushlight.nn.composites.{place}"), name)
-        if isinstance(value, FunctionType):
-            value = value if hasattr(value, "shown") else asking(value, _CHOOSING.get(name, ()))
-            value.__module__ = __name__  # where pickle finds it
-    globals()[name] = value
-    return value
+    try:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value: Any = None
+        if name not in _FIRST:
+            value = _surface.nn_function(name)
+        if value is None:
+            place = _FIRST.get(name) or _LAST.get(name)
+            if place is None:
+                raise no_name(__name__, name)
+            value = getattr(import_whole(f"rushlight.nn.composites.{place}"), name)
+            if isinstance(value, FunctionType):
+                value = value if hasattr(value, "shown") else asking(value, _CHOOSING.get(name, ()))
+                value.__module__ = __name__  # where pickle finds it
+        globals()[name] = value
+        return value
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def __dir__() -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._base.importing import import_whole
 from rushlight.serialization.rebuild import rebuild_parameter, rebuild_parameter_with_state
 
 if TYPE_CHECKING:
@@ -137,6 +137,6 @@ _UNINITIALIZED = ("UninitializedBuffer", "UninitializedParameter", "Uninitialize
 def __getattr__(name: str) -> Any:
     if name not in _UNINITIALIZED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module("rushlight.nn.uninitialized"), name)
+    value = getattr(import_whole("rushlight.nn.uninitialized"), name)
     globals()[name] = value
     return value

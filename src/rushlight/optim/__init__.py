@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rushlight._base.lazy import lazy_files
 
 _PLACES = {
     "ASGD": "asgd",
@@ -32,14 +31,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PAGES or name in _PLACES.values():
-        return import_module(f"{__name__}.{name}")
-    if name not in _PLACES:
-        raise AttributeError(f"rushlight.optim has no {name!r} yet")
-    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_files(__name__, _PLACES, {*_PAGES, *_PLACES.values()})
 
 
 def __dir__() -> list[str]:

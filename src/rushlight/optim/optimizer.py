@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import rushlight
 from rushlight import Tensor
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.api import zero_gradients
 from rushlight.optim.authoring import CAPTURING_DEVICES
 from rushlight.optim.authoring import default_to_fused_or_foreach as _default_to_fused_or_foreach  # noqa: F401
@@ -154,26 +155,30 @@ class Optimizer:
 
         @functools.wraps(func)
         def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not (
-                self._optimizer_step_pre_hooks
-                or self._optimizer_step_post_hooks
-                or _global_pre_hooks
-                or _global_post_hooks
-            ):
-                return func(self, *args, **kwargs)
-            # Hooks see the arguments of the unbound call, the optimizer included, as in PyTorch.
-            args = (self, *args)
-            for hook in chain(_global_pre_hooks.values(), self._optimizer_step_pre_hooks.values()):
-                given = hook(self, args, kwargs)
-                if given is None:
-                    continue
-                if not (isinstance(given, tuple) and len(given) == 2):
-                    raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got {given}.")
-                args, kwargs = given
-            result = func(*args, **kwargs)
-            for hook in chain(self._optimizer_step_post_hooks.values(), _global_post_hooks.values()):
-                hook(self, args, kwargs)
-            return result
+            try:
+                if not (
+                    self._optimizer_step_pre_hooks
+                    or self._optimizer_step_post_hooks
+                    or _global_pre_hooks
+                    or _global_post_hooks
+                ):
+                    return func(self, *args, **kwargs)
+                # Hooks see the arguments of the unbound call, the optimizer included, as in PyTorch.
+                args = (self, *args)
+                for hook in chain(_global_pre_hooks.values(), self._optimizer_step_pre_hooks.values()):
+                    given = hook(self, args, kwargs)
+                    if given is None:
+                        continue
+                    if not (isinstance(given, tuple) and len(given) == 2):
+                        raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got {given}.")
+                    args, kwargs = given
+                result = func(*args, **kwargs)
+                for hook in chain(self._optimizer_step_post_hooks.values(), _global_post_hooks.values()):
+                    hook(self, args, kwargs)
+                return result
+            except BaseException as error:
+                shorten(error)
+                raise
 
         return wrapper
 

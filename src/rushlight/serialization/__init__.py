@@ -6,8 +6,10 @@ PyTorch wrote are read here. Loading runs no code from a file unless `weights_on
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
 
 _PLACES = {
     **dict.fromkeys(("add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_globals"), "allowed"),
@@ -35,9 +37,9 @@ _MODULES = ("safetensors", "sharded")
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return import_whole(f"{__name__}.{name}")
     if name not in _PLACES:
-        raise AttributeError(f"rushlight.serialization has no {name!r} yet")
-    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+        raise no_name(__name__, name)
+    value = getattr(import_whole(f"{__name__}.{_PLACES[name]}"), name)
     globals()[name] = value
     return value

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import rushlight
 from rushlight._engine.storage import TypedStorage, UntypedStorage
 from rushlight.serialization import memory
 from rushlight.serialization.locations import SourceChangeWarning, is_meta, restorer
@@ -56,6 +57,14 @@ def write(out: Any, obj: Any, pickler_class: Any, pickle_module: Any, protocol: 
                 return None
             self.elements.setdefault(found[2], found[4])
             return (*found, None)
+
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, rushlight.Tensor) and obj.is_nested and obj.layout is rushlight.strided:
+                raise RuntimeError(
+                    "a nested tensor of strided layout cannot be saved in the legacy format, which has the numbers of its sizes behind the objects that "
+                    "need them; save it in the zip format"
+                )
+            return super().reducer_override(obj)
 
     buffer = io.BytesIO()
     for head in (MAGIC, VERSION, _MACHINE):

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.storage import UntypedStorage
 from rushlight._types.device import Device
 from rushlight.serialization import legacy, memory
@@ -61,26 +62,30 @@ def load(
 
     Example: `model.load_state_dict(torch.load("checkpoint.pt")["model"])`
     """
-    safe = _is_safe(weights_only, pickle_module)
-    if safe and pickle_module is not None:
-        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
-    if safe and pickle_load_args:
-        warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)
-    check_dill(pickle_module)
-    trusting = None if safe else _trusting(pickle if pickle_module is None else pickle_module)
-    options = {"encoding": "utf-8", **pickle_load_args}
-    mapped = config.load.mmap if mmap is None else mmap
-    if isinstance(f, (str, os.PathLike)):
-        path = os.fspath(f)
-        if path.endswith(".safetensors"):
-            from rushlight.serialization import safetensors
+    try:
+        safe = _is_safe(weights_only, pickle_module)
+        if safe and pickle_module is not None:
+            raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
+        if safe and pickle_load_args:
+            warnings.warn("pickle_load_args only works if `weights_only=False`.", stacklevel=2)
+        check_dill(pickle_module)
+        trusting = None if safe else _trusting(pickle if pickle_module is None else pickle_module)
+        options = {"encoding": "utf-8", **pickle_load_args}
+        mapped = config.load.mmap if mmap is None else mmap
+        if isinstance(f, (str, os.PathLike)):
+            path = os.fspath(f)
+            if path.endswith(".safetensors"):
+                from rushlight.serialization import safetensors
 
-            return safetensors.load_for(path, map_location)
-        with open(path, "rb") as file:
-            return _load(file, path, map_location, trusting, path if mapped else None, options)
-    if mapped:
-        raise ValueError("f must be a file path in order to use the mmap argument")
-    return _load(_seekable(f), "checkpoint", map_location, trusting, None, options)
+                return safetensors.load_for(path, map_location)
+            with open(path, "rb") as file:
+                return _load(file, path, map_location, trusting, path if mapped else None, options)
+        if mapped:
+            raise ValueError("f must be a file path in order to use the mmap argument")
+        return _load(_seekable(f), "checkpoint", map_location, trusting, None, options)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def _is_safe(weights_only: bool | None, pickle_module: Any) -> bool:

@@ -11,7 +11,7 @@ from rushlight._engine.storage import TypedStorage, UntypedStorage, storage_type
 from rushlight._engine.tensor import make
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BY_NAME, DType
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, bytes_on
 
 __all__ = ["BY_NAME", "DType", "allocate", "bytes_of", "identity", "in_native_order", "native", "storage_of", "tensor_over", "typed", "wipe"]
 
@@ -66,4 +66,4 @@ def in_native_order(storage: UntypedStorage, order: str, dtype: DType) -> Untype
 def tensor_over(storage: Any, dtype: DType, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
     """A tensor over a storage of the runtime; the caller has checked that it fits."""
     spec = Spec.of(dtype, CPU, size, stride)
-    return make(storage, spec, storage.ptr + offset * dtype.itemsize)
+    return make(storage, spec, storage.ptr + bytes_on(spec, offset))

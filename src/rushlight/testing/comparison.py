@@ -17,7 +17,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 
-__all__ = ["assert_allclose", "assert_close"]
+__all__ = ["assert_allclose", "assert_close", "default_tolerances"]
 
 _FLOAT32 = (1.3e-6, 1e-5)
 # (rtol, atol); what is not here is compared for equality
@@ -77,6 +77,11 @@ def _tolerances(rules: Rules, place: str, *names: str) -> tuple[float, float]:
         raise ValueError(_located(text, place))
     if rules.rtol is not None and rules.atol is not None:
         return rules.rtol, rules.atol
+    return default_tolerances(*names)
+
+
+def default_tolerances(*names: str) -> tuple[float, float]:
+    """(rtol, atol) of dtypes by their names: the largest of each."""
     own = [_TOLERANCES.get(name, (0.0, 0.0)) for name in names]
     return max(r for r, _ in own), max(a for _, a in own)
 

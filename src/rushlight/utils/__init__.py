@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
+
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
+from rushlight._base.tracebacks import shorten
 
 __all__ = [
     "ThroughputBenchmark", "benchmark", "checkpoint", "collect_env", "cpp_extension", "data", "deterministic", "dlpack", "flop_counter",
@@ -18,8 +21,12 @@ _FROM_PAGES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FROM_PAGES:
-        return getattr(importlib.import_module(f"{__name__}.{_FROM_PAGES[name]}"), name)
-    if name in __all__ or name in ("_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "tensorboard"):  # the last needs an extra: it is loaded for those who ask for it
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"rushlight.utils has no {name!r} yet")
+    try:
+        if name in _FROM_PAGES:
+            return getattr(import_whole(f"{__name__}.{_FROM_PAGES[name]}"), name)
+        if name in __all__ or name in ("_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "tensorboard"):  # the last needs an extra: it is loaded for those who ask for it
+            return import_whole(f"{__name__}.{name}")
+        raise no_name(__name__, name)
+    except BaseException as error:
+        shorten(error)
+        raise

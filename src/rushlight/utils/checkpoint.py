@@ -21,6 +21,7 @@ from typing import Any
 
 import rushlight
 from rushlight._base.pytree import tree_flatten, tree_map
+from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.inplace import last_change
 from rushlight._engine.state import STATE
@@ -165,31 +166,35 @@ def checkpoint(
 
     CheckpointError where the second computation differs; ValueError for options that do not go together.
     """
-    if use_reentrant is None:
-        warnings.warn(
-            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly; without it the reentrant form is used, as in PyTorch. "
-            "use_reentrant=False is recommended.",
-            UserWarning,
-            stacklevel=2,
-        )
-        use_reentrant = True
-    if use_reentrant:
-        if kwargs:
-            raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}")
-        if context_fn is not noop_context_fn or debug:
-            raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
-        return CheckpointFunction.apply(function, preserve_rng_state, *args)
-    if determinism_check not in ("default", "none"):
-        raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
-    first, second = context_fn()
-    if not rushlight.is_grad_enabled():
-        return function(*args, **kwargs)
-    again = _Again(function, args, kwargs, second, determinism_check == "default")
-    again.state = rushlight.get_rng_state() if preserve_rng_state else None
-    again.early_stop = early_stop if _EARLY_STOP[0] is None else _EARLY_STOP[0]
-    again.names = _Names() if (debug if _DEBUG[0] is None else _DEBUG[0]) else None
-    with saved_tensors_hooks(again.pack, again.unpack), _watched(again.names), first:
-        return function(*args, **kwargs)
+    try:
+        if use_reentrant is None:
+            warnings.warn(
+                "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly; without it the reentrant form is used, as in PyTorch. "
+                "use_reentrant=False is recommended.",
+                UserWarning,
+                stacklevel=2,
+            )
+            use_reentrant = True
+        if use_reentrant:
+            if kwargs:
+                raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}")
+            if context_fn is not noop_context_fn or debug:
+                raise ValueError("Passing `context_fn` or `debug` is only supported when use_reentrant=False.")
+            return CheckpointFunction.apply(function, preserve_rng_state, *args)
+        if determinism_check not in ("default", "none"):
+            raise ValueError(f"determinism_check should be one of ['default', 'none'], but got {determinism_check}")
+        first, second = context_fn()
+        if not rushlight.is_grad_enabled():
+            return function(*args, **kwargs)
+        again = _Again(function, args, kwargs, second, determinism_check == "default")
+        again.state = rushlight.get_rng_state() if preserve_rng_state else None
+        again.early_stop = early_stop if _EARLY_STOP[0] is None else _EARLY_STOP[0]
+        again.names = _Names() if (debug if _DEBUG[0] is None else _DEBUG[0]) else None
+        with saved_tensors_hooks(again.pack, again.unpack), _watched(again.names), first:
+            return function(*args, **kwargs)
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 class _Names(Observer):
@@ -239,9 +244,17 @@ class _Again:
 
     def unpack(self, number: int) -> Any:
         owner = GraphExecGroup._get_current_group() or STATE.task
-        if number not in self.values or self.owner is None or self.owner() is not owner:
+        if owner is None or self.owner is None or self.owner() is not owner:
             self._compute()
             self.owner = (lambda: None) if owner is None else weakref.ref(owner)
+        if number not in self.values:
+            overlap = (
+                "" if GraphExecGroup._get_current_group() is None else "Two backward calls in one GraphExecGroup may not need the same saved tensor. "
+            )
+            raise CheckpointError(
+                f"torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked once. {overlap}If you are calling "
+                "ctx.saved_tensors in backward, make sure to do so only once."
+            )
         return self.values.pop(number)
 
     def _compute(self) -> None:
@@ -253,7 +266,7 @@ class _Again:
                     "torch.utils.checkpoint: trying to save more tensors during recomputation than during the original forward pass "
                     f"({len(self.shown)})." + self._details(names)
                 )
-            found.append(tensor.detach())
+            found.append(tensor.detach() if tensor.requires_grad else tensor)
             if len(found) == len(self.shown) and self.early_stop:
                 raise _Done
             return len(found) - 1

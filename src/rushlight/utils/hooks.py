@@ -112,7 +112,7 @@ class BackwardHook:
         rebuilt = tuple(new_args) if type(args) is tuple else type(args)(*new_args)
         return rebuilt, places
 
-    def _at_output(self, _grad_input: Any, grad_output: Any) -> Any:
+    def _at_output(self, grad_input: Any, grad_output: Any) -> Any:
         self.grad_outputs = _spread(self.output_tensors_index, grad_output, self.n_outputs)
         for hook in self.user_pre_hooks:
             given = hook(self.module, self.grad_outputs)
@@ -129,7 +129,7 @@ class BackwardHook:
         if self.input_tensors_index is None:
             self._run_without_input_grads()
         assert self.output_tensors_index is not None
-        return tuple(local_grad_outputs[i] for i in self.output_tensors_index)
+        return _kept(grad_input, [local_grad_outputs[i] for i in self.output_tensors_index])
 
     def _run_without_input_grads(self) -> None:
         """No input takes a gradient, so the input node never runs: the hooks run at the output instead."""
@@ -168,7 +168,12 @@ class BackwardHook:
             grad_inputs = given
         self.grad_outputs = None
         assert self.input_tensors_index is not None
-        return tuple(grad_inputs[i] for i in self.input_tensors_index)
+        return _kept(grad_input, [grad_inputs[i] for i in self.input_tensors_index])
+
+
+def _kept(before: Sequence[Any], after: Sequence[Any]) -> tuple[Any, ...]:
+    """What replaces a node's gradients: none where a tensor takes no gradient, whatever hooks were shown for it."""
+    return tuple(None if old is None else new for old, new in zip(before, after, strict=True))
 
 
 def _require_sizes(hook: Any, before: Any, after: Any) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.lazy import require
+from rushlight._base.naming import no_name
 from rushlight.hub import load_state_dict_from_url as load_url
+from rushlight.hub.progress import bar_class
 
 __all__ = ["load_url"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "tqdm":  # which other packages take from here
-        return require("tqdm.auto", "examples").tqdm
-    raise AttributeError(f"rushlight.utils.model_zoo has no {name!r} yet")
+        return bar_class()
+    raise no_name(__name__, name)

@@ -7,6 +7,8 @@ import threading
 from time import perf_counter_ns
 from typing import Any
 
+from rushlight._base.forking import free_after_fork
+
 __all__ = ["ExecutionStats", "ThroughputBenchmark", "format_time"]
 
 
@@ -121,7 +123,7 @@ class _Run:
     def __init__(self, module: Any, inputs: list[Any], config: BenchmarkConfig) -> None:
         self.module, self.inputs, self.config = module, inputs, config
         self.left = config.num_iters
-        self.lock, self.gate = threading.Lock(), threading.Barrier(config.num_calling_threads)
+        self.lock, self.gate = free_after_fork(threading.RLock()), threading.Barrier(config.num_calling_threads)
         self.times: list[int] = []
         self.errors: list[BaseException] = []
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
 
 __all__ = ["fsdp"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "fsdp":
-        return import_module(f"{__name__}.fsdp")
-    raise AttributeError(f"rushlight.distributed._composable has no {name!r} yet")
+        return import_whole(f"{__name__}.fsdp")
+    raise no_name(__name__, name)

@@ -14,6 +14,18 @@ class GuardOnDataDependentSymNode(RuntimeError):
     """A condition depends on an unknown size; it is never raised here."""
 
 
+class PendingUnbackedSymbolNotFound(RuntimeError):
+    """An unknown size is in no result; it is never raised here."""
+
+
+class ConstraintViolationError(RuntimeError):
+    """A size is not what the program was captured for; it is never raised here."""
+
+
+class ValueRangeError(RuntimeError):
+    """Bounds of a size exclude each other; it is never raised here."""
+
+
 def statically_known_true(x: Any) -> bool:
     """A condition's value; False where it is unknown, which it never is."""
     return bool(x)

@@ -128,7 +128,10 @@ def multi_head_attention_forward(
     other_type = None if attn_mask is None else attn_mask.dtype
     padding = canonical_mask(key_padding_mask, "key_padding_mask", other_type, "attn_mask", query.dtype)
     if is_causal and attn_mask is None:
-        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+        raise RuntimeError(
+            "Need attn_mask if specifying the is_causal hint. You may use the Transformer module method `generate_square_subsequent_mask` to create this "
+            "mask."
+        )
     # The hint alone says everything, unless weights are wanted or padding comes to it.
     hinted = is_causal and padding is None and not need_weights
     mask = None if hinted else canonical_mask(attn_mask, "attn_mask", None, "", query.dtype, check_other=False)

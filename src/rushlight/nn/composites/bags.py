@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,6 +36,13 @@ def embedding_bag(
 
     Example: `F.embedding_bag(torch.tensor([1, 2, 4]), torch.randn(5, 3), torch.tensor([0, 2])).shape  # (2, 3)`
     """
+    if weight.dtype is rushlight.int64 and input.is_floating_point():
+        warnings.warn(
+            "Argument order of nn.functional.embedding_bag was changed. Usage `embedding_bag(weight, input, ...)` is deprecated, and should now be "
+            "`embedding_bag(input, weight, ...)`.",
+            stacklevel=2,
+        )
+        input, weight = weight, input
     _check(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
     if not (scale_grad_by_freq or sparse or max_norm is not None):
         with _named_index(input, weight):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from rushlight._base.lazy import lazy_files
 
 _FILES = {
     "activation": (
@@ -61,14 +60,7 @@ _PLACES = {name: file for file, names in _FILES.items() for name in names}
 __all__ = list(_PLACES)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _FILES or name in ("lazy", "utils"):
-        return import_module(f"{__name__}.{name}")
-    if name not in _PLACES:
-        raise AttributeError(f"rushlight.nn has no {name!r} yet")
-    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_files(__name__, _PLACES, {*_FILES, "lazy", "utils"})
 
 
 def __dir__() -> list[str]:

@@ -670,6 +670,19 @@ class MultiheadAttention(Module):
             merged = merged + keys
         return merged, 2
 
+    def _takes_no_hint(self, query: Any, key: Any, value: Any) -> bool:
+        """Whether PyTorch would compute this call natively: then it leaves out no keys where `is_causal` comes without a mask."""
+        weights = (self.in_proj_weight, self.in_proj_bias, self.out_proj.weight, self.out_proj.bias)
+        if self.training or not self.batch_first or query.dim() != 3 or not query is key is value:
+            return False
+        if not rushlight.backends.mha.get_fastpath_enabled():
+            return False
+        if self.num_heads % 2 or self.bias_k is not None or self.bias_v is not None or self.add_zero_attn or not self._qkv_same_embed_dim:
+            return False
+        if any(w is None or w.dtype != query.dtype for w in weights[:2]) or rushlight.is_autocast_enabled("cpu"):
+            return False
+        return not (rushlight.is_grad_enabled() and any(w is not None and w.requires_grad for w in (query, *weights)))
+
     def forward(
         self,
         query: Any,
@@ -682,6 +695,7 @@ class MultiheadAttention(Module):
         is_causal: bool = False,
     ) -> tuple[Any, Any]:
         """The output and the weights (None if not wanted)."""
+        is_causal = is_causal and not (attn_mask is None and self._takes_no_hint(query, key, value))
         turned = self.batch_first and query.dim() == 3
         if turned:
             query, key, value = _turned(query, key, value)

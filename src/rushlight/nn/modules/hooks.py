@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight import Tensor
+from rushlight._base.tracebacks import shorten
 from rushlight.utils.hooks import BackwardHook, RemovableHandle
 
 if TYPE_CHECKING:
@@ -273,11 +274,15 @@ class HookedCall:
             raise AttributeError(
                 f"'{type(self).__name__}' object has no attribute {missing}: was Module.__init__() called?"
             ) from None
-        if plain:
-            return self.forward(*args, **kwargs)
-        if self._compiled_call_impl is not None:
-            return self._compiled_call_impl(*args, **kwargs)
-        return self._call_impl(*args, **kwargs)
+        try:
+            if plain:
+                return self.forward(*args, **kwargs)
+            if self._compiled_call_impl is not None:
+                return self._compiled_call_impl(*args, **kwargs)
+            return self._call_impl(*args, **kwargs)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         """`forward` with every hook around it."""

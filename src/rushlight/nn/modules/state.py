@@ -10,6 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight._base.tracebacks import shorten
 from rushlight.nn.modules.hooks import _WrappedHook
 from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.utils.hooks import RemovableHandle
@@ -163,28 +164,32 @@ class StateDict:
 
         Example: `model.load_state_dict(torch.load("model.pt"))`
         """
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        missing: list[str] = []
-        unexpected: list[str] = []
-        errors: list[str] = []
-        metadata = getattr(state_dict, "_metadata", None)
-        # Hooks may rename entries: they get a copy, the caller's dict stays as it is.
-        entries: Any = OrderedDict(state_dict)
-        if metadata is not None:
-            entries._metadata = metadata
-        keys = _IncompatibleKeys(missing, unexpected)
-        _load_tree(self, entries, "", _LoadTask(metadata, assign, keys, errors))
-        if strict:
-            for label, names in (("Unexpected", unexpected), ("Missing", missing)):
-                if names:
-                    quoted = ", ".join(f'"{name}"' for name in names)
-                    errors.insert(0, f"{label} key(s) in state_dict: {quoted}. ")
-            errors += _odd_prefix(missing, unexpected)
-        if errors:
-            lines = "\n\t".join(errors)
-            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{lines}")
-        return keys
+        try:
+            if not isinstance(state_dict, Mapping):
+                raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+            missing: list[str] = []
+            unexpected: list[str] = []
+            errors: list[str] = []
+            metadata = getattr(state_dict, "_metadata", None)
+            # Hooks may rename entries: they get a copy, the caller's dict stays as it is.
+            entries: Any = OrderedDict(state_dict)
+            if metadata is not None:
+                entries._metadata = metadata
+            keys = _IncompatibleKeys(missing, unexpected)
+            _load_tree(self, entries, "", _LoadTask(metadata, assign, keys, errors))
+            if strict:
+                for label, names in (("Unexpected", unexpected), ("Missing", missing)):
+                    if names:
+                        quoted = ", ".join(f'"{name}"' for name in names)
+                        errors.insert(0, f"{label} key(s) in state_dict: {quoted}. ")
+                errors += _odd_prefix(missing, unexpected)
+            if errors:
+                lines = "\n\t".join(errors)
+                raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{lines}")
+            return keys
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def _load_from_state_dict(
         self,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
 
 _PLACES = {
     "clip_grad_norm": "clip_grad",
@@ -53,10 +55,10 @@ sys.modules[__name__].__class__ = _Page
 
 def __getattr__(name: str) -> Any:
     if name in _PAGES:
-        return import_module(f"{__name__}.{name}")
+        return import_whole(f"{__name__}.{name}")
     if name not in _PLACES:
-        raise AttributeError(f"rushlight.nn.utils has no {name!r} yet")
-    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+        raise no_name(__name__, name)
+    value = getattr(import_whole(f"{__name__}.{_PLACES[name]}"), name)
     globals()[name] = value
     return value
 

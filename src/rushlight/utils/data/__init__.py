@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
+from rushlight._base.tracebacks import shorten
 
 _PLACES = {
     **dict.fromkeys(("DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe"), "datapipes.datapipe"),
@@ -41,15 +44,19 @@ __all__ = list(_PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PAGES:
-        return import_module(f"{__name__}.{name}")
-    if name in _STEPPED:
-        import_module(f"{__name__}.datapipes")  # all steps, so that pipes have their methods
-    if name not in _PLACES:
-        raise AttributeError(f"rushlight.utils.data has no {name!r} yet")
-    value = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
+    try:
+        if name in _PAGES:
+            return import_whole(f"{__name__}.{name}")
+        if name in _STEPPED:
+            import_whole(f"{__name__}.datapipes")  # all steps, so that pipes have their methods
+        if name not in _PLACES:
+            raise no_name(__name__, name)
+        value = getattr(import_whole(f"{__name__}.{_PLACES[name]}"), name)
+        globals()[name] = value
+        return value
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def __dir__() -> list[str]:

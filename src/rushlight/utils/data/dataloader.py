@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import rushlight
+from rushlight._base.lazy import require
+from rushlight._base.tracebacks import shorten
 from rushlight.utils.data._utils.collate import default_collate, default_convert
 from rushlight.utils.data._utils.worker import ExceptionWrapper, Setup, StreamEnded, WorkerInfo, get_worker_info
 from rushlight.utils.data.dataset import Dataset, IterableDataset
@@ -267,7 +269,7 @@ class _BaseDataLoaderIter:
     """One pass over a loader."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader = loader
+        self._loader_reference = weakref.ref(loader)  # a loader holds its iterator: in a circle, workers would wait for the collector
         self._dataset = loader.dataset
         self._dataset_kind = loader._dataset_kind
         self._auto_collation = loader._auto_collation
@@ -281,6 +283,11 @@ class _BaseDataLoaderIter:
         self._num_yielded = 0
         self._said_length = loader._IterableDataset_len_called  # before this pass
         self._draw(first=True)
+
+    @property
+    def _loader(self) -> Any:
+        """The loader, which begins every pass; between two calls of it a pass does without."""
+        return self._loader_reference()
 
     def _draw(self, first: bool) -> None:
         """Begin a pass: what is drawn from the loader's stream of random numbers, in the order in which PyTorch draws it."""
@@ -313,12 +320,16 @@ class _BaseDataLoaderIter:
         raise NotImplementedError
 
     def __next__(self) -> Any:
-        data = self._next_data()
-        self._num_yielded += 1
-        said = self._said_length
-        if said is not None and self._num_yielded > said and self._dataset_kind == _DatasetKind.Iterable:
-            self._warn_of_length(said)
-        return data
+        try:
+            data = self._next_data()
+            self._num_yielded += 1
+            said = self._said_length
+            if said is not None and self._num_yielded > said and self._dataset_kind == _DatasetKind.Iterable:
+                self._warn_of_length(said)
+            return data
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def _warn_of_length(self, said: int) -> None:
         text = (
@@ -395,11 +406,9 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             draw_seed(self._loader.generator)  # PyTorch draws it once more, and gives the workers the first one
 
     def _start_workers(self) -> None:
-        import numpy.random  # workers seed it; those that are forked find it loaded
-
+        require("numpy.random")  # workers seed it; those that are forked find it loaded
         from rushlight.utils.data._utils.crew import Crew
 
-        assert numpy.random
         loader = self._loader
         context = loader.multiprocessing_context or multiprocessing.get_context()
         common: dict[str, Any] = {

@@ -94,8 +94,6 @@ class StatefulDataLoader(DataLoader[Any]):
 class _Resumable(_BaseDataLoaderIter):
     """What both iterators know of states."""
 
-    _loader: StatefulDataLoader
-
     def _restored(self) -> dict[str, Any] | None:
         """The state of a pass that is to be gone on with."""
         state = self._loader._pending

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from rushlight._base.importing import import_whole
+from rushlight._base.naming import no_name
 
 MP_STATUS_CHECK_INTERVAL = 5.0  # seconds after which a waiting worker looks whether its parent lives, and that a dropped worker has to leave
 _PAGES = ("collate", "fetch", "worker")
@@ -13,5 +15,5 @@ __all__ = ["MP_STATUS_CHECK_INTERVAL"]
 
 def __getattr__(name: str) -> Any:
     if name in _PAGES:
-        return import_module(f"{__name__}.{name}")
-    raise AttributeError(f"rushlight.utils.data._utils has no {name!r} yet")
+        return import_whole(f"{__name__}.{name}")
+    raise no_name(__name__, name)
