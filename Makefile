@@ -10,15 +10,17 @@ JOBS   ?= 2
 # other people's packages, without PyTorch
 PACKAGES ?= .venv-packages
 
-.PHONY: help demo test lint types pytest test-oracle test-packages bench wheel clean
+.PHONY: help dev demo test lint types pytest test-oracle test-packages bench docs wheel clean
 
 help:
 	@echo "make demo         set up $(VENV) and train two small models (about a minute on 2 cores)"
+	@echo "make dev          set up $(VENV) with what the tests need, and nothing else"
 	@echo "make test         set up $(VENV) and run lint, types and tests"
 	@echo "make test-oracle  the tests that compare with real PyTorch, which it installs"
 	@echo "make test-packages  the tests of packages that depend on PyTorch, which it installs without PyTorch into $(PACKAGES)"
 	@echo "make lint types   one of the checks alone"
 	@echo "make bench        measure our claims (against PyTorch where it is installed)"
+	@echo "make docs         build the documentation as a site into build/site, with a search and a page for every operator"
 	@echo "make wheel        build the wheel into dist/"
 	@echo "make clean        remove $(VENV) and everything that was built"
 
@@ -36,6 +38,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[dev,examples]'
 	@touch $@
 
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[docs]'
+	@touch $@
+
 $(VENV)/.oracle: $(VENV)/.dev
 	$(PIP) install -e '.[dev,examples,oracle]'
 	@touch $@
@@ -47,6 +53,8 @@ $(PACKAGES)/.installed: tests/packages/packages.txt tests/packages/beside.txt py
 	@touch $@
 
 # ***** what people run *****
+
+dev: $(VENV)/.dev
 
 demo: $(VENV)/.examples
 	$(BIN)/python -m rushlight demo --out $(OUT)
@@ -72,6 +80,9 @@ test-packages: $(PACKAGES)/.installed
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
+
+docs: $(VENV)/.docs
+	$(BIN)/python tools/site/build.py --out build/site
 
 wheel: $(VENV)/.dev
 	$(BIN)/python -m build --wheel .

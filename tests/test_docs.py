@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -14,9 +16,12 @@ import pytest
 import rushlight
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench" / "README.md"])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md"), ROOT / "bench" / "README.md"])
 FENCE = re.compile(r"^```(\w*)\s*$")
-LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)[^)]*\)")
+# Above a block that needs an extra: it runs where that is installed, and must be Python anywhere.
+NEEDS = re.compile(r"^<!-- needs: ([\w, ]+) -->$")
+LANGUAGES = {"python", "pycon", "bash", "text"}
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 # Set by the tests themselves.
 NOT_KNOBS = {"RUSHLIGHT_TEST_ORACLE", "RUSHLIGHT_FUZZ_INPUTS", "RUSHLIGHT_KILLS"}
 
@@ -42,12 +47,20 @@ def blocks(path: Path) -> list[tuple[str, int, list[str]]]:
     return found
 
 
+def absent(path: Path, first: int) -> list[str]:
+    """Packages that the block at this line needs, as the line above its fence says, and that are not installed."""
+    above = path.read_text(encoding="utf-8").splitlines()[max(first - 3, 0)]
+    needs = NEEDS.match(above)
+    return [n for n in needs[1].split(", ") if importlib.util.find_spec(n) is None] if needs else []
+
+
 def program(path: Path) -> str:
     """All Python blocks of a page as one program in which every line has its number on the page."""
     lines: list[str] = []
     for language, first, body in blocks(path):
         if language == "python":
-            lines += [""] * (first - 1 - len(lines)) + body
+            missing = absent(path, first)
+            lines += [""] * (first - 1 - len(lines)) + (["if False:", *("    " + x for x in body[1:])] if missing else body)
     return "\n".join(lines) + "\n"
 
 
@@ -57,6 +70,42 @@ def test_snippets_run(path: Path, tmp_path: Path) -> None:
     script.write_text(program(path), encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, f"{path} (line numbers are the page's):\n{done.stderr[-3000:]}"
+    shown = ["\n".join(body) for language, _, body in blocks(path) if language == "python" and body[0].startswith("def graph(")]
+    assert all(graph in done.stdout for graph in shown), f"{path} shows a graph that it does not print:\n{done.stdout}"
+
+
+def is_code(body: list[str]) -> bool:
+    """Whether a block's lines are Python that does something, and no formula or tree of files."""
+    try:
+        tree = ast.parse("\n".join(body))
+    except SyntaxError:
+        return bool(re.search(r"^\s*(python|pip|make|pytest|\$|>>>) ", "\n".join(body), re.MULTILINE))
+    return any(isinstance(n, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.Call)) for n in ast.walk(tree))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_code_is_marked_as_what_it_is(path: Path) -> None:
+    """A block without a language, or marked as text, is not run: so it may not be code."""
+    for language, first, body in blocks(path):
+        assert language in LANGUAGES, f"{name(path)}:{first}: the language {language!r} is not tested: use one of {sorted(LANGUAGES)}"
+        assert language != "text" or not is_code(body), f"{name(path)}:{first}: this text is code: mark it as python or bash"
+
+
+def test_commands_of_the_pages_exist() -> None:
+    """What `make` and `python -m rushlight` are asked for is there; so are the scripts and folders of the checkout."""
+    from rushlight.__main__ import COMMANDS
+
+    targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for path in PAGES:
+        for language, first, body in blocks(path):
+            text = "\n".join(body) if language == "bash" else ""
+            where = f"{name(path)}:{first}"
+            for words in re.findall(r"^\s*make ([a-z -]+?)\s*(?:#|$)", text, re.MULTILINE):
+                assert set(words.split()) <= targets, f"{where}: make {words}"
+            for command in re.findall(r"-m rushlight ([a-z]+)(?=\s|$)", text):
+                assert command in COMMANDS, f"{where}: python -m rushlight {command}"
+            for file in re.findall(r"\b(?:bench|tools|tests|examples)/[\w/.]+", text):
+                assert (ROOT / file).exists(), f"{where}: {file}"
 
 
 @pytest.mark.parametrize("path", [p for p in PAGES if any(b[0] == "pycon" for b in blocks(p))], ids=name)
@@ -83,27 +132,69 @@ def test_docstring_examples(module: str) -> None:
     assert result.failed == 0, f"{result.failed} of {result.attempted} examples in {module} print something else"
 
 
+def anchors(path: Path) -> set[str]:
+    """What `page.md#anchor` may name: headings in small letters, without punctuation, words joined by hyphens."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"(?ms)^```.*?^```", "", path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_links_lead_somewhere(path: Path) -> None:
-    targets = [t for t in LINK.findall(path.read_text(encoding="utf-8")) if "://" not in t]
+    text = path.read_text(encoding="utf-8")
+    targets = [t for t in LINK.findall(text) if "://" not in t]
     broken = [t for t in targets if not (path.parent / t).exists()]
     assert not broken, f"{path}: {broken}"
+    for target, anchor in re.findall(r"\]\(([^)#\s]*\.md|)#([^)\s]+)\)", text):
+        assert anchor in anchors(path.parent / target if target else path), f"{path}: {target} has no heading #{anchor}"
 
 
-def test_both_readmes_have_the_same_content() -> None:
-    english, chinese = ROOT / "README.md", ROOT / "README.zh-CN.md"
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    named = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
+    other_language = {p for p in PAGES if p.name == "README.zh-CN.md"}
+    missing = sorted(map(name, {*PAGES} - named - other_language - {index}))
+    assert not missing, f"docs/README.md does not name {missing}"
+
+
+@pytest.mark.parametrize("folder", [".", "examples"])
+def test_both_readmes_have_the_same_content(folder: str) -> None:
+    english, chinese = ROOT / folder / "README.md", ROOT / folder / "README.zh-CN.md"
 
     def code(path: Path) -> list[list[str]]:  # comments are translated
         return [[line.split("#")[0].rstrip() for line in body] for _, _, body in blocks(path)]
 
     def shape(path: Path) -> list[str]:
-        return [line[:2] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("#", "| "))]
+        return [line[:2] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("#", "| ", "- "))]
 
     assert code(english) == code(chinese)
     assert shape(english) == shape(chinese)
     assert [t for t in LINK.findall(english.read_text()) if "README" not in t] == [
         t for t in LINK.findall(chinese.read_text()) if "README" not in t
     ]
+
+
+@pytest.mark.parametrize("file", ["README.md", "README.zh-CN.md"])
+def test_the_figures_of_the_front_pages_are_those_of_the_other_pages(file: str) -> None:
+    """How many packages, operators and examples; the rows of the table of speed; the Pythons on the badge."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    packages = [line for line in (ROOT / "tests/packages/packages.txt").read_text().splitlines() if "==" in line]
+    whole, of = re.findall(r"\| \*\*all\*\* \| (\d+) of (\d+)", (ROOT / "docs/conformance.md").read_text())[0]
+    assert f"**{len(packages)} " in text and {whole, of} <= set(re.findall(r"\d+", text))
+    assert len(list((ROOT / "examples").glob("*.py"))) == 14 and ("fourteen" in text or "十四个" in text)
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        page = importlib.import_module("page")
+        front = page.front((ROOT / "docs/performance.md").read_text(encoding="utf-8"), page.FRONT_PAGES[file])
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+    shown = text.partition("<!-- speed: begin -->")[2].partition("<!-- speed: end -->")[0]
+    assert shown.strip() == "\n".join(front).strip(), "run `python bench/page.py --front`"
+    page_text = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if line.startswith(("On one thread", "单线程")))
+    assert [x for x in re.findall(r"\d+ ms", line) if f"| {x} |" not in page_text] == []
+    badge = (ROOT / "docs/pictures/badge-python.svg").read_text(encoding="utf-8")
+    versions = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert f"{versions[0]} – {versions[-1]}" in badge and versions[0] in text and versions[-1] in text
 
 
 def test_every_knob_is_documented() -> None:

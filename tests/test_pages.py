@@ -16,7 +16,7 @@ from rushlight._surface import pages
 from rushlight._surface.example import example_of
 
 # Copies, casts and fills of the engine: no samples are kept for them.
-ENGINE = {"clone_core", "clone_contiguous", "clone_channels_last", "to_dtype", "copy", "fill", "zero"}
+ENGINE = {"clone_core", "clone_contiguous", "clone_channels_last", "reshape_copy", "to_dtype", "copy", "fill", "zero"}
 SECTIONS = ("Signature", "Formula", "Shapes and dtypes", "Variants", "Derivative", "Example", "Source", "Limits")
 MATHEMATICS = re.compile(r"[=+*/^|<>\[&~]|\w\(|-\w|\d|`[\w.]+`")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -499,3 +500,14 @@ def test_steps_of_other_packages_follow_differentiable() -> None:
     assert _default_to_fused_or_foreach([w], False) == (False, False)
     assert _default_to_fused_or_foreach([w, None], False, use_fused=True) == (True, False)
     assert _default_to_fused_or_foreach([w], True, use_fused=True) == (False, False)
+
+
+def test_the_command_for_an_extra_works_where_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a checkout the package is installed from there; there is none of that name to download for sure."""
+    from rushlight._base import errors
+
+    checkout = Path(rushlight.__file__).resolve().parents[2]
+    assert errors.install_command("examples") == f"pip install -e '{checkout}[examples]'"
+    assert "pip install -e" in str(errors.MissingExtraError("safetensors", "safetensors"))
+    monkeypatch.setattr(errors, "PACKAGE", str(tmp_path / "site-packages" / "rushlight") + "/")
+    assert errors.install_command("examples") == "pip install 'rushlight[examples]'"
