@@ -1,6 +1,6 @@
 """Runs random programs beside real PyTorch for as long as one likes, and prints every disagreement, shrunk, as a script.
 
-python tools/random_programs.py --minutes 10 [--seed 0] [--length 8]
+python tools/random_programs.py --minutes 10 [--seed 0] [--length 8] [--kinds]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--length", type=int, default=8)
+    parser.add_argument("--kinds", action="store_true", help="tensors of subclasses and lazy clones among the values")
     options = parser.parse_args()
     end, programs, found, number = time.monotonic() + 60 * options.minutes, [0], 0, options.seed
     while time.monotonic() < end:
@@ -40,7 +41,7 @@ def main() -> None:
         @given(st.data())
         def check(data: st.DataObject) -> None:
             programs[0] += 1
-            write_and_compare(lambda s: data.draw(s), rushlight, torch, options.length)
+            write_and_compare(lambda s: data.draw(s), rushlight, torch, options.length, options.kinds)
 
         try:
             check()

@@ -2,7 +2,7 @@
 
 What is left to differ is listed by cause in `unusual_calls_kept.txt`.
 
-    python tools/unusual_calls.py [--only REGEX] [--groups functions,methods,inplace,written,modules] [--out FILE]
+    python tools/unusual_calls.py [--only REGEX] [--groups functions,methods,inplace,written,modules] [--out FILE] [--extremes]
 
 A *base call* is one that works: a sample of PyTorch's operator database, of its module database, or a line of `BASES`.  Each is changed in one
 place at a time (another type, dtype, rank, size, number, keyword, `out=`), as text, so that every call that ends otherwise is printed as an
@@ -13,6 +13,9 @@ expression that can be pasted.  Kinds of disagreement:
     class     both refuse, with other classes of exception
     result    both take it; dtype, shape, strides, requires_grad or values differ
     crash     the call ended the process; `library` says whose
+
+With `--extremes` only the whole numbers of a call are changed, to ones around 2**31, 2**32, 2**62, 2**63 and 2**64, each call in two processes of
+its own with bounded memory and time.  What crashes PyTorch is left out; where both refuse, the class of the error may be another one.
 
 Needs `torch`, the one that is compared with.
 """
@@ -25,7 +28,9 @@ import contextlib
 import io
 import json
 import os
+import pickle
 import re
+import resource
 import signal
 import sys
 import warnings
@@ -146,6 +151,34 @@ def other_values(text: str, value: Any) -> Iterator[str]:
         yield from ("'abc'", "1.5", "True", "1", "t.ones(2)")
 
 
+EXTREMES = ("2**31", "-2**31-1", "2**32", "2**62", "-2**62", "2**63-1", "-2**63", "2**63", "-2**63-1", "2**64", "2**64+1", "2**70")
+
+
+def extreme_values(text: str, value: Any) -> Iterator[str]:
+    """The same argument with one of its numbers at or beyond what 32 or 64 bits hold."""
+    if type(value) in (int, float):
+        yield from EXTREMES
+    elif isinstance(value, (list, tuple)) and value and all(type(v) is int for v in value):
+        for place in range(len(value)):
+            for other in EXTREMES:
+                yield "(" + "".join(f"{other if i == place else v}, " for i, v in enumerate(value)) + ")"
+
+
+def extremes(base: Base, skip: int = 0) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """The base call with extreme numbers in one place, those that were left out included."""
+    space = {**names(torch), **base.tensors}
+    for i, text in enumerate(base.args):
+        for other in extreme_values(text, evaluated(text, space)):
+            yield [*base.args[:i], other, *base.args[i + 1 :]], base.kwargs
+    for key, text in base.kwargs.items():
+        for other in extreme_values(text, evaluated(text, space)):
+            yield base.args, {**base.kwargs, key: other}
+    for key in INTEGERS.get(base.name.rpartition(".")[2], ()):
+        if key not in base.kwargs:
+            for other in EXTREMES:
+                yield base.args, {**base.kwargs, key: other}
+
+
 _OTHER_WORDS = {"dim": ("axis", "dims"), "keepdim": ("keepdims",), "input": ("self", "x", "a"), "self": ("input", "x", "a"), "other": ("x2", "y", "b"), "dims": ("dim", "axis")}
 
 
@@ -158,7 +191,21 @@ def signatures() -> dict[str, list[list[str]]]:
     return found
 
 
+_ENUMS = ("dtype", "layout", "memory_format", "output_dtype", "out_dtype")  # ints in schemas alone
+
+
+def integers() -> dict[str, list[str]]:
+    """Names of the arguments of every operator that are an int or some, and have a default."""
+    found: dict[str, dict[str, None]] = {}
+    for schema in torch._C._jit_get_all_schemas():
+        if schema.name.startswith("aten::"):
+            names = [a.name for a in schema.arguments if a.has_default_value() and a.name not in _ENUMS and re.search(r"\bint\b", str(a.type))]
+            found.setdefault(schema.name[6:], {}).update(dict.fromkeys(names))
+    return {name: list(names) for name, names in found.items()}
+
+
 SIGNATURES = signatures()
+INTEGERS = integers()
 
 
 def places(base: Base) -> Iterator[tuple[list[str], dict[str, str]]]:
@@ -332,8 +379,12 @@ def module_bases(pattern: re.Pattern[str]) -> Iterator[tuple[str, Base]]:
                 continue
 
 
-def calls(form: str, base: Base) -> Iterator[str]:
+def calls(form: str, base: Base, extreme: bool = False) -> Iterator[str]:
     yield base.text()
+    if extreme:
+        for args, kwargs in extremes(base):
+            yield base.text(args, kwargs)
+        return
     if form == "function":
         for args, kwargs in (*places(base), *keywords(base), *outs(base)):
             yield base.text(args, kwargs)
@@ -425,9 +476,15 @@ _UNDEFINED = re.compile(r"empty|random_|resize")
 def compare(text: str, tensors: dict[str, Any], ours: dict[str, Any], write: Any) -> dict[str, Any] | None:
     """What differs, or None."""
     write(dict(now=text, library="torch"))
-    a, found_a, arrays_a = outcome(text, {k: v.detach().clone() for k, v in tensors.items()}, torch)
+    theirs = outcome(text, {k: v.detach().clone() for k, v in tensors.items()}, torch)
     write(dict(now=text, library="rushlight"))
-    b, found_b, arrays_b = outcome(text, {k: v.clone() for k, v in ours.items()}, rushlight)
+    return differing(text, theirs, outcome(text, {k: v.clone() for k, v in ours.items()}, rushlight))
+
+
+def differing(text: str, theirs: tuple[str, Any, list[Any]], ours: tuple[str, Any, list[Any]]) -> dict[str, Any] | None:
+    """How two endings of a call differ, or None."""
+    a, found_a, arrays_a = theirs
+    b, found_b, arrays_b = ours
     kind = ""
     if a == "RuntimeError" and "INTERNAL ASSERT" in found_a:  # PyTorch did not mean to refuse it
         return None
@@ -503,6 +560,51 @@ def apart(form: str, base: Base, only: set[str] | None = None) -> tuple[int, lis
     return count, rows
 
 
+_LIMITS = ((resource.RLIMIT_AS, 16 << 30), (resource.RLIMIT_CPU, 20))  # of a call with extreme numbers: bytes, seconds
+
+
+def ending(text: str, tensors: dict[str, Any], library: Any) -> tuple[str, Any, list[Any]]:
+    """`outcome` in a process of its own, with bounded memory and time; ("signal N", "", []) where that ended by one."""
+    read, end = os.pipe()
+    process = os.fork()
+    if process == 0:
+        os.close(read)
+        signal.signal(signal.SIGALRM, _alarm)
+        for limit, value in _LIMITS:
+            resource.setrlimit(limit, (value, value))
+        with os.fdopen(end, "wb") as file:
+            found = outcome(text, {k: v.clone() for k, v in tensors.items()}, library)
+            file.write(pickle.dumps(found if sum(a.size for a in found[2]) < 10**7 else (*found[:2], [])))
+        os._exit(0)
+    os.close(end)
+    with os.fdopen(read, "rb") as file:
+        made = file.read()
+    _, status = os.waitpid(process, 0)
+    return pickle.loads(made) if made and not status else (f"signal {status & 127}", "", [])
+
+
+def extreme_calls(form: str, base: Base) -> tuple[int, list[dict[str, Any]]]:
+    """All calls of one base with extreme numbers, and those whose ends differ."""
+    rows: list[dict[str, Any]] = []
+    ours = {k: converted(v) for k, v in base.tensors.items()}
+    texts = list(dict.fromkeys(calls(form, base, True)))
+    for text in texts:
+        a = ending(text, base.tensors, torch)
+        b = ending(text, ours, rushlight)
+        found = differing(text, a, b)
+        refused = found is not None and found["kind"] == "class"
+        if b[0].startswith("signal") or b[0] == "TooLong" or b[0] in _UNMEANT:
+            found = dict(kind="crash", call=text, torch=a[0], ours=b[0], torch_says=a[1], we_say=b[1])
+        elif refused or a[0].startswith("signal") or a[0] == "TooLong":
+            continue
+        if found is not None:
+            rows.append(dict(found, name=base.name, form=form))
+    return len(texts), rows
+
+
+_UNMEANT = ("SystemError", "ZeroDivisionError", "KeyError", "AssertionError", "AttributeError", "error", "UnboundLocalError", "RecursionError")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=".")
@@ -510,6 +612,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=2, help="samples of an operator")
     parser.add_argument("--out", default="")
     parser.add_argument("--repeat", default="", help="only the calls that an earlier `--out` names")
+    parser.add_argument("--extremes", action="store_true", help="change whole numbers alone, to extreme ones")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -533,7 +636,8 @@ def main() -> None:
             for form, base in source:
                 if given.repeat and (form, base.name) not in again:
                     continue
-                count, rows = apart(form, base, again[form, base.name] if given.repeat else None)
+                only = again[form, base.name] if given.repeat else None
+                count, rows = extreme_calls(form, base) if given.extremes else apart(form, base, only)
                 totals["calls"] += count
                 for row in rows:
                     totals[row["kind"]] += 1
