@@ -1,6 +1,7 @@
 """Writes the table of kernel families into docs/performance.md: `python bench/page.py` prints it, with `--write` it is put into the page.
 
-For every family: what the machine could do at best (`limits.py`), what PyTorch reaches where it is installed, what we reach, and why.
+For every family: what the machine could do at best (`limits.py`), what PyTorch reaches where it is installed, what we reach, and why. The rows that
+the front pages show are copied from there (`--front` does only that). `--only train` measures one family and leaves the others as they are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,18 @@ from run import Worker, lowest, show_time
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 BEGIN, END = "<!-- families: begin -->", "<!-- families: end -->"
+FRONT_BEGIN, FRONT_END = "<!-- speed: begin -->", "<!-- speed: end -->"
+FRONT_PAGES = {"README.md": 0, "README.zh-CN.md": 1}  # which of two languages
+FRONT_HEADS = (
+    ("{machine} with {threads} threads", "PyTorch 2.13", "rushlight", "times PyTorch's speed"),
+    ("{machine}，{threads} 个线程", "PyTorch 2.13", "rushlight", "PyTorch 速度的倍数"),
+)
+# What the front pages show: a row of the page, and its name in both languages.
+FRONT_ROWS = {
+    "add_10": ("add ten numbers: the cost of a call", "十个数相加：一次调用的开销"),
+    "float32_1024": ("multiply two 1024 x 1024 matrices, float32", "两个 1024 x 1024 的 float32 矩阵相乘"),
+    "mlp_784_512_512_10": ("a training step of an MLP, 64 images", "一个 MLP 的一步训练，64 张图像"),
+}
 
 
 @dataclass(frozen=True)
@@ -49,13 +62,17 @@ FAMILIES = (
 )  # fmt: skip
 
 
+def chosen(only: str | None) -> list[Family]:
+    return [f for f in FAMILIES if only in (None, f.prefix)]
+
+
 def measured(args: argparse.Namespace, peer: str | None) -> dict[str, tuple[float | None, float | None]]:
     """(our seconds, the peer's seconds) of every row, the two in turn."""
     modules = ["rushlight", *([peer] if peer else [])]
     workers = [Worker(module, args.threads, args.budget) for module in modules]
     found = {}
     for name in ROWS:
-        if any(name.startswith(f.prefix + "/") for f in FAMILIES):
+        if any(name.startswith(f.prefix + "/") for f in chosen(args.only)):
             answers: list[list[dict[str, Any]]] = [[] for _ in workers]
             for _ in range(args.rounds):
                 for k, w in enumerate(workers):
@@ -68,10 +85,12 @@ def measured(args: argparse.Namespace, peer: str | None) -> dict[str, tuple[floa
 
 
 def table(found: dict[str, tuple[float | None, float | None]], best: limits.Limits, peer: str) -> list[str]:
-    """The page's lines."""
+    """The page's lines for the families that were measured."""
     lines = []
     for family in FAMILIES:
         names = [n for n in found if n.startswith(family.prefix + "/")]
+        if not names:
+            continue
         ratios = [theirs / ours for ours, theirs in map(found.__getitem__, names) if ours and theirs]
         mean = f", {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} times {peer}'s speed in the geometric mean" if ratios else ""
         lines += [f"### {family.title}", "", f"Bound by {family.bound}{mean}. How: {family.why}.", ""]
@@ -93,15 +112,46 @@ def table(found: dict[str, tuple[float | None, float | None]], best: limits.Limi
     return lines
 
 
-def put(lines: list[str]) -> None:
-    """Replace what stands between the page's two marks."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, found, after = rest.partition(END)
+def put(path: Path, begin: str, end: str, lines: list[str]) -> None:
+    """Replace what stands between a page's two marks."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    _, found, after = rest.partition(end)
     if not found:
-        raise SystemExit(f"{PAGE} has no place for the table: it needs the lines {BEGIN} and {END}")
-    made = PAGE.with_suffix(".new")
-    made.write_text("\n".join([before + BEGIN, *lines, END + after]))
-    os.replace(made, PAGE)
+        raise SystemExit(f"{path} has no place for the table: it needs the lines {begin} and {end}")
+    made = path.with_suffix(".new")
+    made.write_text("\n".join([before + begin, *lines, end + after]), encoding="utf-8")
+    os.replace(made, path)
+
+
+def with_families(text: str, lines: list[str]) -> list[str]:
+    """The lines between the page's marks, with these families' sections in place of the former ones."""
+    sections = {part.partition("\n")[0]: part.strip() for part in text.split("### ")}
+    sections |= {part.partition("\n")[0]: part.strip() for part in "\n".join(lines).split("### ") if part.strip()}
+    first, *rest = sections.values()
+    return ["", first, "", *(line for part in rest for line in (f"### {part}", ""))]
+
+
+def families_of(text: str) -> str:
+    """What stands between the page's marks."""
+    return text.partition(BEGIN)[2].partition(END)[0]
+
+
+def front(text: str, language: int) -> list[str]:
+    """The table of a front page, from the text of the page of families."""
+    families = families_of(text)
+    machine, _, threads = families.strip().partition(", ")
+    rows = {cells[0]: cells for line in families.splitlines() if line.startswith("| ") for cells in [line.strip("| ").split(" | ")]}
+    head = [cell.format(machine=machine, threads=threads.partition(" ")[0]) for cell in FRONT_HEADS[language]]
+    lines = ["", f"| {' | '.join(head)} |", "| --- | --- | --- | --- |"]
+    for name, label in FRONT_ROWS.items():
+        _, _, theirs, ours, ratio, *_ = rows[name]
+        lines.append(f"| {label[language]} | {theirs} | {ours} | {ratio} |".replace(" us", " µs"))
+    return [*lines, ""]
+
+
+def put_front() -> None:
+    for name, language in FRONT_PAGES.items():
+        put(PAGE.parent.parent / name, FRONT_BEGIN, FRONT_END, front(PAGE.read_text(encoding="utf-8"), language))
 
 
 def main() -> None:
@@ -110,19 +160,25 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=0.3, help="seconds of samples for a row and round")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--peer", default="torch", help="the module to compare with")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    parser.add_argument("--only", choices=[f.prefix for f in FAMILIES], help="measure one family")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md, and its rows into the front pages")
+    parser.add_argument("--front", action="store_true", help="measure nothing, copy rows of docs/performance.md into the front pages")
     parser.add_argument("--json", type=Path, help="write the figures into this file")
     args = parser.parse_args()
+    if args.front:
+        return put_front()
     peer = args.peer if importlib.util.find_spec(args.peer) is not None else None
     best = limits.measure(args.threads)
     found = measured(args, peer)
     machine = limits.show(best, args.threads)
-    lines = ["", f"{machine}.", "", *table(found, best, "PyTorch" if args.peer == "torch" else args.peer)]
+    lines = table(found, best, "PyTorch" if args.peer == "torch" else args.peer)
+    lines = with_families(families_of(PAGE.read_text(encoding="utf-8")), lines) if args.only else ["", f"{machine}.", "", *lines]
     print("\n".join(lines))
     if args.json:
         args.json.write_text(json.dumps({"machine": machine, "rows": found}, indent=1) + "\n")
     if args.write:
-        put(lines)
+        put(PAGE, BEGIN, END, lines)
+        put_front()
 
 
 if __name__ == "__main__":

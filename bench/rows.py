@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import rows_kernels  # noqa: F401  (it adds its rows)
+import rows_kernels  # noqa: F401  (they add their rows)
+import rows_training  # noqa: F401
 from registry import ROWS, Call, row
 
 __all__ = ["ROWS"]
@@ -229,33 +230,6 @@ def layer_norm_square(t: Any) -> Call:
 def cdist(t: Any) -> Call:
     x, y = t.randn(1024, 64), t.randn(1024, 64)
     return lambda: t.cdist(x, y)
-
-
-# ***** training *****
-
-
-@row("train/adamw_100_parameters", 3.0)
-def adamw(t: Any) -> Call:
-    params = [t.nn.Parameter(t.randn(32, 32)) for _ in range(100)]
-    optimizer = t.optim.AdamW(params, lr=1e-3)
-    for p in params:
-        p.grad = t.randn(32, 32)
-    return optimizer.step
-
-
-@row("train/mlp_784_512_512_10", 1.0)
-def mlp(t: Any) -> Call:
-    nn = t.nn
-    model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-    optimizer = t.optim.SGD(model.parameters(), lr=0.01)
-    x, y = t.randn(64, 784), t.randint(0, 10, (64,))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return step
 
 
 # ***** data *****
