@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Kernels that tests compile belong to the checkout, not to the user's own cache.
 os.environ.setdefault("RUSHLIGHT_CACHE_DIR", str(ROOT / ".pytest_cache" / "kernels"))
+# Whoever reads a test's failure wants to see where in the package it was.
+os.environ.setdefault("RUSHLIGHT_TRACEBACK", "full")
 # Child processes find the package whether or not it is installed.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ.setdefault("MPLBACKEND", "Agg")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from tests.eager_programs import ERRORS, Name, Program, Step
+from tests.eager_programs import ERRORS, Name, Program, Ref, Step
 from tests.eager_steps import LARGEST, Writer
 
 # half an hour of roundings, and no more
@@ -47,8 +48,8 @@ def attempt(what: Callable[[], Any]) -> Any:
 class Beside:
     """One program, taken in both modules as it is written."""
 
-    def __init__(self, ours: Any, torch: Any) -> None:
-        self.ours, self.torch = ours, torch
+    def __init__(self, ours: Any, torch: Any, kinds: bool = False) -> None:
+        self.ours, self.torch, self.kinds = ours, torch, kinds
         self.got: list[Any] = []
         self.expected: list[Any] = []
         self.scale = 1.0
@@ -106,6 +107,8 @@ class Beside:
                 a, b = ([s for s, n in zip(v, expected.shape, strict=True) if n > 1 and expected.numel()] for v in (a, b))
             if a != b:
                 self.fail(f"{what}: {attribute} is {a}, expected {b}")
+        if self.kinds and type(got).__name__ != type(expected).__name__:
+            self.fail(f"{what}: a {type(got).__name__}, expected a {type(expected).__name__}")
         if expected.grad_fn is not None and got.grad_fn is not None:
             a, b = got.grad_fn.name(), expected.grad_fn.name()
             if a != b and inner is not None and "NotImplemented" not in b:
@@ -168,9 +171,15 @@ def told(value: Any) -> str:
     return f"{type(value).__name__}: {value}" if isinstance(value, Exception) else repr(value)
 
 
-def write_and_compare(draw: Callable[[Any], Any], ours: Any, torch: Any, length: int = 8) -> Program:
-    """Write a program step by step, taking every step in both modules."""
-    run = Beside(ours, torch)
+def lazy_clone(draw: Callable[[Any], Any], run: Beside) -> Step | None:
+    """A step that clones an earlier value lazily; PyTorch has no gradient of complex ones."""
+    places = [i for i, v in enumerate(run.expected) if v is not None and not (v.requires_grad and v.is_complex())]
+    return Step("method", "_lazy_clone", (Ref(draw(st.sampled_from(places))),)) if places else None
+
+
+def write_and_compare(draw: Callable[[Any], Any], ours: Any, torch: Any, length: int = 8, kinds: bool = False) -> Program:
+    """Write a program step by step, taking every step in both modules; with `kinds` leaves are of subclasses, and tensors are cloned lazily."""
+    run = Beside(ours, torch, kinds)
     w = Writer(
         draw,
         shape=lambda v: tuple(v.shape),
@@ -178,10 +187,13 @@ def write_and_compare(draw: Callable[[Any], Any], ours: Any, torch: Any, length:
         same=run.same,
         room=lambda v: v.untyped_storage().nbytes() // v.element_size(),
     )
-    run.start(Program([w.leaf() for _ in range(draw(st.integers(1, 3)))]))
+    leaves = [w.leaf() for _ in range(draw(st.integers(1, 3)))]
+    if kinds:
+        leaves = [replace(leaf, kind=draw(st.sampled_from(["Quiet", "Asking", ""]))) for leaf in leaves]
+    run.start(Program(leaves))
     w.values = run.expected
     for _ in range(draw(st.integers(1, length))):
-        step = w.step()
+        step = lazy_clone(draw, run) if kinds and draw(st.integers(0, 3)) == 0 else w.step()
         if step is not None and run.take(step):
             for i, (a, b) in enumerate(zip(run.got[:-1], run.expected[:-1], strict=True)):
                 if b is not None:

@@ -38,6 +38,7 @@ class Leaf:
     numbers: Any
     dtype: str
     grad: bool
+    kind: str = ""  # of which class it is, one of `CLASSES`; a plain tensor without
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,30 @@ def place_text(a: Any) -> str:
     return "..." if a is Ellipsis else show(a)
 
 
+CLASSES = {
+    "Quiet": "class Quiet(torch.Tensor):\n    pass\n",
+    "Asking": "class Asking(torch.Tensor):\n    @classmethod\n    def __torch_function__(cls, func, types, args=(), kwargs=None):\n"
+    "        return super().__torch_function__(func, types, args, kwargs or {})\n",
+}
+_MADE: dict[Any, Any] = {}
+
+
+def class_of(module: Any, kind: str) -> Any:
+    """The class of a kind in a module: without an override, or with one that hands on to that of `Tensor`."""
+    if module not in _MADE:
+
+        class Quiet(module.Tensor):  # type: ignore[name-defined, misc]
+            pass
+
+        class Asking(module.Tensor):  # type: ignore[name-defined, misc]
+            @classmethod
+            def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return super().__torch_function__(func, types, args, kwargs or {})
+
+        _MADE[module] = {"Quiet": Quiet, "Asking": Asking}
+    return _MADE[module][kind]
+
+
 @dataclass
 class Program:
     """Leaves, steps, and how gradients are asked for at the end (`""`, "backward", "twice" or "second")."""
@@ -145,10 +170,11 @@ class Program:
     ending: str = ""
 
     def start(self, module: Any) -> list[Any]:
-        return [
-            module.tensor(leaf.numbers, dtype=getattr(module, leaf.dtype), requires_grad=leaf.grad)
-            for leaf in self.leaves
-        ]
+        found = [module.tensor(leaf.numbers, dtype=getattr(module, leaf.dtype), requires_grad=leaf.grad) for leaf in self.leaves]
+        for place, leaf in enumerate(self.leaves):
+            if leaf.kind:
+                found[place] = module.Tensor._make_subclass(class_of(module, leaf.kind), found[place].detach(), leaf.grad)
+        return found
 
     def finish(self, module: Any, values: list[Any]) -> list[Any]:
         """Gradients for the leaves that want one, and for values that keep theirs."""
@@ -176,6 +202,8 @@ class Program:
             grad = ", requires_grad=True" if leaf.grad else ""
             numbers = repr(leaf.numbers).replace("nan", 'float("nan")').replace("inf", 'float("inf")')
             lines.append(f"v{i} = torch.tensor({numbers}, dtype=torch.{leaf.dtype}{grad})")
+            if leaf.kind:
+                lines += [CLASSES[leaf.kind], f"v{i} = torch.Tensor._make_subclass({leaf.kind}, v{i}.detach(), {leaf.grad})"]
         for i, step in enumerate(self.steps, len(self.leaves)):
             lines += [step.text(f"v{i}"), f"print('v{i}', v{i}.dtype, tuple(v{i}.shape), v{i}.stride(), v{i})"]
         if self.ending:

@@ -134,9 +134,14 @@ def test_progress_without_tqdm(
 ) -> None:
     url, folder = site
     (folder / "blob").write_bytes(b"x" * 1000)
-    monkeypatch.setitem(sys.modules, "tqdm", None)
+    for name in ("tqdm", "tqdm.auto"):
+        monkeypatch.setitem(sys.modules, name, None)
     hub.download_url_to_file(url + "blob", str(tmp_path / "a"))
     assert capsys.readouterr().err == "\r100.0%\n"
+    assert hub.tqdm is rushlight.utils.model_zoo.tqdm is hub.progress.PlainBar
+    with hub.tqdm(total=None) as bar:
+        bar.update(3)
+    assert capsys.readouterr().err == "\r3 bytes\n"
 
 
 def test_a_broken_connection_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,9 @@ def test_clip(dtype: str) -> None:
     agree("clip", x, numbers(dtype, (4,), False), numbers(dtype, (3, 1), seed="high"))
     if dtype == "uint8":
         same(xp.clip(ours(x), -5, 300), x)
+        for low in ("int8", "int64"):  # bounds of another integer dtype are not wrapped around
+            same(xp.clip(ours(x), ours(np.array(-2, low))), x)
+        same(xp.clip(ours(x), None, ours(np.array(300, "int16"))), x)
 
 
 @pytest.mark.parametrize("dtype", REAL)

@@ -170,3 +170,11 @@ def test_astype(source: str) -> None:
                 xp.astype(ours(x), getattr(xp, target))
         else:
             same(xp.astype(ours(x), getattr(xp, target)), x.astype(target))
+
+
+@pytest.mark.parametrize("k", (2**62, 2**63, 2**64, -(2**63), -(2**63) - 1, -(2**70)))
+def test_diagonals_beyond_63_bits(k: int) -> None:
+    """They lie beside any matrix."""
+    x = xp.ones((3, 4))
+    assert not xp.any(xp.eye(3, 4, k=k)) and xp.eye(3, 4, k=k).shape == (3, 4)
+    assert bool(xp.any(xp.triu(x, k=k))) is (k < 0) and bool(xp.any(xp.tril(x, k=k))) is (k > 0)

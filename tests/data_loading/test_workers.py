@@ -28,6 +28,7 @@ from rushlight.utils.data import DataLoader, Dataset, IterableDataset, TensorDat
 from rushlight.utils.data._utils.arena import Arena, Chunk
 from rushlight.utils.data.datapipes.iter import IterableWrapper
 from rushlight.utils.data.datapipes.map import SequenceWrapper
+from rushlight.utils.data.stateful import StatefulDataLoader
 
 EXPECTED = json.loads(pathlib.Path(__file__).with_name("pipes.json").read_text())
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -52,6 +53,35 @@ def test_pipes_yield_what_those_of_pytorch_yield() -> None:
 def test_what_is_stored_is_what_the_installed_pytorch_yields() -> None:
     pytest.importorskip("torch")
     assert as_json(pipes("torch") | workers("torch")) == EXPECTED
+
+
+def beginning(loader: Any) -> Any:
+    """The loader, after its first batch."""
+    next(iter(loader))
+    return loader
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: beginning(DataLoader(Many(), num_workers=2, persistent_workers=True)),
+        lambda: iter(DataLoader(Many(), num_workers=2, persistent_workers=True)),
+        lambda: beginning(StatefulDataLoader(Many(), num_workers=2)),
+        lambda: list(DataLoader(IterableWrapper(range(10)), num_workers=2, persistent_workers=True)),
+    ],
+    ids=["loader", "iterator", "stateful", "stream"],
+)
+def test_workers_end_with_their_loader(make: Any) -> None:
+    """Not when the collector of circles finds it."""
+    before = set(multiprocessing.active_children())
+    gc.collect()
+    gc.disable()
+    try:
+        loader = make()
+        del loader
+        assert set(multiprocessing.active_children()) <= before
+    finally:
+        gc.enable()
 
 
 # ***** what comes from workers *****

@@ -390,3 +390,9 @@ def test_addmm_with_an_activation() -> None:
         out = torch.empty(3, 4, dtype=torch.float64)
         assert torch._addmm_activation(x, a, b, beta=2, alpha=0.5, out=out) is out
         np.testing.assert_allclose(out.numpy(), np.maximum(wanted, 0), rtol=1e-12)
+
+
+def test_a_bound_that_is_nan_leaves_no_singular_value() -> None:
+    matrix = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    assert torch.pinverse(matrix, math.nan).tolist() == [[0, 0], [0, 0]]
+    assert torch.linalg.matrix_rank(matrix, rtol=math.nan).item() == 0

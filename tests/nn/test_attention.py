@@ -77,3 +77,15 @@ def test_errors() -> None:
     for source, target in ((x, torch.ones(2, 2, 4)), (x, torch.ones(2, 3, 6))):
         with pytest.raises(RuntimeError, match="must be equal"):
             model(source, target)
+
+
+def test_a_causal_hint_without_a_mask_where_pytorch_computes_natively() -> None:
+    """There the hint says nothing: no keys are left out."""
+    torch.manual_seed(0)
+    layer, x = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(2, 3, 8)
+    with torch.no_grad():
+        assert torch.equal(layer(x, x, x, is_causal=True)[0], layer(x, x, x)[0])
+        for change in (layer.train, lambda: setattr(layer.eval(), "batch_first", False)):
+            change()
+            with pytest.raises(RuntimeError, match="Need attn_mask if specifying the is_causal hint"):
+                layer(x, x, x, is_causal=True)

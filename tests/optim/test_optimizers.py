@@ -346,7 +346,7 @@ def test_bad_arguments() -> None:
         optim.SGD([p, p])
     with pytest.raises(RuntimeError, match="cannot be `True` together"):
         optim.AdamW([p], fused=True, foreach=True)
-    with pytest.raises(AttributeError, match=r"rushlight.optim has no 'Lion' yet"):
+    with pytest.raises(AttributeError, match=r"module 'rushlight.optim' has no attribute 'Lion'"):
         optim.Lion
 
 

@@ -54,6 +54,8 @@ def corpus() -> list[tuple[bytes, bytes, dict[str, bytes]]]:
         part = {name: everything[name] for name in names}
         for legacy in (False, True):
             out = io.BytesIO()
+            if legacy:
+                part.pop("nested", None)  # of strided layout: refused there
             torch.save(part, out, _use_new_zipfile_serialization=not legacy)
             data = out.getvalue()
             if legacy:

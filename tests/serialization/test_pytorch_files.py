@@ -202,3 +202,9 @@ def test_everything_that_pytorch_allows_is_allowed() -> None:
     theirs = import_module("torch._weights_only_unpickler")._get_allowed_globals()
     missing = set(theirs) - set(import_module("rushlight.serialization.allowed").always_allowed())
     assert missing == set()
+
+
+def test_what_the_legacy_format_cannot_hold_is_refused_when_it_is_saved() -> None:
+    nested = rushlight.nested.nested_tensor([rushlight.ones(2), rushlight.ones(3)])
+    with pytest.raises(RuntimeError, match="cannot be saved in the legacy format"):
+        rushlight.save({"a": [nested]}, io.BytesIO(), _use_new_zipfile_serialization=False)
