@@ -372,3 +372,29 @@ def test_hooks_for_saved_tensors_are_functions() -> None:
     with pytest.raises(TypeError, match="'pack_hook' must be callable, not int"), torch.autograd.graph.saved_tensors_hooks(5, lambda x: x):
         pass
     assert (leaf(1.0) * leaf(2.0)).requires_grad
+
+
+def test_what_functions_save_and_ask_for() -> None:
+    class SavesNumber(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x, 3)
+            return x * 2
+
+    with pytest.raises(TypeError, match="can only save variables, but argument 1 is of type int"):
+        SavesNumber.apply(leaf(1.0, 2.0))
+    with pytest.raises(RuntimeError, match="all inputs have to be Tensors or GradientEdges, but got str"):
+        torch.autograd.grad(leaf(1.0).sum(), "a")
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward AD with add_out that does not support it"):
+        torch.add(torch.autograd.forward_ad.make_dual(torch.ones(2), torch.ones(2)), 1, out=torch.empty(2))
+
+
+def test_functional_names_the_output() -> None:
+    functional = torch.autograd.functional
+    other = leaf(1.0) * 2
+    with pytest.raises(RuntimeError, match="Output 0 of the user-provided function is independent of input 0"):
+        functional.jacobian(lambda x: other, torch.ones(1), strict=True)
+    with pytest.raises(RuntimeError, match="should return a single Tensor"):
+        functional.hessian(lambda x: (x.sum(), x.sum()), torch.ones(1))
+    with pytest.raises(RuntimeError, match="The given v should contain a single Tensor"):
+        functional.vjp(lambda x: x, torch.ones(1), (torch.ones(1), torch.ones(1)))

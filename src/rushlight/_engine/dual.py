@@ -39,6 +39,11 @@ class DualTensor(Transformed):
     __slots__ = ()
 
     backend = "FuncTorchDual"
+
+    @classmethod
+    def no_out(cls, name: str) -> Exception:
+        """The error for `out=` in forward mode."""
+        return NotImplementedError(f"Trying to use forward AD with {name}_out that does not support it because it is an out= function")
     primal: Tensor
     tangent: Tensor
 

@@ -51,7 +51,7 @@ class Decorating:
     def __call__(self, function: Any) -> Any:
         if isinstance(function, type):
             warnings.warn(
-                f"{type(self).__name__} on a class is deprecated and reaches its construction alone: decorate the methods of {function.__name__}",
+                f"Decorating classes is deprecated, and {type(self).__name__} reaches their construction alone: decorate the methods of {function.__name__}",
                 FutureWarning, stacklevel=2,
             )  # fmt: skip
         if function.__code__.co_flags & 0x20 if hasattr(function, "__code__") else False:

@@ -198,8 +198,13 @@ class Transformed(Kind):
         if op is None:
             return cls.otherwise(function, name, args, kwargs)
         if kwargs.get("out") is not None:
-            raise RuntimeError(f"Batching rule not implemented for aten::{name}.out; the fallback path doesn't work on out= or view ops.")
+            raise cls.no_out(name)
         return cls.in_place(level, op, args, kwargs) if is_inplace(function) else cls.operate(level, op, args, kwargs)
+
+    @classmethod
+    def no_out(cls, name: str) -> Exception:
+        """The error for `out=` at this level."""
+        return RuntimeError(f"Batching rule not implemented for aten::{name}.out; the fallback path doesn't work on out= or view ops.")
 
     @classmethod
     def operate(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

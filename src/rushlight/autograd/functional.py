@@ -39,7 +39,7 @@ def _prepare(inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]
 
 
 def _filled(
-    grads: Sequence[Any], like: Sequence[Tensor], strict: bool, what: str = "The output of the user-provided function", linear: bool = False
+    grads: Sequence[Any], like: Sequence[Tensor], strict: bool, what: str = "Output 0 of the user-provided function", linear: bool = False
 ) -> tuple[Tensor, ...]:
     """The gradients, zeros where there is none; in strict mode RuntimeError there and, `linear`, where they do not depend on the inputs."""
     for i, g in enumerate(grads):
@@ -68,6 +68,8 @@ def _differentiable(outputs: Sequence[Tensor], strict: bool) -> None:
 def _directions(v: Any, like: Sequence[Tensor], where: str) -> tuple[Tensor, ...]:
     """The vectors `v`, one for each tensor and of its shape."""
     found = _as_tuple(v, "v", where)[1]
+    if len(like) == 1 != len(found):
+        raise RuntimeError("The given v should contain a single Tensor.")
     if len(found) != len(like):
         raise RuntimeError(f"v is a tuple of invalid length: should be {len(like)} but got {len(found)}.")
     for i, (each, x) in enumerate(zip(found, like, strict=True)):
@@ -244,7 +246,9 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
 
     def gradient(*args: Tensor) -> Any:
         out = func(*args)
-        if not isinstance(out, Tensor) or out.numel() != 1:
+        if not isinstance(out, Tensor):
+            raise RuntimeError("The function given to hessian should return a single Tensor")
+        if out.numel() != 1:
             raise RuntimeError("The Tensor returned by the function given to hessian should contain a single element")
         _differentiable([out], strict)
         grads: Any = (None,) * len(args)

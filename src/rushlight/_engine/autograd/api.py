@@ -215,6 +215,8 @@ def grad(
                 return found
         _check_roots(outs)
         for tensor in wanted:
+            if not isinstance(tensor, (Tensor, GradientEdge)):
+                raise RuntimeError(f"all inputs have to be Tensors or GradientEdges, but got {type(tensor).__name__}")
             if isinstance(tensor, Tensor) and not tensor._rg:
                 raise RuntimeError("One of the differentiated Tensors does not require grad")
         given = (None,) * len(outs) if grad_outputs is None else _tensors(grad_outputs)

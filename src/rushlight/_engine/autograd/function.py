@@ -33,11 +33,9 @@ class FunctionCtx:
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors (or None) for backward; they come back as `saved_tensors`, checked for in-place changes."""
-        for item in tensors:
+        for place, item in enumerate(tensors):
             if item is not None and not isinstance(item, Tensor):
-                raise TypeError(
-                    f"save_for_backward can only save variables, but argument {tensors.index(item)} is of type {type(item).__name__}"
-                )
+                raise TypeError(f"save_for_backward can only save variables, but argument {place} is of type {type(item).__name__}")
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
