@@ -168,3 +168,71 @@ def test_a_reshape_that_shows_its_argument_is_a_view() -> None:
     with torch.no_grad():
         copied, shown = y.t().reshape(6), y.reshape(6)
     assert not copied.requires_grad and not copied._is_view() and shown.requires_grad and shown._is_view()
+
+
+SAID = [  # a call, the class of its error, words of its message
+    (lambda: x23().tensor_split(torch.tensor(1.5)), RuntimeError, "tensor_indices_or_sections to have dtype of long, but got Float"),
+    (lambda: x23().tensor_split(torch.tensor([[1]])), RuntimeError, "one-dimensional tensor, but got a tensor with 2 dims"),
+    (lambda: torch.ones(()).tensor_split(2), RuntimeError, "expected at least a 1-dimensional tensor, but got a tensor with 0 dims"),
+    (lambda: torch.ones(4).split([5, -1]), RuntimeError, "split_sizes have only non-negative entries"),
+    (lambda: x23()[0:2:0], ValueError, "slice step cannot be zero"),
+    (lambda: x23()[0:2:-1], ValueError, "step must be greater than zero"),
+    (lambda: x23()[0.0:2.0], TypeError, "slice indices must be integers or None or have an __index__ method"),
+    (lambda: x23()["0":"1"], TypeError, "slice indices must be integers"),
+    (lambda: x23()["a"], TypeError, "invalid data type 'str'"),
+    (lambda: torch.ones(2).copy_(torch.ones(3)), RuntimeError, r"expanded size of the tensor \(2\) must match the existing size \(3\) at non-singleton dim"),
+    (lambda: torch.ones(3).__setitem__(slice(0, 2), torch.ones(3)), RuntimeError, r"Target sizes: \[2\].  Tensor sizes: \[3\]"),
+    (lambda: torch.ones(3).__setitem__(0, torch.ones(2)), RuntimeError, r"number of sizes provided \(0\) must be greater or equal to the number of dim"),
+    (lambda: torch.ones(3).masked_fill(torch.tensor([1, 0, 1]), 2.0), RuntimeError, "got mask with dtype long int"),
+    (lambda: torch.ones(2, 2).rot90(1, (0, 2)), IndexError, "Dimension out of range"),
+    (lambda: torch.empty_permuted((2, 3), (1, 1)), RuntimeError, "Duplicate dim not allowed"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SAID)))
+def test_refused_in_these_words(number: int) -> None:
+    call, error, words = SAID[number]
+    with pytest.raises(error, match=words):
+        call()
+
+
+UNFIT = [  # values that a result was once computed from
+    (lambda: torch.round(torch.tensor([15]), decimals=-1), NotImplementedError, "round_cpu"),
+    (lambda: torch.repeat_interleave(torch.tensor([1.0, 1.0])), NotImplementedError, "repeat_interleave_cpu"),
+    (lambda: torch.repeat_interleave(torch.tensor([[1]])), RuntimeError, "1D vector"),
+    (lambda: torch.repeat_interleave(torch.arange(2), -1), RuntimeError, "Repeats must be non-negative"),
+    (lambda: torch.range(1, 0), RuntimeError, "inconsistent with step sign"),
+    (lambda: torch.range(0, 1, 0), RuntimeError, "step must be nonzero"),
+    (lambda: torch.norm(torch.ones(2, 2, 2), p="nuc"), RuntimeError, "dim must be a 2-tuple"),
+    (lambda: torch.norm(torch.ones(2, 2), p="foo"), RuntimeError, "Order foo not supported"),
+    (lambda: torch.gradient(torch.ones(3, 3), spacing=torch.ones(2)), TypeError, "spacing"),
+    (lambda: torch.celu(torch.ones(2), 0.0), RuntimeError, "alpha cannot be 0 for CELU"),
+    (lambda: torch.histogram(torch.ones(3), torch.ones(2, 2)), RuntimeError, "should have one dimension"),
+    (lambda: torch.searchsorted(torch.ones(2), torch.ones(2), sorter=torch.ones(2)), RuntimeError, "sorter must be a tensor of long dtype"),
+    (lambda: torch.vander(torch.tensor([1, 2]), N=-1), RuntimeError, "N must be non-negative"),
+    (lambda: torch.eye(2, -1), RuntimeError, "m must be greater or equal to 0"),
+    (lambda: torch.cov(torch.ones(2, 3), fweights=torch.ones(3, 1).long()), RuntimeError, "one or fewer dimensions"),
+    (lambda: torch.frombuffer([1], dtype=torch.int32), ValueError, "does not implement Python buffer protocol"),
+    (lambda: torch.tensor([1, [2]]), TypeError, "sequence"),
+    (lambda: torch.device("cpu:00"), RuntimeError, "Invalid device string: 'cpu:00'"),
+    (lambda: torch.device("cuda", "0"), TypeError, "must be int, not str"),
+    (lambda: torch.device(-1), RuntimeError, "must not be negative"),
+    (lambda: torch.Size([1.5]), TypeError, r"takes an iterable of 'int' \(item 0 is 'float'\)"),
+    (lambda: torch.Size([1, "a"]), TypeError, r"\(item 1 is 'str'\)"),
+    (lambda: setattr(torch.ones(2), "grad", torch.ones(3)), RuntimeError, r"gradient of size '\[3\]' to a tensor of size '\[2\]'"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(UNFIT)))
+def test_unfit_values_are_refused(number: int) -> None:
+    call, error, words = UNFIT[number]
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_sizes_hold_numbers() -> None:
+    found = torch.Size([torch.tensor(2), np.int64(3)])
+    assert found == (2, 3) and [type(n) for n in found] == [int, int]
+    assert [type(n) for n in torch.Size(torch.tensor([4, 5]))] == [int, int]
+    assert torch.range(3, 0, -1.5).tolist() == [3, 1.5, 0] and torch.range(1, 1).tolist() == [1]
+    assert torch.norm(torch.ones(2, 2, 2), p="nuc", dim=(0, 1)).tolist() == [2, 2]

@@ -445,7 +445,7 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
     elif isinstance(item, (bool, int, float, complex)):
         _leaf(next(t(item) for t in _NUMBERS if isinstance(item, t)), inner, values, kinds)
     elif _is_sequence(item):
-        raise ValueError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
+        raise TypeError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
     elif isinstance(item, str) and not values:
         raise ValueError(f"too many dimensions '{kind.__name__}'; a tensor holds numbers")
     elif isinstance(item, (str, bytes)):

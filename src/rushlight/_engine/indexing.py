@@ -165,7 +165,9 @@ def _slice(item: slice, size: int) -> tuple[Any, ...]:
     if item.start is None and item.stop is None and item.step is None:
         return _ALL
     step = 1 if item.step is None else min(_whole(item.step), LARGEST)
-    if step <= 0:
+    if not step:
+        raise ValueError("slice step cannot be zero")
+    if step < 0:
         raise ValueError("step must be greater than zero")
     first, last = _whole(item.start), _whole(item.stop)
     start, stop, _ = slice(first, last, step).indices(size)
@@ -175,7 +177,12 @@ def _slice(item: slice, size: int) -> tuple[Any, ...]:
 
 
 def _whole(value: Any) -> Any:
-    return None if value is None else operator.index(value)
+    try:
+        return None if value is None else operator.index(value)
+    except TypeError as error:
+        if isinstance(value, Tensor):
+            raise
+        raise TypeError("slice indices must be integers or None or have an __index__ method") from error
 
 
 def _integer(item: Any, size: int, dim: int) -> tuple[Any, ...]:
@@ -183,7 +190,7 @@ def _integer(item: Any, size: int, dim: int) -> tuple[Any, ...]:
         k = int(convert.item(item)) if isinstance(item, Tensor) else operator.index(item)
     except TypeError:
         if isinstance(item, str):
-            raise TypeError("a tensor is indexed by position, not by name") from None
+            raise TypeError("new(): invalid data type 'str'; a tensor is indexed by position, not by name") from None
         raise IndexError(
             f"only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {type(item).__name__})"
         ) from None

@@ -74,7 +74,10 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
     """
     dtype = dtype if isinstance(dtype, DType) else python_dtype(dtype)
     count, offset = as_int("frombuffer", "count", count), as_int("frombuffer", "offset", offset)
-    raw = memoryview(buffer)
+    try:
+        raw = memoryview(buffer)
+    except TypeError:
+        raise ValueError(f"object does not implement Python buffer protocol: {type(buffer).__name__}") from None
     if not raw.c_contiguous:
         raise ValueError("the buffer must lie in memory without gaps")
     length, size = raw.nbytes, dtype.itemsize

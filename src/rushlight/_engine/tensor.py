@@ -191,7 +191,10 @@ class Tensor(metaclass=TensorMeta):
         if value._spec.device is not self._spec.device:
             raise RuntimeError(f"assigned grad has data located on a different device: {value.device}, expected {self.device}")
         if value._spec.shape != self._spec.shape:
-            raise RuntimeError(f"assigned grad has data of a different size: {list(value.shape)}, expected {list(self.shape)}")
+            raise RuntimeError(
+                f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'. Please ensure that the "
+                "gradient and the tensor are the same size"
+            )
         meta_of(self).grad = value
 
     @grad.deleter

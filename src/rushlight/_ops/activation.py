@@ -281,7 +281,7 @@ def _(ct: Any, out: Any, x: Any) -> Any:
 
 
 @operator("celu(Tensor input, Scalar alpha=1.0) -> Tensor", promote="same", promote_over=("input",), spaces=("torch", "nn.functional"),
-          method=False, inplace=True, tags=FLAG)  # fmt: skip
+          method=False, inplace=True, tags=FLAG, static=("alpha",))  # fmt: skip
 def celu(x: Any, alpha: Any) -> Any:
     """x where it is positive, alpha * (exp(x / alpha) - 1) elsewhere."""
     refuse(x, "elu_cpu", "buic")

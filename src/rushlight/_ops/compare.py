@@ -9,6 +9,7 @@ from typing import Any
 
 from rushlight._base.errors import warn_once
 from rushlight._ops.bodies import (
+    C_NAME,
     as_bool,
     is_weak,
     isnan,
@@ -183,7 +184,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """out[i] = value if mask[i] else input[i]; the mask broadcasts to the input."""
     if mask.dtype is not BOOL:
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype.name}")
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {C_NAME[mask.dtype.name]}")
     if not is_weak(value) and value.shape:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."

@@ -171,7 +171,7 @@ _unary("frac", "x - trunc(x).", lambda x: x - prim.trunc(x), "same", "buic")
 )
 def round_(x: Any, *, decimals: int) -> Any:
     """rint(x * 10^decimals) / 10^decimals, halves to the even number; negative `decimals` round to tens, hundreds, ..."""
-    refuse(x, "round", "bc")
+    refuse(x, "round_cpu", "bc" if decimals == 0 else "buic")
     if not x.dtype.is_floating_point:
         return x
     if decimals == 0:

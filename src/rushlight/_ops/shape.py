@@ -189,9 +189,6 @@ def rot90(x: Any, k: int, dims: Any) -> Any:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if len(x.shape) < 2:
         raise RuntimeError(f"expected total dims >= 2, but got total dims = {len(x.shape)}")
-    for d in dims:
-        if not -len(x.shape) <= d < len(x.shape):
-            raise RuntimeError(f"Rotation dim{dims.index(d)} out of range, dim{dims.index(d)} = {d}")
     first, second = (wrap(d, x) for d in dims)
     if first == second:
         raise RuntimeError(f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}")
@@ -285,7 +282,7 @@ def tile(x: Any, dims: Any) -> Any:
 def repeat_interleave_core(x: Any, repeats: int, dim: int | None) -> Any:
     """out[..., i, ...] = x[..., i // repeats, ...]: each place so often, along dim (of the flattened input without one)."""
     if repeats < 0:
-        raise RuntimeError("repeats has to be positive")
+        raise RuntimeError("Repeats must be non-negative")
     if dim is None:
         x, dim = build.reshape(x, (numel(x.shape),)), 0
     at = wrap(dim, x)

@@ -305,7 +305,8 @@ def _joined(cts: Sequence[Any], x: Any, dim: int, sizes: Sequence[int]) -> Any:
 
 def _no_scalar(name: str, x: Any) -> None:
     if not x.shape:
-        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor")
+        raise RuntimeError(f"{name} expected at least a 1-dimensional tensor, but got a tensor with 0 dims" if name == "tensor_split"
+                           else f"{name} expects at least a 1-dimensional tensor")  # fmt: skip
 
 
 def _countable(parts: int) -> int:
@@ -318,7 +319,9 @@ def _countable(parts: int) -> int:
 def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
     if isinstance(sections, (tuple, list)):
         sizes = [int(s) for s in sections]
-        if sum(sizes) != x.shape[dim] or any(s < 0 for s in sizes):
+        if any(s < 0 for s in sizes):
+            raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes}")
+        if sum(sizes) != x.shape[dim]:
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes to sum exactly to {x.shape[dim]} (input tensor's size at dimension {dim}), but got "
                 f"split_sizes={sizes}"
@@ -428,7 +431,7 @@ def _even(name: str, x: Any, where: Any, dim: int) -> Any:
 def _least(name: str, x: Any, ndim: int) -> None:
     if len(x.shape) < ndim:
         raise RuntimeError(
-            f"torch.{name} requires a tensor with at least {ndim} dimension{'s' if ndim > 1 else ''}, but got a tensor with {len(x.shape)} dimensions!"
+            f"torch.{name} requires a tensor with at least {ndim} dimension, but got a tensor with {len(x.shape)} dimensions!"
         )
 
 

@@ -69,8 +69,17 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     if x.shape == shape:
         return x
     offset = len(shape) - len(x.shape)
-    if offset < 0 or any(size not in (1, wanted) for size, wanted in zip(x.shape, shape[max(offset, 0) :])):
-        raise RuntimeError(f"a tensor of shape {list(x.shape)} cannot be expanded to the shape {list(shape)}")
+    if offset < 0:
+        raise RuntimeError(
+            f"expand({x.dtype.name}{list(x.shape)}, size={list(shape)}): the number of sizes provided ({len(shape)}) must be greater or equal to the "
+            f"number of dimensions in the tensor ({len(x.shape)})"
+        )
+    for d, (size, wanted) in enumerate(zip(x.shape, shape[offset:]), offset):
+        if size not in (1, wanted):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({wanted}) must match the existing size ({size}) at non-singleton dimension {d}.  Target sizes: "
+                f"{list(shape)}.  Tensor sizes: {list(x.shape)}"
+            )
     return PRIMITIVES["broadcast"](x, shape=shape, dims=tuple(range(offset, len(shape))))
 
 

@@ -435,6 +435,10 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, **kwargs: Any) -> Ten
     )
     if end is None:
         start, end = 0, start
+    if not step:
+        raise RuntimeError("step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     kwargs.setdefault("dtype", default_dtype())
     count = math.floor((end - start) / step) + 1
     return arange(start, start + count * step, step, **kwargs)[:count]
@@ -448,8 +452,9 @@ def eye(n: int, m: int | None = None, **kwargs: Any) -> Tensor:
     _reject(kwargs, "eye")
     rows = as_int("eye", "n", n)
     columns = rows if m is None else as_int("eye", "m", m)
-    if rows < 0 or columns < 0:
-        raise RuntimeError(f"n must be greater or equal to 0, got {min(rows, columns)}")
+    for name, size in (("n", rows), ("m", columns)):
+        if size < 0:
+            raise RuntimeError(f"{name} must be greater or equal to 0, got {size}")
     spec = spec_for((rows, columns), dtype or (out.dtype if out is not None else None), device)
     return _into(out, finish(_row("eye_core", spec, (), rows, columns), requires_grad))
 

@@ -34,9 +34,13 @@ class Device:
         if isinstance(type, Device):
             return type
         if type.__class__ is int:  # the number of an accelerator
-            raise RuntimeError(f"Cannot access accelerator device when none is available: device({type})")
+            raise RuntimeError(
+                "Device index must not be negative" if type < 0 else f"Cannot access accelerator device when none is available: device({type})"
+            )
         if not isinstance(type, str):
             raise TypeError(f"device(): expected a string or a device, got {type.__class__.__name__}")
+        if index is not None and not isinstance(index, int):
+            raise TypeError(f"device(): argument 'index' (position 2) must be int, not {index.__class__.__name__}")
         text = type if index is None else ""
         name, colon, number = type.partition(":")
         if name not in _NAMED:
@@ -44,7 +48,7 @@ class Device:
         if colon:
             if index is not None:
                 raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {type}")
-            if not number.isdigit():
+            if not number.isdigit() or (number[0] == "0" and number != "0"):
                 raise RuntimeError(f"Invalid device string: '{type}'")
             index = int(number)
         found = _MADE.get((name, index))

@@ -6,7 +6,7 @@ Shapes are tuples of sizes, strides tuples of steps counted in elements, both ou
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -21,10 +21,21 @@ LARGEST = (1 << 63) - 1  # the most that a size, a stride, an offset or a number
 BELOW_ALL = 1 << 62  # taken from an index it is out of range whatever the size is; an error adds it again to name the index
 
 
+def _as_size(size: Any, place: int) -> int:
+    try:
+        return size if isinstance(size, int) else operator.index(size)
+    except TypeError:
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{type(size).__name__}')") from None
+
+
 class Size(tuple[int, ...]):
     """A shape as users see it: a tuple that prints as `torch.Size([2, 3])`."""
 
     __slots__ = ()
+
+    def __new__(cls, sizes: Iterable[Any] = ()) -> Size:
+        found = tuple.__new__(cls, sizes)
+        return found if all(isinstance(size, int) for size in found) else tuple.__new__(cls, map(_as_size, found, range(len(found))))
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"

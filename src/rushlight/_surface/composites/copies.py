@@ -17,7 +17,7 @@ from rushlight._engine.view import link_view
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of, into_given, row_named
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import INT64, DType
 from rushlight._types.spec import Spec
 
 __all__: list[str] = []
@@ -154,11 +154,11 @@ def tensor_split(
     """So many parts of sizes as equal as can be, or parts that end at the indices given, along dim."""
     where = next((v for v in (indices_or_sections, sections, indices) if v is not None), None)
     if isinstance(where, Tensor):
-        if where._spec.ndim > 1 or where._spec.dtype.name != "int64":
-            raise RuntimeError(
-                "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or one-dimensional tensor of dtype long, but got a "
-                f"tensor with {where._spec.ndim} dims"
-            )
+        what = "tensor_split expected tensor_indices_or_sections to"
+        if where._spec.dtype is not INT64:
+            raise RuntimeError(f"{what} have dtype of long, but got {where._spec.dtype.scalar}")
+        if where._spec.ndim > 1:
+            raise RuntimeError(f"{what} be a zero-dimensional or one-dimensional tensor, but got a tensor with {where._spec.ndim} dims")
         where = where.tolist()
     return function_of("tensor_split")(input, where, dim)
 

@@ -9,11 +9,13 @@ from rushlight._engine import convert
 from rushlight._engine.creation import as_shape
 from rushlight._engine.state import AUTOCAST, STATE
 from rushlight._engine.tensor import Tensor
+from rushlight._ops.bodies import not_implemented
 from rushlight._ops.einsum import parse_equation
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.device import as_device
+from rushlight._types.dtype import INT32, INT64
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.promotion import result_type
 
@@ -157,6 +159,10 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     """Each element (along `dim`) several times; `repeats` is one number or one for each."""
     if repeats is None:  # repeat_interleave(repeats): the numbers 0.. as often as repeats says
         counts = input
+        if counts._spec.ndim != 1:
+            raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
+        if counts._spec.dtype not in (INT32, INT64):
+            raise not_implemented("repeat_interleave_cpu", counts._spec.dtype)
         places = SPACES["torch"]["arange"](counts.numel())
         return repeat_interleave(places, counts)
     if dim is not None and input._spec.ndim == 0:

@@ -219,5 +219,7 @@ def torch_vander(x: Tensor, N: int | None = None, increasing: bool = False) -> T
     if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex):
         x = x.to(INT64)
     count = x._spec.shape[0] if N is None else N
+    if count < 0:
+        raise RuntimeError("N must be non-negative.")
     found = T["stack"]([x**k for k in range(count)], -1) if count else T["empty"]((x._spec.shape[0], 0), dtype=x.dtype)
     return found if increasing else found.flip(-1)

@@ -48,9 +48,10 @@ def norm(
 ) -> Tensor:
     """The p-norm of all elements or along dims; "fro" is the 2-norm, "nuc" the sum of singular values."""
     if isinstance(p, str) and p == "nuc":
-        return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", _dims(dim) or (-2, -1), keepdim, dtype=dtype), exact=True)
+        dims = _dims(dim) or tuple(range(input._spec.ndim))
+        return into(out, SPACES["linalg"]["matrix_norm"](input, "nuc", dims, keepdim, dtype=dtype), exact=True)
     if isinstance(p, str) and p != "fro":
-        raise ValueError(f"unsupported norm type {p}")
+        raise RuntimeError(f"linalg.matrix_norm: Order {p} not supported.")
     order = 2.0 if p is None or isinstance(p, str) else p
     return into(out, function_of("linalg_vector_norm")(input, order, _dims(dim), keepdim, dtype=dtype), exact=True)
 
@@ -304,7 +305,9 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
 
 def _observation_weights(count: int, fweights: Any, aweights: Any) -> Any:
     for what, w in (("fweights", fweights), ("aweights", aweights)):
-        if w is not None and (w._spec.ndim > 1 or w.numel() != count):
+        if w is not None and w._spec.ndim > 1:
+            raise RuntimeError(f"cov(): expected {what} to have one or fewer dimensions but got {what} with {w._spec.ndim} dimensions")
+        if w is not None and w.numel() != count:
             raise RuntimeError(
                 f"cov(): expected {what} to have the same numel as there are observations in the input but got {w.numel()} != {count}"
             )
@@ -631,6 +634,8 @@ def searchsorted(
         right = side == "right"
     values = input if isinstance(input, Tensor) else T["tensor"](input)
     if sorter is not None:
+        if sorter._spec.dtype is not INT64:
+            raise RuntimeError(f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {sorter._spec.dtype.scalar}")
         if sorter._spec.shape != sorted_sequence._spec.shape:
             raise RuntimeError(
                 "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor "

@@ -45,7 +45,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 
 def _too_few() -> RuntimeError:
-    return RuntimeError("masked_scatter: expected source to have at least as many elements as the mask has ones")
+    return RuntimeError("Number of elements of source < number of ones in mask")
 
 
 def _masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
@@ -232,9 +232,11 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
     dims = range(ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     dims = [wrap_dim(d, ndim) for d in dims]
     if len(set(dims)) != len(dims):
-        raise RuntimeError("dim appears multiple times in the list of dims")
+        raise RuntimeError(f"dim {next(d for d in dims if dims.count(d) > 1)} appears multiple times in the list of dims")
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
+    if isinstance(spacing, Tensor) and spacing._spec.ndim:
+        raise TypeError("gradient(): argument 'spacing' must be a number, a tensor without dims or a tuple of Tensors, not a tensor with dims")
     if isinstance(spacing, Tensor) or spacing is None or isinstance(spacing, (int, float, complex)):
         gaps: list[Any] = [1.0 if spacing is None else spacing] * len(dims)
     else:
@@ -305,6 +307,10 @@ def histogram(
                                f"{what} with dtype {other.dtype}")  # fmt: skip
     x = input.reshape(-1)
     if isinstance(bins, Tensor):
+        if bins._spec.ndim != 1:
+            raise RuntimeError(
+                f"torch.histogramdd: bins tensor should have one dimension, but got {bins._spec.ndim} dimensions in the bins tensor for dimension 0"
+            )
         edges = bins
     else:
         if bins <= 0:
@@ -357,6 +363,8 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out: Any =
 def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
     """Fresh memory whose dims lie in the order `physical_layout`, from outermost to innermost."""
     size, order = tuple(size), tuple(physical_layout)
+    if len(size) == len(order) and len(set(order)) < len(order):
+        raise RuntimeError("Duplicate dim not allowed")
     if len(size) != len(order) or sorted(order) != list(range(len(size))):
         raise RuntimeError(
             f"Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = {len(size)} "
