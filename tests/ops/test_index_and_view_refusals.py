@@ -184,6 +184,9 @@ SAID = [  # a call, the class of its error, words of its message
     (lambda: torch.ones(3).__setitem__(slice(0, 2), torch.ones(3)), RuntimeError, r"Target sizes: \[2\].  Tensor sizes: \[3\]"),
     (lambda: torch.ones(3).__setitem__(0, torch.ones(2)), RuntimeError, r"number of sizes provided \(0\) must be greater or equal to the number of dim"),
     (lambda: torch.ones(3).masked_fill(torch.tensor([1, 0, 1]), 2.0), RuntimeError, "got mask with dtype long int"),
+    (lambda: torch.ones(()).index_put([], torch.ones(1), True), RuntimeError, r"value tensor of shape \[1\] .* indexing result of shape \[\]"),
+    (lambda: torch.ones(2).index_put((torch.tensor(1),), torch.ones(1)), RuntimeError, r"shape \[1\] .* result of shape \[\]"),
+    (lambda: torch.ones(2).index_put((torch.tensor([1]),), torch.ones(1, 1)), RuntimeError, r"shape \[1, 1\] .* result of shape \[1\]"),
     (lambda: torch.ones(2, 2).rot90(1, (0, 2)), IndexError, "Dimension out of range"),
     (lambda: torch.empty_permuted((2, 3), (1, 1)), RuntimeError, "Duplicate dim not allowed"),
 ]

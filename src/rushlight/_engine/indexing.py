@@ -443,12 +443,22 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     items, tensors = split_index(x, tuple(indices))
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
     if not tensors:  # all of them stand for numbers
-        value = _fit(values, target)
-        convert.call_inplace("add", target, value) if accumulate else convert.copy_(target, value)
+        _same_rank(values, target._spec.shape)
+        convert.call_inplace("add", target, values) if accumulate else convert.copy_(target, values)
         return x
     dims, parts = _indices(target, tensors)
+    if values._spec.ndim > target._spec.ndim - len(dims) + max(p._spec.ndim for p in parts):
+        _same_rank(values, get_item(x, tuple(indices))._spec.shape)
     convert.call_inplace("index_put_core", target, dims, parts, values, bool(accumulate))
     return x
+
+
+def _same_rank(values: Tensor, shape: Sequence[int]) -> None:
+    """RuntimeError where values have more dims than what they are written to: unlike assignment, `index_put_` drops none."""
+    if values._spec.ndim > len(shape):
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {list(values._spec.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
+        )
 
 
 def index_put(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
