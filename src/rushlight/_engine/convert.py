@@ -447,7 +447,7 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
         if seen_by_others(x) or storage.windows or storage.owner is not None:  # they go along
             grown = relocate(storage, grown)
         else:
-            grown.version = storage.version
+            grown.stamp = storage.stamp
         storage, place = grown, grown.ptr + start
     else:
         place = x._ptr
@@ -460,7 +460,7 @@ def _larger(storage: Any, nbytes: int) -> Any:
     check_resizable(storage)
     grown, size = empty_spec(Spec.of(BYTE, CPU, (nbytes,))), Spec.of(BYTE, CPU, (storage.nbytes,))
     copy_(make(grown._storage, size, grown._ptr), make(storage, size, storage.ptr))
-    grown._storage.version = storage.version
+    grown._storage.stamp = storage.stamp
     return grown._storage
 
 

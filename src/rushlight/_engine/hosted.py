@@ -13,7 +13,7 @@ from typing import Any
 
 from rushlight._base.lazy import numpy as np
 from rushlight._engine import convert
-from rushlight._engine.autograd.node import Node
+from rushlight._engine.autograd.node import Node, check_attached
 from rushlight._engine.creation import from_numpy
 from rushlight._engine.kinds import Kind
 from rushlight._engine.state import GRAD, STATE, TRANSFORMS
@@ -47,7 +47,8 @@ class HostedNode(Node):
                 "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
                 "after calling backward."
             )
-        for x, version in zip(self.inputs, self.versions, strict=True):
+        for x, version, edge in zip(self.inputs, self.versions, self._edges, strict=True):
+            check_attached(x, edge, self)
             if x._storage is not None and x._storage.version != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "

@@ -306,7 +306,7 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
     if needs_old:
         old = _copy_of(x)
     edges = [edge_of(args[i]) for i in wrt]
-    before = [a._storage.version if isinstance(a, Tensor) and a._storage is not None else 0 for a in args]
+    before = [a._storage.stamp if isinstance(a, Tensor) and a._storage is not None else 0 for a in args]
     residuals = run(*args)
     if x._storage is not None:
         bump(x._storage)
@@ -327,7 +327,7 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
         elif kind == "input" and number:  # an operand that is the target itself, or a view of it, has been overwritten by now
             versions.append(before[number])
         else:
-            versions.append(item._storage.version if item._storage is not None else 0)
+            versions.append(item._storage.stamp if item._storage is not None else 0)
     node.saved, node.versions = saved, versions
     node.where = user_code()
     if _STATE.word & (ANOMALY | SAVED_HOOKS):

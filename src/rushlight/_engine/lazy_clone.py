@@ -193,7 +193,7 @@ def _separate(x: Tensor) -> None:
     fresh = MEMORY.alloc(unit.nbytes)
     if unit.nbytes:
         memoryview(fresh).cast("B")[:] = memoryview(unit).cast("B")
-    fresh.version, fresh.changed, fresh.born = unit.version, unit.changed, born
+    fresh.stamp, fresh.changed, fresh.born = unit.stamp, unit.changed, born
     _move([(x, unit)] if alone else list(_over(unit, group)), unit, fresh)
 
 
@@ -233,7 +233,7 @@ def _move(holders: Sequence[tuple[Tensor, Any]], unit: Any, fresh: Any) -> None:
         new = windows.get(id(storage))
         if new is None:
             new = windows[id(storage)] = MEMORY.from_owner(storage.ptr + shift, storage.nbytes, fresh)
-            new.version, new.changed = storage.version, storage.changed
+            new.stamp, new.changed = storage.stamp, storage.changed
         place = tensor._ptr + shift
         if tensor._storage is storage:  # no call between here and the second: other threads see both, or none
             tensor._storage = new

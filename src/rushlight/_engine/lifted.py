@@ -135,7 +135,7 @@ def _run_graph(node: OpNode, grads: list[Any], level: int) -> list[Any]:
     info = node.info
     if not info.graph.outputs:  # nothing is left of what was wanted
         return [None] * len(info.outputs)
-    saved = node._unpack(node.saved) if node.saved else []
+    saved = node.unpacked() if node.saved else []
     given = [info._zeros(i) if g is None else g for i, g in enumerate(grads[: info.n_results]) if info.mask[i]]
     inputs = [*saved, *given]
     values = [peeled(v, level) for v in inputs]

@@ -874,7 +874,7 @@ def _save(node: Any, recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tenso
             item = alias(made[number if kind == "output" else recipe.n_results + number])
         items.append(item)
         is_tensor = isinstance(item, Tensor)
-        versions.append((item._storage.version if item._storage is not None else 0) if is_tensor else None)
+        versions.append((item._storage.stamp if item._storage is not None else 0) if is_tensor else None)
     node.saved, node.versions = items, versions
     node.where = user_code()
 

@@ -239,7 +239,7 @@ def _copy_of(storage: Any) -> Any:
     block = new_block(max(storage.nbytes, 1))
     fresh = MEMORY.from_owner(block.address, storage.nbytes, block)
     ctypes.memmove(fresh.ptr, storage.ptr, storage.nbytes)
-    fresh.version = storage.version
+    fresh.stamp = storage.stamp
     return fresh
 
 
@@ -256,7 +256,7 @@ def relocate(old: Any, new: Any) -> Any:
     def moved(storage: Any) -> Any:
         if id(storage) not in told:
             fresh = new if storage is root else _moved_window(storage, root, new)
-            fresh.version = storage.version
+            fresh.stamp = storage.stamp
             told[id(storage)] = (storage, fresh)
         return told[id(storage)][1]
 

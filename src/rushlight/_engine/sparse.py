@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from rushlight._engine.autograd.node import Node
+from rushlight._engine.autograd.node import Node, check_attached
 from rushlight._engine.kinds import Kind, make_kind
 from rushlight._engine.pickling import form_there
 from rushlight._engine.state import GRAD, STATE
@@ -192,7 +192,7 @@ class RuleNode(Node):
     __slots__ = ("rule", "saved", "specs")
 
     rule: Any
-    saved: Sequence[tuple[Tensor, int]]
+    saved: Sequence[tuple[Tensor, int, Any]]
     specs: Sequence[Spec]
 
     def _release(self) -> None:
@@ -204,7 +204,8 @@ class RuleNode(Node):
                 "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
                 "Specify retain_graph=True if you need to backward through the graph a second time."
             )
-        for tensor, version in self.saved:
+        for tensor, version, edge in self.saved:
+            check_attached(tensor, edge, self)
             if tensor._storage is not None and tensor._storage.version != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
@@ -234,7 +235,8 @@ def record(name: str, inputs: Sequence[Tensor], out: Any, rule: Callable[..., Se
     node = cls()
     node._start([edge_of(t) for t in inputs])
     node.rule, node.specs = rule, [t._spec for t in inputs]
-    node.saved = [(t, t._storage.version) for t in saved if t._storage is not None]
+    places = {id(t): edge for t, edge in zip(inputs, node._edges, strict=True)}
+    node.saved = [(t, t._storage.version, places.get(id(t))) for t in saved if t._storage is not None]
     out._node, out._rg = node, True
     return out
 

@@ -213,7 +213,10 @@ class Tensor(metaclass=TensorMeta):
             raise RuntimeError("incompatible tensor type: cannot assign data on another device")
         if self._rg and not (value._spec.dtype.is_floating_point or value._spec.dtype.is_complex):
             raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
-        self._storage, self._spec, self._ptr = window_of(value._storage, self._storage), value._spec, value._ptr
+        shown, laid_out = window_of(value._storage, self._storage), value._spec is self._spec
+        self._storage, self._spec, self._ptr = shown, value._spec, value._ptr
+        if not laid_out and shown is not None:
+            shown.relinked += 1
 
     @property
     def _version(self) -> int:
@@ -255,7 +258,7 @@ def window_of(storage: Any, counted: Any) -> Any:
     if storage is None or counted is None or storage is counted:
         return storage
     shown = share_memory_of(storage)
-    shown.version, shown.changed = counted.version, counted.changed
+    shown.stamp, shown.changed = counted.stamp, counted.changed
     return shown
 
 

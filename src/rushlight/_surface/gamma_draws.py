@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rushlight._base.lazy import numpy as np
 from rushlight._engine import random as streams
-from rushlight._engine.autograd.node import Node
+from rushlight._engine.autograd.node import Node, check_attached
 from rushlight._engine.hosted import hosted
 from rushlight._engine.random import Generator
 from rushlight._engine.sampling import check_generator, fresh, not_implemented, overridable
@@ -56,6 +56,7 @@ class StandardGammaBackward0(Node):
                 "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
                 "after calling backward."
             )
+        check_attached(self.saved[0], self._edges[0], self)
         if [x._storage.version for x in self.saved] != self.versions:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: the shapes or the result of "

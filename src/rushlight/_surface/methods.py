@@ -290,8 +290,10 @@ def detach_(self: Tensor) -> Tensor:
     if self._autograd_meta is not None and self._autograd_meta.base is not None:
         raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "
                            "gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on "
-                           "these gradients. To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as a "
+                           "these gradients. To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the "
                            "solution.")
+    if self._node is not None and self._storage is not None:
+        self._storage.relinked += 1  # nodes that saved it look where its history went
     self._node, self._rg = None, False
     if self._autograd_meta is not None:
         self._autograd_meta.output_nr = 0

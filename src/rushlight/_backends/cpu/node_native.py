@@ -112,7 +112,7 @@ def new_node(data, args, kind):
 
 @native("ptr(ptr)", inline=True)
 def version_of(x):
-    """How often the memory of `x` was changed, as an int."""
+    """The `stamp` of the memory of `x`: its writes, and above them what else autograd must know of."""
     storage = slot(x, O_STORAGE)
     if storage == Py_None:
         return PyLong_FromLongLong(0)

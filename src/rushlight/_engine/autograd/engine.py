@@ -46,7 +46,7 @@ _ACCUMULATING = free_after_fork(RLock())
 def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
     """`variable.grad += grad`, where the first gradient is taken over if nobody else holds it; then the leaf's own hooks run."""
     meta = meta_of(variable)
-    if grad is not None:
+    if grad is not None and variable._rg:  # a leaf that has left the graph meanwhile takes nothing
         _ACCUMULATING.acquire()  # threads may share a leaf
         try:
             held = meta.grad
@@ -84,6 +84,7 @@ _LIMITS: list[int] = []
 def _measure() -> None:
     _LIMITS[:] = -1, -1
     leaf = OPS["zeros"]((1,), dtype=FLOAT32, device=CPU)
+    leaf._rg = True
     AccumulateGrad(leaf).apply([OPS["zeros"]((1,), dtype=FLOAT32, device=CPU)])
 
 

@@ -22,7 +22,10 @@ from rushlight._types.dtype import DType
 from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
-__all__ = ["ACCUMULATE", "AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "next_sequence", "node_class", "packed", "split_edge"]
+__all__ = [
+    "ACCUMULATE", "AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "check_attached", "next_sequence", "node_class", "packed",
+    "split_edge",
+]  # fmt: skip
 
 RELEASED = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate "
@@ -240,7 +243,7 @@ class OpNode(Node):
         if saved is None:
             raise RuntimeError(RELEASED)
         if saved:
-            saved = self._unpack(saved)
+            saved = self.unpacked()
         run = self.info.backward_of if type(saved) is Relaid else self.info.backward
         found = run(saved, grads)
         return self._linked_flat(found) if STATE.word & GRAD else found
@@ -250,7 +253,11 @@ class OpNode(Node):
         origin = self.info.origin
         return FlatBackward.linking(found, self._edges) if is_flat(type(self).__name__, None if origin is None else origin[0].name) else found
 
-    def _unpack(self, saved: Any) -> list[Any]:
+    def unpacked(self) -> list[Any]:
+        """The saved values for a run of the node.  RuntimeError where one is not as it was left."""
+        return self._unpack(self.saved, runs=True)
+
+    def _unpack(self, saved: Any, runs: bool = False) -> list[Any]:
         items: list[Any] = []
         linked = STATE.word & GRAD
         relaid = False
@@ -263,8 +270,8 @@ class OpNode(Node):
                     item = self._linked(item, source) if linked and source[0] != "input" else item
                 items.append(item)
                 continue
-            if item._storage is not None and item._storage.version != version:
-                self._changed(item, version)
+            if item._storage is not None and item._storage.stamp != version:
+                relaid = self._restamped(item, version, source, runs) or relaid
             if linked and source[0] != "input":
                 item = self._linked(item, source)
             items.append(item)
@@ -281,6 +288,24 @@ class OpNode(Node):
             meta_of(tensor).output_nr = number
         return tensor
 
+    def _restamped(self, item: Tensor, stamp: int, source: tuple[str, int], runs: bool) -> bool:
+        """Look at a saved tensor whose memory has another stamp; whether it lies otherwise in memory than it did."""
+        if source[0] == "input" and runs and source[1] in self.info.wrt:
+            check_attached(item, self._edges[self.info.wrt.index(source[1])], self)
+        version = stamp & 0xFFFFFFFF
+        if item._storage.version != version:
+            self._changed(item, version)
+        if source[0] != "input":
+            return False
+        before = self.info.forward.inputs[source[1]]
+        if item._spec.shape != before.shape or item._spec.dtype is not before.dtype:
+            raise RuntimeError(
+                f"a tensor that is saved for {self.name()} was [torch.{before.dtype.name} {list(before.shape)}], and its .data was replaced by "
+                f"[torch.{item._spec.dtype.name} {list(item._spec.shape)}]: rushlight has no backward through another shape or dtype. "
+                f"Saved at: {describe_code(self.where)}."
+            )
+        return True
+
     def _changed(self, item: Tensor, version: int) -> None:
         from rushlight._engine.inplace import last_change
 
@@ -289,6 +314,15 @@ class OpNode(Node):
             "one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"[torch.{item.dtype.name} {list(item.shape)}], which is saved for {self.name()}, is at version {item._storage.version}; "
             f"expected version {version} instead. Saved at: {place}. Last changed at: {last_change(item._storage)}."
+        )
+
+
+def check_attached(item: Tensor, edge: Any, node: Node) -> None:
+    """RuntimeError where a tensor that `node` saved had a history when its gradient was sent along `edge`, and has none now."""
+    if item._node is None and edge is not None and not isinstance(split_edge(edge)[0], AccumulateGrad):
+        raise RuntimeError(
+            "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_().This is not supported, please use out-of-place "
+            f"`.detach()` instead. It is saved for {node.name()}."
         )
 
 
