@@ -60,7 +60,7 @@ def same(got: Any, want: Any, about: Any = "", tolerance: float | None = None) -
     """`got` (ours, or several) has the shape, dtype and values of `want`; zeros have their signs."""
     if isinstance(want, (tuple, list)):
         assert len(got) == len(want), about
-        for g, w in zip(got, want):
+        for g, w in zip(got, want, strict=True):
             same(g, w, about, tolerance)
         return
     assert isinstance(got, torch.Tensor), (about, type(got))

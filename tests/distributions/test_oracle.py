@@ -78,7 +78,7 @@ def test_draws(of: Case, dtype: str) -> None:
     pair = [build(t, of, dtype) for t in LIBRARIES]
     for shape in ((), (3,), (2, 5)):
         for kind in ("sample", "rsample"):
-            a, b = (seeded(t, outcome, getattr(d, kind), shape) for t, d in zip(LIBRARIES, pair))
+            a, b = (seeded(t, outcome, getattr(d, kind), shape) for t, d in zip(LIBRARIES, pair, strict=True))
             agree(a, b, f"{kind}{shape}")
 
 
@@ -150,9 +150,9 @@ def test_gradients(of: Case) -> None:
         return [leaf.grad for leaf in leaves(d)]
 
     def compare(what: str, rtol: float, f: Callable[[Any, Any], Any]) -> None:
-        fresh = list(zip(LIBRARIES, pair_of(of, True)))
+        fresh = list(zip(LIBRARIES, pair_of(of, True), strict=True))
         a, b = (slopes(t, d, lambda t=t, d=d: f(t, d)) for t, d in fresh)
-        for theirs, mine in zip(a, b):
+        for theirs, mine in zip(a, b, strict=True):
             if theirs is None or mine is None:
                 assert theirs is None and (mine is None or not array(mine).any()), what
             else:
@@ -231,9 +231,9 @@ def test_divergences(p: str, q: str) -> None:
             finite.sum().backward()
         results.append((both, [leaf.grad for leaf in leaves(a) + leaves(b)]))
     (theirs, slopes), (mine, my_slopes) = results
-    for x, y in zip(theirs, mine):
+    for x, y in zip(theirs, mine, strict=True):
         agree(x, y, "value", 1e-8)
-    for x, y in zip(slopes, my_slopes):
+    for x, y in zip(slopes, my_slopes, strict=True):
         if x is not None and torch.isfinite(x).all():
             agree(x, y if y is not None else rushlight.zeros(x.shape).double(), "gradient", 1e-6)
 

@@ -150,7 +150,7 @@ def test_float64(name):
     got = run(name, x)
     bound = BOUNDS[name]
     with mp.workdps(40):
-        for a, b in zip(x, got):
+        for a, b in zip(x, got, strict=True):
             exact = REFERENCES[name][1](mpf(float(a)))
             error = max(abs(mpf(float(b)) - exact) - bound.absolute64, 0) / mpf(float(np.spacing(abs(float(exact)))))
             assert error <= bound.float64, f"{name}({a!r}) = {b!r} is off by {float(error):.3f} ulp"
@@ -168,7 +168,7 @@ def test_two_arguments_float64(name):
         x = x * rng.choice([-1, 1], x.size)
     got = run(name, x, y)
     with mp.workdps(60):
-        for a, b, c in zip(x, y, got):
+        for a, b, c in zip(x, y, got, strict=True):
             exact = TWO[name][1](mpf(float(a)), mpf(float(b)))
             error = abs(mpf(float(c)) - exact) / mpf(float(np.spacing(abs(float(exact)))))
             assert error <= BOUNDS[name].float64, f"{name}({a!r}, {b!r}) = {c!r}"

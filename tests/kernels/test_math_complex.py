@@ -63,7 +63,7 @@ def test_functions(name, dtype):
     if name == "exp2":
         tolerance += 1e-14  # the angle is rounded once more
     with mp.workdps(40):
-        for a, b in zip(z, got):
+        for a, b in zip(z, got, strict=True):
             exact = mpc(FUNCTIONS[name](mpc(float(a.real), float(a.imag))))
             error = abs(mpc(float(b.real), float(b.imag)) - exact) / abs(exact)
             assert error <= tolerance, f"{name}({a!r}) = {b!r}, off by {float(error):.2e}"
@@ -111,7 +111,7 @@ PARTS = [
 @pytest.mark.parametrize(("name", "point", "want"), PARTS)
 def test_parts_that_are_nan_infinite_or_zero(name, point, want):
     got = run(name, np.array([complex(*point)]))[0]
-    for ours, theirs in zip((got.real, got.imag), want):
+    for ours, theirs in zip((got.real, got.imag), want, strict=True):
         if theirs is None:
             assert ours == 0.0, got
         else:
@@ -163,7 +163,7 @@ def test_power(dtype):
     z, w = ((rng.normal(0, 2, 80) + 1j * rng.normal(0, 2, 80)).astype(dtype) for _ in range(2))
     got = run("pow", z, w)
     with mp.workdps(40):
-        for a, b, c in zip(z, w, got):
+        for a, b, c in zip(z, w, got, strict=True):
             exact = mpc(float(a.real), float(a.imag)) ** mpc(float(b.real), float(b.imag))
             error = abs(mpc(float(c.real), float(c.imag)) - exact) / abs(exact)
             assert error < mpf("6.2e-8" if dtype == "complex64" else "2e-14")

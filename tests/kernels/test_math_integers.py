@@ -28,8 +28,8 @@ def pairs(dtype):
 
 def truncated(x, y):
     """Quotient and remainder in Python's integers, cut off towards zero."""
-    quotients = [abs(int(a)) // abs(int(b)) * (1 if (a < 0) == (b < 0) else -1) for a, b in zip(x, y)]
-    return quotients, [int(a) - q * int(b) for a, b, q in zip(x, y, quotients)]
+    quotients = [abs(int(a)) // abs(int(b)) * (1 if (a < 0) == (b < 0) else -1) for a, b in zip(x, y, strict=True)]
+    return quotients, [int(a) - q * int(b) for a, b, q in zip(x, y, quotients, strict=True)]
 
 
 def wrapped(values, dtype):
@@ -63,7 +63,7 @@ def test_division_by_zero_neither_traps_nor_stays_silent(name, dtype):
 def test_arithmetic_wraps(dtype):
     x, y = pairs(dtype)
     for name, reference in (("add", int.__add__), ("sub", int.__sub__), ("mul", int.__mul__)):
-        expected = wrapped([reference(int(a), int(b)) for a, b in zip(x, y)], dtype)
+        expected = wrapped([reference(int(a), int(b)) for a, b in zip(x, y, strict=True)], dtype)
         np.testing.assert_array_equal(run(name, x, y), expected)
     np.testing.assert_array_equal(run("neg", x), wrapped([-int(a) for a in x], dtype))
     np.testing.assert_array_equal(run("abs", x), wrapped([abs(int(a)) for a in x], dtype))
@@ -96,9 +96,9 @@ def test_shifts_out_of_range(dtype):
     rng = np.random.default_rng(5)
     y = rng.integers(max(info.min, -3), info.bits + 3, x.size).astype(dtype)
     inside = (y >= 0) & (y < info.bits)
-    left = [int(a) << int(b) if ok else 0 for a, b, ok in zip(x, y, inside)]
+    left = [int(a) << int(b) if ok else 0 for a, b, ok in zip(x, y, inside, strict=True)]
     np.testing.assert_array_equal(run("shift_left", x, y), wrapped(left, dtype))
-    right = [int(a) >> int(b) if ok else -int(a < 0) for a, b, ok in zip(x, y, inside)]
+    right = [int(a) >> int(b) if ok else -int(a < 0) for a, b, ok in zip(x, y, inside, strict=True)]
     np.testing.assert_array_equal(run("shift_right", x, y), wrapped([int(r) for r in right], dtype))
 
 
@@ -112,14 +112,14 @@ def test_power(dtype):
             return pow(a, b, 2**bits)
         return a ** (b % 2) if a in (1, -1) else 0
 
-    np.testing.assert_array_equal(run("pow", x, y), wrapped([power(int(a), int(b)) for a, b in zip(x, y)], dtype))
+    np.testing.assert_array_equal(run("pow", x, y), wrapped([power(int(a), int(b)) for a, b in zip(x, y, strict=True)], dtype))
 
 
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_greatest_common_divisor(dtype, features):
     x, y = pairs(dtype)
-    expected = [math.gcd(int(a), int(b)) for a, b in zip(x, y)]
+    expected = [math.gcd(int(a), int(b)) for a, b in zip(x, y, strict=True)]
     np.testing.assert_array_equal(run("gcd", x, y, features=features), wrapped(expected, dtype))
 
 

@@ -61,8 +61,8 @@ class Subject:
             return [backward[place] for place in found.outputs if place is not None]
 
         avals: list[Any] = [(v.shape, v.dtype, v.weak) for v in self.graph.inputs]
-        avals += [(v.shape, v.dtype) for v, flag in zip(self.graph.outputs, self.mask) if flag]
-        return trace(grads, avals), [k for k, place in zip(self.wrt, found.outputs) if place is not None]
+        avals += [(v.shape, v.dtype) for v, flag in zip(self.graph.outputs, self.mask, strict=True) if flag]
+        return trace(grads, avals), [k for k, place in zip(self.wrt, found.outputs, strict=True) if place is not None]
 
 
 def complexified(value: Any) -> Any:

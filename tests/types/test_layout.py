@@ -40,8 +40,8 @@ def layouts(draw, smallest: int = 1):
     shape = draw(st.lists(st.integers(smallest, 4), max_size=4))
     steps = [draw(st.integers(1, 2)) for _ in shape]
     order = draw(st.permutations(range(len(shape))))
-    outer = [size * step for size, step in zip(shape, steps)]
-    strides = [s * step for s, step in zip(dense_strides(outer, order), steps)]
+    outer = [size * step for size, step in zip(shape, steps, strict=True)]
+    strides = [s * step for s, step in zip(dense_strides(outer, order), steps, strict=True)]
     for d in range(len(shape)):
         if draw(st.integers(0, 5)) == 0:
             strides[d] = 0
@@ -51,7 +51,7 @@ def layouts(draw, smallest: int = 1):
 def places(shape, strides) -> np.ndarray:
     """The place in memory of every element."""
     total = np.zeros(shape, dtype=np.int64)
-    for d, (size, stride) in enumerate(zip(shape, strides)):
+    for d, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         total += (np.arange(size) * stride).reshape([size if i == d else 1 for i in range(len(shape))])
     return total
 
@@ -139,7 +139,7 @@ def test_collapse_keeps_the_order_of_every_operand(first, data) -> None:
     second = dense_strides(shape, other)
     merged, found = collapse(shape, strides, second)
     assert 1 not in merged and len(merged) <= len(shape)
-    for before, after in zip((strides, second), found):
+    for before, after in zip((strides, second), found, strict=True):
         np.testing.assert_array_equal(places(shape, before).ravel(), places(merged, after).ravel())
 
 
@@ -191,9 +191,9 @@ def test_slicing_is_offset_and_steps(layout, data) -> None:
     shape, strides = layout
     starts = [data.draw(st.integers(0, s - 1)) for s in shape]
     steps = [data.draw(st.integers(1, 3)) for _ in shape]
-    want = places(shape, strides)[tuple(slice(a, None, b) for a, b in zip(starts, steps))]
-    offset = sum(a * b for a, b in zip(starts, strides))
-    np.testing.assert_array_equal(places(want.shape, [a * b for a, b in zip(strides, steps)]) + offset, want)
+    want = places(shape, strides)[tuple(slice(a, None, b) for a, b in zip(starts, steps, strict=True))]
+    offset = sum(a * b for a, b in zip(starts, strides, strict=True))
+    np.testing.assert_array_equal(places(want.shape, [a * b for a, b in zip(strides, steps, strict=True)]) + offset, want)
 
 
 @pytest.mark.oracle
@@ -202,7 +202,7 @@ def test_slicing_is_offset_and_steps(layout, data) -> None:
 def test_fresh_results_have_pytorchs_strides(layout, data) -> None:
     torch = pytest.importorskip("torch")
     shape, strides = layout
-    strides = [data.draw(st.integers(0, 9)) if size == 1 else stride for size, stride in zip(shape, strides)]
+    strides = [data.draw(st.integers(0, 9)) if size == 1 else stride for size, stride in zip(shape, strides, strict=True)]
     x = torch.zeros(5000).as_strided(shape, strides)
     assert torch.neg(x).stride() == restride(shape, strides)
 
