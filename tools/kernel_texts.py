@@ -1,14 +1,21 @@
-"""Captures the LLVM text of every kernel that a set of programs compiles, and compares two captures.
+"""Capture the LLVM text of every function that a set of programs compiles, and compare two captures.
 
     python tools/kernel_texts.py capture before.json.gz            # on the commit before a change that must alter no kernel
     python tools/kernel_texts.py capture after.json.gz             # on the commit after it
     python tools/kernel_texts.py compare before.json.gz after.json.gz
 
-The programs: the operator table with its samples (forward, backward, in-place, strided), the examples, and the rows of `bench/`, among them
-the models.  `--only operators|examples|rows` takes one set; `--jobs` runs so many processes.  Each process begins with an empty kernel cache.
+The programs: the operator table with its samples (forward, backward, in-place, strided), the examples with shortened
+training, and the rows of `bench/`, among them the models.  `--only operators|examples|rows` takes one set; `--jobs` runs
+so many at once.  Each begins with an empty kernel cache; its child processes are recorded too.
 
-Texts are compared after local names, labels and the names of our own functions are numbered in the order in which they occur.  `compare`
-prints, for each program, how many texts are the same and the difference of those that are not, and exits with 1 where anything differs.
+A text is one function, so neither the order of functions nor how they are divided into modules matters.  Local names,
+labels and the names of our own functions are numbered in the order in which they occur; names that this process knows (the C
+library, CPython) stay, and constants and metadata stand in the place of their names.  What a function calls is
+compared apart.  Functions of two sorts are told apart: `kernels` are generated, `native` ones are written in the native
+language (the host's runtime).  `compare --kernels` judges the first sort alone.
+
+`compare` prints, for each program, how many texts are the same and the difference of those that are not, and exits with
+1 where anything differs.
 """
 
 from __future__ import annotations
@@ -21,51 +28,97 @@ import hashlib
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = "tests/ops/test_eager.py"
-_LOCAL = re.compile(r"%[-\w.$]+")
-_LABEL = re.compile(r"^([-\w.$]+):")
-_GLOBAL = re.compile(r"@(?!llvm\.)[-\w.$]+")
-_DEFINITION = re.compile(r"^(?:define|declare)\b", re.MULTILINE)
-Texts = dict[str, dict[str, str]]
+SETS = ("operators", "examples", "rows")
+PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not oracle and not slow"]
+# A text is the program's alone: neither the number of cores nor a measurement of this machine takes part.
+SETTINGS = {"RUSHLIGHT_GEMM": "fixed", "RUSHLIGHT_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+CALLS, CALLS_OF_NEW_SHAPES = 3, 24  # of each row; the latter until plans for any size are made
+FOLDER = "RUSHLIGHT_TEXTS"
+
+_LOCAL = re.compile(r'%(?:"[^"]+"|[-\w.$]+)')
+_LABEL = re.compile(r'^("[^"]+"|[-\w.$]+):')
+_GLOBAL = re.compile(r'@(?!llvm\.)(?:"([^"]+)"|([-\w.$]+))')
+_METADATA = re.compile(r"!\d+")
+_HEAD = re.compile(r"^(?=define\b)", re.MULTILINE)
+
+
+@dataclass
+class Function:
+    """One function of LLVM text: `calls` are the texts (digests, or "extern") that its numbered symbols stand for."""
+
+    name: str
+    native: bool
+    text: str
+    calls: list[str]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()[:24]
+
+
+Programs = dict[str, list[Function]]
 
 
 # ***** the canonical form *****
 
 
-def canonical(text: str) -> str:
-    """`text` with the names that a program chooses replaced by numbers, function by function; declarations sorted."""
-    heads = [match.start() for match in _DEFINITION.finditer(text)]
-    parts = [text[a:b] for a, b in zip([0, *heads], [*heads, len(text)], strict=True)]
-    symbols: dict[str, str] = {}
-    functions = [_numbered(part, symbols) for part in parts if part.startswith("define")]
-    rest = sorted(_numbered(part, symbols).strip() for part in parts if not part.startswith("define"))
-    return "\n".join([*functions, *(part for part in rest if part)])
+def functions(module: str, known: Callable[[str], Any] = lambda name: None) -> list[Function]:
+    """The functions of a module in canonical form; `known(name)`: whether the process has a symbol of that name."""
+    module = re.sub(r"[ \t]*;.*$", "", module, flags=re.MULTILINE)
+    constants = dict(re.findall(r'^@"?([-\w.$]+)"? = (.*)$', module, re.MULTILINE))
+    metadata = dict(re.findall(r"^(!\d+) = (.*)$", module, re.MULTILINE))
+    found, symbols = [], []
+    for part in _HEAD.split(module):
+        if not part.startswith("define"):
+            continue
+        names: dict[str, str] = {}
+        body = part[: part.index("\n}") + 2]
+        text = _canonical(body, constants, metadata, names, known)
+        first = re.search(r"\{\n(?:\S+:\n)?(.*)", text)
+        head = _GLOBAL.search(part)
+        assert first is not None and head is not None, part[:200]
+        # Variables of the native language are stack slots; a generated kernel has none.
+        found.append(Function(head[1] or head[2], "= alloca" in first[1], text, []))
+        symbols.append(list(names)[1:])
+    digests = {f.name: f.digest for f in found}
+    for function, names_ in zip(found, symbols, strict=True):
+        function.calls = [digests.get(name, "extern") for name in names_]
+    return found
 
 
-def _numbered(function: str, symbols: dict[str, str]) -> str:
-    """One function with its local names numbered from 0; `symbols` numbers those that functions share."""
+def _canonical(
+    body: str, constants: dict[str, str], metadata: dict[str, str], names: dict[str, str], known: Callable[[str], Any]
+) -> str:
+    """One function with its names replaced; `names` gets the symbols that are numbered, in order, itself first."""
     locals_: dict[str, str] = {}
 
     def local(match: re.Match[str]) -> str:
         return "%" + locals_.setdefault(match[0][1:], str(len(locals_)))
 
     def symbol(match: re.Match[str]) -> str:
-        return symbols.setdefault(match[0], f"@g{len(symbols)}")
+        name = match[1] or match[2]
+        if name in constants and not constants[name].startswith("external"):
+            return f"@({constants[name]})"
+        if names and name not in names and known(name):
+            return match[0]
+        return names.setdefault(name, f"@g{len(names)}")
 
     lines = []
-    for line in function.splitlines():
+    for line in body.splitlines():
         label = _LABEL.match(line)
         if label:
             line = locals_.setdefault(label[1], str(len(locals_))) + line[label.end() - 1 :]
+        line = _METADATA.sub(lambda match: metadata.get(match[0], match[0]), line)
         lines.append(_GLOBAL.sub(symbol, _LOCAL.sub(local, line)))
     return "\n".join(lines)
 
@@ -75,112 +128,176 @@ def _numbered(function: str, symbols: dict[str, str]) -> str:
 
 def programs(only: str | None) -> dict[str, list[str]]:
     """Name and command line (after `python`) of each program."""
-    found: dict[str, list[str]] = {}
-    if only in (None, "operators"):
-        found["operators"] = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", TESTS]
-    if only in (None, "examples"):
-        found.update({f"examples/{path.stem}": [str(path)] for path in sorted((ROOT / "examples").glob("*.py"))})
-    if only in (None, "rows"):
-        found["rows"] = ["--rows"]
-    return found
+    found = {
+        "operators": [*PYTEST, "tests/ops/test_eager.py"],
+        "examples": [*PYTEST, "tests/test_examples.py", "tests/curves"],
+        "rows": ["-c", "from tools import kernel_texts; kernel_texts.run_rows()"],
+    }
+    return {name: command for name, command in found.items() if only in (None, name)}
 
 
-def capture_one(command: list[str]) -> dict[str, str]:
-    """The texts that one program compiles, by digest.  RuntimeError where it fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        env = {**os.environ, "RUSHLIGHT_CACHE_DIR": f"{folder}/cache", "RUSHLIGHT_TEXTS": f"{folder}/texts", "RUSHLIGHT_GEMM": "fixed"}
-        env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
-        os.mkdir(f"{folder}/texts")
-        done = subprocess.run(
-            [sys.executable, __file__, "run", *command], env=env, cwd=ROOT, capture_output=True, text=True, check=False
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
-        return {path.name: path.read_text() for path in Path(folder, "texts").iterdir()}
-
-
-def run(command: list[str]) -> None:
-    """Run a program in this process; each text that LLVM is given goes to the folder `RUSHLIGHT_TEXTS`."""
+def capture_one(command: list[str]) -> list[Function]:
+    """What one program and its children compile, each text once.  RuntimeError where it fails."""
     import llvmlite.binding as llvm
 
-    parse, folder = llvm.parse_assembly, Path(os.environ["RUSHLIGHT_TEXTS"])
+    with tempfile.TemporaryDirectory() as folder:
+        texts = Path(folder, "texts")
+        texts.mkdir()
+        # Python imports this module at its start, in children too.
+        Path(folder, "sitecustomize.py").write_text("from tools import kernel_texts\nkernel_texts.record()\n")
+        env = {**os.environ, **SETTINGS, "RUSHLIGHT_CACHE_DIR": f"{folder}/cache", FOLDER: str(texts)}
+        env["PYTHONPATH"] = os.pathsep.join([folder, str(ROOT / "src"), str(ROOT)])
+        done = subprocess.run(
+            [sys.executable, *command], env=env, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            what = (done.stdout + done.stderr)[-2000:]
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{what}")
+        modules = sorted(path.read_text() for path in texts.iterdir())
+    found: dict[tuple[str, ...], Function] = {}
+    for module in modules:
+        for function in functions(module, llvm.address_of_symbol):
+            found.setdefault((function.text, *function.calls), function)
+    return sorted(found.values(), key=lambda f: (f.digest, f.calls))
+
+
+def record() -> None:
+    """Keep each text that LLVM is given from now on, in the folder that the environment names."""
+    import llvmlite.binding as llvm
+
+    parse, folder = llvm.parse_assembly, Path(os.environ[FOLDER])
 
     def parse_assembly(text: str, *args: Any) -> Any:
-        plain = canonical(text)
-        (folder / hashlib.sha256(plain.encode()).hexdigest()).write_text(plain)
+        path = folder / hashlib.sha256(text.encode()).hexdigest()
+        if not path.exists():
+            part = folder.parent / f"{path.name}.{os.getpid()}"  # another process may be writing the same
+            part.write_text(text)
+            part.replace(path)
         return parse(text, *args)
 
     llvm.parse_assembly = parse_assembly
-    if command == ["--rows"]:
-        sys.path.insert(0, str(ROOT / "bench"))
-        run_rows()
-        return
-    module, sys.argv = (command[1], command[1:]) if command[0] == "-m" else ("rushlight", ["rushlight", *command])  # `import torch` finds us
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def run_rows() -> None:
-    """Call each row of the benchmarks once."""
+    """Call each row of the benchmarks a few times."""
+    sys.path.insert(0, str(ROOT / "bench"))
     import rushlight
     from rows import ROWS  # type: ignore[import-not-found]
 
-    for row in ROWS.values():
-        row.make(rushlight)()
+    for name, row in ROWS.items():
+        rushlight.manual_seed(0)
+        call = row.make(rushlight)
+        for _ in range(CALLS_OF_NEW_SHAPES if name.startswith("new_shapes/") else CALLS):
+            call()
 
 
-def capture(only: str | None, jobs: int) -> Texts:
+def capture(only: str | None, jobs: int) -> Programs:
     wanted = programs(only)
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        return dict(zip(wanted, pool.map(capture_one, wanted.values()), strict=True))
+        return dict(zip(wanted, pool.map(timed, wanted, wanted.values()), strict=True))
+
+
+def timed(name: str, command: list[str]) -> list[Function]:
+    start = time.perf_counter()
+    found = capture_one(command)
+    native = sum(f.native for f in found)
+    seconds = time.perf_counter() - start
+    print(f"{name}: {len(found) - native} kernels, {native} native functions, {seconds:.0f} s", flush=True)
+    return found
 
 
 # ***** comparing *****
 
 
-def differences(before: Texts, after: Texts, most: int) -> Iterator[str]:
+def differences(before: Programs, after: Programs, most: int) -> Iterator[str]:
     """A line for each program that differs, and up to `most` differences of texts."""
     for name in sorted({*before, *after}):
-        old, new = before.get(name, {}), after.get(name, {})
-        gone, come = sorted(set(old) - set(new)), sorted(set(new) - set(old))
-        if not gone and not come:
+        if name not in before or name not in after:
+            yield f"{name}: only {'after' if name in after else 'before'}"
             continue
-        yield f"{name}: {len(set(old) & set(new))} texts the same, {len(gone)} only before, {len(come)} only after"
-        for digest in gone[:most]:
-            match = max(come, key=lambda d: difflib.SequenceMatcher(None, old[digest], new[d]).quick_ratio(), default=None)
-            yield "\n".join(difflib.unified_diff(old[digest].splitlines(), new.get(match or "", "").splitlines(), "before", "after", lineterm="", n=1))
+        old, new = ({f.digest: f for f in side[name]} for side in (before, after))
+        for sort in (False, True):
+            gone = [f for digest, f in old.items() if digest not in new and f.native is sort]
+            come = [f for digest, f in new.items() if digest not in old and f.native is sort]
+            if gone or come:
+                same = sum(digest in new and f.native is sort for digest, f in old.items())
+                label = "native functions" if sort else "kernels"
+                yield f"{name}: {same} {label} the same, {len(gone)} only before, {len(come)} only after"
+            likest = [_closest(function, come) for function in gone[:most]]
+            yield from map(_difference, gone, likest)
+            rest = [f for f in come if not any(f is other for other in likest)]
+            yield from (f"  only after: {function.name}" for function in rest[: max(0, most - len(gone))])
+        for function in _other_calls(before[name], after[name]):
+            yield f"{name}: {function.name} is the same and calls other functions"
 
 
-def read(path: str) -> Texts:
+def _closest(function: Function, others: Iterable[Function]) -> Function | None:
+    """The function that is most like this one, of the same name where there is one."""
+
+    def likeness(other: Function) -> tuple[bool, float]:
+        matcher = difflib.SequenceMatcher(None, function.text, other.text)
+        return other.name == function.name, matcher.real_quick_ratio() and matcher.quick_ratio()
+
+    return max(others, key=likeness, default=None)
+
+
+def _difference(old: Function, new: Function | None) -> str:
+    lines = new.text.splitlines() if new else []
+    names = f"before: {old.name}", f"after: {new.name if new else 'nothing like it'}"
+    return "\n".join(difflib.unified_diff(old.text.splitlines(), lines, *names, lineterm="", n=1))
+
+
+def _other_calls(before: list[Function], after: list[Function]) -> list[Function]:
+    """Functions whose texts are on both sides, as are those they call, and that call others than before."""
+    common = {f.digest for f in before} & {f.digest for f in after}
+
+    def calls(function: Function) -> tuple[str, ...]:  # a callee that changed, or is in another module now, is any
+        return function.digest, *(c if c in common else "?" for c in function.calls)
+
+    def fits(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+        return len(one) == len(other) and all(a == b or "?" in (a, b) for a, b in zip(one, other, strict=True))
+
+    there: dict[str, list[tuple[str, ...]]] = {}
+    for function in before:
+        there.setdefault(function.digest, []).append(calls(function))
+    return [f for f in after if f.digest in common and not any(fits(calls(f), c) for c in there[f.digest])]
+
+
+# ***** files *****
+
+
+def write(path: str, found: Programs) -> None:
+    with gzip.open(path + ".part", "wt") as file:
+        json.dump({name: [asdict(f) for f in listed] for name, listed in found.items()}, file)
+    os.replace(path + ".part", path)
+
+
+def read(path: str, kernels: bool) -> Programs:
     with gzip.open(path, "rt") as file:
-        found: Texts = json.load(file)
-    return found
+        programs_ = json.load(file)
+    made = {name: [Function(**f) for f in listed] for name, listed in programs_.items()}
+    return {name: [f for f in listed if not (kernels and f.native)] for name, listed in made.items()}
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["run"]:
-        run(sys.argv[2:])
-        return 0
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     actions = parser.add_subparsers(dest="action", required=True)
     capturing = actions.add_parser("capture", help="write the texts of all programs")
     capturing.add_argument("file")
-    capturing.add_argument("--only", choices=("operators", "examples", "rows"))
+    capturing.add_argument("--only", choices=SETS)
     capturing.add_argument("--jobs", type=int, default=1)
     comparing = actions.add_parser("compare", help="compare two captures")
     comparing.add_argument("before")
     comparing.add_argument("after")
     comparing.add_argument("--show", type=int, default=3, metavar="N", help="differences printed for each program")
+    comparing.add_argument("--kernels", action="store_true", help="leave functions of the native language out")
     options = parser.parse_args()
     if options.action == "capture":
-        texts = capture(options.only, options.jobs)
-        with gzip.open(options.file + ".part", "wt") as file:
-            json.dump(texts, file)
-        os.replace(options.file + ".part", options.file)
-        print(", ".join(f"{name}: {len(found)}" for name, found in texts.items()))
+        write(options.file, capture(options.only, options.jobs))
         return 0
-    before, after = read(options.before), read(options.after)
+    before, after = (read(path, options.kernels) for path in (options.before, options.after))
     lines = list(differences(before, after, options.show))
-    print("\n".join(lines) or f"the same: {sum(map(len, before.values()))} texts of {len(before)} programs")
+    print("\n".join(lines) or f"the same: {sum(map(len, before.values()))} functions of {len(before)} programs")
     return bool(lines)
 
 
