@@ -1,5 +1,7 @@
 """Numbers that a dtype cannot hold, and ints beyond 63 bits: the value PyTorch gives, or its error; never another value in silence."""
 
+import math
+
 import pytest
 
 import rushlight as torch
@@ -73,3 +75,24 @@ def test_a_boolean_factor_of_an_outer_product():
         torch.addr(torch.ones(2, 2), x, x, alpha=True)
     with pytest.raises(RuntimeError, match="Boolean beta only supported for Boolean results"):
         torch.addr(torch.ones(2, 2), x, x, beta=True)
+
+
+def test_sums_over_absurd_sizes_end():
+    """The window of `local_response_norm` ends where the channels do; `mvlgamma` was a graph of as many nodes as its sum has terms."""
+    x = torch.arange(1.0, 13.0).reshape(1, 3, 4)
+    total = (x * x).sum(1, keepdim=True)
+    for size in (7, 2**31, 2**60):
+        torch.testing.assert_close(torch.nn.functional.local_response_norm(x, size), x / (1 + 1e-4 * total / size) ** 0.75)
+    value = torch.tensor([3e4, 4e4], dtype=torch.float64, requires_grad=True)
+    terms = value.detach()[:, None] - torch.arange(40000) / 2
+    torch.testing.assert_close(torch.mvlgamma(value, 40000), torch.lgamma(terms).sum(1) + 40000 * 39999 / 4 * math.log(math.pi))
+    torch.mvlgamma(value, 40000).sum().backward()
+    torch.testing.assert_close(value.grad, torch.digamma(terms).sum(1))
+    with pytest.raises(RuntimeError, match="at most"):
+        torch.mvlgamma(value, 2**31)
+
+
+@pytest.mark.parametrize("size", (2**60 + 1, 2**61 - 1))
+def test_sizes_whose_bytes_have_63_bits(size):
+    with pytest.raises(RuntimeError):
+        torch.nn.functional.interpolate(torch.ones(1, 1, 4), size=size)

@@ -345,9 +345,10 @@ def local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) 
     if len(x.shape) > 3 and given_dtype(x) in HALF:  # a mean over boxes
         raise not_implemented("avg_pool3d_out_frame", given_dtype(x))
     lo, hi = [0] * len(x.shape), [0] * len(x.shape)
-    lo[1], hi[1] = size // 2, (size - 1) // 2
+    channels = x.shape[1]
+    lo[1], hi[1] = min(size // 2, channels), min((size - 1) // 2, channels)  # further away there are none
     padded = build.pad(x * x, lo, hi, [0] * len(x.shape))
-    windows = prim.window(padded, dims=(1,), size=(size,), stride=(1,), dilation=(1,))
+    windows = prim.window(padded, dims=(1,), size=(lo[1] + hi[1] + 1,), stride=(1,), dilation=(1,))
     total = prim.sum(windows, dims=(len(x.shape),))
     whole = x.dtype.is_integer  # the mean of integers is cut, as `avg_pool` does
     mean = as_float(prim.div_trunc(total, build.full_like(total, size))) if whole else total / as_double(size)

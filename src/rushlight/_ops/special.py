@@ -337,16 +337,27 @@ def polygamma(n: int, x: Any) -> Any:
 polygamma.gradient(lambda ct, out, n, x: ct * rounded(_polygamma(n + 1, x), given_dtype(ct)))
 
 
+MOST_TERMS = 1 << 24  # of a sum for one element
+
+
 @operator("mvlgamma(Tensor input, int p) -> Tensor", promote="float", like="contiguous", inplace=True, inplace_spaces=(), out=True,
           aliases=("special.multigammaln",))  # fmt: skip
 def mvlgamma(x: Any, p: int) -> Any:
     """p (p - 1) / 4 log(pi) + sum over k < p of lgamma(x - k / 2)."""
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
-    total = prim.lgamma(x)
-    for k in range(1, p):
-        total = total + prim.lgamma(x - 0.5 * k)
-    return total + p * (p - 1) / 4.0 * math.log(math.pi)
+    if p > MOST_TERMS:
+        raise RuntimeError(f"mvlgamma(): p = {p} means as many values of lgamma for each element; at most {MOST_TERMS} are summed")
+    constant = p * (p - 1) / 4.0 * math.log(math.pi)
+    if p <= 16:
+        total = prim.lgamma(x)
+        for k in range(1, p):
+            total = total + prim.lgamma(x - 0.5 * k)
+        return total + constant
+    shape = (*x.shape, p)
+    steps = build.convert(prim.iota(shape=shape, dim=len(x.shape), dtype=INT64), x.dtype)
+    terms = prim.lgamma(build.broadcast_to(build.expand_dims(x, (len(x.shape),)), shape) - 0.5 * steps)
+    return prim.sum(terms, dims=(len(x.shape),)) + constant
 
 
 # ***** polynomials of Chebyshev, by angles within [-1, 1] and hyperbolic angles beyond *****

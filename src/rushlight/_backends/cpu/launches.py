@@ -34,7 +34,10 @@ class Launch:
 
     def constants(self) -> Constants:
         """The ints as they are given to the kernel."""
-        made = Constants("q", self.ints or ())
+        try:
+            made = Constants("q", self.ints or ())
+        except OverflowError:
+            raise RuntimeError(f"sizes of a kernel go beyond 63 bits: {[n for n in self.ints or () if n.bit_length() > 63]}") from None
         made.keep = self.keep
         return made
 
