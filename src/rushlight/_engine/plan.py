@@ -12,7 +12,7 @@ from typing import Any
 from rushlight._base.errors import user_code, user_frame
 from rushlight._base.lazy import require
 from rushlight._base.log import enabled, log
-from rushlight._engine.autograd.edges import argument_places, saved_names
+from rushlight._engine.autograd.edges import argument_places
 from rushlight._engine.autograd.node import Node, next_sequence, node_class, packed
 from rushlight._engine.families import Families, Outline
 from rushlight._engine.lower import Backward, differentiate_graph
@@ -146,8 +146,8 @@ class Recipe:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
     __slots__ = (
-        "_device", "_fast", "_found", "_in_order", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs", "_places", "_plans",
-        "_results", "_some", "cls", "n_results", "origin", "outputs", "sources", "wrt",
+        "_device", "_fast", "_found", "_in_order", "_origin", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs", "_places", "_plans",
+        "_results", "_some", "cls", "n_results", "outputs", "sources", "wrt",
     )  # fmt: skip
 
     def __init__(
@@ -162,7 +162,7 @@ class Recipe:
         self._plans: Any = None
         self._some: dict[tuple[bool, ...], Any] = {}
         self._places: Any = None
-        self.origin: Any = None  # (operator, template, specs) of the call, where there is one
+        self._origin: Any = None
         self._fast: dict[Any, Any] = {}
         self._in_order = self.outputs == list(range(len(self.outputs)))
         self.last_spec: Any = None  # the gradient and the state for which `last_plan` was made
@@ -194,16 +194,23 @@ class Recipe:
             self._out_specs = [Spec.of(v.dtype, self._device, v.shape) for v in self._results or self.forward.outputs]
         return self._out_specs
 
+    @property
+    def origin(self) -> Any:
+        """(operator, template, specs) of the call, where there is one; set as a function, it is made when somebody asks."""
+        if callable(self._origin):
+            self._origin = self._origin()
+        return self._origin
+
+    @origin.setter
+    def origin(self, call: Any) -> None:
+        self._origin = call
+
     def places(self) -> Any:
         """For each argument of the call that could have a gradient the number of its edge, or None; None where no call is known."""
         if self._places is None and self.origin is not None:
             op, template, specs = self.origin
             self._places = argument_places(op, template, specs, self.wrt, self.cls.__name__)
         return self._places
-
-    def saved_names(self) -> list[Any]:
-        """What users call the saved values; None for those without a name."""
-        return [None] * len(self.sources) if self.origin is None else saved_names(self.origin[0], self.origin[1], self.sources)
 
     def backward(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
         """Gradients for the edges, from saved values and the results' gradients."""

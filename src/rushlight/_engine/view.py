@@ -99,9 +99,9 @@ def view_plan(
     head = abstracted(tuple(template), sizes)
     found = families.find((head, STATE.word, wants), [spec], _mould_maker(op, head, wants), sizes) if spec.device is CPU else None
     if found is not None:
-        return _cast(op, spec, *found[:3]), found
+        return _cast(op, spec, *found[:3], origin=(op, template, [spec])), found
     pieces = ViewPieces(op, template, spec, wants)
-    return _planned(op, spec, pieces, pieces.layouts, pieces.backwards, None), None
+    return _planned((op, template, [spec]), op, spec, pieces, pieces.layouts, pieces.backwards, None), None
 
 
 def _mould_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[[Trail, list[Any]], ViewMould]:
@@ -122,20 +122,23 @@ def view_casting(op: Operator, template: Sequence[Any], spec: Spec, found: Found
     make = _mould_maker(op, head, found.mould.wants)
 
     def plan(mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any]:
-        return _cast(op, specs[0], mould, values, sizes)
+        return _cast(op, specs[0], mould, values, sizes, lambda: (op, symbolic(head, sizes), list(specs)))
 
     return (lambda known: casting(found, [spec], len(sizes), make, plan, known)), True
 
 
-def _cast(op: Operator, spec: Spec, mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int]) -> Callable[..., Any]:
-    """The plan of a view for one set of sizes."""
+def _cast(
+    op: Operator, spec: Spec, mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int], origin: Any
+) -> Callable[..., Any]:
+    """The plan of a view for one set of sizes; `origin` is the call that its recipe belongs to, or makes it."""
     layouts = [layout[1:] for layout in mould.layouts(values)]
-    return _planned(op, spec, mould.pieces, layouts, [b.at(sizes) for b in mould.backwards], (mould, values))
+    return _planned(origin, op, spec, mould.pieces, layouts, [b.at(sizes) for b in mould.backwards], (mould, values))
 
 
 def _planned(
-    op: Operator, spec: Spec, pieces: ViewPieces, layouts: Sequence[Any], backwards: Sequence[Any], cast: tuple[ViewMould, tuple[int, ...]] | None
-) -> Callable[..., Any]:
+    origin: Any, op: Operator, spec: Spec, pieces: ViewPieces, layouts: Sequence[Any], backwards: Sequence[Any],
+    cast: tuple[ViewMould, tuple[int, ...]] | None,
+) -> Callable[..., Any]:  # fmt: skip
     """The plan of a view with these layouts, `cast` from a mould or not."""
     word = STATE.word
     item, dtype, conj = spec.dtype.itemsize, spec.dtype, spec.conj
@@ -143,6 +146,8 @@ def _planned(
     parts = [(shown, bytes_on(shown, offset)) for shown, (_, _, offset) in zip(specs, layouts, strict=True)]
     several = pieces.several
     made = [Recipe(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
+    for one in made:
+        one.origin = origin
     recipe, recipes = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
     creation = "" if word & GRAD else "no_grad"
     if several and op.name in MULTIPLE_OPERATORS and not creation:
@@ -240,13 +245,22 @@ def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
 class AsStridedBackward0(Node):
     """Gradient of a view given by strides: it goes to the places of the base that the view shows."""
 
-    __slots__ = ("base", "geometry", "parts")
+    __slots__ = ("_saved_storage_offset", "base", "geometry", "parts")
 
     def __init__(
-        self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int], parts: bool = False
+        self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int], parts: bool = False, given: int | None = None
     ) -> None:
+        """`given` is the offset in the storage, where one was asked for."""
         self._start((edge,))
-        self.base, self.geometry, self.parts = base, geometry, parts
+        self.base, self.geometry, self.parts, self._saved_storage_offset = base, geometry, parts, given
+
+    @property
+    def _saved_size(self) -> tuple[int, ...]:
+        return self.geometry[0]
+
+    @property
+    def _saved_stride(self) -> tuple[int, ...]:
+        return self.geometry[1]
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         grad = grads[0]
@@ -356,7 +370,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
     creation = "" if STATE.word & GRAD else "no_grad"
     link_view(x, out, creation)
     if STATE.word & GRAD and x._rg:
-        out._node, out._rg = AsStridedBackward0(x._spec, edge_of(x), (shape, strides, at - start)), True
+        out._node, out._rg = AsStridedBackward0(x._spec, edge_of(x), (shape, strides, at - start), given=offset), True
     if RUNS.now is not None:
 
         def again(x: Tensor) -> Tensor:
@@ -511,7 +525,9 @@ def regenerate(view: Tensor, base: Tensor) -> None:
         return  # the bytes under another dtype: no gradient goes through
     window = Window(view, base)
     retained = meta.retains and stop_retaining(view)
-    view._node = AsStridedBackward0(base._spec, edge_of(base), window.geometry, window.parts)
+    storage = view._storage
+    offset = 0 if storage is None else (view._ptr - storage.ptr) // view._spec.dtype.itemsize
+    view._node = AsStridedBackward0(base._spec, edge_of(base), window.geometry, window.parts, offset)
     if window.pairs:
         view._node = AsComplex([view._node])
     if window.conj:

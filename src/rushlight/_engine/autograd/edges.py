@@ -14,7 +14,7 @@ from rushlight._engine.lower import Literal, Slot
 from rushlight._ops.table import Operator
 from rushlight._types.spec import Spec
 
-__all__ = ["argument_places", "call_fact", "is_flat", "saved_names"]
+__all__ = ["argument_places", "is_flat"]
 
 # Arguments that have no gradient whatever their dtype: statistics, weights of classes, places.
 _WITHOUT = frozenset((
@@ -81,59 +81,3 @@ def _may_differ(op: Operator, name: str, spec: Spec) -> bool:
     if spec.dtype.is_floating_point or spec.dtype.is_complex:
         return True
     return op.promote in ("same", "float") and (op.promote_over is None or name in op.promote_over)
-
-
-_REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
-_FACTS: dict[str, Any] = {
-    "sym_sizes": lambda spec: tuple(spec.shape), "sym_strides": lambda spec: tuple(spec.strides), "sym_numel": lambda spec: spec.numel,
-    "scalar_type": lambda spec: spec.dtype,
-}  # fmt: skip
-
-
-def call_fact(op: Operator, template: Sequence[Any], specs: Sequence[Spec], name: str) -> Any:
-    """What PyTorch's nodes know of a call besides tensors: `dim`, `keepdim`, ..., `self_sym_sizes`; KeyError for other names.
-
-    Ints are without a sign, as PyTorch shows them: dim -1 is 2**64 - 1.
-    """
-    subject, _, fact = name.partition("_sym_") if "_sym_" in name else name.partition("_scalar_")
-    fact = name[len(subject) + 1 :]
-    at = 0
-    for argument, item in zip(op.schema.arguments, template, strict=True):
-        shown = "self" if argument is op.schema.arguments[0] and argument.name == "input" else argument.name
-        if isinstance(item, Slot) and item.kind in ("tensor", "list"):
-            if item.kind == "tensor" and shown == subject and fact in _FACTS:
-                return _FACTS[fact](specs[at])
-            at += item.count
-        elif shown == name and not isinstance(item, Slot):
-            value = item.value if isinstance(item, Literal) else item
-            if name == "reduction":
-                return _REDUCTIONS.get(value, value)
-            if argument.base == "int":
-                value = (value,) if argument.is_sequence and type(value) is int else value
-                return tuple(v % 2**64 for v in value) if isinstance(value, tuple) else value % 2**64 if type(value) is int else value
-            return value
-    raise KeyError(name)
-
-
-def saved_names(op: Operator, template: Sequence[Any], sources: Sequence[tuple[str, int]] | None = None) -> list[str | None]:
-    """What users call the values that a node keeps: `self`, `other`, ..., `result`; None for values that have no name.
-
-    Without `sources`, the names of all values that it could keep.
-    """
-    names: list[str] = []
-    numbers: list[str] = []
-    for argument, item in zip(op.schema.arguments, template, strict=True):
-        name = "self" if argument is op.schema.arguments[0] and argument.name == "input" else argument.name
-        if isinstance(item, Slot):
-            (names if item.kind in ("tensor", "list") else numbers).extend([name] * (item.count if item.kind == "list" else 1))
-    names += numbers
-    results = op.schema.results
-    if sources is None:
-        return [*names, *(["result"] if len(results) == 1 else [f"result{i}" for i in range(len(results))])]
-    found: list[str | None] = []
-    for kind, number in sources:
-        if kind == "input":
-            found.append(names[number] if number < len(names) else None)
-        else:
-            found.append(None if kind != "output" else "result" if len(results) == 1 else f"result{number}")
-    return found

@@ -10,10 +10,11 @@ import sys
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from rushlight._base.errors import describe_code
-from rushlight._engine.autograd.edges import call_fact, is_flat, saved_names
+from rushlight._engine.autograd.edges import is_flat
+from rushlight._engine.autograd.saved import answered, declared, saved_handle, saved_value
 from rushlight._engine.native_plans import next_sequence
 from rushlight._engine.state import GRAD, STATE
 from rushlight._engine.tensor import Tensor, edge_of, make, make_accumulator, meta_of
@@ -211,28 +212,19 @@ class OpNode(Node):
         return list(self.info.out_specs[: self.info.n_results])
 
     def __dir__(self) -> list[str]:
-        names = [n for n in self.info.saved_names() if n is not None]
-        return [*super().__dir__(), *(f"_saved_{n}" for n in names), *(f"_raw_saved_{n}" for n in names)]
+        names, kinds = answered(self.info), declared(self.info)
+        return [*super().__dir__(), *(f"_saved_{n}" for n in names), *(f"_raw_saved_{n}" for n in names if kinds[n])]
 
     def __getattr__(self, name: str) -> Any:
-        """`_saved_self`, `_saved_result`, ...: what was kept for backward; `_raw_saved_self`, ...: a handle to put hooks on it."""
+        """`_saved_self`, `_saved_dim`, ...: what was kept for backward and of the call; `_raw_saved_self`, ...: a handle to put hooks on it."""
         word, _, rest = name.partition("saved_")
-        names = self.info.saved_names() if word in ("_", "_raw_") and rest else []
-        if rest not in names:
-            origin = self.info.origin if word == "_" else None
-            if origin is not None and rest in saved_names(*origin[:2]):
-                return None
-            if origin is not None and rest:
-                try:
-                    return call_fact(origin[0], origin[1], origin[2], rest)
-                except KeyError:
-                    pass
+        tensor = declared(self.info).get(rest) if word in ("_", "_raw_") else None
+        if tensor is None or (word == "_raw_" and not tensor):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        if word == "_raw_":
-            return SavedTensor(self, names.index(rest))
-        if self.saved is None:
-            raise RuntimeError(RELEASED)
-        return self._unpack(self.saved)[names.index(rest)]
+        return saved_value(self, rest) if word == "_" else saved_handle(self, rest, lambda number: SavedTensor(self, number))
+
+    def _refuse(self) -> NoReturn:
+        raise RuntimeError(RELEASED)
 
     def _release(self) -> None:
         if self.saved:  # a node that saved nothing may run again

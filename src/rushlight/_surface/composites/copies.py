@@ -100,6 +100,16 @@ class UnsafeSplitBackward0(Node):
     def _n_outputs(self) -> int:  # type: ignore[override]
         return len(self._specs)
 
+    @property
+    def _saved_dim(self) -> int:
+        return self.dim % 2**64  # PyTorch shows whole numbers without their sign
+
+    @property
+    def _saved_self_sym_sizes(self) -> tuple[int, ...]:
+        whole, dim = list(self._specs[0].shape), self.dim
+        whole[dim] = sum(spec.shape[dim] for spec in self._specs)
+        return tuple(whole)
+
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         parts = [zeros_spec(spec) if g is None else g for g, spec in zip(grads, self._specs, strict=True)]
         return [function_of("cat")(parts, self.dim)]
