@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 
 
-@pytest.fixture(scope="module")
-def rows() -> dict:
+def imported(name: str) -> ModuleType:
     sys.path.insert(0, str(BENCH))
     try:
-        return importlib.import_module("rows").ROWS
+        return importlib.import_module(name)
     finally:
         sys.path.remove(str(BENCH))
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict:
+    return imported("rows").ROWS
+
+
+@pytest.fixture(scope="module")
+def models() -> ModuleType:
+    return imported("models")
 
 
 def test_every_row_runs(rows: dict) -> None:
@@ -40,3 +52,43 @@ def test_the_runner_prints_a_table() -> None:
     assert done.returncode == 0, done.stderr
     assert "overhead/add_10 " in done.stdout and "failed" not in done.stdout
     assert "installed_size" in done.stdout and "without ratios" in done.stdout
+
+
+def test_first_passes_have_a_table() -> None:
+    argv = ["--only", "tiny_t5$", "--rounds", "1", "--threads", "1", "--peer", "no_such_framework"]
+    done = subprocess.run([sys.executable, str(BENCH / "first_pass.py"), *argv], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    head, row = done.stdout.splitlines()[1:]
+    figures = dict(zip(head.split()[1:], row.split()[1:], strict=False))
+    assert float(figures["empty"]) > float(figures["again"]) > float(figures["steady"]) > 0
+
+
+@pytest.mark.oracle
+def test_models_begin_as_pytorchs(models: ModuleType) -> None:
+    import torch
+
+    import rushlight
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # its threads wait for each other long where other tests have the cores
+    try:
+        for name in ("tiny_t5", "tiny_t5_generates", "u_net"):
+            found = []
+            for module in (rushlight, torch):
+                module.manual_seed(0)
+                step = models.MODELS[name](module)
+                found.append([float(step()) for _ in range(2)])
+            assert found[0] == pytest.approx(found[1], rel=1e-3), name
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+def test_instructions_are_counted() -> None:
+    if shutil.which("valgrind") is None or platform.machine() != "x86_64":
+        pytest.skip("needs Valgrind")
+    argv = ["--only", "overhead/add_10$"]
+    done = subprocess.run([sys.executable, str(BENCH / "instructions.py"), *argv], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    name, count = done.stdout.split()
+    assert name == "overhead/add_10" and 1000 < float(count) < 20000
