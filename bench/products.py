@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight as rl
-from rushlight._backends.cpu.blas import GEMM, blas, host_forms
+from rushlight._backends.cpu.gemm.blas import GEMM, blas, host_forms
+from rushlight._backends.cpu.gemm.products import product_call
 from rushlight._backends.cpu.launches import joined
-from rushlight._backends.cpu.products import product_call
-from rushlight._backends.cpu.target import host_target
+from rushlight._native.target import host_target
 from rushlight._types import dtype as dtypes
 
 SIZES = (

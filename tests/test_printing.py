@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rushlight._engine.printing import OPTIONS, get_printoptions, printoptions, set_printoptions, tensor_repr
+from rushlight._engine.core.printing import OPTIONS, get_printoptions, printoptions, set_printoptions, tensor_repr
 from rushlight._types.dtype import BY_NAME, FLOAT32, FLOAT64
 
 STORED = Path(__file__).parent / "data" / "printing.json"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu import cache, sources
 from rushlight._base import interpreter
+from rushlight._native import cache, sources
 from rushlight._ops.table import OPERATORS, operator
 from rushlight._surface.registry import SPACES, LazyMethod, Space
 
@@ -24,8 +24,8 @@ ALLOWED = {
     "keyword", "math", "ntpath", "operator", "os", "posixpath", "re", "reprlib", "stat", "struct", "threading", "types", "typing", "warnings",
     "weakref",
 }  # fmt: skip
-MODULES_OF_OURS = 196
-NOT_ON_IMPORT = ("_kernels", "_backends.cpu.runtime", "_backends.native.compiler", "nn", "optim", "utils", "serialization", "testing")
+MODULES_OF_OURS = 202
+NOT_ON_IMPORT = ("_kernels", "_host.runtime", "_native.compiler", "nn", "optim", "utils", "serialization", "testing")
 PROGRAM = """
 import sys
 import rushlight as torch

@@ -81,7 +81,7 @@ def test_every_public_name_can_be_seen(name: str) -> None:
 
 
 def test_every_member_of_tensor_has_a_stub() -> None:
-    tree = stub_of("rushlight._engine.tensor")
+    tree = stub_of("rushlight._engine.core.tensor")
     assert tree is not None
     shown = defined(next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Tensor"))
     public = {n for n in dir(Tensor) if not n.startswith("_") and hasattr(Tensor, n)}
@@ -93,7 +93,7 @@ def test_forms_follow_the_table() -> None:
     text = (stubs.FOLDER / "__init__.pyi").read_text(encoding="utf-8")
     assert "def add(input: _Tensor | _Scalar, other: _Tensor | _Scalar, *, alpha: _Scalar = 1, out: _Tensor | None = None) -> _Tensor" in text
     assert re.search(r"@_overload\ndef max\(input: _Tensor, dim: _int, .*-> _rushlight_return_types.max", text)
-    tensor = (stubs.FOLDER / "_engine" / "tensor.pyi").read_text(encoding="utf-8")
+    tensor = (stubs.FOLDER / "_engine" / "core" / "tensor.pyi").read_text(encoding="utf-8")
     assert "def add_(self, other: Tensor | _Scalar, *, alpha: _Scalar = 1) -> _Self: ..." in tensor
     assert "    def view(self, *size: _int) -> Tensor: ..." in tensor
 

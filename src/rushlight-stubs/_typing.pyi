@@ -4,7 +4,7 @@ from builtins import bool as _bool, complex as _complex, float as _float, int as
 from types import EllipsisType as _EllipsisType
 from typing import Any as _Any, Protocol as _Protocol, SupportsIndex as _SupportsIndex, TypeAlias as _TypeAlias, Union as _Union
 
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight._types.device import Device as _Device
 
 Number: _TypeAlias = _Union[_int, _float, _bool]

@@ -2,7 +2,7 @@
 
 from builtins import bool as _bool, float as _float, int as _int, list as _list, str as _str, tuple as _tuple
 from collections.abc import Sequence as _Sequence
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight._types.dtype import DType as _DType
 from rushlight._types.formats import Layout as _Layout
 from rushlight._typing import DeviceLike as _DeviceLike

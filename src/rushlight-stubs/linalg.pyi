@@ -3,7 +3,7 @@
 import rushlight.return_types as _rushlight_return_types
 from builtins import RuntimeError as _RuntimeError, bool as _bool, float as _float, int as _int, list as _list, str as _str, tuple as _tuple
 from collections.abc import Sequence as _Sequence
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight._types.dtype import DType as _DType
 from rushlight._typing import Scalar as _Scalar
 from typing import Any as _Any

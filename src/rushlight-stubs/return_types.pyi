@@ -2,7 +2,7 @@
 
 from builtins import list as _list, property as _property, tuple as _tuple, type as _type
 from collections.abc import Sequence as _Sequence
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from typing import Any as _Any, Self as _Self
 
 all_return_types: _list

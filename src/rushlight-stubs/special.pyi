@@ -2,7 +2,7 @@
 
 from builtins import bool as _bool, float as _float, int as _int
 from collections.abc import Sequence as _Sequence
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight._types.dtype import DType as _DType
 from rushlight._typing import Scalar as _Scalar
 

@@ -18,8 +18,8 @@ def show() -> str:
     import llvmlite.binding
     import numpy
 
-    from rushlight._backends.cpu.blas import blas
-    from rushlight._backends.cpu.target import host_target
+    from rushlight._backends.cpu.gemm.blas import blas
+    from rushlight._native.target import host_target
     from rushlight.version import rushlight as version
 
     target = host_target()
@@ -38,7 +38,7 @@ def show() -> str:
 
 def parallel_info() -> str:
     """Threads in use, and the settings that decide it."""
-    from rushlight._backends.cpu.target import usable_cores
+    from rushlight._native.target import usable_cores
     from rushlight._surface.settings import get_num_interop_threads, get_num_threads
 
     names = ("RUSHLIGHT_NUM_THREADS", "OMP_NUM_THREADS")

@@ -22,7 +22,8 @@ install()
 del install
 
 from rushlight import _surface
-from rushlight._engine.modes import (
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -30,7 +31,6 @@ from rushlight._engine.modes import (
     no_grad,
     set_grad_enabled,
 )
-from rushlight._engine.tensor import Tensor
 from rushlight._types.device import Device as device
 from rushlight._types.dtype import ALL_DTYPES
 from rushlight._types.dtype import DType as dtype
@@ -72,11 +72,11 @@ _FROM_PAGES = {
     **dict.fromkeys(("_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data"), "nn.composites.softmax"),
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.older"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
-    "explain": "_engine.explain", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
+    "explain": "_engine.dispatch.explain", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
     "JITException": "jit", "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",
     "vmap": "func", "autocast": "amp", "GradScaler": "amp", "Future": "futures",
-    "from_file": "_engine.mapped", "frombuffer": "_engine.mapped", "from_dlpack": "_engine.dlpack", "to_dlpack": "_engine.dlpack",
-    "DisableTorchFunctionSubclass": "_engine.override", "UntypedStorage": "_engine.storage", "TypedStorage": "_engine.storage",
+    "from_file": "_engine.sharing.mapped", "frombuffer": "_engine.sharing.mapped", "from_dlpack": "_engine.core.dlpack", "to_dlpack": "_engine.core.dlpack",
+    "DisableTorchFunctionSubclass": "_engine.dispatch.override", "UntypedStorage": "_engine.core.storage", "TypedStorage": "_engine.core.storage",
     "is_anomaly_enabled": "_engine.autograd.anomaly", "is_anomaly_check_nan_enabled": "_engine.autograd.anomaly",
     "save": "serialization", "load": "serialization", "manual_seed": "random", "seed": "random", "initial_seed": "random",
     "get_rng_state": "random", "set_rng_state": "random", "default_generator": "random", "Generator": "random",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 from rushlight.serialization.rebuild import rebuild_from_type_v2 as _rebuild_from_type_v2
 
 __all__ = ["Tensor", "_rebuild_from_type_v2"]

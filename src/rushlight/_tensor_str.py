@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine import printing
-from rushlight._engine.elements import elements_of
+from rushlight._engine.core import printing
+from rushlight._engine.core.elements import elements_of
 
 __all__ = ["PRINT_OPTS", "_str", "_tensor_str", "get_printoptions", "printoptions", "set_printoptions"]
 

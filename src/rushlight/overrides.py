@@ -20,8 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any
 
-from rushlight._engine.native_plans import is_function
-from rushlight._engine.override import (
+from rushlight._engine.core.state import FUNCTION_MODE, STATE
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch.native_plans import is_function
+from rushlight._engine.dispatch.override import (
     WATCH,
     DisableTorchFunctionSubclass,
     as_arguments,
@@ -29,8 +31,6 @@ from rushlight._engine.override import (
     has_override,
     plain_attribute,
 )
-from rushlight._engine.state import FUNCTION_MODE, STATE
-from rushlight._engine.tensor import Tensor, plain_classes
 from rushlight._surface.registry import SPACES, row_of
 
 __all__ = [

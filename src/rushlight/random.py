@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._engine.random import Generator as Generator
-from rushlight._engine.random import default_generator as default_generator
+from rushlight._engine.random.random import Generator as Generator
+from rushlight._engine.random.random import default_generator as default_generator
 from rushlight._types.device import Device
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from rushlight._engine.storage import TypedStorage as TypedStorage
-from rushlight._engine.storage import UntypedStorage as UntypedStorage
+from rushlight._engine.core.storage import TypedStorage as TypedStorage
+from rushlight._engine.core.storage import UntypedStorage as UntypedStorage
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import IO, Any, TypeAlias, Union
 
-from rushlight._engine.tensor import Tensor as Tensor
+from rushlight._engine.core.tensor import Tensor as Tensor
 from rushlight._types.device import Device as _DeviceObject
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size

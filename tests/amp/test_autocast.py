@@ -9,7 +9,7 @@ import pytest
 from tests.amp import regions
 
 import rushlight as torch
-from rushlight._engine.state import AUTOCAST, STATE
+from rushlight._engine.core.state import AUTOCAST, STATE
 from rushlight._ops.precision import KEEP, POLICIES
 
 EXPECTED: dict[str, Any] = json.loads(regions.FILE.read_text())

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu import attention, storage, threads
+from rushlight._backends.cpu.attention import attention
 from rushlight._backends.cpu.compile import build, compile_graph
 from rushlight._backends.cpu.launches import joined
-from rushlight._backends.cpu.target import host_target
+from rushlight._backends.cpu.microkernels.register_tile import register_tile
 from rushlight._backends.reference import run as run_reference
 from rushlight._graph.core import trace
+from rushlight._host import storage, threads
 from rushlight._kernels.program import ExternStep, Operand
-from rushlight._kernels.register_tile import register_tile
+from rushlight._native.target import host_target
 from rushlight._prims import PRIMITIVES, prim
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64
 

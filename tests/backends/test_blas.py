@@ -9,11 +9,12 @@ import os
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu import blas, storage, stubs, threads
-from rushlight._backends.cpu.blas_native import make_gemm
-from rushlight._backends.cpu.target import host_target
-from rushlight._backends.native.types import i32
-from rushlight._kernels.register_tile import register_tile
+from rushlight._backends.cpu.gemm import blas
+from rushlight._backends.cpu.gemm.blas_native import make_gemm
+from rushlight._backends.cpu.microkernels.register_tile import register_tile
+from rushlight._host import storage, stubs, threads
+from rushlight._native.target import host_target
+from rushlight._native.types import i32
 
 DTYPES = {
     "f32": "f4",
@@ -207,7 +208,7 @@ def test_without_a_library(kind):
 
 _NO_NUMPY = """
 import sys
-from rushlight._backends.cpu import blas
+from rushlight._backends.cpu.gemm import blas
 assert blas.gemm_address("f32")
 print("numpy" in sys.modules, blas.blas().path)
 """

@@ -11,8 +11,8 @@ import warnings
 
 import pytest
 
-from rushlight._backends.cpu.cache import ObjectCache, default_cache
-from rushlight._backends.cpu.target import TargetDescription, host_target
+from rushlight._native.cache import ObjectCache, default_cache
+from rushlight._native.target import TargetDescription, host_target
 
 KEY = b"k" * 32
 
@@ -127,7 +127,7 @@ def test_what_is_no_object_file_is_neither_waited_for_nor_read(tmp_path, run_pyt
             file.truncate(1 << 40 if kind == "huge" else 5)
     code = f"""
 import warnings; warnings.simplefilter("error")
-from rushlight._backends.cpu.cache import ObjectCache
+from rushlight._native.cache import ObjectCache
 cache = ObjectCache({str(tmp_path / "cache")!r}, "machine")
 print(cache.get({KEY!r}), cache.keep({KEY!r}, b"new"), cache.get({KEY!r}), cache.get(cache.key("first")))
 """
@@ -234,7 +234,7 @@ def test_use_keeps_a_file_young(tmp_path):
 
 _WRITER = """
 import sys, hashlib
-from rushlight._backends.cpu.cache import ObjectCache
+from rushlight._native.cache import ObjectCache
 cache = ObjectCache(sys.argv[1], "machine", limit_bytes=300_000)
 for round in range(30):
     for i in range(20):
@@ -255,9 +255,9 @@ def test_many_processes_at_once(tmp_path, run_python):
 
 
 _FIRST = """
-from rushlight._backends.cpu import jit
-from rushlight._backends.cpu.stubs import bind
-from rushlight._backends.native import native
+from rushlight._native import jit
+from rushlight._host.stubs import bind
+from rushlight._native import native
 from test_first_import import twice
 compiled = []
 original = jit.compile_object
@@ -265,13 +265,13 @@ jit.compile_object = lambda *a: compiled.append(1) or original(*a)
 assert bind(twice)(21) == 42
 print(len(compiled))
 import sys
-print("ast" in sys.modules, "rushlight._backends.native.compiler" in sys.modules)
+print("ast" in sys.modules, "rushlight._native.compiler" in sys.modules)
 """
 
 
 def test_a_second_process_compiles_nothing(tmp_path, run_python, monkeypatch):
     (tmp_path / "test_first_import.py").write_text(
-        "from rushlight._backends.native import native\n@native('i64(i64)')\ndef twice(x):\n    return 2 * x\n"
+        "from rushlight._native import native\n@native('i64(i64)')\ndef twice(x):\n    return 2 * x\n"
     )
     monkeypatch.setenv("RUSHLIGHT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path) + os.pathsep + os.environ["PYTHONPATH"])
@@ -286,7 +286,7 @@ def test_a_second_process_compiles_nothing(tmp_path, run_python, monkeypatch):
 def test_code_for_another_machine_is_never_loaded(tmp_path, run_python, monkeypatch):
     """Neither from a directory that machines share, nor where somebody has copied one machine's files over another's."""
     (tmp_path / "test_first_import.py").write_text(
-        "from rushlight._backends.native import native\n@native('i64(i64)')\ndef twice(x):\n    return 2 * x\n"
+        "from rushlight._native import native\n@native('i64(i64)')\ndef twice(x):\n    return 2 * x\n"
     )
     cache = tmp_path / "cache"
     monkeypatch.setenv("RUSHLIGHT_CACHE_DIR", str(cache))
@@ -321,7 +321,7 @@ def test_machines_have_fingerprints_of_their_own():
 
 
 def test_default_cache_is_the_knobs():
-    from rushlight._backends.cpu.cache import CACHE_DIR
+    from rushlight._native.cache import CACHE_DIR
 
     assert default_cache().root == CACHE_DIR.get()
     with CACHE_DIR.scoped(""):

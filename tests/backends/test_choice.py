@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import rushlight as rl
-from rushlight._backends.cpu import blas, cache, choice, products
+from rushlight._backends.cpu.gemm import blas, choice, products
+from rushlight._native import cache
 from rushlight._types.dtype import BFLOAT16, FLOAT32
 
 CLASS = "f32, nt, medium"

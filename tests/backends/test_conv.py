@@ -10,11 +10,12 @@ import pytest
 from tests.kernels.kernel_harness import Ran, trace_arrays
 
 import rushlight as torch
-from rushlight._backends.cpu import conv, conv_choice, threads, winograd
-from rushlight._backends.cpu.blas import host_tiles
+from rushlight._backends.cpu.conv import conv, conv_choice, winograd
+from rushlight._backends.cpu.gemm.blas import host_tiles
+from rushlight._backends.cpu.microkernels.register_tile import register_tile
 from rushlight._backends.reference import run as run_reference
+from rushlight._host import threads
 from rushlight._kernels.prepare import prepared
-from rushlight._kernels.register_tile import register_tile
 from rushlight._prims import PRIMITIVES, build
 from rushlight._transforms.vjp import vjp
 from rushlight._types.dtype import BY_NAME

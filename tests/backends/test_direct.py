@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu import jit
-from rushlight._backends.cpu.direct import Direct, takes_direct
-from rushlight._backends.cpu.direct_tile import DirectTile, RowMover, WeightTile
-from rushlight._backends.cpu.target import host_target
+from rushlight._backends.cpu.conv.direct import Direct, takes_direct
+from rushlight._backends.cpu.conv.direct_tile import DirectTile, RowMover, WeightTile
 from rushlight._graph.core import trace
 from rushlight._kernels.program import ExternStep, Operand, compile_graph
+from rushlight._native import jit
+from rushlight._native.target import host_target
 from rushlight._prims import PRIMITIVES, prim
 from rushlight._types.dtype import BY_NAME
 

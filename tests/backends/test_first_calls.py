@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rushlight._backends.cpu import stubs
-from rushlight._backends.native import native
+from rushlight._host import stubs
+from rushlight._native import native
 
 
 @native("i64(i64)")

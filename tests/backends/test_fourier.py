@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu import fourier, threads
-from rushlight._backends.cpu.fourier_native import COMPLEX
-from rushlight._kernels.fourier import FourierMoves, FourierPass
+from rushlight._backends.cpu.fft import fourier
+from rushlight._backends.cpu.fft.fourier_native import COMPLEX
+from rushlight._backends.cpu.microkernels.fourier import FourierMoves, FourierPass
+from rushlight._host import threads
 from rushlight.autograd import gradcheck, gradgradcheck
 
 RNG = np.random.default_rng(17)

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from rushlight._backends.cpu.stubs import bind, native_address
-from rushlight._backends.native import (
+from rushlight._host.stubs import bind, native_address
+from rushlight._native import (
     Words,
     atomic_add,
     atomic_cas,
@@ -58,9 +58,9 @@ from rushlight._backends.native import (
     u32,
     u64,
 )  # fmt: skip
-from rushlight._backends.native.compiler import compile_unit
-from rushlight._backends.native.emitter import NativeError
-from rushlight._backends.native.function import digest_of
+from rushlight._native.compiler import compile_unit
+from rushlight._native.emitter import NativeError
+from rushlight._native.function import digest_of
 
 STEP = 3
 WORD = "abc"
@@ -627,7 +627,7 @@ def test_signatures_are_checked():
 
 
 def test_unit_text_is_for_any_machine():
-    from rushlight._backends.cpu.threads_native import rl_parallel_for
+    from rushlight._host.threads_native import rl_parallel_for
 
     assert "llvm.aarch64.hint" in compile_unit([rl_parallel_for], "aarch64")
     assert "llvm.x86.sse2.pause" in compile_unit([rl_parallel_for], "x86_64")

@@ -9,21 +9,22 @@ import math
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu import blas, products, storage, stubs, threads
 from rushlight._backends.cpu.compile import build
-from rushlight._backends.cpu.gemm_form import Form
+from rushlight._backends.cpu.gemm import blas, products
+from rushlight._backends.cpu.gemm.gemm_form import Form
 from rushlight._backends.cpu.launches import joined
-from rushlight._backends.cpu.target import host_target
-from rushlight._backends.native import bitcast, f32, i32, load, native, store, u32
-from rushlight._backends.native.compiler import compile_unit
+from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
+from rushlight._backends.cpu.microkernels.panels import Pairs, Panels
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
 from rushlight._backends.null import compile_graph as null_compile
 from rushlight._graph.core import trace
+from rushlight._host import storage, stubs, threads
 from rushlight._kernels import products as kernel_products
 from rushlight._kernels import schedule
-from rushlight._kernels.amx_tile import AmxTile
-from rushlight._kernels.panels import Pairs, Panels
 from rushlight._kernels.program import ExternStep, KernelStep, compile_graph
-from rushlight._kernels.register_tile import RegisterTile, register_tile
+from rushlight._native import bitcast, f32, i32, load, native, store, u32
+from rushlight._native.compiler import compile_unit
+from rushlight._native.target import host_target
 from rushlight._prims import build as build_values
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.dtype import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rushlight._backends.cpu import recurrent
-from rushlight._kernels.register_tile import register_tile
+from rushlight._backends.cpu.microkernels.register_tile import register_tile
+from rushlight._backends.cpu.recurrent import recurrent
 
 
 @pytest.mark.parametrize(

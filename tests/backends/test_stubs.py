@@ -9,11 +9,11 @@ import math
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu import jit, loader, objects, storage, threads
-from rushlight._backends.cpu.runtime import cached_object, compile_native, runtime
-from rushlight._backends.cpu.stubs import bind, load_kernel, make_kernel_callable, native_address
-from rushlight._backends.cpu.target import host_target
-from rushlight._backends.native import atomic_add, extern, f32, f64, i1, i8, i64, native, u8, u64
+from rushlight._host import storage, threads
+from rushlight._host.runtime import cached_object, compile_native, runtime
+from rushlight._host.stubs import bind, load_kernel, make_kernel_callable, native_address
+from rushlight._native import atomic_add, extern, f32, f64, i1, i8, i64, jit, loader, native, objects, u8, u64
+from rushlight._native.target import host_target
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 

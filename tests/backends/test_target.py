@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rushlight._backends.cpu import jit, runtime
-from rushlight._backends.cpu.target import VECTOR_BYTES, TargetDescription, host_target, usable_cores
-from rushlight._backends.native.compiler import compile_unit
 from rushlight._base.lazy import llvm
+from rushlight._host import runtime
+from rushlight._native import jit
+from rushlight._native.compiler import compile_unit
+from rushlight._native.target import VECTOR_BYTES, TargetDescription, host_target, usable_cores
 
 WIDE = """
 define void @add(ptr %o, ptr %a) nounwind {
@@ -74,9 +75,9 @@ def test_the_runtime_compiles_for_other_machines(triple):
 # code is compiled for AArch64 too, and laid out as the loader would.
 _NEON = """
 import numpy as np
-from rushlight._backends.cpu import jit, loader
-from rushlight._backends.cpu.target import host_target
-from rushlight._backends.native import compiler
+from rushlight._native import jit; from rushlight._native import loader
+from rushlight._native.target import host_target
+from rushlight._native import compiler
 from rushlight._base.lazy import llvm
 
 here = host_target()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu import unpool
+from rushlight._backends.cpu.image import unpool
 from rushlight._kernels import prepare
 
 F = torch.nn.functional

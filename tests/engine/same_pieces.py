@@ -13,10 +13,15 @@ from typing import Any
 from tests.ops.test_eager import RUN, arguments, listed, names_of_tensors
 
 import rushlight as torch
-from rushlight._backends.cpu import blas, direct, externs, fourier, lapack, resample, small_factors, unpool
-from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.threads_native import ALONE, JOB_SHIFT, TICKET
-from rushlight._engine.convert import numpy_of
+from rushlight._backends.cpu import externs
+from rushlight._backends.cpu.conv import direct
+from rushlight._backends.cpu.fft import fourier
+from rushlight._backends.cpu.gemm import blas
+from rushlight._backends.cpu.image import resample, unpool
+from rushlight._backends.cpu.linalg import lapack, small_factors
+from rushlight._engine.core.convert import numpy_of
+from rushlight._host.runtime import runtime
+from rushlight._host.threads_native import ALONE, JOB_SHIFT, TICKET
 from rushlight._kernels import grouping, nest, program
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import function_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._engine.elements import elements_of
+from rushlight._engine.core.elements import elements_of
 
 DTYPES = {
     "bool": np.bool_, "uint8": np.uint8, "int8": np.int8, "int16": np.int16, "int32": np.int32, "int64": np.int64, "float16": np.float16,

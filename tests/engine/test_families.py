@@ -22,10 +22,11 @@ import rushlight._ops.samples_numbers
 import rushlight._ops.samples_recurrent
 from rushlight._backends.cpu import compile as compile_module
 from rushlight._backends.cpu import kernels
-from rushlight._engine import families, state
-from rushlight._engine.call import Caller, make_function
-from rushlight._engine.state import clear_plans, plan_counts
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import state
+from rushlight._engine.core.state import clear_plans, plan_counts
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch import families
+from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._ops.samples import Draw, samples_of
 from rushlight._ops.table import OPERATORS
 from rushlight._types.symbols import Unfollowed, as_double, is_symbolic, truncated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rushlight as torch
-from rushlight._engine.kinds import Kind, make_kind
+from rushlight._engine.kinds.kinds import Kind, make_kind
 
 
 class Doubled(Kind):

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu.storage import memory_stats
-from rushlight._engine.state import plan_counts
+from rushlight._engine.core.state import plan_counts
+from rushlight._host.storage import memory_stats
 
 # ***** who keeps whom *****
 
@@ -285,7 +285,7 @@ def test_pickles_keep_what_shares_together() -> None:
 
 
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rushlight._engine import state
+    from rushlight._engine.core import state
 
     monkeypatch.setattr(state, "MAX_PLANS", 300)
     most = 0
@@ -298,7 +298,7 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tables_of_forgotten_plans_are_forgotten() -> None:
-    from rushlight._engine import state
+    from rushlight._engine.core import state
 
     def many(start: int) -> None:
         for n in range(start, start + 40):
@@ -315,7 +315,7 @@ def test_tables_of_forgotten_plans_are_forgotten() -> None:
 
 
 def test_specs_of_forgotten_shapes_are_forgotten() -> None:
-    from rushlight._engine import state
+    from rushlight._engine.core import state
     from rushlight._types.spec import _RECENT, _TABLE
 
     def settle() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._engine.packing import pack_numbers
+from rushlight._engine.core.packing import pack_numbers
 from rushlight._types.dtype import BFLOAT16, FLOAT16
 
 NAN, INF = math.nan, math.inf

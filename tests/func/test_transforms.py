@@ -9,7 +9,7 @@ import pytest
 
 import rushlight as torch
 from rushlight import nn
-from rushlight._engine.watch import Observer, observe, unobserve
+from rushlight._engine.dispatch.watch import Observer, observe, unobserve
 from rushlight.func import (
     debug_unwrap,
     functional_call,

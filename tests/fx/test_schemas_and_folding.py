@@ -23,7 +23,7 @@ from rushlight.fx.passes.dialect.common.cse_pass import CSEPass, get_CSE_banned_
 
 
 def test_signatures() -> None:
-    assert str(get_signature_for_torch_op(torch.ops.aten.add.Tensor)[0]).replace("rushlight._engine.tensor", "torch") == (
+    assert str(get_signature_for_torch_op(torch.ops.aten.add.Tensor)[0]).replace("rushlight._engine.core.tensor", "torch") == (
         "(input: torch.Tensor, other: torch.Tensor, *, alpha: numbers.Number = 1) -> torch.Tensor"
     )
     linear = get_signature_for_torch_op(nn.functional.linear)[0]

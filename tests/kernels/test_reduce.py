@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
-from rushlight._backends.cpu.threads import get_num_threads, set_num_threads
+from rushlight._host.threads import get_num_threads, set_num_threads
 from rushlight._kernels.indexing import Var
 from rushlight._kernels.loops import Reduce
 from rushlight._kernels.program import _cut, traffic

@@ -176,7 +176,7 @@ def test_what_is_not_there_says_so() -> None:
 def test_backward_where_other_pages_have_been_loaded_first() -> None:
     """Backward of tensors with a class of their own does not take one page of the function transforms for another."""
     program = (
-        "import rushlight as torch, rushlight._engine.random_batches\n"
+        "import rushlight as torch, rushlight._engine.functorch.random_batches\n"
         "x = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], requires_grad=True)\n"
         "y = x * 2\n"
         "y.backward(torch.ones_like(y))\n"

@@ -10,10 +10,10 @@ import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
 import rushlight as torch
-import rushlight._backends.cpu.recurrent as calls
+import rushlight._backends.cpu.recurrent.recurrent as calls
 from rushlight import nn
-from rushlight._engine import plan
-from rushlight._kernels.register_tile import RegisterTile
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._engine.dispatch import plan
 from rushlight._prims import prim
 from rushlight._prims.recurrent_cell import BIASES, EXTRA_OPERANDS, GATES, GRAD_OPERANDS, KEPT
 from rushlight._types.dtype import BY_NAME

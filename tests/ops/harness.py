@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rushlight._engine.lower import NUMBERS, TENSOR, Literal, Slot, differentiate, trace_operator
+from rushlight._engine.dispatch.lower import NUMBERS, TENSOR, Literal, Slot, differentiate, trace_operator
 from rushlight._graph.core import Graph, evaluate
 from rushlight._ops.table import Operator
 from rushlight._types.device import Device

@@ -12,7 +12,7 @@ import torch
 from tests.ops.harness import Arr, Unbindable, bind, gradients, run_graph
 from torch.testing._internal.common_methods_invocations import op_db
 
-from rushlight._engine.lower import trace_operator
+from rushlight._engine.dispatch.lower import trace_operator
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._types.dtype import BFLOAT16, BY_NAME, DType
 

@@ -19,7 +19,7 @@ from tests.prim_cases import inner, random
 
 import rushlight as torch
 from rushlight._base.errors import NotDifferentiableError
-from rushlight._engine.lower import differentiate, differentiate_graph, trace_operator
+from rushlight._engine.dispatch.lower import differentiate, differentiate_graph, trace_operator
 from rushlight._graph.core import Graph, evaluate, trace
 from rushlight._ops.samples import Call, Draw, samples_of
 from rushlight._ops.table import OPERATORS, Operator

@@ -13,8 +13,8 @@ from tests.ops.harness import Arr, Bound, gradients
 from tests.ops.test_operators import CASES, ENGINE, NAMES, bound_call, drawn, results
 
 import rushlight as torch
-from rushlight._engine.convert import numpy_of
-from rushlight._engine.lower import Slot
+from rushlight._engine.core.convert import numpy_of
+from rushlight._engine.dispatch.lower import Slot
 from rushlight._ops.samples import samples_of
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.registry import function_of

@@ -16,7 +16,7 @@ import rushlight._ops.families
 import rushlight._ops.samples_arrays
 import rushlight._ops.samples_numbers  # noqa: F401
 from rushlight._base.errors import NotDifferentiableError
-from rushlight._engine.lower import TENSOR, differentiate_graph, trace_operator
+from rushlight._engine.dispatch.lower import TENSOR, differentiate_graph, trace_operator
 from rushlight._ops.dtypes import REFUSED
 from rushlight._ops.samples import Call, Draw, samples_of
 from rushlight._ops.table import OPERATORS, Operator

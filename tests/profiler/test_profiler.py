@@ -14,8 +14,8 @@ import pytest
 
 import rushlight as torch
 from rushlight import nn
-from rushlight._engine.call import OVERRIDE
-from rushlight._engine.state import OBSERVED, STATE
+from rushlight._engine.core.state import OBSERVED, STATE
+from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 
 

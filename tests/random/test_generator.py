@@ -11,7 +11,14 @@ import threading
 import numpy as np
 import pytest
 
-from rushlight._engine.random import DEFAULT_SEED, STATE_SIZE, Generator, default_generator, fill_normal, fill_uniform
+from rushlight._engine.random.random import (
+    DEFAULT_SEED,
+    STATE_SIZE,
+    Generator,
+    default_generator,
+    fill_normal,
+    fill_uniform,
+)
 from rushlight._types.dtype import BY_NAME
 
 F32, F64 = BY_NAME["float32"], BY_NAME["float64"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rushlight._engine import random as streams
+from rushlight._engine.random import random as streams
 from rushlight._types.dtype import BY_NAME
 
 EXPECTED = json.loads((pathlib.Path(__file__).parent / "expected.json").read_text())

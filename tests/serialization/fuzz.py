@@ -230,7 +230,7 @@ def _audit(event: str, args: Any) -> None:
     while frame is not None:
         # A module of rushlight's that is loaded by its first use may load others; a kernel that is new goes to the cache's folder, wherever that is.
         file = frame.f_code.co_filename
-        if file.endswith(("_base/lazy.py", "_backends/cpu/cache.py")) or file.startswith("<frozen importlib") and _loads_ours(frame):
+        if file.endswith(("_base/lazy.py", "_native/cache.py")) or file.startswith("<frozen importlib") and _loads_ours(frame):
             return
         frame = frame.f_back  # type: ignore[assignment]
     _watching[0] = False

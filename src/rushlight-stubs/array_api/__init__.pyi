@@ -1,7 +1,7 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
 from builtins import float as _float, tuple as _tuple
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight._types.dtype import DType as _DType
 from typing import Any as _Any
 

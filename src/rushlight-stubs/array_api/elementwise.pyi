@@ -1,9 +1,9 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from typing import Any as _Any
 
-from rushlight._engine.tensor import Tensor as Tensor
+from rushlight._engine.core.tensor import Tensor as Tensor
 def abs(x: _Tensor) -> _Tensor: ...
 def acos(x: _Tensor) -> _Tensor: ...
 def acosh(x: _Tensor) -> _Tensor: ...

@@ -1,12 +1,12 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
 from builtins import float as _float, int as _int, str as _str
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight._types.dtype import DType as _DType
 from rushlight._typing import DeviceLike as _DeviceLike
 from typing import Any as _Any
 
-from rushlight._engine.tensor import Tensor as Tensor
+from rushlight._engine.core.tensor import Tensor as Tensor
 def fft(x: _Tensor, *, n: _int | None = None, axis: _int = -1, norm: _str = 'backward') -> _Tensor: ...
 def fftfreq(n: _int, *, d: _float = 1.0, dtype: _DType | None = None, device: _DeviceLike = None) -> _Tensor: ...
 def fftn(x: _Tensor, *, s: _Any = None, axes: _Any = None, norm: _str = 'backward') -> _Tensor: ...

@@ -3,8 +3,8 @@
 import rushlight as _rushlight
 from builtins import bool as _bool, float as _float, int as _int, str as _str, tuple as _tuple
 from collections.abc import Callable as _Callable, Sequence as _Sequence
-from rushlight._engine.random import Generator as _Generator
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
+from rushlight._engine.random.random import Generator as _Generator
 from rushlight._typing import Scalar as _Scalar
 from typing import Any as _Any, Literal as _Literal, overload as _overload
 

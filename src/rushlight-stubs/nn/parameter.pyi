@@ -1,7 +1,7 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
 from builtins import bool as _bool, dict as _dict, int as _int, str as _str
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from typing import Any as _Any, Self as _Self
 
 class Buffer(_Tensor):
@@ -21,7 +21,7 @@ class Parameter(_Tensor):
 
     def __reduce_ex__(self, proto: _Any) -> _Any:
         ...
-from rushlight._engine.tensor import Tensor as Tensor
+from rushlight._engine.core.tensor import Tensor as Tensor
 from rushlight.nn.uninitialized import UninitializedBuffer as UninitializedBuffer
 from rushlight.nn.uninitialized import UninitializedParameter as UninitializedParameter
 from rushlight.nn.uninitialized import UninitializedTensorMixin as UninitializedTensorMixin

@@ -1,6 +1,6 @@
 """Written by `python -m rushlight stubs` from the operator table and the live package: change those, not this file."""
 
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 
 class BFloat16Tensor(_Tensor): ...
 class ByteTensor(_Tensor): ...

@@ -8,14 +8,14 @@ from rushlight._base.absent import absent_class
 from rushlight._base.importing import import_whole
 from rushlight._engine.autograd.engine import task_number
 from rushlight._engine.autograd.engine import will_run as _will_engine_execute_node
-from rushlight._engine.inplace import one_memory
-from rushlight._engine.modes import is_grad_enabled as _is_grad_enabled
-from rushlight._engine.override import DisableTorchFunctionSubclass, disabled_torch_function
-from rushlight._engine.random import Generator
-from rushlight._engine.state import STATE
-from rushlight._engine.storage import UntypedStorage
-from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import LEVELS
+from rushlight._engine.core.state import STATE
+from rushlight._engine.core.storage import UntypedStorage
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import is_grad_enabled as _is_grad_enabled
+from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass, disabled_torch_function
+from rushlight._engine.functorch.transformed import LEVELS
+from rushlight._engine.indexing.inplace import one_memory
+from rushlight._engine.random.random import Generator
 from rushlight._surface.composites.factors import LinAlgError as _LinAlgError
 from rushlight._surface.dispatch import DispatchKey, DispatchKeySet
 from rushlight._surface.dispatch import ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
@@ -109,7 +109,7 @@ def _current_graph_task_id() -> int:
 
 def _is_cow_tensor(tensor: Tensor) -> bool:
     """Whether a tensor's memory may be shared with lazy clones (`Tensor._lazy_clone`), so that it is copied before it is written."""
-    return bool(import_whole("rushlight._engine.lazy_clone").is_lazy(tensor))
+    return bool(import_whole("rushlight._engine.core.lazy_clone").is_lazy(tensor))
 
 
 def _data_address(tensor: Tensor) -> int:

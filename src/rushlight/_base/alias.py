@@ -243,8 +243,8 @@ _ON_THE_FIRST_PAGE = ("Tensor", "Size", "dtype", "device", "layout", "memory_for
 _ON_OTHER_PAGES = {
     "_base.handles": ("utils.hooks", ("RemovableHandle",)),
     "_engine.autograd.function": ("autograd.function", ("Function",)),
-    "_engine.modes": ("autograd.grad_mode", ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled")),
-    "_engine.random": ("_C", ("Generator",)),
+    "_engine.dispatch.modes": ("autograd.grad_mode", ("enable_grad", "inference_mode", "no_grad", "set_grad_enabled")),
+    "_engine.random.random": ("_C", ("Generator",)),
 }
 
 
@@ -282,7 +282,7 @@ def _pickle_as_there(page: Any) -> None:
     def utilities() -> Any:
         return importlib.import_module(f"{OURS}._utils")
 
-    sys.modules[f"{OURS}._engine.pickling"].AS_THERE.append(lambda tensor: utilities().reduce_tensor(tensor))
+    sys.modules[f"{OURS}._engine.sharing.pickling"].AS_THERE.append(lambda tensor: utilities().reduce_tensor(tensor))
     for kind in (page.UntypedStorage, page.TypedStorage):
         kind.__reduce__ = lambda storage: utilities().reduce_storage(storage)
 

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rushlight._backends.cpu.target import usable_cores
 from rushlight._base.errors import MissingExtraError
+from rushlight._native.target import usable_cores
 
 __all__ = ["load_every_room", "main", "report"]
 
@@ -108,8 +108,8 @@ def _threads() -> list[tuple[str, str]]:
 
 def _products() -> list[tuple[str, str]]:
     """Who computes each class of products: what was measured here, for as far as it was."""
-    from rushlight._backends.cpu import choice
-    from rushlight._backends.cpu.blas import blas
+    from rushlight._backends.cpu.gemm import choice
+    from rushlight._backends.cpu.gemm.blas import blas
 
     measured = [(name, str(found)) for name in (*choice.CLASSES, *choice.AMX_CLASSES) if (found := choice.known(name)) is not None]
     return [("library", blas().path or "none"), *(measured or [("measured", "nothing yet")])]

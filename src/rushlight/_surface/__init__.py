@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import rushlight._engine.override
-import rushlight._engine.pickling
+import rushlight._engine.dispatch.override
+import rushlight._engine.sharing.pickling
 import rushlight._ops.families
 from rushlight._surface import (
     casts,

@@ -1,6 +1,6 @@
 """What a Python function over tensors takes: the types of its arguments, as its annotations or its forms say, and what its `out=` may be.
 
-Rows of the operator table are bound by their schemas (`_engine.bind`).  Composites are plain Python; they say the same in their signatures,
+Rows of the operator table are bound by their schemas (`_engine.dispatch.bind`).  Composites are plain Python; they say the same in their signatures,
 and where PyTorch's own parser stands before a function, what does not fit is a TypeError before its body runs.
 
     @forms("(input: Tensor, dim: int, keepdim: bool = False) -> Tensor")      # checked: int is no float, no True, no list
@@ -15,11 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.lazy import LazyModule, require
-from rushlight._engine.bind import NUMPY_WORDS, is_native, misfit
-from rushlight._engine.creation import python_dtype
-from rushlight._engine.integers import integer, is_numpy_scalar
-from rushlight._engine.out import check_outs
-from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._engine.core.creation import python_dtype
+from rushlight._engine.core.integers import integer, is_numpy_scalar
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch.bind import NUMPY_WORDS, is_native, misfit
+from rushlight._engine.dispatch.out import check_outs
 from rushlight._ops.forms import forms_of
 from rushlight._types.dtype import DType
 

@@ -7,15 +7,15 @@ from typing import Any
 from rushlight._base.absent import absent_function
 from rushlight._base.lazy import LazyModule
 from rushlight._base.tracebacks import shorten
-from rushlight._engine import convert, creation
 from rushlight._engine.autograd.node import OpNode, node_class
-from rushlight._engine.fast import RUNS
-from rushlight._engine.inplace import bump, check_writable
-from rushlight._engine.kinds import Kind
-from rushlight._engine.override import handle
-from rushlight._engine.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
-from rushlight._engine.tensor import Tensor, plain_classes
-from rushlight._engine.view import as_strided, view_dtype
+from rushlight._engine.core import convert, creation
+from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch.fast import RUNS
+from rushlight._engine.dispatch.override import handle
+from rushlight._engine.indexing.inplace import bump, check_writable
+from rushlight._engine.indexing.view import as_strided, view_dtype
+from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
 from rushlight._surface.methods import method
 from rushlight._surface.registry import composite, function_of, row_named
@@ -23,7 +23,7 @@ from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import ALL_DTYPES, BY_NAME, DType
 from rushlight._types.layout import channels_last_strides, contiguous_strides
 
-lazy: Any = LazyModule("rushlight._engine.lazy_clone")
+lazy: Any = LazyModule("rushlight._engine.core.lazy_clone")
 
 __all__ = ["TYPE_NAMES"]
 
@@ -162,7 +162,7 @@ def set_(self: Tensor, source: Any = None, storage_offset: int | None = None, si
 @method
 def as_subclass(self: Tensor, cls: Any) -> Tensor:
     """The same tensor as an object of a subclass."""
-    from rushlight._engine import override
+    from rushlight._engine.dispatch import override
 
     return override.shown_as(self, cls)
 
@@ -178,7 +178,7 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
         made._rg, made._node, made._autograd_meta = require_grad, None, None
         return made
-    from rushlight._engine import override
+    from rushlight._engine.dispatch import override
 
     made = override.as_subclass(convert.detach(data), cls)
     if require_grad:

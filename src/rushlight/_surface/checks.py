@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rushlight._engine.call import OVERRIDE
-from rushlight._engine.creation import tensor
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.creation import tensor
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight._types.dtype import BOOL
 
 __all__ = [

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from rushlight._engine.modes import no_grad
-from rushlight._engine.state import AUTOCAST, STATE
+from rushlight._engine.core.state import AUTOCAST, STATE
+from rushlight._engine.dispatch.modes import no_grad
 from rushlight._types.device import CPU, Device, as_device
 
 __all__ = [

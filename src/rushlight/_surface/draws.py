@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._engine import random as streams
-from rushlight._engine import sampling
-from rushlight._engine.bind import only_tensors
-from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
-from rushlight._engine.fast import RUNS, ran, unwatched
-from rushlight._engine.integers import as_flag, as_int
-from rushlight._engine.memory import empty_spec
-from rushlight._engine.random import Generator
-from rushlight._engine.sampling import (
+from rushlight._engine.core.creation import as_shape, finish, like_strides, spec_for
+from rushlight._engine.core.integers import as_flag, as_int
+from rushlight._engine.core.memory import empty_spec
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.bind import only_tensors
+from rushlight._engine.dispatch.fast import RUNS, ran, unwatched
+from rushlight._engine.random import random as streams
+from rushlight._engine.random import sampling
+from rushlight._engine.random.random import Generator
+from rushlight._engine.random.sampling import (
     METHODS,
     as_float,
     check_generator,
@@ -24,8 +26,6 @@ from rushlight._engine.sampling import (
     quick,
     recorded,
 )
-from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.random import destination, quickly
 from rushlight._surface.registry import composite

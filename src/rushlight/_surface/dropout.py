@@ -7,13 +7,13 @@ from typing import Any
 
 from rushlight._base.errors import warn_user
 from rushlight._base.tracebacks import shorten
-from rushlight._engine import random as streams
-from rushlight._engine import sampling
-from rushlight._engine.memory import empty_spec, zeros_spec
-from rushlight._engine.random import Generator
-from rushlight._engine.sampling import METHODS, as_float, not_implemented, overridable
-from rushlight._engine.state import FUNCTION_MODE, STATE, VMAP
-from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._engine.core.memory import empty_spec, zeros_spec
+from rushlight._engine.core.state import FUNCTION_MODE, STATE, VMAP
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.random import random as streams
+from rushlight._engine.random import sampling
+from rushlight._engine.random.random import Generator
+from rushlight._engine.random.sampling import METHODS, as_float, not_implemented, overridable
 from rushlight._surface.random import named
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine import convert, creation, indexing, override
 from rushlight._engine.autograd.engine import OPS
-from rushlight._engine.memory import zeros_spec
-from rushlight._engine.tensor import Tensor
-from rushlight._engine.view import as_strided
+from rushlight._engine.core import convert, creation
+from rushlight._engine.core.memory import zeros_spec
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch import override
+from rushlight._engine.indexing import indexing
+from rushlight._engine.indexing.view import as_strided
 from rushlight._surface.registry import SPACES, inplace_of
 from rushlight._types.dtype import DType
 from rushlight._types.layout import is_dense

@@ -13,11 +13,11 @@ from typing import Any
 from rushlight import _ops
 from rushlight._backends.reference import run
 from rushlight._base.lazy import numpy as np
-from rushlight._engine.bind import bind, flatten
-from rushlight._engine.lower import trace_operator
-from rushlight._engine.printing import tensor_repr
-from rushlight._engine.results import result_name
-from rushlight._engine.tensor import Tensor, make
+from rushlight._engine.core.printing import tensor_repr
+from rushlight._engine.core.tensor import Tensor, make
+from rushlight._engine.dispatch.bind import bind, flatten
+from rushlight._engine.dispatch.lower import trace_operator
+from rushlight._engine.dispatch.results import result_name
 from rushlight._graph.core import Graph
 from rushlight._ops.samples import Call, Draw, samples_of
 from rushlight._ops.table import Operator

@@ -8,18 +8,18 @@ from typing import Any
 
 from rushlight._base.errors import warn_user
 from rushlight._base.tracebacks import shorten
-from rushlight._engine import creation
-from rushlight._engine.bind import scalar
-from rushlight._engine.call import OVERRIDE
-from rushlight._engine.creation import as_shape, finish, generate, like_strides, python_dtype, spec_for
-from rushlight._engine.determinism import MODE, fill, fresh
-from rushlight._engine.fast import RUNS, ran
-from rushlight._engine.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range
-from rushlight._engine.memory import empty_spec, zeros_spec
-from rushlight._engine.native_plans import fresh_plan
-from rushlight._engine.packing import check_number
-from rushlight._engine.state import FUNCTION_MODE, INFERENCE, STATE, new_plan_table
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import creation
+from rushlight._engine.core.creation import as_shape, finish, generate, like_strides, python_dtype, spec_for
+from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range
+from rushlight._engine.core.memory import empty_spec, zeros_spec
+from rushlight._engine.core.packing import check_number
+from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, STATE, new_plan_table
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.bind import scalar
+from rushlight._engine.dispatch.call import OVERRIDE
+from rushlight._engine.dispatch.determinism import MODE, fill, fresh
+from rushlight._engine.dispatch.fast import RUNS, ran
+from rushlight._engine.dispatch.native_plans import fresh_plan
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
@@ -605,7 +605,7 @@ def _held(obj: Any, dtype: Any, copy: bool | None) -> Tensor | None:
         memoryview(obj)
     except TypeError:
         return None
-    from rushlight._engine.mapped import frombuffer
+    from rushlight._engine.sharing.mapped import frombuffer
 
     return frombuffer(obj, dtype=dtype or default_dtype())
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.naming import no_name
-from rushlight._engine.fast import make_learner
-from rushlight._engine.tensor import Tensor, plain_classes
-from rushlight._engine.transformed import LEVELS, Transformed, tensors_in, told_to_change
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch.fast import make_learner
+from rushlight._engine.functorch.transformed import LEVELS, Transformed, tensors_in, told_to_change
 from rushlight._surface.registry import SPACES
 
 __all__ = ["NAMES", "function"]

@@ -14,13 +14,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rushlight._base.lazy import numpy as np
-from rushlight._engine import random as streams
 from rushlight._engine.autograd.node import Node, check_attached
-from rushlight._engine.hosted import hosted
-from rushlight._engine.random import Generator
-from rushlight._engine.sampling import check_generator, fresh, not_implemented, overridable
-from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor, edge_of
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import Tensor, edge_of
+from rushlight._engine.functorch.hosted import hosted
+from rushlight._engine.random import random as streams
+from rushlight._engine.random.random import Generator
+from rushlight._engine.random.sampling import check_generator, fresh, not_implemented, overridable
 from rushlight._surface.registry import composite
 from rushlight._types.dtype import FLOAT32, FLOAT64
 

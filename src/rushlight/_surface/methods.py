@@ -10,16 +10,16 @@ from typing import Any
 
 from rushlight._base.errors import warn_once
 from rushlight._base.tracebacks import shorten
-from rushlight._engine import convert
 from rushlight._engine.autograd import api
 from rushlight._engine.autograd.hooks import retain
-from rushlight._engine.call import OVERRIDE
-from rushlight._engine.fast import RUNS, make_learner, spoil
-from rushlight._engine.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range, numpy_number
-from rushlight._engine.kinds import Kind
-from rushlight._engine.memory import LAZY, own
-from rushlight._engine.state import FUNCTION_MODE, STATE, TRANSFORMS
-from rushlight._engine.tensor import Tensor, meta_of, plain_classes
+from rushlight._engine.core import convert
+from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range, numpy_number
+from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS
+from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
+from rushlight._engine.dispatch.call import OVERRIDE
+from rushlight._engine.dispatch.fast import RUNS, make_learner, spoil
+from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, guarded
 from rushlight._types.dtype import DType
@@ -365,7 +365,7 @@ def is_tensor(obj: Any) -> bool:
 @composite("set_default_dtype", overridable=False)
 def set_default_dtype(d: DType) -> None:
     """Set the dtype that Python floats get."""
-    from rushlight._engine.state import clear_plans
+    from rushlight._engine.core.state import clear_plans
     from rushlight._types.promotion import set_default_dtype as set_default
 
     set_default(d)

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from rushlight._base.lazy import require
-from rushlight._engine import convert, creation, shared
-from rushlight._engine import storage as storages
-from rushlight._engine.elements import elements_of
-from rushlight._engine.printing import leaves
-from rushlight._engine.tensor import Tensor, legacy_constructor, meta_of
-from rushlight._engine.view import as_strided
+from rushlight._engine.core import convert, creation
+from rushlight._engine.core import storage as storages
+from rushlight._engine.core.elements import elements_of
+from rushlight._engine.core.printing import leaves
+from rushlight._engine.core.tensor import Tensor, legacy_constructor, meta_of
+from rushlight._engine.indexing.view import as_strided
+from rushlight._engine.sharing import shared
 from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.methods import both, method
 from rushlight._surface.registry import SPACES, LazyMethod, function_of

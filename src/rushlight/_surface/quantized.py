@@ -10,9 +10,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._engine.printing import OPTIONS, append_suffixes
-from rushlight._engine.quantized import RANGES, SCHEMES, QScheme, Quantizer, QuantTensor, make_quantized, seen_through
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.printing import OPTIONS, append_suffixes
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.kinds.quantized import (
+    RANGES,
+    SCHEMES,
+    QScheme,
+    Quantizer,
+    QuantTensor,
+    make_quantized,
+    seen_through,
+)
 from rushlight._surface.registry import SPACES
 from rushlight._types.dtype import BY_NAME, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
 
@@ -323,7 +331,7 @@ def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @QuantTensor.implements("storage")
 def _(function: Any, self: Any) -> Any:
-    from rushlight._engine.storage import TypedStorage
+    from rushlight._engine.core.storage import TypedStorage
 
     return TypedStorage(wrap_storage=self._ints.untyped_storage(), dtype=self.dtype)
 

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.tracebacks import shorten
-from rushlight._engine import random as streams
-from rushlight._engine import sampling
-from rushlight._engine.bind import only_tensors
-from rushlight._engine.call import OVERRIDE
-from rushlight._engine.creation import as_shape, finish, like_strides, spec_for
-from rushlight._engine.fast import RUNS, ran, unwatched
-from rushlight._engine.integers import as_int
-from rushlight._engine.memory import empty_spec
-from rushlight._engine.random import Generator
-from rushlight._engine.sampling import METHODS, check_generator, fit, fresh, not_implemented, overridable, quick
-from rushlight._engine.state import FUNCTION_MODE, INFERENCE, STATE, TRANSFORMS, VMAP, new_plan_table
-from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._engine.core.creation import as_shape, finish, like_strides, spec_for
+from rushlight._engine.core.integers import as_int
+from rushlight._engine.core.memory import empty_spec
+from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, STATE, TRANSFORMS, VMAP, new_plan_table
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch.bind import only_tensors
+from rushlight._engine.dispatch.call import OVERRIDE
+from rushlight._engine.dispatch.fast import RUNS, ran, unwatched
+from rushlight._engine.random import random as streams
+from rushlight._engine.random import sampling
+from rushlight._engine.random.random import Generator
+from rushlight._engine.random.sampling import METHODS, check_generator, fit, fresh, not_implemented, overridable, quick
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import composite
 from rushlight._types.device import CPU, as_device

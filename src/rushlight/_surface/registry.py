@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any
 
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.autocast import casts, policy_of
-from rushlight._engine.call import OVERRIDE, Caller, make_binary, make_function, make_unary
-from rushlight._engine.fast import make_learner
-from rushlight._engine.inplace_calls import InplaceCaller, make_inplace
-from rushlight._engine.native_plans import make_guard
-from rushlight._engine.state import FUNCTION_MODE, OBSERVED, STATE
-from rushlight._engine.tensor import Tensor, plain_classes
+from rushlight._engine.core.state import FUNCTION_MODE, OBSERVED, STATE
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch.autocast import casts, policy_of
+from rushlight._engine.dispatch.call import OVERRIDE, Caller, make_binary, make_function, make_unary
+from rushlight._engine.dispatch.fast import make_learner
+from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
+from rushlight._engine.dispatch.native_plans import make_guard
 from rushlight._ops.dtypes import CHECKED, refuse_dtype
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.accepting import Accepting
@@ -121,7 +121,8 @@ def composite(
     first argument may not have, as in `_ops.dtypes`.
 
     A function that only chooses plans gives the names of its arguments as `learns`, the first `tensors` of them tensors: its plans are kept
-    (see `_engine.fast.make_learner`).  With True they are those that it declares, each of them a tensor, tensors in a sequence, or a value.  Of one
+    (see `_engine.dispatch.fast.make_learner`).  With True they are those that it declares, each of them a tensor, tensors in a sequence,
+    or a value.  Of one
     that does more than choose, arguments are looked at `once` for each signature.  For `alike` and `shortcut`
     see there, too.
     """

@@ -7,10 +7,11 @@ import warnings
 from typing import Any, NoReturn
 
 from rushlight._base.lazy import LazyModule
-from rushlight._engine import determinism, dlpack, printing, storage
-from rushlight._engine.creation import as_tensor, python_dtype, tensor
-from rushlight._engine.state import clear_plans
-from rushlight._engine.tensor import Tensor, legacy_constructor
+from rushlight._engine.core import dlpack, printing, storage
+from rushlight._engine.core.creation import as_tensor, python_dtype, tensor
+from rushlight._engine.core.state import clear_plans
+from rushlight._engine.core.tensor import Tensor, legacy_constructor
+from rushlight._engine.dispatch import determinism
 from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.registry import SPACES
 from rushlight._types.device import CPU, Device, as_device, default_device_hooks
@@ -30,7 +31,7 @@ def public(function: Any) -> Any:
     return function
 
 
-_threads = LazyModule("rushlight._backends.cpu.threads")
+_threads = LazyModule("rushlight._host.threads")
 
 
 @public
@@ -272,7 +273,7 @@ def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dt
 
     They are on the device `home`, whatever the default device is.
     """
-    from rushlight._engine.override import as_subclass
+    from rushlight._engine.dispatch.override import as_subclass
 
     given = kwargs.pop("device", None)
     device = home if given is None else as_device(given)

@@ -9,7 +9,7 @@ import ast
 import inspect
 from typing import Any
 
-from rushlight._engine.call import Caller
+from rushlight._engine.dispatch.call import Caller
 from rushlight._ops.forms import forms_of
 from rushlight._ops.schema import Argument
 from rushlight._ops.table import Operator

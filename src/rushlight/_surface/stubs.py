@@ -20,8 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rushlight._engine.native_plans import is_function
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.native_plans import is_function
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.annotations import Names, home_of, imports_of
 from rushlight._surface.operators import BINARY, INPLACE, REVERSED, UNARY
@@ -41,7 +41,7 @@ from builtins import bool as _bool, complex as _complex, float as _float, int as
 from types import EllipsisType as _EllipsisType
 from typing import Any as _Any, Protocol as _Protocol, SupportsIndex as _SupportsIndex, TypeAlias as _TypeAlias, Union as _Union
 
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from rushlight._types.device import Device as _Device
 
 Number: _TypeAlias = _Union[_int, _float, _bool]
@@ -100,7 +100,7 @@ def _is_tool(module: str, name: str, value: Any) -> bool:
 
 def needs_stub(module: ModuleType) -> bool:
     """Whether some public name of a module cannot be seen in its source."""
-    if module.__name__ in (f"{PACKAGE}._engine.tensor", PACKAGE) or "__getattr__" in vars(module):
+    if module.__name__ in (f"{PACKAGE}._engine.core.tensor", PACKAGE) or "__getattr__" in vars(module):
         return True
     seen = imports_of(module.__name__)
     return any(name not in seen and not isinstance(value, ModuleType) for name, value in public_names(module).items())
@@ -269,7 +269,7 @@ _OPERATORS = {**BINARY, **REVERSED, **INPLACE, **UNARY}
 def tensor_stub() -> str:
     """The stub of Tensor's module: every attribute, method, in-place form and operator; what else the module has is for the inner rooms."""
     names = Names()
-    names.imports["rushlight._engine.tensor", "Tensor"] = "Tensor"
+    names.imports["rushlight._engine.core.tensor", "Tensor"] = "Tensor"
     lines = ["", "class Tensor:"]
     lines += [f"    def __init__(self, *args: {names.word('Any')}, **kwargs: {names.word('Any')}) -> None: ..."]
     for name, value in sorted(vars(Tensor).items()):
@@ -277,7 +277,7 @@ def tensor_stub() -> str:
             continue
         if not _is_private(name) or isinstance(value, (property, staticmethod, classmethod)):
             lines += [f"    {line}" for line in _member(name, value, names)]
-    del names.imports["rushlight._engine.tensor", "Tensor"]
+    del names.imports["rushlight._engine.core.tensor", "Tensor"]
     lines += ["", f"def __getattr__(name: {names.word('str')}) -> {names.word('Any')}: ..."]
     return "\n".join([HEADER, *names.lines(), *lines, ""])
 
@@ -355,7 +355,7 @@ def _property(name: str, value: property, names: Names) -> list[str]:
 def stub_files() -> dict[str, str]:
     """Everything that belongs into the stub package: path -> text."""
     modules = {name: importlib.import_module(name) for name in public_modules()}  # all first: a page shows its parts once they are loaded
-    files = {"py.typed": "partial\n", "_typing.pyi": HEADER + TYPING, "_engine/tensor.pyi": tensor_stub()}
+    files = {"py.typed": "partial\n", "_typing.pyi": HEADER + TYPING, "_engine/core/tensor.pyi": tensor_stub()}
     for name, module in modules.items():
         if needs_stub(module):
             path = name.replace(".", "/").removeprefix(PACKAGE).lstrip("/")

@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 from rushlight._base.errors import WARN_ALWAYS, warn_once
 from rushlight._base.lazy import require
-from rushlight._engine import autocast
-from rushlight._engine.state import STATE
+from rushlight._engine.core.state import STATE
+from rushlight._engine.dispatch import autocast
 from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.registry import SPACES
 from rushlight._surface.settings import are_deterministic_algorithms_enabled as _is_deterministic
@@ -181,7 +181,7 @@ def is_warn_always_enabled() -> bool:
 @public
 def init_num_threads() -> None:
     """Bring the thread pool to the number of threads in force."""
-    pool = require("rushlight._backends.cpu.threads")
+    pool = require("rushlight._host.threads")
     pool.set_num_threads(pool.get_num_threads())
 
 
@@ -201,7 +201,7 @@ _TORCH["has_lapack"], _TORCH["has_mkl"], _TORCH["has_openmp"], _TORCH["has_spect
 @public
 def typename(obj: Any, /) -> str:
     """The full name of an object's type; of a tensor the older one with its dtype (`torch.FloatTensor`)."""
-    from rushlight._engine.tensor import Tensor
+    from rushlight._engine.core.tensor import Tensor
 
     if isinstance(obj, Tensor):
         return f"torch.{TYPE_NAMES[obj.dtype.name]}Tensor"

@@ -8,14 +8,15 @@ from typing import Any
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import require
 from rushlight._base.tracebacks import shorten
-from rushlight._engine import convert, creation, indexing
-from rushlight._engine.creation import MAX_DIMS, TO_A_NUMBER
-from rushlight._engine.fast import RUNS
-from rushlight._engine.memory import LAZY, own
-from rushlight._engine.override import as_subclass as retyped
-from rushlight._engine.override import handle, has_override
-from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE
-from rushlight._engine.tensor import Tensor, alias, meta_of, plain_classes
+from rushlight._engine.core import convert, creation
+from rushlight._engine.core.creation import MAX_DIMS, TO_A_NUMBER
+from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE
+from rushlight._engine.core.tensor import Tensor, alias, meta_of, plain_classes
+from rushlight._engine.dispatch.fast import RUNS
+from rushlight._engine.dispatch.override import as_subclass as retyped
+from rushlight._engine.dispatch.override import handle, has_override
+from rushlight._engine.indexing import indexing
 from rushlight._ops.forms import forms
 from rushlight._surface.methods import method
 from rushlight._surface.registry import SPACES, composite
@@ -222,7 +223,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 
 @method
 def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
-    from rushlight._engine.describe import describe
+    from rushlight._engine.core.describe import describe
 
     return describe(self, tensor_contents)
 

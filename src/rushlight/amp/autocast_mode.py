@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.autocast import PLACES, change, clear_casts, dtype_of, enter, leave, place_of
-from rushlight._engine.state import STATE
+from rushlight._engine.core.state import STATE
+from rushlight._engine.dispatch.autocast import PLACES, change, clear_casts, dtype_of, enter, leave, place_of
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 

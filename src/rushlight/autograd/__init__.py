@@ -10,9 +10,9 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from rushlight._engine.autograd.api import backward, grad
 from rushlight._engine.autograd.function import Function
-from rushlight._engine.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from rushlight._engine.state import STATE
-from rushlight._engine.watch import unobserve
+from rushlight._engine.core.state import STATE
+from rushlight._engine.dispatch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rushlight._engine.dispatch.watch import unobserve
 from rushlight.autograd.grad_mode import enforce_grad_layout_policy, set_multithreading_enabled
 from rushlight.autograd.gradcheck import gradcheck, gradgradcheck
 from rushlight.autograd.variable import Variable

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import rushlight._engine.function_levels
-import rushlight._engine.lifted  # noqa: F401
-from rushlight._engine.convert import as_alias_view
-from rushlight._engine.dual import become_plain, dual, parts
-from rushlight._engine.modes import _Mode
-from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import Level
+import rushlight._engine.functorch.function_levels
+import rushlight._engine.functorch.lifted  # noqa: F401
+from rushlight._engine.core.convert import as_alias_view
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import _Mode
+from rushlight._engine.functorch.dual import become_plain, dual, parts
+from rushlight._engine.functorch.transformed import Level
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 

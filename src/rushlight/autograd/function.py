@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight._engine.autograd.function import Function, FunctionCtx, FunctionMeta, once_differentiable
 from rushlight._engine.autograd.function import FunctionNode as BackwardCFunction
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 
 __all__ = ["BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import rushlight
 from rushlight._engine.autograd.api import grad
-from rushlight._engine.lifted import pull_rows
-from rushlight._engine.modes import enable_grad
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import enable_grad
+from rushlight._engine.functorch.lifted import pull_rows
 from rushlight.func.backward import basis
 from rushlight.func.forward import hessian as func_hessian
 from rushlight.func.forward import jacfwd

@@ -15,10 +15,10 @@ from typing import Any
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.autograd.api import grad
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.creation import tensor
-from rushlight._engine.modes import enable_grad, no_grad
-from rushlight._engine.sparse import SparseKind
-from rushlight._engine.tensor import Tensor, alias, edge_of
+from rushlight._engine.core.creation import tensor
+from rushlight._engine.core.tensor import Tensor, alias, edge_of
+from rushlight._engine.dispatch.modes import enable_grad, no_grad
+from rushlight._engine.kinds.sparse import SparseKind
 from rushlight._types.layout import overlaps_itself
 
 __all__ = [

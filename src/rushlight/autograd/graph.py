@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight._engine.autograd.node import GradientEdge, Node, split_edge
-from rushlight._engine.convert import detach
-from rushlight._engine.state import SAVED_HOOKS, STATE
-from rushlight._engine.tensor import Tensor, edge_of
+from rushlight._engine.core.convert import detach
+from rushlight._engine.core.state import SAVED_HOOKS, STATE
+from rushlight._engine.core.tensor import Tensor, edge_of
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",

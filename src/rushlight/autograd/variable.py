@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight._engine.autograd.engine import queue_callback
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 
 __all__ = ["Variable", "VariableMeta"]
 

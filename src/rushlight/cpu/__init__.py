@@ -56,7 +56,7 @@ def get_capabilities() -> Mapping[str, Any]:
     """What the processor can do: its name and cores, and True or False for each extension of its instructions."""
     import llvmlite.binding as llvm
 
-    from rushlight._backends.cpu.target import host_target
+    from rushlight._native.target import host_target
 
     target = host_target()
     there = {name.replace(".", "").replace("-", "").replace("_", "") for name, has in dict(llvm.get_host_cpu_features()).items() if has}

@@ -8,11 +8,11 @@ from typing import Any
 
 import rushlight
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.batched import for_all, levels_shared, lifted
-from rushlight._engine.lifted import cut, depends_on_others, fresh, pull
-from rushlight._engine.modes import enable_grad, is_grad_enabled
-from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import LEVELS, Level, tensors_in
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import enable_grad, is_grad_enabled
+from rushlight._engine.functorch.batched import for_all, levels_shared, lifted
+from rushlight._engine.functorch.lifted import cut, depends_on_others, fresh, pull
+from rushlight._engine.functorch.transformed import LEVELS, Level, tensors_in
 from rushlight.func.batch import vmap
 from rushlight.func.trees import (
     check_argnums,

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-import rushlight._engine.function_levels
-import rushlight._engine.lifted
-import rushlight._engine.random_batches
+import rushlight._engine.functorch.function_levels
+import rushlight._engine.functorch.lifted
+import rushlight._engine.functorch.random_batches
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.batched import batched, in_front, peeled
-from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import Level
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.functorch.batched import batched, in_front, peeled
+from rushlight._engine.functorch.transformed import Level
 from rushlight.func.trees import name_of, prefix, spec_text, tree_flatten, tree_unflatten
 
 __all__ = ["over_tangents", "vmap"]

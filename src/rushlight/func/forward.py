@@ -8,11 +8,11 @@ from typing import Any
 
 import rushlight
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.dual import dual, parts
-from rushlight._engine.lifted import cut, fresh, pull
-from rushlight._engine.modes import enable_grad
-from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import Level, tensors_in
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import enable_grad
+from rushlight._engine.functorch.dual import dual, parts
+from rushlight._engine.functorch.lifted import cut, fresh, pull
+from rushlight._engine.functorch.transformed import Level, tensors_in
 from rushlight.func.backward import _own, basis, jacrev
 from rushlight.func.batch import over_tangents
 from rushlight.func.trees import (

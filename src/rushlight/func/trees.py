@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.pytree import spec_text, tree_flatten, tree_unflatten
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 
 __all__ = ["check_argnums", "check_aux", "check_real", "chosen", "name_of", "prefix", "replaced", "spec_text", "tensors_of"]
 

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._engine.batched import BatchedTensor
-from rushlight._engine.functional import FunctionalTensor, functional, value_of
-from rushlight._engine.kinds import Kind, ask_kinds, call_name
-from rushlight._engine.tensor import Tensor
-from rushlight._engine.transformed import Level, Transformed, tensors_in
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.functorch.batched import BatchedTensor
+from rushlight._engine.functorch.functional import FunctionalTensor, functional, value_of
+from rushlight._engine.functorch.transformed import Level, Transformed, tensors_in
+from rushlight._engine.kinds.kinds import Kind, ask_kinds, call_name
 from rushlight.func.trees import tree_flatten, tree_unflatten
 from rushlight.overrides import TorchFunctionMode
 

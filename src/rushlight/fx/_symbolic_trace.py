@@ -25,7 +25,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from rushlight._base.absent import absent_class
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 from rushlight._surface.registry import SPACES
 from rushlight.fx._compatibility import compatibility
 from rushlight.fx.codegen import PyTreeCodeGen, PyTreeInfo

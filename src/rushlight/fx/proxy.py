@@ -243,7 +243,7 @@ class Proxy:
 
 
 def _INDEX_OF_TENSOR() -> Any:
-    from rushlight._engine.tensor import Tensor
+    from rushlight._engine.core.tensor import Tensor
 
     return getattr(Tensor, "__getitem__", None)
 

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rushlight._base.absent import absent_class, absent_function, refuse
-from rushlight._engine.native_plans import is_function
+from rushlight._engine.dispatch.native_plans import is_function
 from rushlight.futures import Future
 from rushlight.nn.modules.module import Module
 

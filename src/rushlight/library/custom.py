@@ -9,8 +9,8 @@ from typing import Any
 
 import rushlight
 from rushlight._base.pytree import tree_flatten
-from rushlight._engine.inplace import bump
-from rushlight._engine.memory import LAZY, own
+from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.indexing.inplace import bump
 from rushlight._surface.dispatch import Tag
 from rushlight.library import libraries, operators
 from rushlight.library.inference import infer_schema

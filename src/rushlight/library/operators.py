@@ -12,9 +12,9 @@ from typing import Any
 
 import rushlight
 from rushlight._base.pytree import tree_flatten, tree_unflatten
-from rushlight._engine.override import dispatch, has_override
-from rushlight._engine.state import FUNCTION_MODE, INHERITED, STATE
-from rushlight._engine.transformed import LEVELS, top_level
+from rushlight._engine.core.state import FUNCTION_MODE, INHERITED, STATE
+from rushlight._engine.dispatch.override import dispatch, has_override
+from rushlight._engine.functorch.transformed import LEVELS, top_level
 from rushlight._surface.dispatch import Tag
 from rushlight.library.applied import applied_class
 from rushlight.library.schema import Argument, FunctionSchema
@@ -255,7 +255,7 @@ class OpOverload:
 
 
 def _batched() -> type:
-    from rushlight._engine.batched import BatchedTensor
+    from rushlight._engine.functorch.batched import BatchedTensor
 
     return BatchedTensor
 

@@ -1,6 +1,6 @@
 """Masked tensors as objects: elements, and a mask of the same shape that says which of them count (True) and which do not (False).
 
-A masked tensor is a kind (`_engine/kinds.py`).  Its elements and its mask are two tensors outside of any graph, both strided, both in
+A masked tensor is a kind (`_engine/kinds/kinds.py`).  Its elements and its mask are two tensors outside of any graph, both strided, both in
 coordinates or both CSR; what operators mean for it is said in `operators` and `shapes`.  The gradient of a masked tensor is a masked tensor.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.kinds import Kind, make_kind
-from rushlight._engine.sparse import record
-from rushlight._engine.tensor import alias
+from rushlight._engine.core.tensor import alias
+from rushlight._engine.kinds.kinds import Kind, make_kind
+from rushlight._engine.kinds.sparse import record
 from rushlight._types.formats import Layout
 from rushlight._types.spec import Spec
 

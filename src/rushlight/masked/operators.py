@@ -11,8 +11,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.sparse import record
-from rushlight._engine.state import GRAD, STATE
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.kinds.sparse import record
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import function_of
 from rushlight.masked import reductions

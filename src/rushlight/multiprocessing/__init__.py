@@ -50,7 +50,7 @@ from multiprocessing import set_executable as set_executable
 from multiprocessing import set_forkserver_preload as set_forkserver_preload
 from multiprocessing import set_start_method as set_start_method
 
-from rushlight._engine import shared
+from rushlight._engine.sharing import shared
 from rushlight.multiprocessing import reductions as reductions
 from rushlight.multiprocessing.reductions import init_reductions as init_reductions
 from rushlight.multiprocessing.spawn import ENV_VAR_PARALLEL_START as ENV_VAR_PARALLEL_START

@@ -1,4 +1,4 @@
-"""How `multiprocessing`'s messages take tensors apart: see `rushlight._engine.handing`."""
+"""How `multiprocessing`'s messages take tensors apart: see `rushlight._engine.sharing.handing`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler as ForkingPickler
 from typing import Any
 
-from rushlight._backends.cpu import storage as cpu_storage
-from rushlight._engine.handing import join, reduce_storage, reduce_tensor
-from rushlight._engine.pickling import rebuild_tensor
-from rushlight._engine.shared import share_tensor
+from rushlight._engine.sharing.handing import join, reduce_storage, reduce_tensor
+from rushlight._engine.sharing.pickling import rebuild_tensor
+from rushlight._engine.sharing.shared import share_tensor
+from rushlight._host import storage as cpu_storage
 from rushlight.nn.parameter import Parameter
 
 # What the thread of a queue needs is imported here: a process that is forked while a thread imports waits for that import for ever.

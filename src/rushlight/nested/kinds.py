@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.kinds import Kind, make_kind
-from rushlight._engine.pickling import form_there
-from rushlight._engine.sparse import record, record_all
-from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import alias
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import alias
+from rushlight._engine.kinds.kinds import Kind, make_kind
+from rushlight._engine.kinds.sparse import record, record_all
+from rushlight._engine.sharing.pickling import form_there
 from rushlight._types.formats import JAGGED
 from rushlight._types.layout import Size, contiguous_strides, numel
 from rushlight._types.spec import Spec

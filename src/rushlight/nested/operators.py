@@ -7,8 +7,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.kinds import call_name
-from rushlight._engine.sparse import record
+from rushlight._engine.kinds.kinds import call_name
+from rushlight._engine.kinds.sparse import record
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import composite, function_of
 from rushlight._types.layout import wrap_dim

@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.multi_tensor import Rule, count_steps, flat_dtype, is_counter, update_elements
+from rushlight._engine.dispatch.multi_tensor import Rule, count_steps, flat_dtype, is_counter, update_elements
 from rushlight._types.dtype import DType
 from rushlight.optim.optimizer import (
     Optimizer,

@@ -14,9 +14,9 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._base.lazy import require
-from rushlight._engine.call import OVERRIDE
-from rushlight._engine.state import OBSERVED, STATE
-from rushlight._engine.watch import SWITCHES, Observer, observe, observed_call, unobserve
+from rushlight._engine.core.state import OBSERVED, STATE
+from rushlight._engine.dispatch.call import OVERRIDE
+from rushlight._engine.dispatch.watch import SWITCHES, Observer, observe, observed_call, unobserve
 
 __all__ = ["Observer", "observe", "range_of", "unobserve"]
 

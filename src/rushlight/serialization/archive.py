@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._backends.cpu.checksum import crc32, joined
-from rushlight._backends.cpu.threads import get_num_threads
+from rushlight._host.threads import get_num_threads
 
 __all__ = ["ArchiveReader", "ArchiveWriter"]
 

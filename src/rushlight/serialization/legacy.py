@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._engine.storage import TypedStorage, UntypedStorage
+from rushlight._engine.core.storage import TypedStorage, UntypedStorage
 from rushlight.serialization import memory
 from rushlight.serialization.locations import SourceChangeWarning, is_meta, restorer
 from rushlight.serialization.names import StorageType, torch_global

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.storage import UntypedStorage
+from rushlight._engine.core.storage import UntypedStorage
 from rushlight._types.device import Device
 from rushlight.serialization import legacy, memory
 from rushlight.serialization.allowed import always_allowed, user_globals

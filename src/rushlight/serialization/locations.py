@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._engine.storage import UntypedStorage
+from rushlight._engine.core.storage import UntypedStorage
 
 __all__ = [
     "SourceChangeWarning", "check_module_version_greater_or_equal", "default_restore_location", "is_meta", "location_tag", "register_package",

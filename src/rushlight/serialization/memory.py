@@ -6,9 +6,9 @@ import sys
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._engine.memory import MEMORY
-from rushlight._engine.storage import TypedStorage, UntypedStorage, storage_type, untyped_storage
-from rushlight._engine.tensor import make
+from rushlight._engine.core.memory import MEMORY
+from rushlight._engine.core.storage import TypedStorage, UntypedStorage, storage_type, untyped_storage
+from rushlight._engine.core.tensor import make
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.spec import Spec, bytes_on

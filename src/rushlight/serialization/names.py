@@ -7,8 +7,8 @@ from typing import Any
 
 import rushlight
 from rushlight import sparse
-from rushlight._engine.quantized import SCHEMES
-from rushlight._engine.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
+from rushlight._engine.core.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
+from rushlight._engine.kinds.quantized import SCHEMES
 from rushlight.serialization import rebuild
 from rushlight.serialization.memory import BY_NAME, DType
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._engine.storage import TypedStorage
+from rushlight._engine.core.storage import TypedStorage
 from rushlight.serialization import memory
 
 __all__ = [
@@ -230,7 +230,7 @@ def rebuild_qtensor(
     storage: Any, storage_offset: int, size: Any, stride: Any, quantizer_params: Any, requires_grad: bool, backward_hooks: Any
 ) -> Any:
     """A quantized tensor over the integers in `storage`."""
-    from rushlight._engine.quantized import RANGES, SCHEMES, Quantizer, make_quantized
+    from rushlight._engine.kinds.quantized import RANGES, SCHEMES, Quantizer, make_quantized
 
     dtype = getattr(storage, "dtype", None)
     if dtype not in RANGES or not isinstance(quantizer_params, tuple) or len(quantizer_params) not in (3, 4):

@@ -13,7 +13,7 @@ from typing import Any
 
 import rushlight
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.storage import UntypedStorage
+from rushlight._engine.core.storage import UntypedStorage
 from rushlight.serialization import memory
 from rushlight.serialization.replacing import replacing_path
 

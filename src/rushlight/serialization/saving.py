@@ -11,9 +11,9 @@ from collections import OrderedDict
 from typing import Any
 
 import rushlight
-from rushlight._engine.pickling import SAVING
-from rushlight._engine.quantized import QScheme
-from rushlight._engine.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
+from rushlight._engine.core.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
+from rushlight._engine.kinds.quantized import QScheme
+from rushlight._engine.sharing.pickling import SAVING
 from rushlight.serialization import legacy, memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
 from rushlight.serialization.locations import check_module_version_greater_or_equal, location_tag

@@ -1,6 +1,6 @@
 """Sparse tensors: `torch.sparse`.
 
-Importing this package teaches the kinds in `_engine/sparse.py` what every operator means for them.
+Importing this package teaches the kinds in `_engine/kinds/sparse.py` what every operator means for them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.autograd.function import Function
-from rushlight._engine.sparse import bare
+from rushlight._engine.kinds.sparse import bare
 from rushlight.autograd.gradcheck import STAND_INS, GradcheckError
 from rushlight.sparse.parts import gather, in_layout_of, is_sparse, to_dense, with_parts, with_values
 

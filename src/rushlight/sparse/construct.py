@@ -8,8 +8,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.creation import as_shape
-from rushlight._engine.sparse import WORDS, make_compressed, make_coo
+from rushlight._engine.core.creation import as_shape
+from rushlight._engine.kinds.sparse import WORDS, make_compressed, make_coo
 from rushlight._surface.settings import TypedTensor
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight.sparse.parts import spots, with_values

@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.sparse import WORDS, SparseTensor, bare, make_compressed, make_coo, record
+from rushlight._engine.kinds.sparse import WORDS, SparseTensor, bare, make_compressed, make_coo, record
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.layout import numel
 from rushlight.sparse.parts import (

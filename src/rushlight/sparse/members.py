@@ -7,8 +7,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.creation import as_shape
-from rushlight._engine.sparse import (
+from rushlight._engine.core.creation import as_shape
+from rushlight._engine.kinds.sparse import (
     COO,
     WORDS,
     CompressedTensor,
@@ -21,7 +21,7 @@ from rushlight._engine.sparse import (
     record,
     take_parts,
 )
-from rushlight._engine.sparse_printing import describe_sparse
+from rushlight._engine.kinds.sparse_printing import describe_sparse
 from rushlight._surface.registry import composite
 from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight.sparse import layouts, parts, products

@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.sparse import (
+from rushlight._engine.kinds.sparse import (
     COO,
     WORDS,
     CompressedTensor,

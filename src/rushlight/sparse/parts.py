@@ -11,7 +11,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.sparse import SparseKind, SparseTensor, bare, make_compressed, make_coo, record
+from rushlight._engine.kinds.sparse import SparseKind, SparseTensor, bare, make_compressed, make_coo, record
 from rushlight._types.layout import numel
 
 __all__ = [

@@ -8,8 +8,9 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._engine.autograd.api import grad as gradients
-from rushlight._engine.modes import enable_grad
-from rushlight._engine.sparse import (
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.dispatch.modes import enable_grad
+from rushlight._engine.kinds.sparse import (
     COO,
     WORDS,
     CompressedTensor,
@@ -21,7 +22,6 @@ from rushlight._engine.sparse import (
     record,
     take_parts,
 )
-from rushlight._engine.state import GRAD, STATE
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import function_of
 from rushlight._types.layout import broadcast_shapes

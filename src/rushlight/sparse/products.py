@@ -6,8 +6,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.autocast import casts
-from rushlight._engine.sparse import (
+from rushlight._engine.dispatch.autocast import casts
+from rushlight._engine.kinds.sparse import (
     COO,
     WORDS,
     CompressedTensor,

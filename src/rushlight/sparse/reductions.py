@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.sparse import COO, WORDS, SparseKind, SparseTensor, bare, make_coo, record
+from rushlight._engine.kinds.sparse import COO, WORDS, SparseKind, SparseTensor, bare, make_coo, record
 from rushlight._surface.registry import function_of
 from rushlight._types.layout import wrap_dim
 from rushlight.sparse.layouts import convert

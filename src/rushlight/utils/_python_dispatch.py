@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from rushlight._base.absent import refuse
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 
 __all__ = ["TorchDispatchMode", "is_in_torch_dispatch_mode", "is_traceable_wrapper_subclass", "is_traceable_wrapper_subclass_type"]
 

@@ -23,9 +23,9 @@ import rushlight
 from rushlight._base.pytree import tree_flatten, tree_map
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.inplace import last_change
-from rushlight._engine.state import STATE
-from rushlight._engine.watch import Observer, observe, unobserve
+from rushlight._engine.core.state import STATE
+from rushlight._engine.dispatch.watch import Observer, observe, unobserve
+from rushlight._engine.indexing.inplace import last_change
 from rushlight.autograd.function import Function
 from rushlight.autograd.graph import saved_tensors_hooks
 from rushlight.overrides import TorchFunctionMode

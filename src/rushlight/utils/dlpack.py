@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from rushlight._engine.dlpack import from_dlpack, to_dlpack
+from rushlight._engine.core.dlpack import from_dlpack, to_dlpack
 
 __all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]
 

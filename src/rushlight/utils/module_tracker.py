@@ -8,7 +8,7 @@ from typing import Any
 from rushlight import Tensor
 from rushlight._base.pytree import tree_flatten
 from rushlight._engine.autograd.engine import queue_callback
-from rushlight._engine.state import STATE
+from rushlight._engine.core.state import STATE
 from rushlight.nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 
 __all__ = ["ModuleTracker"]

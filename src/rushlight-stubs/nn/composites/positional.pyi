@@ -2,11 +2,11 @@
 
 from builtins import bool as _bool, dict as _dict, float as _float, int as _int, str as _str, tuple as _tuple
 from collections.abc import Callable as _Callable, Sequence as _Sequence
-from rushlight._engine.tensor import Tensor as _Tensor
+from rushlight._engine.core.tensor import Tensor as _Tensor
 from typing import Any as _Any, NoReturn as _NoReturn
 
 CELLS: _dict[_str, _Any]
-from rushlight._engine.tensor import Tensor as Tensor
+from rushlight._engine.core.tensor import Tensor as Tensor
 def batch_norm(input: _Tensor, weight: _Tensor | None, bias: _Tensor | None, running_mean: _Tensor | None, running_var: _Tensor | None, training: _bool, momentum: _float, eps: _float, cudnn_enabled: _bool) -> _Tensor: ...
 def batch_norm_backward_elemt(*args: _Any, **kwargs: _Any) -> _NoReturn: ...
 def batch_norm_backward_reduce(*args: _Any, **kwargs: _Any) -> _NoReturn: ...

@@ -1,0 +1,1 @@
+"""The CPU: programs strung together from kernels, and the native routines around the inner kernels."""

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
-from rushlight._backends.cpu.target import TargetDescription, host_target
 from rushlight._base.lazy import require
+from rushlight._native.target import TargetDescription, host_target
 
 __all__ = ["crc32", "fold_text", "fold_width", "joined"]
 
@@ -80,7 +80,7 @@ def fold_width(target: TargetDescription) -> int:
 @cache
 def _kernel() -> tuple[Callable[..., Any], int]:
     """The kernel of this machine, and how many bytes it takes at a step."""
-    from rushlight._backends.cpu import runtime, stubs
+    from rushlight._host import runtime, stubs
 
     target = host_target()
     width = fold_width(target)

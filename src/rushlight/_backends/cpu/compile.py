@@ -12,12 +12,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._backends.cpu import jit
-from rushlight._backends.cpu.direct import takes_direct
+from rushlight._backends.cpu.conv.direct import takes_direct
 from rushlight._backends.cpu.externs import extern_call, extern_note
 from rushlight._backends.cpu.kernels import OPT, host, kernel_of
 from rushlight._backends.cpu.launches import Launch
-from rushlight._backends.cpu.runtime import runtime
+from rushlight._host.runtime import runtime
 from rushlight._kernels.program import (
     ExternStep,
     KernelStep,
@@ -28,6 +27,7 @@ from rushlight._kernels.program import (
     compile_graph,
     default_target,
 )
+from rushlight._native import jit
 from rushlight._types.symbols import Unfollowed, filled, framed
 from rushlight._types.trail import Trail
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rushlight._backends.cpu.blas_native import A_WORD, AFTER
 from rushlight._backends.cpu.epilogue_native import E_HEAD, MOST_WORDS
+from rushlight._backends.cpu.gemm.blas_native import A_WORD, AFTER
 from rushlight._backends.cpu.kernels import kernel_address
 from rushlight._kernels.program import RectangleStep
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._backends.cpu.attention import attention_call, attention_grad_call
-from rushlight._backends.cpu.conv import conv_call
-from rushlight._backends.cpu.direct import direct_call, takes_direct
-from rushlight._backends.cpu.fourier import fourier_call, fourier_note
-from rushlight._backends.cpu.lapack import LAPACK, permutation_call
+from rushlight._backends.cpu.attention.attention import attention_call, attention_grad_call
+from rushlight._backends.cpu.conv.conv import conv_call
+from rushlight._backends.cpu.conv.direct import direct_call, takes_direct
+from rushlight._backends.cpu.conv.winograd import winograd_call
+from rushlight._backends.cpu.fft.fourier import fourier_call, fourier_note
+from rushlight._backends.cpu.gemm.products import product_call, product_note
+from rushlight._backends.cpu.image.resample import resample_back_call, resample_call
+from rushlight._backends.cpu.image.taps import taps_call
+from rushlight._backends.cpu.image.unpool import unpool_call
 from rushlight._backends.cpu.launches import Launch
-from rushlight._backends.cpu.long_kth_native import WORK_BYTES, make_long_kth
-from rushlight._backends.cpu.long_sort_native import LONG, MOST_ROWS, make_long_sort, work_bytes
-from rushlight._backends.cpu.products import product_call, product_note
-from rushlight._backends.cpu.recurrent import recurrence_call
-from rushlight._backends.cpu.resample import resample_back_call, resample_call
-from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.small_factors import factor_call
-from rushlight._backends.cpu.sort_native import SORTS, make_sort
-from rushlight._backends.cpu.stubs import make_kernel_callable, native_address
-from rushlight._backends.cpu.taps import taps_call
-from rushlight._backends.cpu.topk_native import HOARE, ORDER, make_kth, make_topk
-from rushlight._backends.cpu.unpool import unpool_call
-from rushlight._backends.cpu.winograd import winograd_call
+from rushlight._backends.cpu.linalg.lapack import LAPACK, permutation_call
+from rushlight._backends.cpu.linalg.small_factors import factor_call
+from rushlight._backends.cpu.recurrent.recurrent import recurrence_call
+from rushlight._backends.cpu.sort.long_kth_native import WORK_BYTES, make_long_kth
+from rushlight._backends.cpu.sort.long_sort_native import LONG, MOST_ROWS, make_long_sort, work_bytes
+from rushlight._backends.cpu.sort.sort_native import SORTS, make_sort
+from rushlight._backends.cpu.sort.topk_native import HOARE, ORDER, make_kth, make_topk
+from rushlight._host.runtime import runtime
+from rushlight._host.stubs import make_kernel_callable, native_address
 from rushlight._kernels.program import ExternStep
 
 __all__ = ["extern_call", "extern_note"]

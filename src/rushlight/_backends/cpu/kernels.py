@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._backends.cpu import jit
-from rushlight._backends.cpu.cache import default_cache
-from rushlight._backends.cpu.runtime import runtime
-from rushlight._backends.cpu.sources import files_below, sources_digest
-from rushlight._backends.cpu.stubs import load_kernel
-from rushlight._backends.cpu.target import host_target
 from rushlight._base.log import enabled, log
+from rushlight._host.runtime import runtime
+from rushlight._host.stubs import load_kernel
 from rushlight._kernels.nest import Target
 from rushlight._kernels.program import KernelStep
+from rushlight._native import jit
+from rushlight._native.cache import default_cache
+from rushlight._native.sources import files_below, sources_digest
+from rushlight._native.target import host_target
 
 __all__ = ["OPT", "host", "kernel_address", "kernel_of"]
 
@@ -34,7 +34,7 @@ def host() -> Target:
 def generator_digest() -> bytes:
     """A digest of the code generator: kernels made by another version of it are not found again."""
     if not _GENERATOR:
-        _GENERATOR.append(sources_digest((*files_below("_kernels"), "_backends/cpu/jit.py")))
+        _GENERATOR.append(sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), "_native/jit.py")))
     return _GENERATOR[0]
 
 

@@ -5,7 +5,7 @@ Fresh pages cost more than what is done in them, so a block is kept, and grows w
 
 from __future__ import annotations
 
-from rushlight._backends.native import atomic_cas, atomic_store, extern, i32, i64, native, static, u64
+from rushlight._native import atomic_cas, atomic_store, extern, i32, i64, native, static, u64
 
 __all__ = ["borrow", "borrowed", "give_back"]
 

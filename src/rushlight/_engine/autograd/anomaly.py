@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.autograd.hooks import after_node
-from rushlight._engine.state import ANOMALY, STATE
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.state import ANOMALY, STATE
+from rushlight._engine.core.tensor import Tensor
 
 __all__ = [
     "detect_anomaly",

@@ -9,9 +9,9 @@ from typing import Any
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.engine import OPS, run_backward
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
-from rushlight._engine.override import as_arguments, dispatch
-from rushlight._engine.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
-from rushlight._engine.tensor import Tensor, asking_classes, edge_of, make, plain_classes
+from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
+from rushlight._engine.core.tensor import Tensor, asking_classes, edge_of, make, plain_classes
+from rushlight._engine.dispatch.override import as_arguments, dispatch
 
 __all__ = ["backward", "filled", "grad", "zero_gradients"]
 
@@ -276,7 +276,7 @@ def _batched(
     count = sizes.pop()
     if not count:
         raise RuntimeError("is_grads_batched needs at least one entry in grad_outputs")
-    from rushlight._engine.lifted import pull_rows
+    from rushlight._engine.functorch.lifted import pull_rows
 
     seeds = tuple([s if s._spec.dtype is o._spec.dtype else OPS["to_dtype"](s, o._spec.dtype) for s, o in zip(seeds, outs)])
     ins = _tensors(inputs)

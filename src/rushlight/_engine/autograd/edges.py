@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from rushlight._engine.lower import Literal, Slot
+from rushlight._engine.dispatch.lower import Literal, Slot
 from rushlight._ops.table import Operator
 from rushlight._types.spec import Spec
 

@@ -15,11 +15,11 @@ from typing import Any
 from rushlight._base.forking import free_after_fork
 from rushlight._engine.autograd.hooks import after_node, before_node, retain, run_leaf_hooks, run_tensor_hooks
 from rushlight._engine.autograd.node import ACCUMULATE, AccumulateGrad, GradientEdge, Node, split_edge
-from rushlight._engine.kinds import Kind
-from rushlight._engine.native_plans import ready
-from rushlight._engine.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
-from rushlight._engine.tensor import Tensor, alias, asking_classes, edge_of, meta_of, plain_classes
-from rushlight._engine.watch import observed_node
+from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
+from rushlight._engine.core.tensor import Tensor, alias, asking_classes, edge_of, meta_of, plain_classes
+from rushlight._engine.dispatch.native_plans import ready
+from rushlight._engine.dispatch.watch import observed_node
+from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rushlight._engine.autograd.node import AccumulateGrad, Node
-from rushlight._engine.kinds import Kind
-from rushlight._engine.tensor import Tensor, meta_of
+from rushlight._engine.core.tensor import Tensor, meta_of
+from rushlight._engine.kinds.kinds import Kind
 
 __all__ = ["after_node", "before_node", "retain", "retain_gradients", "run_leaf_hooks", "run_tensor_hooks", "stop_retaining"]
 

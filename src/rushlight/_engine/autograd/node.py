@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, NoReturn
 from rushlight._base.errors import describe_code
 from rushlight._engine.autograd.edges import is_flat
 from rushlight._engine.autograd.saved import answered, declared, saved_handle, saved_value
-from rushlight._engine.native_plans import next_sequence
-from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor, edge_of, make, make_accumulator, meta_of
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import Tensor, edge_of, make, make_accumulator, meta_of
+from rushlight._engine.dispatch.native_plans import next_sequence
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size
@@ -299,7 +299,7 @@ class OpNode(Node):
         return True
 
     def _changed(self, item: Tensor, version: int) -> None:
-        from rushlight._engine.inplace import last_change
+        from rushlight._engine.indexing.inplace import last_change
 
         place = describe_code(self.where)
         raise RuntimeError(
@@ -355,7 +355,7 @@ class FlatBackward(Node):
         return len(self.specs)
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        from rushlight._engine.memory import zeros_spec
+        from rushlight._engine.core.memory import zeros_spec
 
         return [*grads, *[None if spec is None else zeros_spec(spec) for spec in self.specs]]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine import convert
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.tensor import Tensor
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL
 

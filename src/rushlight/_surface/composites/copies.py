@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine import convert
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.fast import RUNS, ran
-from rushlight._engine.kinds import Kind
-from rushlight._engine.memory import zeros_spec
-from rushlight._engine.native_plans import view_plan
-from rushlight._engine.state import GRAD, INFERENCE, STATE
-from rushlight._engine.tensor import Tensor, data_of, edge_of, make, meta_of
-from rushlight._engine.view import link_view
+from rushlight._engine.core import convert
+from rushlight._engine.core.memory import zeros_spec
+from rushlight._engine.core.state import GRAD, INFERENCE, STATE
+from rushlight._engine.core.tensor import Tensor, data_of, edge_of, make, meta_of
+from rushlight._engine.dispatch.fast import RUNS, ran
+from rushlight._engine.dispatch.native_plans import view_plan
+from rushlight._engine.indexing.view import link_view
+from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of, into_given, row_named

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.errors import warn_once
-from rushlight._engine import convert
-from rushlight._engine.autocast import lowered
-from rushlight._engine.out import write_out
-from rushlight._engine.results import OUT, result_type_of
-from rushlight._engine.state import GRAD, STATE
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.autocast import lowered
+from rushlight._engine.dispatch.out import write_out
+from rushlight._engine.dispatch.results import OUT, result_type_of
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of, into_given

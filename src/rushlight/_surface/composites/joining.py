@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._base.errors import warn_once
-from rushlight._engine import convert
-from rushlight._engine.creation import as_shape
-from rushlight._engine.state import AUTOCAST, STATE
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.creation import as_shape
+from rushlight._engine.core.state import AUTOCAST, STATE
+from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.bodies import not_implemented
 from rushlight._ops.einsum import parse_equation
 from rushlight._ops.forms import forms

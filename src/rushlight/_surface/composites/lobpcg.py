@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.autograd.function import Function
-from rushlight._engine.modes import no_grad
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import no_grad
 from rushlight._surface.registry import SPACES, composite
 
 __all__: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._base.errors import warn_once
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.factors import require_success, result, results
 from rushlight._surface.registry import composite, function_of, into_given

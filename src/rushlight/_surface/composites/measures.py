@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._base.errors import warn_once, warn_user
-from rushlight._engine import convert, dynamic
-from rushlight._engine.fast import spoil
-from rushlight._engine.kinds import Kind
-from rushlight._engine.out import write_out
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.fast import spoil
+from rushlight._engine.dispatch.out import write_out
+from rushlight._engine.indexing import dynamic
+from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._engine import convert, dynamic
-from rushlight._engine.modes import no_grad
-from rushlight._engine.results import OUT, result_type_of
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import no_grad
+from rushlight._engine.dispatch.results import OUT, result_type_of
+from rushlight._engine.indexing import dynamic
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import SPACES, composite, function_of

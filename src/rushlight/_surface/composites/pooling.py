@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, function_of
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine import convert, dynamic
-from rushlight._engine.fast import RUNS
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.fast import RUNS
+from rushlight._engine.indexing import dynamic
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
 from rushlight._surface.registry import composite

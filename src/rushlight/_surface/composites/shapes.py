@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rushlight._engine import convert
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import composite
 from rushlight._types.layout import infer_size, view_strides, wrap_dim

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._base.errors import warn_once
-from rushlight._engine import convert
-from rushlight._engine.modes import no_grad
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.modes import no_grad
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into as written
 from rushlight._surface.registry import SPACES, composite, function_of

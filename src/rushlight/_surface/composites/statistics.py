@@ -6,9 +6,9 @@ import builtins
 import math
 from typing import Any
 
-from rushlight._engine import convert
-from rushlight._engine.results import result_type_of
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core import convert
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.results import result_type_of
 from rushlight._ops.bodies import CPP_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.table import OPERATORS
@@ -70,7 +70,7 @@ def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = 
 @forms("(self: Tensor, *size: int) -> Tensor", "(self: Tensor, size: Sequence[int]) -> Tensor")
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """Summed over the dims that were broadcast from `size`."""
-    from rushlight._engine.creation import as_shape
+    from rushlight._engine.core.creation import as_shape
 
     target = as_shape(size)
     extra = self._spec.ndim - len(target)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.call import OVERRIDE
-from rushlight._engine.native_plans import schema_signature
-from rushlight._engine.state import FUNCTION_MODE, STATE
-from rushlight._engine.tensor import plain_classes
+from rushlight._engine.core.state import FUNCTION_MODE, STATE
+from rushlight._engine.core.tensor import plain_classes
+from rushlight._engine.dispatch.call import OVERRIDE
+from rushlight._engine.dispatch.native_plans import schema_signature
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import SPACES, function_of
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import rushlight
-from rushlight._engine.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor
 from rushlight.func.batch import vmap
 from rushlight.nn.attention.block_mask import BlockMask, noop_mask, ordered_of
 

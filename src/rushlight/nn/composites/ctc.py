@@ -7,9 +7,9 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.autocast import casts
-from rushlight._engine.bind import only_tensors
-from rushlight._engine.integers import as_ints
+from rushlight._engine.core.integers import as_ints
+from rushlight._engine.dispatch.autocast import casts
+from rushlight._engine.dispatch.bind import only_tensors
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.loss import NEVER
 from rushlight._ops.precision import SINGLE

@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.autocast import casts
+from rushlight._engine.dispatch.autocast import casts
 from rushlight._ops.precision import KEEP
 from rushlight.autograd import Function
 from rushlight.autograd.function import once_differentiable

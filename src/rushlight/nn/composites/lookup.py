@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.sparse import record
+from rushlight._engine.kinds.sparse import record
 from rushlight._surface import nn_function
 
 __all__ = ["embedding"]

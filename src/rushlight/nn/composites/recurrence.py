@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import rushlight
-from rushlight._engine.state import AUTOCAST, STATE
+from rushlight._engine.core.state import AUTOCAST, STATE
 from rushlight._surface.registry import function_of
 
 __all__ = ["run_cell", "run_layers"]

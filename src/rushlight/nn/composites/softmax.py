@@ -7,8 +7,8 @@ from typing import Any
 import rushlight
 from rushlight import Tensor
 from rushlight._base.errors import warn_user
-from rushlight._engine.bind import only_tensors
-from rushlight._engine.fast import spoil
+from rushlight._engine.dispatch.bind import only_tensors
+from rushlight._engine.dispatch.fast import spoil
 
 __all__ = ["_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "log_softmax", "softmax", "softmin"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight import Tensor, channels_last
-from rushlight._engine.autocast import casts
-from rushlight._engine.bind import only_tensors
-from rushlight._engine.determinism import alert
+from rushlight._engine.dispatch.autocast import casts
+from rushlight._engine.dispatch.bind import only_tensors
+from rushlight._engine.dispatch.determinism import alert
 from rushlight._ops.dtypes import refuse_dtype
 from rushlight._ops.precision import SINGLE
 from rushlight._types.layout import suggests_channels_last

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight import Tensor
 from rushlight._engine.autograd.api import zero_gradients
-from rushlight._engine.native_plans import is_function
+from rushlight._engine.dispatch.native_plans import is_function
 from rushlight.nn.modules import hooks as _hooks
 from rushlight.nn.modules.conversion import Convertible
 from rushlight.nn.modules.hooks import (

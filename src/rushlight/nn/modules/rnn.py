@@ -9,7 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.autocast import casts
+from rushlight._engine.dispatch.autocast import casts
 from rushlight._ops.precision import LOWER
 from rushlight.nn import init
 from rushlight.nn.composites.recurrence import run_cell, run_layers

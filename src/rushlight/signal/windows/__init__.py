@@ -13,7 +13,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.integers import as_flag, as_int
+from rushlight._engine.core.integers import as_flag, as_int
 from rushlight._types.device import as_device
 from rushlight._types.promotion import default_dtype
 

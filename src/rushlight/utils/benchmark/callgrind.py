@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import rushlight
-from rushlight._engine.printing import OPTIONS
+from rushlight._engine.core.printing import OPTIONS
 from rushlight.utils.benchmark.measurement import TaskSpec
 
 __all__ = ["CallgrindStats", "CopyIfCallgrind", "FunctionCount", "FunctionCounts", "collect"]

@@ -11,8 +11,8 @@ from collections import Counter, deque
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._engine.memory import MEMORY
-from rushlight._engine.shared import SharedBlock, tensor_in
+from rushlight._engine.core.memory import MEMORY
+from rushlight._engine.sharing.shared import SharedBlock, tensor_in
 from rushlight._types.spec import Spec
 
 __all__ = ["Arena", "Chunk"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.memory import empty_spec
-from rushlight._engine.rows import stack_rows
+from rushlight._engine.core.memory import empty_spec
+from rushlight._engine.indexing.rows import stack_rows
 from rushlight.utils.data._utils import worker
 
 __all__ = ["collate", "default_collate", "default_convert"]

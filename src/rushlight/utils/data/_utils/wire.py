@@ -19,11 +19,11 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._engine.handing import NON_LEAF
-from rushlight._engine.memory import MEMORY
-from rushlight._engine.pickling import rebuild_tensor
-from rushlight._engine.shared import NamedBlock, SharedBlock, place_of
-from rushlight._engine.storage import UntypedStorage
+from rushlight._engine.core.memory import MEMORY
+from rushlight._engine.core.storage import UntypedStorage
+from rushlight._engine.sharing.handing import NON_LEAF
+from rushlight._engine.sharing.pickling import rebuild_tensor
+from rushlight._engine.sharing.shared import NamedBlock, SharedBlock, place_of
 from rushlight.nn.parameter import Parameter
 from rushlight.utils.data._utils.arena import Arena
 

@@ -1,0 +1,1 @@
+"""Attention that never stores a matrix of scores."""

@@ -1,0 +1,157 @@
+"""Attention's routines as calls of programs: constants laid out, kernels made for the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from struct import pack, unpack
+from typing import Any
+
+from rushlight._backends.cpu.attention.attention_grad_native import (
+    GRAD_SLOTS,
+    STRETCH,
+    block_queries,
+    make_attention_grad,
+    make_collect,
+)
+from rushlight._backends.cpu.attention.attention_native import MASK_KINDS, SLOTS, Blocks, Parts, make_attention
+from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses
+from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._host import runtime as _runtime
+from rushlight._host.stubs import make_kernel_callable
+from rushlight._kernels.program import ExternStep, Operand
+from rushlight._native import jit
+from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT64, DType
+from rushlight._types.layout import numel
+
+__all__ = ["attention_call", "attention_grad_call", "routine_address"]
+
+_PIECES = 16  # so many pieces are wanted, as long as they are worth it
+_GRAD_PIECES = 8  # the same for the derivative, where more pieces a head take memory
+_FEWEST = 128  # keys of a head that are worth a piece of their own
+_QUERIES = 512  # the most queries in one piece: then packing the keys for each piece does not show
+_KERNELS: dict[tuple[str, str], Callable[..., Any]] = {}
+_LOADED: dict[str, Any] = {}
+
+
+def _tile(dtype: DType) -> RegisterTile:
+    """The tile to compute with: one whose rows divide common widths, and that has an instruction where it takes words."""
+    if dtype is BFLOAT16 and host_tiles("bf16")[-1].instruction:
+        return host_tiles("bf16")[-1]
+    return host_tiles("f64" if dtype is FLOAT64 else "f32")[-1]
+
+
+def _kernel(which: str, dtype: DType) -> Callable[..., Any]:
+    """The callable of a routine for operands of a dtype."""
+    found = _KERNELS.get((which, dtype.name))
+    if found is None:
+        address = routine_address(which, dtype, _tile(dtype))
+        found = _KERNELS[which, dtype.name] = make_kernel_callable(address, f"{which}_{dtype.name}")
+    return found
+
+
+def routine_address(which: str, dtype: DType, tile: RegisterTile) -> int:
+    """The address of a routine ("attention", ...) around a tile."""
+    parts = Parts(dtype, tile)
+    key = " ".join([which, dtype.name, *(part.key for part in parts.needs)])
+    if key not in _LOADED:
+        imports = dict(_runtime.runtime().symbols)
+        for part in parts.needs:
+            imports.update(part_addresses(part))  # type: ignore[arg-type]
+        function = _ROUTINES[which](parts)
+        _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], imports))
+    return int(_LOADED[key][f"rl_{which}"])
+
+
+def _lead(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
+    """Rows (size, strides of each operand) of the leading dims; dims that are one run in all are merged."""
+    rows: list[list[int]] = []
+    for d, size in enumerate(shape):
+        if size == 1:
+            continue
+        steps = [s[d] for s in strides]
+        if rows and all(outer == inner * size for outer, inner in zip(rows[-1][1:], steps, strict=True)):
+            rows[-1] = [rows[-1][0] * size, *steps]
+        else:
+            rows.append([size, *steps])
+    return [len(rows), *[word for row in rows for word in row]]
+
+
+def _head(pieces: int, work: int, sizes: Sequence[int]) -> list[int]:
+    head = [pieces, int(work > 1 << 21), len(sizes), *sizes]
+    return head + [0] * (8 - len(head))
+
+
+def _masking(mask: Operand | None, causal: bool) -> int:
+    if mask is None:
+        return MASK_KINDS["causal" if causal else "plain"]
+    return MASK_KINDS["pick" if mask.dtype is BOOL else "add"]
+
+
+def _scale(value: float) -> int:
+    bits: int = unpack("<q", pack("<d", value))[0]
+    return bits
+
+
+def _strides(named: dict[str, Operand | None]) -> dict[str, int]:
+    """The last two strides of each operand."""
+    found = {}
+    for name, x in named.items():
+        found[f"{name}_row"], found[f"{name}_col"] = x.strides[-2:] if x is not None else (0, 0)
+    return found
+
+
+def attention_call(step: ExternStep) -> list[Launch]:
+    """The kernel of `attention`."""
+    q, k, v, *more = step.inputs
+    named = {"q": q, "k": k, "v": v, "mask": more[0] if more else None, "out": step.outputs[0]}
+    *batch, queries, width = q.shape
+    keys, depth, heads = k.shape[-2], v.shape[-1], numel(batch)
+    block = _QUERIES
+    while block > 32 and heads * -(-queries // block) < _PIECES:
+        block //= 2
+    columns = _tile(q.dtype).columns
+    block = -(-min(block, queries) // columns) * columns
+    dims, *table = _lead(batch, [x.strides[:-2] if x is not None else (0,) * len(batch) for x in named.values()])
+    row = {
+        "queries": queries, "keys": keys, "width": width, "depth": depth, "scale": _scale(step.params["scale"]),
+        "masking": _masking(named["mask"], step.params["causal"]), "block": block, "heads": heads, "dims": dims, **_strides(named),
+    }  # fmt: skip
+    work = heads * queries * keys * (width + depth)
+    ints = [*_head(heads * -(-queries // block), work, step.sizes), *[row[name] for name in SLOTS], *table]
+    return [Launch(_kernel("attention", q.dtype), ints, range(len(step.inputs)))]
+
+
+def attention_grad_call(step: ExternStep) -> list[Launch]:
+    """The kernels of `attention_grad`: where keys are cut, one more adds up what the parts found for the queries."""
+    ct, q, k, v, _, _, *more = step.inputs
+    named = {"ct": ct, "q": q, "k": k, "v": v, "mask": more[0] if more else None}
+    named |= dict(zip(("dq", "dk", "dv"), step.outputs, strict=True))
+    *batch, queries, width = q.shape
+    keys, depth, heads = k.shape[-2], v.shape[-1], numel(batch)
+    tile = _tile(q.dtype)
+    steps = Blocks(tile).steps
+    wanted = max(1, min(-(-_GRAD_PIECES // heads), keys // _FEWEST))
+    span = -(-keys // (wanted * steps)) * steps
+    parts = -(-keys // span)
+    own = parts > 1 or span > -(-STRETCH // steps) * steps
+    dims, *table = _lead(batch, [x.strides[:-2] if x is not None else (0,) * len(batch) for x in named.values()])
+    row = {
+        "queries": queries, "keys": keys, "width": width, "depth": depth, "scale": _scale(step.params["scale"]),
+        "masking": _masking(named["mask"], step.params["causal"]), "span": span, "heads": heads, "dims": dims, "parts": parts, "own": int(own),
+        "first": 3 + own, **_strides(named),
+    }  # fmt: skip
+    words = [*[row[name] for name in GRAD_SLOTS], *table]
+    work = heads * queries * keys * (width + depth)
+    kernel, given = _kernel("attention_grad", q.dtype), range(len(step.inputs))
+    if not own:
+        return [Launch(kernel, [*_head(parts * heads, work, step.sizes), *words], given)]
+    room = parts * heads * (-(-queries // tile.columns) * tile.columns) * (-(-width // tile.rows) * tile.rows) * q.dtype.wide.itemsize
+    ints = [*_head(parts * heads, work, [*step.sizes, room]), *words]
+    last = [*_head(heads * -(-queries // block_queries(tile.columns)), work, []), *words]
+    return [Launch(kernel, ints, given, 3), Launch(_kernel("attention_collect", q.dtype), last, (-1, -4))]
+
+
+_ROUTINES: dict[str, Callable[[Parts], Any]] = {
+    "attention": make_attention, "attention_grad": make_attention_grad, "attention_collect": make_collect,
+}  # fmt: skip

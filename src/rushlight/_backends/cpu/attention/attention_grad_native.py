@@ -1,0 +1,354 @@
+"""The derivative of attention without a matrix of scores, in the native language.
+
+A piece is some keys of one head (Dao et al., 2022, algorithm 4, its outer loop): for each block of queries the weights of a block of keys are made
+again, from the logarithms of the rows' sums, and three products are added up: for the values and keys of the piece, in memory of the piece; for the
+queries, in the result itself where the piece has all keys, else in memory of its own for each piece, which `make_collect` adds up in order.  So no
+two pieces write to one place, and the order of every sum depends on sizes alone.
+
+As in the forward everything lies with features or keys as rows, queries as columns; the weights are turned once for the products that sum over
+queries.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.attention.attention_native import Parts, announce, places, rl_fail, up
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
+from rushlight._native import i64, load, memcpy, memset, native, stack, store
+from rushlight._native.function import NativeFunction
+
+__all__ = ["GRAD_SLOTS", "STRETCH", "block_queries", "make_attention_grad", "make_collect"]
+
+# ints[8 + ...]; `span` keys make a piece, `parts` pieces a head; `own`: sums for the queries are collected later; `first`: the first operand's buffer
+GRAD_SLOTS = (
+    "queries", "keys", "width", "depth", "scale", "masking", "span", "heads", "dims", "parts", "own", "first",
+    "ct_row", "ct_col", "q_row", "q_col", "k_row", "k_col", "v_row", "v_col", "mask_row", "mask_col",
+    "dq_row", "dq_col", "dk_row", "dk_col", "dv_row", "dv_col",
+)  # fmt: skip
+(
+    QUERIES, KEYS, WIDTH, DEPTH, SCALE, MASKING, SPAN, HEADS, DIMS, PARTS, OWN, FIRST, CT_ROW, CT_COL, Q_ROW, Q_COL, K_ROW, K_COL, V_ROW, V_COL,
+    MASK_ROW, MASK_COL, DQ_ROW, DQ_COL, DK_ROW, DK_COL, DV_ROW, DV_COL,
+) = range(8, 8 + len(GRAD_SLOTS))  # fmt: skip
+LEAD = 8 + len(GRAD_SLOTS)
+STRETCH = 1024  # keys whose sums a piece holds at a time, about
+OPERANDS = 8  # in the table of leading dims: ct, q, k, v, mask, dq, dk, dv
+
+
+def block_queries(columns: int) -> int:
+    """Queries in a block: so many that adding to the sums for the keys does not show."""
+    return -(-64 // columns) * columns
+
+
+# offsets in `room`, in numbers: what a piece holds of keys and values, then of a block of queries
+AREAS = (
+    "keys", "values", "features", "to_keys", "to_values",
+    "q_lanes", "ct_lanes", "q_rows", "ct_rows", "norm", "delta",
+    "weights", "slopes", "weights_turned", "slopes_turned", "to_queries", "bias", "aside", "end",
+)  # fmt: skip
+(
+    A_KEYS, A_VALUES, A_FEATURES, A_TO_KEYS, A_TO_VALUES, A_Q_LANES, A_CT_LANES, A_Q_ROWS, A_CT_ROWS, A_NORM, A_DELTA, A_WEIGHTS, A_SLOPES,
+    A_WT, A_ST, A_TO_QUERIES, A_BIAS, A_ASIDE, A_END,
+) = range(len(AREAS))  # fmt: skip
+
+
+def _make_layout(parts: Parts) -> NativeFunction:
+    mr, nr, steps, rows = parts.tile.rows, parts.tile.columns, parts.blocks.steps, block_queries(parts.tile.columns)
+    side = max(steps, rows)
+
+    @native("void(ptr, i64, i64, i64)", name=f"areas_{parts.name}")
+    def areas(at, held, width, depth):
+        """Where each area begins, for `held` keys."""
+        wide, deep = up(width, mr), up(depth, mr)
+        at.i64[A_KEYS] = 0
+        at.i64[A_VALUES] = held * width
+        at.i64[A_FEATURES] = at.i64[A_VALUES] + held * depth
+        at.i64[A_TO_KEYS] = at.i64[A_FEATURES] + held * wide
+        at.i64[A_TO_VALUES] = at.i64[A_TO_KEYS] + held * wide
+        at.i64[A_Q_LANES] = at.i64[A_TO_VALUES] + held * deep
+        at.i64[A_CT_LANES] = at.i64[A_Q_LANES] + rows * width
+        at.i64[A_Q_ROWS] = at.i64[A_CT_LANES] + rows * depth
+        at.i64[A_CT_ROWS] = at.i64[A_Q_ROWS] + rows * wide
+        at.i64[A_NORM] = at.i64[A_CT_ROWS] + rows * deep
+        at.i64[A_DELTA] = at.i64[A_NORM] + rows
+        at.i64[A_WEIGHTS] = at.i64[A_DELTA] + rows
+        at.i64[A_SLOPES] = at.i64[A_WEIGHTS] + rows * steps
+        at.i64[A_WT] = at.i64[A_SLOPES] + rows * steps
+        at.i64[A_ST] = at.i64[A_WT] + rows * steps
+        at.i64[A_TO_QUERIES] = at.i64[A_ST] + rows * steps
+        at.i64[A_BIAS] = at.i64[A_TO_QUERIES] + rows * wide
+        at.i64[A_ASIDE] = at.i64[A_BIAS] + nr * steps
+        at.i64[A_END] = at.i64[A_ASIDE] + side * max(max(wide, deep), i64(side))
+
+    return areas
+
+
+def _make_pack_keys(parts: Parts) -> NativeFunction:
+    size, item, mr, steps, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.blocks.steps, parts.group
+    pack = parts.pack_rows
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"pack_keys_{parts.name}")
+    def pack_keys(ints, room, at, k, v, n, held):
+        """n keys and values in all the ways in which they are needed; their sums begin at 0."""
+        width, depth = ints.i64[WIDTH], ints.i64[DEPTH]
+        wide = up(width, mr)
+        aside = room + size * at.i64[A_ASIDE]
+        announce(k, min(n, i64(steps)), item * ints.i64[K_ROW], item * width)
+        announce(v, min(n, i64(steps)), item * ints.i64[V_ROW], item * depth)
+        pack(room + size * at.i64[A_KEYS], k, n, width, ints.i64[K_ROW], ints.i64[K_COL], aside)
+        pack(room + size * at.i64[A_VALUES], v, n, depth, ints.i64[V_ROW], ints.i64[V_COL], aside)
+        for b in range(0, n, steps):
+            out = room + size * (at.i64[A_FEATURES] + b // group * wide)
+            pack(out, k + item * b * ints.i64[K_ROW], width, min(i64(steps), n - b), ints.i64[K_COL], ints.i64[K_ROW], aside)
+        memset(room + size * at.i64[A_TO_KEYS], 0, size * held * (wide + up(depth, mr)))
+
+    return pack_keys
+
+
+def _make_pack_queries(parts: Parts) -> NativeFunction:
+    real, size, item, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.columns
+    pack, lanes = parts.pack_rows, parts.pack_lanes
+    rows = block_queries(nr)
+    high = float("inf")
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"pack_queries_{parts.name}")
+    def pack_queries(ints, room, at, q, ct, norm, delta, n):
+        """n queries and cotangents in all the ways in which they are needed; places without a query have weights of 0."""
+        width, depth = ints.i64[WIDTH], ints.i64[DEPTH]
+        aside = room + size * at.i64[A_ASIDE]
+        announce(ct, n, item * ints.i64[CT_ROW], item * depth)
+        lanes(room + size * at.i64[A_Q_LANES], q, n, width, ints.i64[Q_ROW], ints.i64[Q_COL], aside)
+        lanes(room + size * at.i64[A_CT_LANES], ct, n, depth, ints.i64[CT_ROW], ints.i64[CT_COL], aside)
+        pack(room + size * at.i64[A_Q_ROWS], q, width, n, ints.i64[Q_COL], ints.i64[Q_ROW], aside)
+        pack(room + size * at.i64[A_CT_ROWS], ct, depth, n, ints.i64[CT_COL], ints.i64[CT_ROW], aside)
+        memcpy(room + size * at.i64[A_NORM], norm, size * n)
+        memcpy(room + size * at.i64[A_DELTA], delta, size * n)
+        for i in range(n, rows):
+            store(real, room, at.i64[A_NORM] + i, real(high))
+            store(real, room, at.i64[A_DELTA] + i, real(0))
+
+    return pack_queries
+
+
+def _make_panel(parts: Parts) -> NativeFunction:
+    real, size, mr, nr, group = parts.real, parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.group
+    rows, steps = block_queries(parts.tile.columns), parts.blocks.steps
+    kernel, again, slope, bias = parts.kernel, parts.masked["again"], parts.slope, parts.bias
+    lanes_of, turned_lanes, closed = parts.lanes_of, parts.turned_lanes, parts.closed
+
+    @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
+    def panel(ints, room, at, mask, p, b, n, packed, valid, shift):
+        """The weights and slopes of a panel of queries, from place p of the block on, for n of the `packed` keys from b on; what they add for the
+        queries.  Returns 0 where the mask leaves all of them out: then all of that is 0."""
+        width, depth, masking = (ints.i64[WIDTH] + group - 1) // group, (ints.i64[DEPTH] + group - 1) // group, ints.i64[MASKING]
+        wide, words = up(ints.i64[WIDTH], mr), (n + group - 1) // group
+        weights = room + size * (at.i64[A_WEIGHTS] + p * steps)
+        slopes = room + size * (at.i64[A_SLOPES] + p * steps)
+        keys, queries = room + size * (at.i64[A_KEYS] + b * width), room + size * (at.i64[A_Q_LANES] + p * width)
+        values, ct = room + size * (at.i64[A_VALUES] + b * depth), room + size * (at.i64[A_CT_LANES] + p * depth)
+        out, turned = room + size * (at.i64[A_TO_QUERIES] + p * wide), size * (p // group * nr)
+        biases, aside = room + size * at.i64[A_BIAS], room + size * at.i64[A_ASIDE]
+        if masking >= 2:
+            bias(masking, biases, mask, valid, n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
+            if closed(biases, n) != 0:
+                if b == 0:
+                    memset(out, 0, size * wide * nr)
+                for c in range(0, n, nr):
+                    place = turned + size * (c * (rows // group))
+                    memset(room + size * at.i64[A_WT] + place, 0, size * (nr // group * nr))
+                    memset(room + size * at.i64[A_ST] + place, 0, size * (nr // group * nr))
+                return 0
+        for r in range(0, n, mr):
+            kernel(keys + size * r * width, queries, weights + size * r * nr, nr, width, 0)
+            kernel(values + size * r * depth, ct, slopes + size * r * nr, nr, depth, 0)
+        again(masking, weights, n, ints.f64[SCALE], room + size * (at.i64[A_NORM] + p), biases, shift)
+        slope(weights, slopes, n, room + size * (at.i64[A_DELTA] + p), real(ints.f64[SCALE]))
+        features = room + size * (at.i64[A_FEATURES] + b // group * wide)
+        turns = lanes_of(biases, slopes, n, aside)
+        for r in range(0, wide, mr):
+            kernel(features + size * r * ((packed + group - 1) // group), turns, out + size * r * nr, nr, words, i64(b > 0))
+        turned_lanes(room + size * at.i64[A_WT] + turned, weights, n, rows // group * nr, aside)
+        turned_lanes(room + size * at.i64[A_ST] + turned, slopes, n, rows // group * nr, aside)
+        return 1
+
+    return panel
+
+
+def _make_sums(parts: Parts) -> NativeFunction:
+    size, mr, nr = parts.real.itemsize, parts.tile.rows, parts.tile.columns
+    rows, kernel, group = block_queries(parts.tile.columns), parts.kernel, parts.group
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"sums_{parts.name}")
+    def sums(ints, room, at, b, n, queries, held, lead):
+        """What a block of queries adds for n keys from b on; `lead`: by how much the first of these is ahead of the first query."""
+        words = (queries + group - 1) // group
+        for c in range(0, n, nr):
+            skipped: i64 = 0
+            if ints.i64[MASKING] == 1:
+                skipped = max(i64(0), (lead + c) // nr * nr)
+            if skipped >= queries:
+                break
+            first = skipped // group
+            weights = room + size * (at.i64[A_WT] + c * (rows // group) + first * nr)
+            slopes = room + size * (at.i64[A_ST] + c * (rows // group) + first * nr)
+            for r in range(0, ints.i64[DEPTH], mr):
+                out = room + size * (at.i64[A_TO_VALUES] + r * held + b + c)
+                kernel(room + size * (at.i64[A_CT_ROWS] + r * words + first * mr), weights, out, held, words - first, 1)
+            for r in range(0, ints.i64[WIDTH], mr):
+                out = room + size * (at.i64[A_TO_KEYS] + r * held + b + c)
+                kernel(room + size * (at.i64[A_Q_ROWS] + r * words + first * mr), slopes, out, held, words - first, 1)
+
+    return sums
+
+
+def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
+    real, size, item, mr, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns
+    steps = parts.blocks.steps
+    turned, scatter = parts.turned, parts.scatter
+
+    @native("void(ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"write_keys_{parts.name}")
+    def write_keys(out, x, n, width, held, row, col, aside):
+        """The sums [width][held] for n keys, as rows."""
+        wide = up(width, mr)
+        for c in range(0, n, steps):
+            part = min(i64(steps), n - c)
+            turned(aside, x + size * c, wide, held, part)
+            scatter(out + item * c * row, aside, part, width, wide, row, col)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"write_queries_{parts.name}")
+    def write_queries(ints, room, at, dq, own, i, n, more, piece):
+        """The sums for n queries from i on: as rows of the result, or in memory of the piece, joining what is there if there is `more`."""
+        wide = up(ints.i64[WIDTH], mr)
+        x = room + size * at.i64[A_TO_QUERIES]
+        aside = room + size * at.i64[A_ASIDE]
+        row = ints.i64[DQ_ROW]
+        if ints.i64[OWN] == 0:
+            for p in range(0, n, nr):
+                turned(aside, x + size * p * wide, wide, nr, nr)
+                scatter(dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL])
+            return
+        held = own + size * (piece * up(ints.i64[QUERIES], nr) + i) * wide
+        count = up(n, nr) * wide
+        if more == 0:
+            memcpy(held, x, size * count)
+        else:
+            for j in range(count):
+                store(real, held, j, load(real, held, j) + load(real, x, j))
+
+    return write_keys, write_queries
+
+
+def make_attention_grad(parts: Parts) -> NativeFunction:
+    """The kernel of one piece: some keys of one head.  bufs: dq, dk, dv, sums of the pieces' own if any, then ct, q, k, v, norm, delta, mask."""
+    size, item, mr, nr, steps = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.blocks.steps
+    rows = block_queries(nr)
+    stretch = -(-STRETCH // steps) * steps
+    areas, pack_keys, pack_queries, panel, sums = (
+        make(parts) for make in (_make_layout, _make_pack_keys, _make_pack_queries, _make_panel, _make_sums)
+    )
+    write_keys, write_queries = _make_write(parts)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"block_grad_{parts.name}")
+    def block_grad(bufs, ints, room, at, from_, i, start, n, held):
+        """A block of queries, from i on, against the n keys from `start` on."""
+        queries, wide = min(i64(rows), ints.i64[QUERIES] - i), up(ints.i64[WIDTH], mr)
+        each = size if ints.i64[MASKING] == 2 else 1
+        for b in range(0, n, steps):
+            if ints.i64[MASKING] == 1 and start + b > i + queries - 1:
+                break
+            part = min(i64(steps), n - b)
+            opened: i64 = 0
+            for p in range(0, queries, nr):
+                seen = part
+                if ints.i64[MASKING] == 1:
+                    seen = min(part, i + p + nr - start - b)
+                if seen <= 0:
+                    if b == 0:
+                        memset(room + size * (at.i64[A_TO_QUERIES] + p * wide), 0, size * wide * nr)
+                    continue
+                mask = bufs
+                if ints.i64[MASKING] >= 2:
+                    mask_at = from_.i64[4] + (i + p) * ints.i64[MASK_ROW] + (start + b) * ints.i64[MASK_COL]
+                    mask = bufs.ptr[ints.i64[FIRST] + 6] + each * mask_at
+                opened += panel(ints, room, at, mask, p, b, seen, part, min(i64(nr), queries - p), i + p - start - b)
+            if opened > 0:
+                sums(ints, room, at, b, part, queries, held, start + b - i)
+
+    @native("i32(ptr, ptr, i64)", name="rl_attention_grad")
+    def attention_grad(bufs, ints, piece):
+        heads, width, depth, first = ints.i64[HEADS], ints.i64[WIDTH], ints.i64[DEPTH], ints.i64[FIRST]
+        head = piece % heads
+        begin = piece // heads * ints.i64[SPAN]
+        end = min(begin + ints.i64[SPAN], ints.i64[KEYS])
+        held = min(i64(stretch), up(end - begin, steps))
+        at = stack(8 * 32)
+        areas(at, held, width, depth)
+        slot = borrow(size * at.i64[A_END] + 256)
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        room = borrowed(slot)
+        from_ = stack(8 * 8)
+        places(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
+        ct, q = bufs.ptr[first] + item * from_.i64[0], bufs.ptr[first + 1] + item * from_.i64[1]
+        k, v = bufs.ptr[first + 2] + item * from_.i64[2], bufs.ptr[first + 3] + item * from_.i64[3]
+        dq, dk, dv = bufs.ptr[0] + item * from_.i64[5], bufs.ptr[1] + item * from_.i64[6], bufs.ptr[2] + item * from_.i64[7]
+        rows_at = size * head * ints.i64[QUERIES]
+        norm, delta = bufs.ptr[first + 4] + rows_at, bufs.ptr[first + 5] + rows_at
+        aside = room + size * at.i64[A_ASIDE]
+        for start in range(begin, end, stretch):
+            n = min(i64(stretch), end - start)
+            pack_keys(ints, room, at, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], n, held)
+            i: i64 = 0
+            if ints.i64[MASKING] == 1:
+                i = start // rows * rows
+            while i < ints.i64[QUERIES]:
+                queries = min(i64(rows), ints.i64[QUERIES] - i)
+                if ints.i64[MASKING] != 1 or start < i + queries:
+                    q_at, ct_at = q + item * i * ints.i64[Q_ROW], ct + item * i * ints.i64[CT_ROW]
+                    pack_queries(ints, room, at, q_at, ct_at, norm + size * i, delta + size * i, queries)
+                    block_grad(bufs, ints, room, at, from_, i, start, n, held)
+                    write_queries(ints, room, at, dq, bufs.ptr[3], i, queries, i64(start > begin), piece)
+                i += rows
+            row, col = ints.i64[DK_ROW], ints.i64[DK_COL]
+            write_keys(dk + item * start * row, room + size * at.i64[A_TO_KEYS], n, width, held, row, col, aside)
+            row, col = ints.i64[DV_ROW], ints.i64[DV_COL]
+            write_keys(dv + item * start * row, room + size * at.i64[A_TO_VALUES], n, depth, held, row, col, aside)
+        give_back(slot)
+        return 0
+
+    return attention_grad
+
+
+def make_collect(parts: Parts) -> NativeFunction:
+    """The kernel that adds up, for a block of queries of one head, what its pieces have: bufs are dq, and the pieces' sums."""
+    real, size, item, mr, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns
+    rows = block_queries(nr)
+    turned, scatter = parts.turned, parts.scatter
+
+    @native("i32(ptr, ptr, i64)", name="rl_attention_collect")
+    def collect(bufs, ints, piece):
+        heads, wide, queries = ints.i64[HEADS], up(ints.i64[WIDTH], mr), ints.i64[QUERIES]
+        head = piece % heads
+        i = piece // heads * rows
+        n = min(i64(rows), queries - i)
+        slot = borrow(size * 2 * rows * wide + 256)
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        total = borrowed(slot)
+        aside = total + size * rows * wide
+        count = up(n, nr) * wide
+        for part in range(ints.i64[PARTS]):
+            held = bufs.ptr[1] + size * ((part * heads + head) * up(queries, nr) + i) * wide
+            if part == 0:
+                memcpy(total, held, size * count)
+            elif ints.i64[MASKING] != 1 or part * ints.i64[SPAN] < i + n:
+                for j in range(count):
+                    store(real, total, j, load(real, total, j) + load(real, held, j))
+        from_ = stack(8 * 8)
+        places(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
+        dq, row = bufs.ptr[0] + item * from_.i64[5], ints.i64[DQ_ROW]
+        for p in range(0, n, nr):
+            turned(aside, total + size * p * wide, wide, nr, nr)
+            scatter(dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL])
+        give_back(slot)
+        return 0
+
+    return collect

@@ -1,0 +1,369 @@
+"""Attention without a matrix of scores, forward, in the native language.
+
+The way of FlashAttention (Dao et al., 2022, algorithm 1; Rabe and Staats, "Self-attention does not need O(n^2) memory", 2021): a piece is some
+queries of one head; for each panel of queries (as many as the register tile has columns) the scores of a block of keys are made, the softmax goes
+on over them, and their product with the values is added up.  Everything lies the other way round, features or keys as rows and queries as
+columns, so that a query is a lane and the weights lie as the second product wants them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._backends.cpu.gemm.gemm_blocks_native import make_turned
+from rushlight._backends.cpu.gemm.pack_native import make_pack, make_wide_pack
+from rushlight._backends.cpu.microkernels.attention_panel import AttentionPanel
+from rushlight._backends.cpu.microkernels.panels import Cast, Panels
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
+from rushlight._native import Type, extern, f32, f64, i64, load, memcpy, memset, native, prefetch, stack, store
+from rushlight._native.function import NativeFunction
+from rushlight._types.dtype import FLOAT32, FLOAT64, DType
+
+__all__ = ["MASK_KINDS", "SLOTS", "Blocks", "Parts", "make_attention"]
+
+# ints[8 + ...]; after the last one, for each leading dim: its size, and the strides of the operands in the order of the buffers
+SLOTS = (
+    "queries", "keys", "width", "depth", "scale", "masking", "block", "heads", "dims",
+    "q_row", "q_col", "k_row", "k_col", "v_row", "v_col", "mask_row", "mask_col", "out_row", "out_col",
+)  # fmt: skip
+(
+    QUERIES, KEYS, WIDTH, DEPTH, SCALE, MASKING, BLOCK, HEADS, DIMS, Q_ROW, Q_COL, K_ROW, K_COL, V_ROW, V_COL, MASK_ROW, MASK_COL, OUT_ROW, OUT_COL,
+) = range(8, 8 + len(SLOTS))  # fmt: skip
+LEAD = 8 + len(SLOTS)
+MASK_KINDS = {"plain": 0, "causal": 1, "add": 2, "pick": 3}
+REALS: dict[str, Type] = {"f32": f32, "f64": f64}
+STEPS = 64  # keys in a block, about: so many rows of a panel stay in the first cache beside the packed operands
+STRETCH = 512  # keys that are packed at a time, about: they stay in the second cache
+
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
+
+
+class Blocks:
+    """Sizes of blocks around a tile: `steps` keys make a block, `stretch` are packed at a time; both are multiples of the tile's sides."""
+
+    __slots__ = ("steps", "stretch")
+
+    def __init__(self, tile: RegisterTile) -> None:
+        common = tile.rows
+        while common % tile.columns:
+            common += tile.rows
+        self.steps = -(-STEPS // common) * common
+        self.stretch = -(-STRETCH // self.steps) * self.steps
+
+
+class Parts:
+    """What both ways are made of, for operands of `dtype`, which are computed with in `tile`'s kind.
+
+    `needs` are the routines to link with (`text`, `symbols`).  A tile may take its operands in words of `group` neighbours: weights are rounded to
+    its kind before they are multiplied (`lanes_of`, `turned_lanes`).
+    """
+
+    def __init__(self, dtype: DType, tile: RegisterTile) -> None:
+        real_dtype = FLOAT64 if tile.kind == "f64" else FLOAT32
+        kind = "f64" if tile.kind == "f64" else "f32"
+        self.dtype, self.tile, self.kind, self.real, self.item, self.group = dtype, tile, kind, REALS[kind], dtype.itemsize, tile.group
+        self.wide = dtype is not real_dtype and tile.group == 1
+        self.blocks = Blocks(tile)
+        self.name = f"{tile.kind}_{dtype.name}"
+        panel = AttentionPanel(kind, tile.lanes, tile.vectors, tile.fma)
+        casts = Cast(dtype, real_dtype, tile.lanes, tile.fma), Cast(real_dtype, dtype, tile.lanes, tile.fma)
+        sums = RegisterTile(kind, tile.lanes, tile.rows, tile.vectors, tile.fma)  # of which only the packing is wanted: it turns results
+        raw = Panels(dtype.itemsize, 1, tile.turned) if self.wide else tile.panels
+        self.needs: tuple[RegisterTile | AttentionPanel | Panels | Cast, ...] = (tile, panel, *casts, sums.panels, *((raw,) if self.wide else ()))
+        real, prefix = self.real.name, panel.prefix
+        self.kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+        self.turned = make_turned(kind, self.real, sums)
+        self.weigh = extern(f"{prefix}weigh", "i32(ptr, i64, ptr, ptr, ptr, ptr)")
+        self.rescale = extern(f"{prefix}rescale", "void(ptr, i64, ptr)")
+        self.finish = extern(f"{prefix}finish", "void(ptr, i64, ptr, ptr, ptr)")
+        self.slope = extern(f"{prefix}slope", f"void(ptr, ptr, i64, ptr, {real})")
+        self.allow = extern(f"{prefix}allow", "void(ptr, ptr, i64)")
+        self.closed = extern(f"{prefix}closed", "i32(ptr, i64)")
+        self.narrow = extern(casts[1].symbol, "void(ptr, ptr, i64)")
+        self.masked = {
+            part: self._masked(part, *(extern(f"{prefix}{part}_{mask}", f"void(ptr, i64, {real}, ptr, ptr, i64)") for mask in MASK_KINDS))
+            for part in ("peak", "again")
+        }
+        self.scatter, self.bias = self._scatter(), self._bias()
+        self.pack_rows, self.pack_lanes = (self._pack(raw, casts[0], width) for width in (tile.rows, tile.columns))
+        self.lanes_of, self.turned_lanes = self._lanes()
+
+    def _masked(self, part: str, plain: Any, causal: Any, add: Any, pick: Any) -> NativeFunction:
+        real = self.real
+
+        @native("void(i64, ptr, i64, f64, ptr, ptr, i64)", name=f"{part}_{self.kind}")
+        def masked(masking, scores, n, scale, numbers, bias, shift):
+            """`peak` or `again` with the mask that there is; `shift`: the place of the first query less that of the first key."""
+            if masking == 0 or (masking == 1 and n - 1 <= shift):
+                plain(scores, n, real(scale), numbers, bias, shift)
+            elif masking == 1:
+                causal(scores, n, real(scale), numbers, bias, shift)
+            elif masking == 2:
+                add(scores, n, real(scale), numbers, bias, shift)
+            else:
+                pick(scores, n, real(scale), numbers, bias, shift)
+
+        return masked
+
+    def _scatter(self) -> NativeFunction:
+        narrow, item, size = self.narrow, self.item, self.real.itemsize
+
+        @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"scatter_{self.name}")
+        def scatter(out, x, rows, n, step, row, col):
+            """Rows that lie `step` apart, n elements of each, to where the result has them."""
+            for i in range(rows):
+                if col != 1:
+                    for j in range(n):
+                        narrow(out + item * (i * row + j * col), x + size * (i * step + j), 1)
+                elif item != size:
+                    narrow(out + item * i * row, x + size * i * step, n)
+                else:
+                    memcpy(out + item * i * row, x + size * i * step, size * n)
+
+        return scatter
+
+    def _pack(self, raw: Panels, cast: Cast, width: int) -> NativeFunction:
+        if self.wide:
+            return make_wide_pack(raw, cast, width)
+        plain = make_pack(raw, width)
+
+        @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"pack_{self.name}_{width}")
+        def pack(out, x, count, depth, step, k_step, aside):
+            """`count` rows of `depth` elements as panels [depth][width]; `aside` has room for one."""
+            plain(out, x, count, depth, step, k_step)
+
+        return pack
+
+    def _lanes(self) -> tuple[NativeFunction, NativeFunction]:
+        group, nr, item, size = self.group, self.tile.columns, self.item, self.real.itemsize
+        narrow, pack, turned = self.narrow, self.pack_lanes, self.turned
+
+        @native("ptr(ptr, ptr, i64, ptr)", name=f"lanes_of_{self.name}")
+        def lanes_of(out, x, n, aside):
+            """A panel [n][columns] of sums as an operand of the tile; `out` and `aside` have room for it."""
+            if group == 1:
+                return x
+            narrow(aside, x, n * nr)
+            pack(out, aside, nr, n, 1, nr, aside)
+            return out
+
+        @native("void(ptr, ptr, i64, i64, ptr)", name=f"turned_lanes_{self.name}")
+        def turned_lanes(out, x, n, step, aside):
+            """The same turned: panels [columns][columns] of n rows each, `step` words apart."""
+            if group == 1:
+                for c in range(0, n, nr):
+                    turned(out + size * (c // nr) * step, x + size * c * nr, nr, nr, nr)
+            else:
+                narrow(aside, x, (n + nr - 1) // nr * nr * nr)
+                for c in range(0, n, nr):
+                    pack(out + size * (c // nr) * step, aside + item * c * nr, nr, nr, nr, 1, aside)
+
+        return lanes_of, turned_lanes
+
+    def _bias(self) -> NativeFunction:
+        real, size, turned, allow, lanes = self.real, self.real.itemsize, self.turned, self.allow, self.tile.columns
+        steps = self.blocks.steps
+
+        @native("void(i64, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"bias_{self.kind}")
+        def bias(masking, out, mask, valid, n, row, col, aside):
+            """The mask of `valid` queries for n keys, as a panel; queries beyond them have the last one's."""
+            if masking == 2 and col == 1 and valid == lanes:
+                turned(out, mask, lanes, row, n)
+                return
+            for i in range(lanes):
+                part = aside + size * i * steps
+                at = min(i, valid - 1) * row
+                if i > 0 and (row == 0 or i >= valid):
+                    memcpy(part, part - size * steps, size * n)
+                elif masking == 2:
+                    for j in range(n):
+                        store(real, part, j, load(real, mask, at + j * col))
+                elif col == 1:
+                    allow(part, mask + at, n)
+                else:
+                    for j in range(n):
+                        allow(part + size * j, mask + (at + j * col), 1)
+            turned(out, aside, lanes, steps, n)
+
+        return bias
+
+
+@native("void(ptr, ptr, i64, i64, i64)")
+def places(out, table, dims, head, count):
+    """Where the matrices of a head begin in each of `count` operands, counted in elements; table: for each leading dim its size, and strides."""
+    for x in range(count):
+        out.i64[x] = 0
+    rest = head
+    d = dims - 1
+    while d >= 0:
+        row = table + 8 * (count + 1) * d
+        i = rest % row.i64[0]
+        rest = rest // row.i64[0]
+        for x in range(count):
+            out.i64[x] = out.i64[x] + i * row.i64[x + 1]
+        d -= 1
+
+
+@native("void(ptr, i64, i64, i64)")
+def announce(x, rows, row, nbytes):
+    """Asks for rows that are read soon, `row` bytes apart: the machine does not guess so many at once."""
+    for i in range(rows):
+        for j in range(0, nbytes, 64):
+            prefetch(x + i * row + j)
+
+
+@native("i64(i64, i64)", inline=True)
+def up(n, step):
+    """n rounded up to a multiple."""
+    return (n + step - 1) // step * step
+
+
+def _make_queries(parts: Parts) -> NativeFunction:
+    real, size, item, nr, lanes = parts.real, parts.real.itemsize, parts.item, parts.tile.columns, parts.pack_lanes
+    low = float("-inf")
+
+    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"queries_{parts.name}")
+    def pack_queries(ints, room, q, aside, first, last, words, state):
+        """The panels of some queries, and nothing seen yet."""
+        row, col = ints.i64[Q_ROW], ints.i64[Q_COL]
+        for at in range(first, last, nr):
+            p = (at - first) // nr
+            lanes(room + size * p * words * nr, q + item * at * row, min(i64(nr), last - at), ints.i64[WIDTH], row, col, aside)
+            numbers = room + size * (ints.i64[BLOCK] * words + p * state)
+            for j in range(nr):
+                store(real, numbers, j, real(low))
+                store(real, numbers, nr + j, real(low))
+                store(real, numbers, 2 * nr + j, real(0))
+
+    return pack_queries
+
+
+def _make_keys(parts: Parts) -> NativeFunction:
+    size, item, mr, steps, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.blocks.steps, parts.group
+    pack = parts.pack_rows
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"keys_{parts.name}")
+    def pack_keys(ints, packed, values, k, v, aside, n):
+        """n keys and their values, block by block."""
+        width, words, depth = ints.i64[WIDTH], (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
+        k_row, v_row = ints.i64[K_ROW], ints.i64[V_ROW]
+        announce(k, min(i64(steps), n), item * k_row, item * width)
+        for b in range(0, n, steps):
+            part = min(i64(steps), n - b)
+            announce(v + item * b * v_row, part, item * v_row, item * ints.i64[DEPTH])
+            pack(packed + size * b * words, k + item * b * k_row, part, width, k_row, ints.i64[K_COL], aside)
+            if b + steps < n:
+                announce(k + item * (b + steps) * k_row, min(i64(steps), n - b - steps), item * k_row, item * width)
+            pack(values + size * (b // group) * depth, v + item * b * v_row, ints.i64[DEPTH], part, ints.i64[V_COL], v_row, aside)
+
+    return pack_keys
+
+
+def _make_results(parts: Parts) -> NativeFunction:
+    size, nr = parts.real.itemsize, parts.tile.columns
+    finish, turned, scatter = parts.finish, parts.turned, parts.scatter
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"results_{parts.name}")
+    def write_results(ints, numbers, out, norm, aside, n, depth):
+        """One panel's results, divided by its sums, as rows."""
+        sums = numbers + size * 3 * nr
+        finish(sums + size * nr, depth, numbers, numbers + size * 2 * nr, sums)
+        memcpy(norm, sums, size * n)
+        turned(aside, sums + size * nr, depth, nr, nr)
+        scatter(out, aside, n, ints.i64[DEPTH], depth, ints.i64[OUT_ROW], ints.i64[OUT_COL])
+
+    return write_results
+
+
+def make_attention(parts: Parts) -> NativeFunction:
+    """The kernel of one piece: a block of queries of one head.  bufs: out, norm, q, k, v, and the mask where there is one."""
+    size, item, mr, nr, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.group
+    steps, stretch = parts.blocks.steps, parts.blocks.stretch
+    pack_queries, pack_keys, block, write_results = (make(parts) for make in (_make_queries, _make_keys, _make_block, _make_results))
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"panel_{parts.name}")
+    def panel(bufs, ints, queries, numbers, packed, values, scores, aside, mask_at, i, start, n):
+        """The queries from i on against the n packed keys from `start` on."""
+        words, depth = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
+        end = n
+        if ints.i64[MASKING] == 1:
+            end = min(n, i + nr - start)
+        for b in range(0, end, steps):
+            keys, held = packed + size * b * words, values + size * (b // group) * depth
+            used, whole = min(i64(steps), end - b), min(i64(steps), n - b)
+            block(bufs, ints, queries, numbers, keys, held, scores, aside, mask_at, i, start + b, used, whole)
+
+    @native("i32(ptr, ptr, i64)", name="rl_attention")
+    def attention(bufs, ints, piece):
+        heads, width, depth = ints.i64[HEADS], ints.i64[WIDTH], up(ints.i64[DEPTH], mr)
+        head = piece % heads
+        first = ((ints.i64[QUERIES] - 1) // ints.i64[BLOCK] - piece // heads) * ints.i64[BLOCK]  # what has most keys comes first
+        last = min(first + ints.i64[BLOCK], ints.i64[QUERIES])
+        keys = ints.i64[KEYS]
+        if ints.i64[MASKING] == 1:
+            keys = min(keys, last)
+        words = (width + group - 1) // group
+        state = (depth + 4) * nr  # maximum, the one before, sum, room for one number a query; then the results
+        aside_n = max(i64(steps), i64(nr)) * max(max(width, depth), i64(max(steps, nr)))
+        slot = borrow(size * (ints.i64[BLOCK] * (width + depth + 4) + stretch * (width + depth) + 3 * steps * nr + aside_n) + 256)
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        room = borrowed(slot)
+        numbers = room + size * ints.i64[BLOCK] * words
+        packed = numbers + size * (ints.i64[BLOCK] // nr) * state
+        values = packed + size * stretch * words
+        scores = values + size * stretch * depth
+        aside = scores + size * 3 * steps * nr
+        at = stack(64)
+        places(at, ints + 8 * LEAD, ints.i64[DIMS], head, 5)
+        q, k, v = bufs.ptr[2] + item * at.i64[0], bufs.ptr[3] + item * at.i64[1], bufs.ptr[4] + item * at.i64[2]
+        pack_queries(ints, room, q, aside, first, last, words, state)
+        for start in range(0, keys, stretch):
+            n = min(i64(stretch), keys - start)
+            pack_keys(ints, packed, values, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], aside, n)
+            for i in range(first, last, nr):
+                p = (i - first) // nr
+                panel(bufs, ints, room + size * p * words * nr, numbers + size * p * state, packed, values, scores, aside, at.i64[3], i, start, n)
+        for i in range(first, last, nr):
+            out = bufs.ptr[0] + item * (at.i64[4] + i * ints.i64[OUT_ROW])
+            norm = bufs.ptr[1] + size * (head * ints.i64[QUERIES] + i)
+            write_results(ints, numbers + size * ((i - first) // nr) * state, out, norm, aside, min(i64(nr), last - i), depth)
+        give_back(slot)
+        return 0
+
+    return attention
+
+
+def _make_block(parts: Parts) -> NativeFunction:
+    """One panel of queries against one block of keys."""
+    size, mr, nr, steps = parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.blocks.steps
+    kernel, peak, weigh, rescale, bias = parts.kernel, parts.masked["peak"], parts.weigh, parts.rescale, parts.bias
+    group, lanes_of, closed = parts.group, parts.lanes_of, parts.closed
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"block_{parts.name}")
+    def block(bufs, ints, queries, numbers, keys, values, scores, aside, mask_at, i, j, n, held):
+        """`held` keys are packed, of which the first n take part; where the mask leaves all of them out nothing is computed."""
+        words, depth, masking = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr), ints.i64[MASKING]
+        turn = numbers + size * 3 * nr
+        results = numbers + size * 4 * nr
+        biases = scores + size * steps * nr
+        if masking >= 2:
+            each = size if masking == 2 else 1
+            mask = bufs.ptr[5] + each * (mask_at + i * ints.i64[MASK_ROW] + j * ints.i64[MASK_COL])
+            bias(masking, biases, mask, min(i64(nr), ints.i64[QUERIES] - i), n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
+            if closed(biases, n) != 0:
+                if j == 0:
+                    memset(results, 0, size * depth * nr)
+                return
+        for r in range(0, n, mr):
+            kernel(keys + size * r * words, queries, scores + size * r * nr, nr, words, 0)
+        peak(masking, scores, n, ints.f64[SCALE], numbers, biases, i - j)
+        if weigh(scores, n, numbers, numbers + size * nr, numbers + size * 2 * nr, turn) != 0:
+            if j > 0:
+                rescale(results, depth, turn)
+        weights = lanes_of(scores + size * 2 * steps * nr, scores, n, aside)
+        for r in range(0, depth, mr):
+            kernel(values + size * r * ((held + group - 1) // group), weights, results + size * r * nr, nr, (n + group - 1) // group, i64(j > 0))
+
+    return block

@@ -1,0 +1,1 @@
+"""Convolutions: through panels, direct, and by Winograd's transforms."""

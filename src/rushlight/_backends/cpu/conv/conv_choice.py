@@ -1,0 +1,333 @@
+"""How a convolution is cut: of some ways to cut places and channels the one that should take the least time, in the native language.
+
+The choice is made anew for each set of sizes, from these alone; natively it takes a few microseconds.  Times count steps of a tile's vectors.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from rushlight._backends.cpu.conv.conv_words import W, filled_channels
+from rushlight._backends.cpu.conv.winograd_native import DEPTH as TILE_DEPTH
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.microkernels.winograd import TAPS
+from rushlight._host.stubs import bind
+from rushlight._native import Words, f64, i64, native, stack
+
+__all__ = ["DEPTH", "GRAIN", "PLACED_DEPTH", "WANTED", "choose_blocks", "choose_tiles", "tiles_cost", "tiles_together"]
+
+PLACED_DEPTH = 640  # where windows are read as they lie, and panels of weights come from the second cache
+DEPTH = 256  # steps in one part: a panel of windows stays in the first cache
+GRAIN = 1 << 22  # multiplications in one piece of a large convolution, at least
+WANTED = 16  # pieces that large work is cut into at least, where it can be
+_PLACES = 512  # places in one piece: with the sums over them it stays in the second cache
+_ROOM = 3 << 18  # bytes of weights and sums that a piece keeps at hand: the second cache, but for a rest
+_MOVE = 8  # how long moving a vector into a panel takes
+_OUTS = 256  # output channels of a piece of tiles, at most
+_SLAB = 1 << 18  # elements of the image in a piece of tiles, about
+_PANELS = 1 << 19  # elements of panels and sums that a piece of tiles keeps at hand, about
+
+# What the machine's tiles are: columns, lanes, rows of the first and of the last, whether there are two, steps in a word; and the only form to
+# take, or -1.
+T = Words("columns lanes rows low several group only")
+
+
+@native("i64(i64, i64)", inline=True)
+def up(n, by):
+    """How many times `by` it takes."""
+    return (n + by - 1) // by
+
+
+@native("i64(i64, i64)")
+def even(total, most):
+    """The size of equal blocks of at most `most`."""
+    if total == 0:
+        return 1
+    return up(total, up(total, max(most, 1)))
+
+
+@native("i64(i64, i64, i64)")
+def filled(n, width, rest):
+    """How many rows or columns panels of `width` have for n; what is left at the end may go into one of `rest`."""
+    left = n % width
+    if left == 0:
+        return n
+    return n - left + (rest if left <= rest else width)
+
+
+@native("f64(i64, i64, i64)")
+def fill(n, width, rest):
+    """The part of such panels that is used."""
+    if n == 0:
+        return 1.0
+    return f64(n) / f64(filled(n, width, rest))
+
+
+@native("i64(ptr)")
+def multiplications(at):
+    steps = at.i64[W.c] * at.i64[W.k_d] * at.i64[W.k_h] * at.i64[W.k_w]
+    return at.i64[W.n] * at.i64[W.g] * at.i64[W.o] * at.i64[W.d] * at.i64[W.h] * at.i64[W.w] * steps
+
+
+@native("i64(ptr, i64, i64, ptr)")
+def padded_places(at, width, rest, boxes):
+    """How many places all boxes of a group have when their panels (see `filled`) are filled up; `boxes` gets how many boxes there are."""
+    columns = at.i64[W.block_n] * at.i64[W.block_d] * at.i64[W.block_h] * at.i64[W.block_w]
+    whole = i64(1)
+    others = i64(1)
+    last = columns  # places of a box at the end, of which one dim may be a rest
+    for k in range(4):
+        size = at.i64[W.n] if k == 0 else at.i64[W.d + k - 1]
+        block = at.i64[W.block_n + k]
+        if size % block != 0:
+            others = whole
+            last = columns // block * (size % block)
+        whole *= size // block
+    if last == columns:
+        others = 0
+    boxes.i64[0] = whole + others
+    return whole * filled(columns, width, rest) + others * filled(last, width, rest)
+
+
+@native("f64(i64, i64)")
+def few_pieces(work, pieces):
+    """How much longer work takes that is cut into too few pieces."""
+    return 1.0 + 0.05 * max(0.0, f64(min(WANTED, work // GRAIN)) / f64(pieces) - 1.0)
+
+
+# ***** windows *****
+
+
+@native("f64(ptr, ptr)")
+def cost(at, tile):
+    """About how long a convolution takes, cut like this."""
+    form, width, inside = at.i64[W.form], tile.i64[T.columns], at.i64[W.images_inside]
+    rows, rest = tile.i64[T.rows], tile.i64[T.low]
+    if form % 2 == 1:
+        rows = tile.i64[T.low]
+        rest = 0
+    steps = max(filled_channels(at, at.i64[W.c]) * at.i64[W.k_d] * at.i64[W.k_h] * at.i64[W.k_w], 1)
+    depth = at.i64[W.part_c] * at.i64[W.part_d] * at.i64[W.part_h] * at.i64[W.part_w]
+    placed, lanes = at.i64[W.channels_inside] != 0, tile.i64[T.lanes]
+    place = stack(8)
+    outs = at.i64[W.block_o]
+    blocks = up(at.i64[W.o], outs)
+    left = at.i64[W.o] - (blocks - 1) * outs
+    if form < 2:
+        padded = padded_places(at, width, 0, place)
+        high = (blocks - 1) * filled(outs, rows, rest) + filled(left, rows, rest)
+    else:
+        padded = padded_places(at, rows, rest, place)
+        one = lanes if placed else i64(0)  # one vector of channels for a rest
+        high = (blocks - 1) * filled(outs, width, one) + filled(left, width, one)
+        width = tile.i64[T.rows] if form == 2 else tile.i64[T.low]
+    boxes = place.i64[0]
+    moves = f64(0.0)
+    if inside <= 1 and not placed:
+        moves = f64(padded) / f64(min(min(at.i64[W.n] if inside != 0 else at.i64[W.w], lanes), width))
+    slab = at.i64[W.c] * at.i64[W.block_n]
+    for k in range(3):
+        slab *= at.i64[W.block_d + k] * at.i64[W.step_d + k] + (at.i64[W.k_d + k] - 1) * at.i64[W.gap_d + k]
+    time = f64(steps) * (f64(padded * high) / f64(lanes) + f64(_MOVE) * moves * f64(blocks) + f64(high * min(boxes, 3)))
+    time += (2.0 if inside != 0 else 0.1 if placed else 0.5) * f64(slab) * f64(boxes) * f64(blocks)
+    if (form < 2) == (at.i64[W.y_o] == 1):  # written the other way round
+        time += f64(padded * high)
+    if 4.0 * f64(min(high, outs)) * (f64(min(steps, depth)) + f64(padded) / f64(max(boxes, 1))) > f64(_ROOM):
+        time *= 1.3
+    pieces = max(at.i64[W.g] * boxes * blocks, 1)
+    work = multiplications(at)
+    chunks = max(min(min(WANTED // pieces, work // pieces // GRAIN), at.i64[W.chunk] // 2), 1)
+    if chunks > 1:
+        time += f64(4 * chunks * at.i64[W.n] * at.i64[W.o] * at.i64[W.d] * at.i64[W.h] * at.i64[W.w])
+    return time * few_pieces(work, pieces * chunks)
+
+
+@native("i64(i64, i64, i64, i64)")
+def full(rows, w, width, most):
+    """How many rows of `w` places: of those not far from the most the number that fills panels of `width` best."""
+    most = max(most // w, 1)
+    best, best_fill = i64(1), i64(-1)
+    for r in range(max(most // 2, 1), most + 1):
+        used = rows // r * up(r * w, width) * width + up(rows % r * w, width) * width
+        hundredths = (200 * rows * w + used) // (2 * used)  # two digits tell them apart
+        if hundredths >= best_fill:
+            best = r
+            best_fill = hundredths
+    return best
+
+
+@native("void(ptr, i64, i64)")
+def choose_places(at, width, most):
+    """Boxes of whole images, or of whole rows of one, or of a part of a row."""
+    n, d, h, w = at.i64[W.n], at.i64[W.d], at.i64[W.h], at.i64[W.w]
+    places = d * h * w
+    at.i64[W.block_n], at.i64[W.block_d], at.i64[W.block_h], at.i64[W.block_w] = max(n, 1), max(d, 1), max(h, 1), max(w, 1)
+    if at.i64[W.images_inside] != 0:
+        unit = max(at.i64[W.images_inside], 16)
+        at.i64[W.block_n] = min(up(even(n, max(most // max(places, 1), unit)), unit) * unit, n)
+        if at.i64[W.block_n] * places > 2 * most:
+            at.i64[W.block_d] = 1
+            at.i64[W.block_h] = even(h, max(most // (at.i64[W.block_n] * w), 1))
+        return
+    if places <= most:
+        at.i64[W.block_n] = even(n, most // max(places, 1))
+        return
+    at.i64[W.block_n] = 1
+    if h * w <= most:
+        at.i64[W.block_d] = even(d, most // (h * w))
+        return
+    at.i64[W.block_d] = 1
+    if w <= most:
+        at.i64[W.block_h] = full(h, w, width, most)
+    else:
+        at.i64[W.block_h] = 1
+        at.i64[W.block_w] = up(even(w, 2 * most), width) * width
+
+
+@native("i64(ptr, i64)")
+def low_form(tile, count):
+    """1 where the tile with few rows is clearly fuller for so many."""
+    if tile.i64[T.several] == 0:
+        return 0
+    few, many = fill(count, tile.i64[T.low], 0), fill(count, tile.i64[T.rows], tile.i64[T.low])
+    return 1 if few > 1.04 * many else 0
+
+
+@native("f64(ptr, ptr)")
+def cut_windows(at, tile):
+    """Choose forms and blocks (form, images_inside, block_*); the parts of the steps are there.  About how long the convolution takes then."""
+    wide, o, n = tile.i64[T.columns], at.i64[W.o], at.i64[W.n]
+    lanes, places = tile.i64[T.lanes], at.i64[W.d] * at.i64[W.h] * at.i64[W.w]
+    inside = i64(0)
+    placed = at.i64[W.channels_inside] != 0
+    if at.i64[W.after] == 0 and not placed and at.i64[W.w] < lanes and n >= max(2 * at.i64[W.w], lanes // 2):
+        inside = 1
+    best, found = stack(8 * 8), stack(8)
+    found.f64[0] = -1.0
+    for turn in range(2):  # channels as rows of the tile, then places
+        form = 2 * turn + (low_form(tile, o) if turn == 0 else low_form(tile, min(places * n, _PLACES)))
+        if tile.i64[T.only] >= 0:
+            form = tile.i64[T.only]
+        if form // 2 != turn or (turn == 0 and (at.i64[W.after] == 2 or placed)):
+            continue
+        listed = inside != 0 and turn == 0 and tile.i64[T.group] == 1 and fill(n, wide, 0) > 0.8
+        at.i64[W.form] = form
+        at.i64[W.images_inside] = wide if listed else inside
+        high = tile.i64[T.low] if form % 2 == 1 and tile.i64[T.several] != 0 else tile.i64[T.rows]
+        width, unit = wide, high
+        if turn == 1:
+            width = high
+            unit = wide
+        most = i64(_PLACES)
+        while most >= _PLACES // 4:
+            choose_places(at, width, most)
+            count = i64(1)
+            while True:
+                at.i64[W.block_o] = min(up(even(o, up(o, count)), unit) * unit, max(o, 1))
+                time = cost(at, tile)
+                if found.f64[0] < 0.0 or time < found.f64[0]:
+                    found.f64[0] = time
+                    best.i64[0], best.i64[1] = form, at.i64[W.images_inside]
+                    for k in range(5):
+                        best.i64[2 + k] = at.i64[W.block_n + k]
+                if at.i64[W.block_o] <= unit or count >= 16:
+                    break
+                count *= 2
+            most = most // 2
+    at.i64[W.form], at.i64[W.images_inside] = best.i64[0], best.i64[1]
+    for k in range(5):
+        at.i64[W.block_n + k] = best.i64[2 + k]
+    return found.f64[0]
+
+
+# ***** Winograd's tiles *****
+
+
+@native("i64(ptr, i64)")
+def together(at, columns):
+    """How many panels of tiles meet the weights at a time: some, where the weights have to be read from afar."""
+    weights = TAPS * at.i64[W.c] * at.i64[W.block_o]
+    return max(min(weights >> 16, _PANELS // (TAPS * columns * (at.i64[W.block_o] + min(at.i64[W.c], TILE_DEPTH)))), 1)
+
+
+@native("f64(ptr, ptr)")
+def cost_of_tiles(at, tile):
+    """About how long a group takes."""
+    place = stack(8)
+    columns, high, c, w = tile.i64[T.columns], tile.i64[T.rows], at.i64[W.c], at.i64[W.w]
+    padded = padded_places(at, columns, 0, place)
+    boxes, outs = place.i64[0], at.i64[W.block_o]
+    blocks = up(at.i64[W.o], outs)
+    rows = (blocks - 1) * outs + up(at.i64[W.o] - (blocks - 1) * outs, high) * high
+    pixels = boxes * at.i64[W.block_n] * 4 * (at.i64[W.block_h] + 1) * (w + 1)
+    steps = f64(TAPS * padded * c * rows + c * blocks * (128 * padded + 16 * pixels) + 128 * padded * at.i64[W.o])
+    pieces = at.i64[W.g] * boxes * blocks * at.i64[W.d]
+    passes = f64(boxes) * max(f64(padded // boxes // columns) / f64(together(at, columns)), 1.0)
+    steps += passes * f64(TAPS * c * rows * 8)  # to read the weights
+    return steps / f64(tile.i64[T.lanes]) * few_pieces(multiplications(at), pieces)
+
+
+@native("void(ptr, ptr)")
+def cut_tiles(at, tile):
+    """Choose blocks of tiles: some rows of an image, or some images, of which a slab holds all channels."""
+    row = at.i64[W.c] * 2 * (at.i64[W.w] + 1)
+    rows = min(at.i64[W.h], max(_SLAB // row, 4) // 2 - 1)
+    images = min(at.i64[W.n], _SLAB // (row * 2 * (at.i64[W.h] + 1)))
+    high, o = tile.i64[T.rows], at.i64[W.o]
+    best_n, best_h, best_o, best = i64(1), i64(1), i64(1), f64(-1.0)
+    for k in range(1, rows + max(images, 1)):
+        at.i64[W.block_n], at.i64[W.block_h] = i64(1), k
+        if k > rows:
+            at.i64[W.block_n], at.i64[W.block_h] = k - rows + 1, at.i64[W.h]
+        count = i64(1)
+        while count <= 8:
+            at.i64[W.block_o] = up(even(o, min(up(o, count), _OUTS)), high) * high
+            time = cost_of_tiles(at, tile)
+            if best < 0.0 or time < best:
+                best = time
+                best_n, best_h, best_o = at.i64[W.block_n], at.i64[W.block_h], at.i64[W.block_o]
+            count *= 2
+    at.i64[W.block_n], at.i64[W.block_h], at.i64[W.block_o] = best_n, best_h, best_o
+
+
+# ***** what Python calls *****
+
+_BLOCKS = ("form", "images_inside", "block_n", "block_d", "block_h", "block_w", "block_o")
+_PLACE = {name: k for k, name in enumerate(W)}
+_bound = cache(bind)
+
+
+def _ask(function: Any, words: dict[str, int], *more: Any) -> tuple[array[int], Any]:
+    held = array("q", W.listed(words))
+    return held, _bound(function)(held.buffer_info()[0], *[m.buffer_info()[0] if isinstance(m, array) else m for m in more])
+
+
+def _about(tiles: Sequence[RegisterTile], only: int = -1) -> array[int]:
+    first = tiles[0]
+    return array("q", (first.columns, first.lanes, first.rows, tiles[-1].rows, int(len(tiles) > 1), first.group, only))
+
+
+def choose_blocks(words: dict[str, int], tiles: Sequence[RegisterTile], only: int = -1) -> float:
+    """The form (or the `only` one) and the blocks of a convolution whose other words are there; about how long it takes then."""
+    held, time = _ask(cut_windows, words, _about(tiles, only))
+    words.update({name: held[_PLACE[name]] for name in _BLOCKS})
+    return float(time)
+
+
+def choose_tiles(words: dict[str, int], tile: RegisterTile) -> None:
+    """The blocks of one by Winograd's method; `words` count tiles."""
+    held, _ = _ask(cut_tiles, words, _about((tile,)))
+    words.update({name: held[_PLACE[name]] for name in ("block_n", "block_h", "block_o")})
+
+
+def tiles_cost(words: dict[str, int], tile: RegisterTile) -> float:
+    """About how long a group takes, cut as the words say."""
+    return float(_ask(cost_of_tiles, words, _about((tile,)))[1])
+
+
+def tiles_together(words: dict[str, int], tile: RegisterTile) -> int:
+    """How many panels of tiles meet the weights at a time."""
+    return int(_ask(together, words, tile.columns)[1])

@@ -1,0 +1,731 @@
+"""Convolutions as matrix products whose windows are never written out, in the native language.
+
+The structure is that of a matrix product (see `gemm_blocks_native.py`): panels of the weights meet panels of the windows in a tile of registers.
+What differs is where panels of windows come from: a box of the image is laid into a *slab* (padded with zeros, converted, turned so that
+places which follow each other lie side by side, steps of a stride sorted by their rest), and an element of the windows lies in the slab at
+`offset of the step k + offset of the place`, two tables (Dukhan, "The Indirect Convolution Algorithm", 2019, has one of pointers).  So any stride,
+dilation, padding and layout costs one reading of the box, and the inner loops know nothing of them.
+
+Where many images are few places each (a gradient of the weights, whose images are channels), images lie side by side in the slab instead,
+and blocks of them are panels as they lie: the tile reads them there.
+
+Where channels of a place lie side by side (images that are channels last) they do so in the slab, and nothing is gathered: places are the rows of
+the tile, which reads a word of channels of each at `offset of the word + offset of the place`.
+
+A piece of work is a box of places of some images and a run of output channels; what it adds up stays in a block of memory of its own
+until it is written out, with the bias, in the layout and the dtype of the result.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.conv.conv_slab import (
+    fetch_of,
+    from_brain,
+    from_half,
+    held_type,
+    make_run,
+    make_scattered,
+    make_slab,
+    make_weights,
+)
+from rushlight._backends.cpu.conv.conv_words import (
+    BOX,
+    BOX_BYTES,
+    W_BYTES,
+    W,
+    find_box,
+    find_part,
+    lay_slab,
+    list_moves,
+    list_places,
+    list_steps,
+    panel_place,
+)
+from rushlight._backends.cpu.epilogue_native import run_epilogue
+from rushlight._backends.cpu.microkernels.panel_gather import Apart, Every, PanelGather, Spaced
+from rushlight._backends.cpu.microkernels.panels import Panels
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.random.mt19937 import bfloat_bits, half_bits
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
+from rushlight._native import (
+    extern,
+    f32,
+    f64,
+    i32,
+    i64,
+    load,
+    memcpy,
+    memset,
+    native,
+    ptr,
+    stack,
+    store,
+)
+from rushlight._native.function import NativeFunction
+
+__all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_pack_all", "make_sum_chunks", "make_write"]
+
+LINE = 64  # places whose sums are turned at a time
+MASKED = 64  # bytes of vectors of which a machine leaves out lanes as it writes, for nothing
+SLACK = 512  # bytes that may be read or written behind a block
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
+
+
+class ConvForm:
+    """What a kernel is made for: `tiles` (one, or one and another with fewer rows), the kinds of operands (`source`) and results (`target`).
+
+    `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where
+    they lie (none where words hold several steps), `placed` those that read the channels of places where they lie (and one vector wide, for a
+    rest), `rounded` the same with results as memory holds them (none where the machine does not round so), `spaced` fill up the channels
+    of a place, by how many there are, `apart` write neighbours some steps apart (none for results that are rounded, and for machines that do not
+    leave out lanes as they write), and `panels` turn squares of elements as the slab holds them.
+    """
+
+    __slots__ = ("apart", "gathers", "kind", "listed", "panels", "placed", "rounded", "source", "spaced", "target", "tiles")
+
+    def __init__(self, tiles: tuple[RegisterTile, ...], source: str, target: str) -> None:
+        first = tiles[0]
+        self.tiles, self.kind, self.source, self.target = tiles, first.kind, source, target
+        self.gathers = {width: PanelGather(first, width) for width in (first.columns, first.rows, tiles[-1].rows)}
+        self.gathers[0] = PanelGather(first, first.columns, max(first.lanes // 2, 2))
+        one = first.group == 1
+        self.listed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "columns") for t in tiles] if one else list(tiles)
+        rounds = (False, True) if first.rounds and target == first.kind else (False,)
+        placed = [
+            [RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows", rounded) for n in (first.vectors, 1) for t in tiles]
+            for rounded in rounds
+        ]
+        self.placed, self.rounded = placed[0], placed[1] if len(placed) > 1 else []
+        self.spaced = {given: Spaced(given, held, first.lanes * 4) for given, held in ((1, 2), (3, 4))} if first.group == 2 else {}
+        masks = first.lanes * held_type(first.kind).itemsize == MASKED and target == first.kind
+        self.apart = {step: Apart(target, first.lanes, step) for step in (2, 3, 4)} if masks else {}
+        self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
+
+    @property
+    def texts(self) -> list[tuple[str, tuple[str, ...]]]:
+        """LLVM text that the kernel needs, and what it defines."""
+        listed = () if self.listed[0] is self.tiles[0] else self.listed
+        found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)]
+        every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
+        moves: list[PanelGather | Spaced | Every | Apart] = [*self.gathers.values(), *self.spaced.values(), *self.apart.values(), every]
+        return [*found, *((move.text, (move.symbol,)) for move in moves)]
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}_{self.source}_{self.target}"
+
+
+def item_of(form: ConvForm) -> int:
+    """Bytes of a result in memory."""
+    return 2 if form.target in ("f16", "bf16") else 8 if form.target == "f64" else 4
+
+
+# ***** the result *****
+
+
+def make_loops(form: ConvForm) -> list[NativeFunction]:
+    """The innermost loops that are for a vectoriser, compiled apart from what calls them, which is large and needs none."""
+    return [make_run(form.kind, form.source), make_scattered(form.kind, form.source, form.tiles[0].group), *_make_put(form)]
+
+
+def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
+    """Functions that write sums, with what is added to them: one channel at neighbouring places, and the channels of one place."""
+    real, narrow = f64 if form.kind == "f64" else f32, form.target in ("f16", "bf16")
+    rounded, size, out_size = half_bits if form.target == "f16" else bfloat_bits, real.itemsize, item_of(form)
+    load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
+    two, three, four = (extern(form.apart[step].symbol, f"void(ptr, ptr, i64, {real})") if form.apart else None for step in (2, 3, 4))
+
+    @native(f"void(ptr, i64, {real}, i64, ptr, i64)", name=f"put_{form.name}")
+    def put_run(y, step, bias, count, acc, apart):
+        """`count` sums that lie `apart`, with the bias of their channel."""
+        if step == 1 and apart == 1:
+            for i in range(count):
+                if narrow:
+                    y.u16[i] = rounded(acc.f32[i] + bias)
+                else:
+                    store(real, y, i, load(real, acc, i) + bias)
+        elif two is not None and apart == 1 and step == 2:
+            two(y, acc, count, bias)
+        elif three is not None and apart == 1 and step == 3:
+            three(y, acc, count, bias)
+        elif four is not None and apart == 1 and step == 4:
+            four(y, acc, count, bias)
+        else:
+            for i in range(count):
+                if narrow:
+                    y.u16[i * step] = rounded(acc.f32[i * apart] + bias)
+                else:
+                    store(real, y, i * step, load(real, acc, i * apart) + bias)
+
+    @native("void(ptr, i64, ptr, i64, i64, i64, ptr, i64)", name=f"channels_{form.name}")
+    def put_channels(y, step, bias, bias_step, run, count, acc, apart):
+        """The `count` channels, which lie side by side, of `run` places that lie `step` apart, their sums `apart`."""
+        if bias is None and step == count and apart == count:
+            put_run(y, i64(1), real(-0.0), run * count, acc, i64(1))
+        else:
+            for _ in range(run):
+                if bias is None:
+                    for i in range(count):
+                        if narrow:
+                            y.u16[i] = rounded(acc.f32[i])
+                        else:
+                            store(real, y, i, load(real, acc, i))
+                elif bias_step == 1:
+                    for i in range(count):
+                        if narrow:
+                            y.u16[i] = rounded(acc.f32[i] + load_bias(bias, i))
+                        else:
+                            store(real, y, i, load(real, acc, i) + load_bias(bias, i))
+                else:
+                    for i in range(count):
+                        if narrow:
+                            y.u16[i] = rounded(acc.f32[i] + load_bias(bias, i * bias_step))
+                        else:
+                            store(real, y, i, load(real, acc, i) + load_bias(bias, i * bias_step))
+                y = y + out_size * step
+                acc = acc + size * apart
+
+    return put_run, put_channels
+
+
+def _make_turn_line(form: ConvForm) -> NativeFunction:
+    size, panels, group = 8 if form.kind == "f64" else 4, form.tiles[0].panels, form.tiles[0].group
+    turn, n = extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)"), panels.n
+
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turn_line_{form.name}")
+    def turn_line(lines, acc, acc_place, first, some, run):
+        """`some` of `run` places, from `first` on, brought together for each channel; a few may be written before `lines`, which is free."""
+        i: i64 = 0
+        while i < some:
+            start = min(first + i, run - n)
+            turn(lines + size * (start - first), acc + size * start * acc_place, acc_place * group, i64(LINE), acc_place)
+            i += n
+
+    return turn_line
+
+
+def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeFunction) -> NativeFunction:
+    real, n = (f64 if form.kind == "f64" else f32), form.tiles[0].panels.n
+
+    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"biased_{form.name}")
+    def add_bias(at, box, bias, acc, acc_o, acc_place, run):
+        """The bias to sums that are not written yet."""
+        outs = box.i64[BOX.o1] - box.i64[BOX.o0]
+        for o in range(outs):
+            b = load_bias(bias, o * at.i64[W.bias_o])
+            for i in range(run):
+                store(real, acc, o * acc_o + i * acc_place, load(real, acc, o * acc_o + i * acc_place) + b)
+
+    @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"after_{form.name}")
+    def put_epilogue(at, box, bufs, piece, bias, acc, acc_o, acc_place, image, first, run, lines):
+        """What is done to `run` places of an image from `first` on in place of storing them."""
+        given, outs, channel = at + at.i64[W.given], box.i64[BOX.o1] - box.i64[BOX.o0], box.i64[BOX.group] * at.i64[W.o] + box.i64[BOX.o0]
+        if bias is not None:
+            add_bias(at, box, bias, acc, acc_o, acc_place, run)
+        if at.i64[W.after] == 2:
+            return run_epilogue(bufs, given, piece, acc, acc_place, image, first, channel, run, outs)
+        if acc_place == 1:
+            return run_epilogue(bufs, given, piece, acc, acc_o, image, channel, first, outs, run)
+        status: i32 = 0
+        for p in range(0, run, LINE):
+            some = min(i64(LINE), run - p)
+            if run >= n:
+                turn_line(lines, acc, acc_place, i64(p), some, run)
+            else:
+                for o in range(outs):
+                    for i in range(some):
+                        store(real, lines, o * LINE + i, load(real, acc, i * acc_place + o))
+            status = status | run_epilogue(bufs, given, piece, lines, i64(LINE), image, channel, first + p, outs, some)
+        return status
+
+    return put_epilogue
+
+
+def make_write(form: ConvForm) -> NativeFunction:
+    """The function that writes a block of sums where they belong, or gives them to the epilogue."""
+    real = f64 if form.kind == "f64" else f32
+    out_size, size = item_of(form), real.itemsize
+    put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
+    put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, i64, ptr, i64)")
+    load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
+    n, turn_line = form.tiles[0].panels.n, _make_turn_line(form)
+    put_epilogue = _make_epilogue(form, load_bias, turn_line)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"by_channel_{form.name}")
+    def put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step):
+        """Each channel of `run` places, whose results lie `step` apart."""
+        for o in range(box.i64[BOX.o1] - box.i64[BOX.o0]):
+            b = real(-0.0)  # the number that changes nothing, not even the sign of a zero
+            if bias is not None:
+                b = load_bias(bias, o * at.i64[W.bias_o])
+            put_run(y + out_size * o * at.i64[W.y_o], step, b, run, acc + size * o * acc_o, acc_place)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"places_{form.name}")
+    def put_places(at, box, y, bias, acc, acc_o, acc_place, run, step, lines):
+        """All channels of `run` places, whose results lie `step` apart."""
+        outs = box.i64[BOX.o1] - box.i64[BOX.o0]
+        if acc_place != 1 and at.i64[W.y_o] == 1:
+            put_channels(y, step, bias, at.i64[W.bias_o], run, outs, acc, acc_place)
+        elif acc_place != 1 and run >= n:  # channels of a place lie side by side: they are turned first, some places at a time
+            for first in range(0, run, LINE):
+                some = min(i64(LINE), run - first)
+                turn_line(lines, acc, acc_place, first, some, run)
+                put_by_channel(at, box, y + out_size * first * step, bias, lines, i64(LINE), i64(1), some, step)
+        else:
+            put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step)
+
+    @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
+    def write(at, box, bufs, piece, bias, acc, acc_o, acc_place, lines):
+        """The block of sums `acc`, strided by output channel and by place, into the result."""
+        y = bufs.ptr[0] + out_size * (
+            at.i64[W.y_base] + box.i64[BOX.chunk_no] * at.i64[W.y_chunk] + box.i64[BOX.group] * at.i64[W.y_g] + box.i64[BOX.o0] * at.i64[W.y_o]
+        )  # fmt: skip
+        if bias is not None:
+            bias = bias + out_size * (box.i64[BOX.group] * at.i64[W.bias_g] + box.i64[BOX.o0] * at.i64[W.bias_o])
+        inside = at.i64[W.images_inside]
+        images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
+        high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
+        run, step, each, outer, inner = wide, at.i64[W.y_w], i64(1), images, i64(1)
+        if inside != 0:  # runs of images
+            each = inside if inside > 1 else images
+            run, step, outer, inner = each, at.i64[W.y_n], (images + each - 1) // each, wide
+        elif at.i64[W.y_h] == wide * step:  # rows that follow each other
+            run, high = wide * high, i64(1)
+        status: i32 = 0
+        for n in range(outer):
+            count = min(run, images - n * each) if inside != 0 else run
+            for d in range(deep):
+                for h in range(high):
+                    for w in range(inner):
+                        place = ((n * deep + d) * high + h) * inner + w
+                        to = (box.i64[BOX.n0] + n * each) * at.i64[W.y_n] + (box.i64[BOX.d0] + d) * at.i64[W.y_d]
+                        to = to + (box.i64[BOX.h0] + h) * at.i64[W.y_h]
+                        to += (box.i64[BOX.w0] + w) * at.i64[W.y_w]
+                        sums = acc + size * place * run * acc_place
+                        if at.i64[W.after] == 0:
+                            put_places(at, box, y + out_size * to, bias, sums, acc_o, acc_place, count, step, lines)
+                        else:
+                            image = box.i64[BOX.n0] + n
+                            first = at.i64[W.y_base] + to - image * at.i64[W.y_n]
+                            status = status | put_epilogue(at, box, bufs, piece, bias, sums, acc_o, acc_place, image, first, count, lines)
+        return status
+
+    return write
+
+
+# ***** a piece *****
+
+
+@native("i64(ptr, i64, i64, i64)", inline=True)
+def filled_outs(at, outs, wide, lanes):
+    """How many channels panels `wide` have for so many; where channels are read as they lie, one of `lanes` may hold what is left at the end."""
+    rest = outs % wide
+    if rest == 0:
+        return outs
+    return outs - rest + (lanes if at.i64[W.channels_inside] != 0 and rest <= lanes else wide)
+
+
+def _make_one_of(form: ConvForm, tiles: list[RegisterTile], name: str) -> NativeFunction:
+    """The function that calls the one of `placed` (or `rounded`) tiles that fits so many places and channels."""
+    signature, lanes = "void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", form.tiles[0].lanes
+    placed, several = [extern(t.symbol, signature) for t in tiles], len(form.tiles)
+    rows_high, rows_low, one_high, one_low = placed[0], placed[several - 1], placed[several], placed[-1]
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"{name}_{form.name}")
+    def one_of(slab, weights, places, offsets, to, row, words, add, outs, few):
+        if outs <= lanes:
+            if few != 0:
+                one_low(slab, weights, places, offsets, to, row, words, add)
+            else:
+                one_high(slab, weights, places, offsets, to, row, words, add)
+        elif few != 0:
+            rows_low(slab, weights, places, offsets, to, row, words, add)
+        else:
+            rows_high(slab, weights, places, offsets, to, row, words, add)
+
+    return one_of
+
+
+def _make_placed(form: ConvForm) -> NativeFunction:
+    group, lanes, out_size = form.tiles[0].group, form.tiles[0].lanes, item_of(form)
+    cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
+    wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
+    to_sums = _make_one_of(form, form.placed, "sums_of")
+    to_results = _make_one_of(form, form.rounded, "rounded_of") if form.rounded else to_sums
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"placed_{form.name}")
+    def multiply_placed(at, box, slab, offsets, weights, acc, y, add):
+        """All tiles of the box where channels lie side by side in the slab.  y: the results of the box, where whole tiles write what they add up,
+        or None."""
+        words, outs = box.i64[BOX.steps] // group, box.i64[BOX.o1] - box.i64[BOX.o0]
+        across = filled_outs(at, outs, i64(wide), i64(lanes))
+        places, cursor = stack(8 * high), stack(32)
+        memset(cursor, 0, 32)
+        j: i64 = 0
+        while j < box.i64[BOX.columns]:
+            few = i64(at.i64[W.form] == 3 or box.i64[BOX.columns] - j <= low)
+            rows = i64(low) if few != 0 else i64(high)
+            list_places(at, box, cursor, places, rows, i64(size))
+            if y is not None and j + rows <= box.i64[BOX.columns]:
+                here = y + out_size * j * at.i64[W.y_w]
+                for i in range(0, outs, wide):
+                    to_results(slab, weights + cell * i * words, places, offsets, here + out_size * i, at.i64[W.y_w], words, add, outs - i, few)
+            else:
+                here = acc + cell * j * across
+                for i in range(0, outs, wide):
+                    to_sums(slab, weights + cell * i * words, places, offsets, here + cell * i, across, words, add, outs - i, few)
+            j += rows
+
+    return multiply_placed
+
+
+def _make_multiply(form: ConvForm) -> NativeFunction:
+    tiles, group = form.tiles, form.tiles[0].group
+    cell, size, lanes = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize, tiles[0].lanes
+    wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
+    tile_high, tile_low = (extern(t.symbol, "void(ptr, ptr, ptr, i64, i64, i64)") for t in (tiles[0], tiles[-1]))
+    gather_wide, gather_high, gather_low = (extern(form.gathers[n].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)") for n in (wide, high, low))
+    gather_short, half = extern(form.gathers[0].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)"), form.gathers[0].lanes
+    listed, multiply_placed = form.listed[0] is not tiles[0], _make_placed(form)
+    at_high, at_low = (extern(t.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, i64)") for t in (form.listed[0], form.listed[-1]))
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"listed_{form.name}")
+    def multiply_listed(at, box, slab, offsets, weights, acc, add):
+        """All tiles of the box where panels of windows lie ready in the slab."""
+        rows = i64(high if at.i64[W.form] == 0 else low)
+        steps, across, outs = box.i64[BOX.steps], box.i64[BOX.columns], box.i64[BOX.o1] - box.i64[BOX.o0]
+        for j in range(0, across, wide):
+            panel = slab + size * panel_place(at, box, j // wide)
+            i: i64 = 0
+            while i < outs:
+                to = acc + cell * (i * across + j)
+                if at.i64[W.form] == 0 and outs - i > low:
+                    at_high(weights + cell * i * steps, panel, offsets, to, across, steps, add)
+                else:
+                    at_low(weights + cell * i * steps, panel, offsets, to, across, steps, add)
+                i += rows
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"multiply_{form.name}")
+    def multiply(at, box, slab, offsets, panel, weights, acc, add):
+        """All tiles of the box for one part of the steps."""
+        how = at.i64[W.form]
+        rows = i64(high if how % 2 == 0 else low)
+        width = i64(wide) if how < 2 else rows  # of panels of windows
+        other = rows if how < 2 else i64(wide)
+        moves = stack(16 * 128)
+        cursor = stack(64)
+        memset(cursor, 0, 64)
+        run = box.i64[BOX.n1] - box.i64[BOX.n0] if at.i64[W.images_inside] != 0 else box.i64[BOX.w1] - box.i64[BOX.w0]
+        short = run <= half  # runs that half a vector holds
+        steps, outs = box.i64[BOX.steps], box.i64[BOX.o1] - box.i64[BOX.o0]
+        words = (steps + group - 1) // group
+        across = (box.i64[BOX.columns] + width - 1) // width * width if how < 2 else (outs + other - 1) // other * other
+        j: i64 = 0
+        while j < box.i64[BOX.columns]:
+            if how == 2 and box.i64[BOX.columns] - j <= low:  # a rest that the tile with fewer rows holds
+                how, width = i64(3), i64(low)
+            n = list_moves(at, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell))
+            if how < 2 and short:
+                gather_short(panel, slab, offsets, steps, moves, n)
+            elif how < 2:
+                gather_wide(panel, slab, offsets, steps, moves, n)
+            elif how == 2:
+                gather_high(panel, slab, offsets, steps, moves, n)
+            else:
+                gather_low(panel, slab, offsets, steps, moves, n)
+            i: i64 = 0
+            while i < outs:
+                part = weights + cell * i * words
+                if how == 0 and outs - i > low:
+                    tile_high(part, panel, acc + cell * (i * across + j), across, words, add)
+                elif how < 2:
+                    tile_low(part, panel, acc + cell * (i * across + j), across, words, add)
+                elif how == 2:
+                    tile_high(panel, part, acc + cell * (j * across + i), across, words, add)
+                else:
+                    tile_low(panel, part, acc + cell * (j * across + i), across, words, add)
+                i += other
+            j += width
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"part_{form.name}")
+    def multiply_part(at, box, slab, offsets, panel, weights, acc, y, add):
+        if at.i64[W.channels_inside] != 0:
+            multiply_placed(at, box, slab, offsets, weights, acc, y, add)
+        elif listed and at.i64[W.images_inside] > 1:
+            multiply_listed(at, box, slab, offsets, weights, acc, add)
+        else:
+            multiply(at, box, slab, offsets, panel, weights, acc, add)
+
+    return multiply_part
+
+
+@native("i64(i64)", inline=True)
+def whole_lines(nbytes):
+    """As many lines of the cache as hold them."""
+    return (nbytes + 63) // 64 * 64
+
+
+@native("i64(ptr)", inline=True)
+def parts_of(at):
+    """Parts of the steps."""
+    return at.i64[W.parts_c] * at.i64[W.parts_d] * at.i64[W.parts_h] * at.i64[W.parts_w]
+
+
+def _make_pack(form: ConvForm) -> NativeFunction:
+    wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
+    lanes = form.tiles[0].lanes
+    pack_wide, pack_one, pack_high, pack_low = (make_weights(form.kind, form.source, form.tiles[0], width) for width in (wide, lanes, high, low))
+    cell, group = 8 if form.kind == "f64" else 4, form.tiles[0].group
+
+    @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{form.name}")
+    def pack_weights(at, box, out, w):
+        """Panels of the output channels of the box for its part of the steps: as high as the tile, and one lower for a rest that it holds."""
+        start, end = box.i64[BOX.o0], box.i64[BOX.o1]
+        if at.i64[W.form] >= 2:
+            rest = (end - start) % wide
+            if at.i64[W.channels_inside] == 0 or rest > lanes:
+                rest = 0
+            if end - rest > start:
+                box.i64[BOX.o1] = end - rest
+                pack_wide(at, box, out, w)
+            if rest > 0:
+                box.i64[BOX.o0], box.i64[BOX.o1] = end - rest, end
+                pack_one(at, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
+        elif at.i64[W.form] == 1:
+            pack_low(at, box, out, w)
+        else:
+            rest = (end - start) % high
+            if rest > low:
+                rest = 0
+            if end - rest > start:
+                box.i64[BOX.o1] = end - rest
+                pack_high(at, box, out, w)
+            if rest > 0:
+                box.i64[BOX.o0], box.i64[BOX.o1] = end - rest, end
+                pack_low(at, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
+        box.i64[BOX.o0], box.i64[BOX.o1] = start, end
+
+    return pack_weights
+
+
+def _make_place(form: ConvForm) -> NativeFunction:
+    group, cell = form.tiles[0].group, 8 if form.kind == "f64" else 4
+    wide, high, low, lanes = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows, form.tiles[0].lanes
+
+    @native("i64(ptr, ptr, i64, i64)", name=f"weights_place_{form.name}")
+    def weights_place(at, box, part, words):
+        """Where the panels of the box lie among those packed beforehand; `words` are those of the largest part."""
+        width = i64(wide if at.i64[W.form] >= 2 else high if at.i64[W.form] == 0 else low)
+        each = filled_outs(at, at.i64[W.o], width, i64(lanes)) * words
+        own = (box.i64[BOX.steps] + group - 1) // group
+        return at.i64[W.packed] + cell * ((box.i64[BOX.group] * parts_of(at) + part) * each + box.i64[BOX.o0] * own)
+
+    return weights_place
+
+
+def make_pack_all(form: ConvForm) -> NativeFunction:
+    """The kernel that packs the weights for all pieces, where they serve several: bufs are the panels, and w; a piece is a part of a group."""
+    group, pack_weights, place = form.tiles[0].group, _make_pack(form), _make_place(form)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_conv_pack_{form.name}")
+    def pack_all(bufs, ints, piece):
+        at = ints + 64
+        while piece >= at.i64[W.g] * parts_of(at):
+            piece -= at.i64[W.g] * parts_of(at)
+            at = at + W_BYTES
+        box = stack(BOX_BYTES)
+        find_box(at, box, i64(0))
+        find_part(at, box, i64(0))
+        words = (box.i64[BOX.steps] + group - 1) // group
+        part = piece % parts_of(at)
+        box.i64[BOX.group], box.i64[BOX.o0], box.i64[BOX.o1] = piece // parts_of(at), 0, at.i64[W.o]
+        find_part(at, box, part)
+        pack_weights(at, box, bufs.ptr[0] + place(at, box, part, words), bufs.ptr[1])
+        return 0
+
+    return pack_all
+
+
+def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
+    cell, size, high, low = 8 if form.kind == "f64" else 4, item_of(form), form.tiles[0].rows, form.tiles[-1].rows
+    put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, i64, ptr, i64)")
+
+    @native("ptr(ptr, ptr, ptr, i64)", name=f"results_{form.name}")
+    def find_results(at, box, bufs, across):
+        """The results of the box where tiles may write what they add up: channels that fill vectors, of places that lie evenly; or None."""
+        w, h, d = at.i64[W.w], at.i64[W.h], at.i64[W.d]
+        wide, high_, deep = box.i64[BOX.w1] - box.i64[BOX.w0], box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.d1] - box.i64[BOX.d0]
+        if at.i64[W.channels_inside] == 0 or at.i64[W.after] != 0 or at.i64[W.bias_o] >= 0 or at.i64[W.y_o] != 1:
+            return None
+        if box.i64[BOX.o1] - box.i64[BOX.o0] != across:
+            return None
+        even = high_ == 1 or (wide == w and at.i64[W.y_h] == w * at.i64[W.y_w])
+        even = even and (deep == 1 or (high_ == h and at.i64[W.y_d] == h * at.i64[W.y_h]))
+        if not even or (box.i64[BOX.n1] - box.i64[BOX.n0] > 1 and (deep != d or at.i64[W.y_n] != d * at.i64[W.y_d])):
+            return None
+        place = at.i64[W.y_base] + box.i64[BOX.chunk_no] * at.i64[W.y_chunk] + box.i64[BOX.group] * at.i64[W.y_g] + box.i64[BOX.o0]
+        place += box.i64[BOX.n0] * at.i64[W.y_n] + box.i64[BOX.d0] * at.i64[W.y_d] + box.i64[BOX.h0] * at.i64[W.y_h] + box.i64[BOX.w0] * at.i64[W.y_w]
+        return bufs.ptr[0] + size * place
+
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"rest_{form.name}")
+    def put_rest(at, box, y, acc, across):
+        """The places at the end that fill no tile, whose sums are apart."""
+        count = box.i64[BOX.columns]
+        rows = i64(low) if at.i64[W.form] == 3 else i64(high)
+        rest = count % rows
+        if rest == low:
+            rest = 0
+        first = count - rest
+        put_channels(y + size * first * at.i64[W.y_w], at.i64[W.y_w], None, i64(0), rest, across, acc + cell * first * across, across)
+
+    return find_results, put_rest
+
+
+def make_conv(form: ConvForm) -> NativeFunction:
+    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, w (or its panels) and, where the words have a stride for it,
+    the bias."""
+    tiles, group = form.tiles, form.tiles[0].group
+    cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
+    wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
+    fill_slab = make_slab(form.kind, form.source, form.panels, form.spaced)
+    pack_weights, place = _make_pack(form), _make_place(form)
+    multiply, write = _make_multiply(form), make_write(form)
+    real = form.target == ("f64" if form.kind == "f64" else "f32")  # results are what tiles add up
+    rounded = bool(form.rounded)  # or tiles round them at their end
+    find_results, put_rest = _make_results(form)
+    lanes = tiles[0].lanes
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_conv_{form.name}")
+    def conv(bufs, ints, piece):
+        at = ints + 64
+        while piece >= at.i64[W.pieces]:
+            piece -= at.i64[W.pieces]
+            at = at + W_BYTES
+        box = stack(BOX_BYTES)
+        find_box(at, box, piece)
+        channels = at.i64[W.form] < 2
+        rows = i64(high if at.i64[W.form] % 2 == 0 else low)
+        width = i64(wide) if channels else rows
+        other = rows if channels else i64(wide)
+        outs = filled_outs(at, box.i64[BOX.o1] - box.i64[BOX.o0], other, i64(lanes))
+        places = (box.i64[BOX.columns] + width - 1) // width * width
+        first = box.i64[BOX.chunk_no] * at.i64[W.chunk]
+        last = min(first + at.i64[W.chunk], parts_of(at))
+        find_part(at, box, i64(0))  # no part is larger than the first
+        lay_slab(at, box)
+        ready = at.i64[W.packed] >= 0
+        words = (box.i64[BOX.steps] + group - 1) // group
+        acc_bytes, panel_bytes = whole_lines(cell * outs * places), whole_lines(cell * words * width + SLACK)
+        weight_bytes, table_bytes = i64(0) if ready else whole_lines(cell * words * outs), whole_lines(8 * box.i64[BOX.steps])
+        slab_bytes = size * box.i64[BOX.s_c] * (box.i64[BOX.c1] - box.i64[BOX.c0]) + SLACK
+        if at.i64[W.channels_inside] != 0:
+            slab_bytes = size * box.i64[BOX.s_n] * (box.i64[BOX.n1] - box.i64[BOX.n0])
+        line_bytes = i64(0) if channels or at.i64[W.y_o] == 1 else cell * (LINE * outs + wide)
+        slot = borrow(acc_bytes + panel_bytes + weight_bytes + table_bytes + max(slab_bytes, line_bytes))
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        acc = borrowed(slot)
+        panel = acc + acc_bytes
+        weights = panel + panel_bytes
+        offsets = weights + weight_bytes
+        slab = offsets + table_bytes
+        y: ptr = None  # where tiles add up their sums, if that may be where they belong
+        if (real and first < last) or (rounded and last - first == 1):
+            y = find_results(at, box, bufs, outs)
+        if first >= last:
+            memset(acc, 0, acc_bytes)
+        for part in range(first, last):
+            find_part(at, box, part)
+            lay_slab(at, box)
+            fill_slab(at, box, slab, bufs.ptr[at.i64[W.operand]])
+            list_steps(at, box, offsets, i64(size))
+            if ready:
+                weights = bufs.ptr[at.i64[W.operand] + 1] + place(at, box, part, words)
+            else:
+                pack_weights(at, box, weights, bufs.ptr[at.i64[W.operand] + 1])
+            multiply(at, box, slab, offsets, panel, weights, acc, y, i64(part > first))
+        bias: ptr = None
+        if at.i64[W.bias_o] >= 0:
+            bias = bufs.ptr[at.i64[W.operand] + 2]
+        across = places if channels else outs
+        if y is not None:
+            put_rest(at, box, y, acc, outs)
+            give_back(slot)
+            return 0
+        status = write(at, box, bufs, piece, bias, acc, across if channels else i64(1), i64(1) if channels else across, slab)
+        give_back(slot)
+        return status
+
+    return conv
+
+
+def make_sum_chunks(kind: str, target: str) -> NativeFunction:
+    """Adds up what chunks of the steps have given, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result, or (in the second
+    order) gives the sums to the epilogue; a piece is one output channel."""
+    real, narrow = f64 if kind == "f64" else f32, target in ("f16", "bf16")
+    rounded = half_bits if target == "f16" else bfloat_bits
+    size, out_size = real.itemsize, 2 if narrow else real.itemsize
+    load_bias = fetch_of(target, kind)[1]
+
+    @native(f"void(ptr, ptr, i64, i64, i64, i64, {real})", name=f"sum_run_{kind}_{target}")
+    def sum_run(y, x, count, y_step, chunks, step, bias):
+        """`count` neighbours in x, of all chunks, to where they belong, `y_step` apart; `y_step` 0: as they are, side by side."""
+        total = stack(8 * 512)
+        for first in range(0, count, 512):
+            most = min(i64(512), count - first)
+            memcpy(total, x + size * first, size * most)
+            for chunk in range(1, chunks):
+                there = x + size * (first + chunk * step)
+                for i in range(most):
+                    store(real, total, i, load(real, total, i) + load(real, there, i))
+            for i in range(most):
+                if y_step == 0:
+                    store(real, y, first + i, load(real, total, i) + bias)
+                elif narrow:
+                    y.u16[(first + i) * y_step] = rounded(total.f32[i] + bias)
+                else:
+                    store(real, y, (first + i) * y_step, load(real, total, i) + bias)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_conv_sum_{kind}_{target}")
+    def sum_chunks(bufs, ints, piece):
+        at = ints + 64
+        group, channel = piece // at.i64[W.o], piece % at.i64[W.o]
+        images, deep, high, wide = at.i64[W.n], at.i64[W.d], at.i64[W.h], at.i64[W.w]
+        all_ = images * deep * high * wide
+        step, chunks = at.i64[W.g] * at.i64[W.o] * all_, at.i64[W.chunks]
+        x = bufs.ptr[at.i64[W.operand]] + size * piece * all_
+        y = bufs.ptr[0] + out_size * (at.i64[W.y_base] + group * at.i64[W.y_g] + channel * at.i64[W.y_o])
+        bias = real(-0.0)
+        if at.i64[W.bias_o] >= 0:
+            bias = load_bias(bufs.ptr[at.i64[W.operand] + 2], group * at.i64[W.bias_g] + channel * at.i64[W.bias_o])
+        if at.i64[W.after] != 0:
+            slot = borrow(size * all_)
+            if slot < 0:
+                return rl_fail(bufs, piece, 4, 0, 0, 0)
+            sums, places = borrowed(slot), deep * high * wide
+            sum_run(sums, x, all_, i64(0), chunks, step, bias)
+            status: i32 = 0
+            for n in range(images):
+                of = sums + size * n * places
+                if at.i64[W.after] == 2:
+                    status = status | run_epilogue(bufs, at + at.i64[W.given], piece, of, i64(1), n, i64(0), piece, places, i64(1))
+                else:
+                    status = status | run_epilogue(bufs, at + at.i64[W.given], piece, of, places, n, piece, i64(0), i64(1), places)
+            give_back(slot)
+            return status
+        inside = at.i64[W.images_inside] != 0
+        outer, run, y_step, inner = images, wide, at.i64[W.y_w], i64(1)
+        if inside:
+            outer, run, y_step, inner = i64(1), images, at.i64[W.y_n], wide
+        if not inside and at.i64[W.y_h] == wide * at.i64[W.y_w]:  # rows that follow each other
+            run, high = wide * high, i64(1)
+        for n in range(outer):
+            for d in range(deep):
+                for h in range(high):
+                    for w in range(inner):
+                        to = n * at.i64[W.y_n] + d * at.i64[W.y_d] + h * at.i64[W.y_h] + w * at.i64[W.y_w]
+                        sum_run(y + out_size * to, x, run, y_step, chunks, step, bias)
+                        x = x + size * run
+        return 0
+
+    return sum_chunks

@@ -1,0 +1,240 @@
+"""The work of a convolution in numbers: its words, the box of a piece, the parts of its steps and the tables over them, in the native language."""
+
+from __future__ import annotations
+
+from rushlight._native import Words, i64, native, stack
+
+__all__ = ["BOX", "BOX_BYTES", "W", "W_BYTES", "filled_channels", "find_box", "find_part", "lay_slab", "list_moves", "list_places", "list_steps", "next_row", "panel_place"]
+
+# The words of one part of the work, as places of 8 bytes; strides count elements, of x [N, G, C, D, H, W], w [G, O, C, D, H, W] and
+# y [N, G, O, D, H, W].
+W = Words("""pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
+n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
+block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
+chunk chunks images_inside channels_inside form flip taps_first packed operand after given""")
+# form: 0 and 1 have output channels as the rows of the tile, 2 and 3 places; 0 and 2 use the tile with fewer rows for what is left over, 1 and 3
+# for all.
+# images_inside: 0: places along the width lie side by side in the slab; 1: all images of the box; more: blocks of as many images, which are
+# panels as they lie.
+# channels_inside: 0, or channels of a place lie side by side in the slab, zeros filling up the last word of so many; the tile reads them there.
+# taps_first: the steps go over the kernel first, for each of its elements over the channels; else the other way round.
+# packed: where the panels of the weights begin, in bytes, in the memory that holds them packed; -1: each piece packs its own.
+# operand: which word of the call x is; then come w and the bias.  after: 1: there is an epilogue, which takes rectangles of channels x places;
+# 2: of places x channels; 0: there is none.  given: how many bytes behind these words its own begin.
+
+# The box of a piece and of one part of its steps: first and one past the last of each.
+BOX = Words("""n0 n1 d0 d1 h0 h1 w0 w1 o0 o1 group chunk_no c0 c1 td0 td1 th0 th1 tw0 tw1
+s_c s_n s_d s_h s_w phase len_d len_h len_w columns steps""")
+W_BYTES, BOX_BYTES = 8 * len(W), 8 * (len(BOX) + 1)
+
+
+# ***** which box a piece is, and its parts *****
+
+
+@native("void(ptr, i64, ptr, i64, i64, i64)", inline=True)
+def next_run(box, first, rest, runs, each, size):
+    """A piece is a number of several digits, each with a base of its own.  The last digit, which `rest` loses, says which of the `runs` of `each`
+    among `size` places the box has along one dim: from word `first` of the box to the word after it."""
+    digit = rest.i64[0] % runs
+    rest.i64[0] = rest.i64[0] // runs
+    box.i64[first], box.i64[first + 1] = digit * each, min(size, (digit + 1) * each)
+
+
+@native("void(ptr, ptr, i64)")
+def find_box(at, box, piece):
+    """The box of a piece."""
+    rest = stack(8)
+    rest.i64[0] = piece
+    next_run(box, BOX.o0, rest, at.i64[W.blocks_o], at.i64[W.block_o], at.i64[W.o])
+    next_run(box, BOX.w0, rest, at.i64[W.blocks_w], at.i64[W.block_w], at.i64[W.w])
+    next_run(box, BOX.h0, rest, at.i64[W.blocks_h], at.i64[W.block_h], at.i64[W.h])
+    next_run(box, BOX.d0, rest, at.i64[W.blocks_d], at.i64[W.block_d], at.i64[W.d])
+    next_run(box, BOX.n0, rest, at.i64[W.blocks_n], at.i64[W.block_n], at.i64[W.n])
+    box.i64[BOX.group] = rest.i64[0] % at.i64[W.g]
+    box.i64[BOX.chunk_no] = rest.i64[0] // at.i64[W.g]
+    area = (box.i64[BOX.d1] - box.i64[BOX.d0]) * (box.i64[BOX.h1] - box.i64[BOX.h0]) * (box.i64[BOX.w1] - box.i64[BOX.w0])
+    images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], at.i64[W.images_inside]
+    if inside > 1:
+        images = (images + inside - 1) // inside * inside
+    box.i64[BOX.columns] = images * area
+
+
+@native("i64(ptr, i64)", inline=True)
+def filled_channels(at, channels):
+    """How many steps so many channels take."""
+    word = max(at.i64[W.channels_inside], i64(1))
+    return (channels + word - 1) // word * word
+
+
+@native("void(ptr, ptr, i64)")
+def find_part(at, box, part):
+    """The steps of one part, and how its slab lies."""
+    rest = stack(8)
+    rest.i64[0] = part
+    next_run(box, BOX.tw0, rest, at.i64[W.parts_w], at.i64[W.part_w], at.i64[W.k_w])
+    next_run(box, BOX.th0, rest, at.i64[W.parts_h], at.i64[W.part_h], at.i64[W.k_h])
+    next_run(box, BOX.td0, rest, at.i64[W.parts_d], at.i64[W.part_d], at.i64[W.k_d])
+    next_run(box, BOX.c0, rest, at.i64[W.parts_c], at.i64[W.part_c], at.i64[W.c])
+    td, th, tw = box.i64[BOX.td1] - box.i64[BOX.td0], box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
+    box.i64[BOX.steps] = filled_channels(at, box.i64[BOX.c1] - box.i64[BOX.c0]) * td * th * tw
+    box.i64[BOX.len_d] = (box.i64[BOX.d1] - box.i64[BOX.d0] - 1) * at.i64[W.step_d] + (td - 1) * at.i64[W.gap_d] + 1
+    box.i64[BOX.len_h] = (box.i64[BOX.h1] - box.i64[BOX.h0] - 1) * at.i64[W.step_h] + (th - 1) * at.i64[W.gap_h] + 1
+    box.i64[BOX.len_w] = (box.i64[BOX.w1] - box.i64[BOX.w0] - 1) * at.i64[W.step_w] + (tw - 1) * at.i64[W.gap_w] + 1
+
+
+@native("void(ptr, ptr)")
+def lay_slab(at, box):
+    """The strides of the slab: side by side lie channels, or images, or places along the width, those of one rest by the stride together."""
+    images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], at.i64[W.images_inside]
+    if at.i64[W.channels_inside] != 0:
+        box.i64[BOX.phase] = 0
+        box.i64[BOX.s_c] = 1
+        box.i64[BOX.s_w] = filled_channels(at, box.i64[BOX.c1] - box.i64[BOX.c0])
+        if box.i64[BOX.s_w] % 256 == 0:
+            box.i64[BOX.s_w] = box.i64[BOX.s_w] + 16  # else all places meet in the same places of the cache
+        box.i64[BOX.s_h] = box.i64[BOX.s_w] * box.i64[BOX.len_w]
+        box.i64[BOX.s_d] = box.i64[BOX.s_h] * box.i64[BOX.len_h]
+        box.i64[BOX.s_n] = box.i64[BOX.s_d] * box.i64[BOX.len_d]
+    elif inside > 1:
+        box.i64[BOX.phase] = 0
+        box.i64[BOX.s_w] = inside
+        box.i64[BOX.s_h] = inside * box.i64[BOX.len_w]
+        box.i64[BOX.s_d] = box.i64[BOX.s_h] * box.i64[BOX.len_h]
+        box.i64[BOX.s_n] = box.i64[BOX.s_d] * box.i64[BOX.len_d]  # of a block
+        box.i64[BOX.s_c] = box.i64[BOX.s_n] * ((images + inside - 1) // inside)
+    elif inside != 0:
+        box.i64[BOX.phase] = 0
+        box.i64[BOX.s_n] = 1
+        box.i64[BOX.s_w] = (images + 15) // 16 * 16
+        box.i64[BOX.s_h] = box.i64[BOX.s_w] * box.i64[BOX.len_w]
+        box.i64[BOX.s_d] = box.i64[BOX.s_h] * box.i64[BOX.len_h]
+        box.i64[BOX.s_c] = box.i64[BOX.s_d] * box.i64[BOX.len_d]
+    else:
+        box.i64[BOX.phase] = (box.i64[BOX.len_w] + at.i64[W.step_w] - 1) // at.i64[W.step_w]
+        box.i64[BOX.s_w] = 1
+        box.i64[BOX.s_h] = box.i64[BOX.phase] * at.i64[W.step_w]
+        box.i64[BOX.s_d] = box.i64[BOX.s_h] * box.i64[BOX.len_h]
+        box.i64[BOX.s_n] = box.i64[BOX.s_d] * box.i64[BOX.len_d]
+        box.i64[BOX.s_c] = box.i64[BOX.s_n] * images
+        if box.i64[BOX.s_c] % 512 == 0:
+            box.i64[BOX.s_c] = box.i64[BOX.s_c] + 16  # else all channels meet in the same places of the cache
+
+
+@native("i64(ptr, ptr, i64)", inline=True)
+def width_place(at, box, position):
+    """Where a position along the width lies in a row of the slab."""
+    if at.i64[W.images_inside] != 0 or at.i64[W.channels_inside] != 0:
+        return position * box.i64[BOX.s_w]
+    return position % at.i64[W.step_w] * box.i64[BOX.phase] + position // at.i64[W.step_w]
+
+
+# ***** tables *****
+
+
+@native("void(ptr, ptr, ptr, i64)")
+def list_steps(at, box, offsets, size):
+    """For each step of the part, or each word of steps where channels lie side by side, how many bytes it lies into the slab."""
+    word = max(at.i64[W.channels_inside], i64(1))
+    channels = (box.i64[BOX.c1] - box.i64[BOX.c0] + word - 1) // word
+    deep = box.i64[BOX.td1] - box.i64[BOX.td0]
+    high, wide = box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
+    turned = at.i64[W.flip] != 0  # weights are packed as they lie, and the windows counted from their ends
+    k_tap, k_channel = i64(1), deep * high * wide
+    if at.i64[W.taps_first] != 0:
+        k_tap, k_channel = channels, i64(1)
+    for d in range(deep):
+        for h in range(high):
+            for w in range(wide):
+                td, th, tw = d, h, w
+                if turned:
+                    td, th, tw = deep - 1 - d, high - 1 - h, wide - 1 - w
+                place = td * at.i64[W.gap_d] * box.i64[BOX.s_d] + th * at.i64[W.gap_h] * box.i64[BOX.s_h] + width_place(at, box, tw * at.i64[W.gap_w])
+                k = k_tap * ((d * high + h) * wide + w)
+                for c in range(channels):
+                    offsets.i64[k + c * k_channel] = size * (place + c * word * box.i64[BOX.s_c])
+
+
+@native("void(ptr, i64, i64)", inline=True)
+def next_row(row, high, deep):
+    """The row after one, of boxes `deep` planes of `high` rows: `row` holds its place in the plane, the plane, and the image."""
+    row.i64[0] = row.i64[0] + 1
+    if row.i64[0] == high:
+        row.i64[0], row.i64[1] = 0, row.i64[1] + 1
+        if row.i64[1] == deep:
+            row.i64[1], row.i64[2] = 0, row.i64[2] + 1
+
+
+@native("i64(ptr, ptr, i64, i64, i64)", inline=True)
+def row_place(at, box, h, d, n):
+    """Where a row of results begins to be read in the slab."""
+    return h * at.i64[W.step_h] * box.i64[BOX.s_h] + d * at.i64[W.step_d] * box.i64[BOX.s_d] + n * box.i64[BOX.s_n]
+
+
+@native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64)")
+def list_moves(at, box, cursor, moves, width, lanes, size, cell):
+    """The moves that fill the next panel: pairs (from, to); how many there are.  `cursor` holds the next place (5 numbers), at first zeros."""
+    inside = at.i64[W.images_inside] != 0
+    images, high, wide = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
+    deep = box.i64[BOX.d1] - box.i64[BOX.d0]
+    run = images if inside else wide
+    start, w, row = cursor.i64[0], cursor.i64[1], cursor + 16
+    filled: i64 = 0
+    n: i64 = 0
+    while filled < width and row.i64[2] < (i64(1) if inside else images):
+        count = min(run - start, width - filled)
+        place = start + w * at.i64[W.step_w] * box.i64[BOX.s_w] + row_place(at, box, row.i64[0], row.i64[1], row.i64[2])
+        v: i64 = 0
+        while v < count:
+            moves.i64[2 * n] = size * (place + v)
+            moves.i64[2 * n + 1] = cell * (filled + v)
+            n += 1
+            v += lanes
+        filled += count
+        start += count
+        if start == run:
+            start = 0
+            w += 1
+            if not inside or w == wide:
+                w = 0
+                next_row(row, high, deep)
+    cursor.i64[0], cursor.i64[1] = start, w
+    return n
+
+
+@native("void(ptr, ptr, ptr, ptr, i64, i64)")
+def list_places(at, box, cursor, places, count, size):
+    """How many bytes into the slab each of the next `count` places lies; those after the last are the last again.  `cursor` holds the next
+    (4 numbers), at first zeros."""
+    w, row = cursor.i64[0], cursor + 8
+    high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
+    images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
+    step = size * at.i64[W.step_w] * box.i64[BOX.s_w]
+    place: i64 = 0
+    i: i64 = 0
+    while i < count:
+        if row.i64[2] < images:
+            some = min(wide - w, count - i)
+            place = size * row_place(at, box, row.i64[0], row.i64[1], row.i64[2]) + w * step
+            for _ in range(some):
+                places.i64[i] = place
+                place += step
+                i += 1
+            place = place - step
+            w += some
+            if w == wide:
+                w = 0
+                next_row(row, high, deep)
+        else:
+            places.i64[i] = place
+            i += 1
+    cursor.i64[0] = w
+
+
+@native("i64(ptr, ptr, i64)")
+def panel_place(at, box, panel):
+    """Where a panel lies in the slab as it is, where blocks of images lie side by side."""
+    high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
+    deep = box.i64[BOX.d1] - box.i64[BOX.d0]
+    w, rest = panel % wide, panel // wide
+    h, rest = rest % high, rest // high
+    return w * at.i64[W.step_w] * box.i64[BOX.s_w] + row_place(at, box, h, rest % deep, rest // deep)

@@ -1,0 +1,310 @@
+"""Direct convolution around the blocks of `direct_tile`: rows found or made ready, blocks called, edges written; in the native language.
+
+A piece is some images' groups (or blocks of groups whose only channels lie together) and a band of result rows.  Blocks read the input rows
+where they lie; those that must be sorted, widened or spread are made ready just before (`direct_rows_native`).
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.conv.direct_rows_native import make_fill, make_find_lines, make_movers, make_ready
+from rushlight._backends.cpu.conv.direct_taps_native import make_load_weights
+from rushlight._backends.cpu.conv.direct_tile import RowMover
+from rushlight._backends.cpu.conv.direct_turns_native import make_turned, make_turns
+from rushlight._backends.cpu.conv.direct_words import D_BYTES, REAL, T_BYTES, D, T, item_of
+from rushlight._backends.cpu.epilogue_native import run_epilogue
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
+from rushlight._native import NativeFunction, Type, call_ptr, extern, i32, i64, memcpy, memset, native, stack
+
+__all__ = ["make_direct"]
+
+SIGNATURE = "void(ptr, ptr, i64, ptr, ptr, i64)"
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
+
+
+@native("i64(ptr)", inline=True)
+def near(ints):
+    """Whether what a vector of results holds lies side by side."""
+    if ints.i64[D.together] != 0:
+        return i64(ints.i64[D.y_g] == 1)
+    return i64(ints.i64[D.y_w] == 1)
+
+
+@native("i64(ptr, i64)", inline=True)
+def first_place(ints, column):
+    """The place of a row at which a block begins that makes results from `column` on."""
+    if ints.i64[D.placed] == 0:
+        return column
+    return column * ints.i64[D.stride_w] - ints.i64[D.shift]
+
+
+@native("i64(ptr, i64, i64)", inline=True)
+def inside(ints, place, valid):
+    """Whether all is there that a block of all its vectors reads from a place on."""
+    if ints.i64[D.placed] == 0:
+        return 1
+    whole = ints.i64[D.together] == 0 or valid == ints.i64[D.lanes]
+    return i64(whole and place >= 0 and place + ints.i64[D.extent] <= ints.i64[D.in_w])
+
+
+def _make_words(source: str) -> NativeFunction:
+    size = REAL[source].itemsize
+
+    @native("void(ptr, ptr, i64)", name=f"direct_words_{source}")
+    def tell(ints, words, valid):
+        """What blocks are told of the input."""
+        unit = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
+        words.i64[T.plane], words.i64[T.planes] = 8 * ints.i64[D.rows], ints.i64[D.depth] * ints.i64[D.kernel_d]
+        words.i64[T.step], words.i64[T.steps] = 8 * ints.i64[D.dilation_h], ints.i64[D.steps]
+        words.i64[T.phase], words.i64[T.unit], words.i64[T.place] = size * ints.i64[D.phase], size * unit, size * unit
+        words.i64[T.stride], words.i64[T.width], words.i64[T.channels] = ints.i64[D.stride_w], ints.i64[D.in_w], valid
+        if ints.i64[D.placed] != 0:
+            place = size * ints.i64[D.x_w]
+            words.i64[T.phase], words.i64[T.unit], words.i64[T.place] = place, place * ints.i64[D.stride_w], place
+
+    return tell
+
+
+# ***** blocks *****
+
+
+def _make_written(target: str, real: Type) -> NativeFunction:
+    size = real.itemsize
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"written_{target}")
+    def written(ints, words, lines, weights, y, times, valid):
+        """`times` blocks below one another over the whole width, whose results are written where they belong."""
+        lanes, width, high = ints.i64[D.lanes], ints.i64[D.out_w], ints.i64[D.height_tile]
+        together = ints.i64[D.together] != 0
+        across = i64(1) if together else lanes  # columns of a vector
+        gap = size * ints.i64[D.y_w] if together else size * lanes
+        step = words.i64[T.place] * (ints.i64[D.stride_w] if ints.i64[D.placed] != 0 else i64(1))
+        words.i64[T.row], words.i64[T.channel], words.i64[T.vector] = size * ints.i64[D.y_h], size * ints.i64[D.y_o], gap
+        column: i64 = 0
+        while column < width:
+            vectors, count, left = ints.i64[D.vectors], times, (width - column + across - 1) // across
+            place = first_place(ints, column)
+            run = i64(1)  # blocks beside one another
+            tile = ints.ptr[D.edge]
+            if left <= ints.i64[D.vectors_last]:
+                vectors = ints.i64[D.vectors_last]
+                tile = ints.ptr[D.edge_last]
+            elif inside(ints, place, valid) != 0:
+                tile = ints.ptr[D.tile]
+                if times == 1:
+                    run = (left - ints.i64[D.vectors_last]) // vectors
+                    if ints.i64[D.placed] != 0:
+                        run = min(run, (ints.i64[D.in_w] - ints.i64[D.extent] - place) // (vectors * across * ints.i64[D.stride_w]) + 1)
+                    count = run
+            words.i64[T.valid] = valid if together else min(width - column - (vectors - 1) * lanes, lanes)
+            words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, vectors * across * step, vectors * gap
+            if times > 1:
+                words.i64[T.down], words.i64[T.along], words.i64[T.on] = 8 * high * ints.i64[D.stride_h], 0, size * high * ints.i64[D.y_h]
+            call_ptr(SIGNATURE, tile, words, lines, place, weights, y + size * column * ints.i64[D.y_w], count)
+            column += run * vectors * across
+
+    return written
+
+
+def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -> NativeFunction:
+    size, item = real.itemsize, item_of(target)
+    brain, narrowed = target == "bf16", extern(mover.narrowed, "void(ptr, i64, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"block_{target}")
+    def block(ints, words, lines, weights, y, aside, rows, valid):
+        """`rows` rows of results over the whole width, which stand aside before they are written."""
+        lanes, outs, width, high = ints.i64[D.lanes], ints.i64[D.outs], ints.i64[D.out_w], ints.i64[D.height_tile]
+        together = ints.i64[D.together] != 0
+        across = i64(1) if together else lanes  # columns of a vector
+        row = ints.i64[D.span] * lanes  # of what stands aside: some vectors of each row, which are written together
+        words.i64[T.row], words.i64[T.channel], words.i64[T.vector], words.i64[T.valid] = size * row, size * row * high, size * lanes, lanes
+        words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, 0, 0
+        column: i64 = 0
+        begun: i64 = 0
+        held: i64 = 0
+        while column < width:
+            left = width - column
+            vectors, place = ints.i64[D.vectors], first_place(ints, column)
+            tile = ints.ptr[D.edge]
+            if left <= ints.i64[D.vectors_last] * across:
+                vectors = ints.i64[D.vectors_last]
+                tile = ints.ptr[D.edge_last]
+            elif inside(ints, place, valid) != 0:
+                tile = ints.ptr[D.tile]
+            columns = min(left, vectors * across)
+            call_ptr(SIGNATURE, tile, words, lines, place, weights, aside + size * held * lanes, i64(1))
+            held += vectors
+            some = column + columns - begun
+            if held + ints.i64[D.vectors] > ints.i64[D.span] or column + columns == width:
+                to = y + item * begun * ints.i64[D.y_w]
+                for o in range(outs):
+                    for r in range(rows):
+                        made = aside + size * row * (o * high + r)
+                        at = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
+                        if together and brain and near(ints) != 0:
+                            narrowed(at, item * ints.i64[D.y_w], made, size * lanes, some, valid)
+                        elif together:
+                            for j in range(some):
+                                put(at + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
+                        else:
+                            put(at, ints.i64[D.y_w], made, some)
+                held = 0
+                begun = column + columns
+            column += vectors * across
+
+    return block
+
+
+def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, put: NativeFunction) -> NativeFunction:
+    size, y_item = REAL[source].itemsize, item_of(target)
+    fill, find_lines, tell = make_fill(source, make_ready(source, mover, take)), make_find_lines(source), _make_words(source)
+    block, written = _make_block(target, REAL[source], mover, put), _make_written(target, REAL[source])
+
+    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
+    def unit(ints, y, x, memory, begin, end, depth, valid):
+        """A band of rows of one group (or of several that lie together) at one depth."""
+        width = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
+        outs, planes, high = ints.i64[D.outs], ints.i64[D.depth] * ints.i64[D.kernel_d], ints.i64[D.height_tile]
+        plane = size * ints.i64[D.rows] * ints.i64[D.pitch]
+        each = size * (planes * ints.i64[D.mix] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
+        aside = memory + (each * ints.i64[D.blocks] + 63) // 64 * 64
+        lines = aside + size * outs * high * ints.i64[D.span] * ints.i64[D.lanes]
+        nothing = lines + (8 * ints.i64[D.rows] * planes + 63) // 64 * 64
+        rows = nothing + ints.i64[D.nothing]
+        first = begin * ints.i64[D.stride_h] - ints.i64[D.pad_h]
+        reach = (ints.i64[D.kernel_h] - 1) * ints.i64[D.dilation_h] + 1
+        words = stack(T_BYTES)
+        tell(ints, words, valid)
+        find_lines(ints, lines, x, rows, nothing, first, depth)
+        direct = near(ints) != 0 and y_item == size
+        done: i64 = 0
+        at = begin
+        while at < end:
+            have, times = min(high, end - at), i64(1)
+            if ints.i64[D.placed] == 0:
+                needed = (at + have - 1 - begin) * ints.i64[D.stride_h] + reach
+                fill(ints, rows, x, first, needed, done, depth, valid, plane)
+                done = max(done, needed)
+            elif direct and have == high and ints.i64[D.out_w] <= (ints.i64[D.vectors] + ints.i64[D.vectors_last]) * ints.i64[D.lanes] // width:
+                times = (end - at) // high  # two blocks beside one another at most: many below one another
+            for b in range(ints.i64[D.blocks]):
+                weights, to = memory + each * b, y + y_item * (at * ints.i64[D.y_h] + b * outs * ints.i64[D.y_o])
+                line = lines + 8 * (at - begin) * ints.i64[D.stride_h]
+                if direct and have == high:
+                    written(ints, words, line, weights, to, times, valid)
+                else:
+                    block(ints, words, line, weights, to, aside, have, valid)
+            at += times * high
+
+    return unit
+
+
+def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunction]:
+    """Functions that lay out what is collected for an epilogue, and that call it."""
+
+    @native("i64(ptr, ptr, i64)", name=f"collected_{source}_{target}")
+    def collected(ints, own, rows):
+        """`own` are the words of a result that holds `rows` rows of a bundle of groups alone; how many elements it has."""
+        memcpy(own, ints, i64(D_BYTES))
+        width = ints.i64[D.out_w]
+        channels = ints.i64[D.lanes] if ints.i64[D.together] != 0 else ints.i64[D.outs] * ints.i64[D.blocks]
+        place, channel = i64(1), rows * width
+        if ints.i64[D.after] == 2 or ints.i64[D.y_turn] != 0:
+            place, channel = channels * ints.i64[D.bundle], i64(1)
+        own.i64[D.y_w], own.i64[D.y_h], own.i64[D.y_g], own.i64[D.y_o] = place, place * width, channel, channel
+        return channels * ints.i64[D.bundle] * rows * width
+
+    @native("i32(ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64)", name=f"after_{source}_{target}")
+    def put_epilogue(bufs, own, given, piece, made, image, channel, count, place, places):
+        """What is done to `count` channels at some places of an image, which lie side by side in the order that it takes."""
+        if own.i64[D.after] == 2:
+            return run_epilogue(bufs, given, piece, made, own.i64[D.y_w], image, place, channel, places, count)
+        return run_epilogue(bufs, given, piece, made, places, image, channel, place, count, places)
+
+    return collected, put_epilogue
+
+
+def make_direct(source: str, target: str, added: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
+    """The kernel of a convolution with few channels a group, with results of dtype `target` and a bias of dtype `added`: bufs are the result, the
+    images, the weights, and the bias if there is one.
+
+    Where there is an epilogue, the results of a band are collected in the order that it takes, and given to it.
+    """
+    real = REAL[source]
+    size, item, y_item = real.itemsize, item_of(source), item_of(target)
+    take, put = make_movers(source, mover)
+    put_target = put if source == target else make_movers(target, mover)[1]
+    load_weights = make_load_weights(source, added, mover, take, turner)
+    unit = _make_unit(source, target, mover, take, put_target)
+    wide_unit = unit if item == size else _make_unit(mover.kind, mover.kind, mover, *make_movers(mover.kind, mover))
+    collected, put_epilogue = _make_after(source, target)
+    convolve_turned = make_turned(source, wide_unit, make_turns(source, turner, take, put), put_epilogue)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}_{added}")
+    def direct(bufs, ints, piece):
+        while piece >= ints.i64[D.pieces]:
+            piece -= ints.i64[D.pieces]
+            ints += D_BYTES - 64  # words of the next one
+        together = ints.i64[D.together] != 0
+        lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
+        width = lanes if together else i64(1)
+        each = size * (ints.i64[D.depth] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
+        weights_bytes = (each * ints.i64[D.blocks] + 63) // 64 * 64
+        aside_bytes = size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * lanes
+        planes = ints.i64[D.depth] * ints.i64[D.kernel_d]
+        lines_bytes = (8 * ints.i64[D.rows] * planes + 63) // 64 * 64
+        rows_bytes = ints.i64[D.nothing]
+        if ints.i64[D.placed] == 0:
+            rows_bytes += size * ints.i64[D.rows] * ints.i64[D.pitch] * planes
+        turned_bytes: i64 = 0
+        if ints.i64[D.y_turn] != 0:
+            places = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
+            turned_bytes = size * lanes * (places if item == size else 2 * places)
+        begin = piece % ints.i64[D.bands] * ints.i64[D.band]
+        end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
+        own = stack(D_BYTES)
+        kept: i64 = 0
+        if ints.i64[D.after] != 0:
+            kept = size * collected(ints, own, end - begin)
+        slot = borrow(weights_bytes + aside_bytes + lines_bytes + rows_bytes + turned_bytes + kept)
+        if slot < 0:
+            return rl_fail(bufs, piece, 4, 0, 0, 0)
+        memory = borrowed(slot)
+        memset(memory, 0, weights_bytes)
+        memset(memory + weights_bytes + aside_bytes + lines_bytes, 0, rows_bytes)
+        start = piece // ints.i64[D.bands] * ints.i64[D.chunk]
+        stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
+        turned = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
+        done, places = turned + turned_bytes, (end - begin) * ints.i64[D.out_w]
+        given = ints + ints.i64[D.given]
+        held: i64 = 0  # groups of a bundle that are there
+        status: i32 = 0
+        for number in range(start, stop):
+            image, group = number // ints.i64[D.groups], number % ints.i64[D.groups]
+            valid, count = lanes, outs * ints.i64[D.blocks]
+            channel = group * count
+            if together:
+                group = group * lanes
+                valid = min(lanes, ints.i64[D.singles] - group)
+                channel, count = group, valid
+            load_weights(bufs, ints, memory, each, group, valid)
+            if ints.i64[D.y_turn] != 0:  # one band
+                status = status | convolve_turned(bufs, ints, own, piece, memory, turned, done, image, group, valid)
+                continue
+            x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * ints.i64[D.x_g])
+            for depth in range(ints.i64[D.out_d]):
+                y = bufs.ptr[0] + y_item * (ints.i64[D.y_base] + image * ints.i64[D.y_n] + group * ints.i64[D.y_g] + depth * ints.i64[D.y_d])
+                if kept == 0:
+                    unit(ints, y, x, memory, begin, end, depth, valid)
+                else:
+                    unit(own, done + size * (held * count * own.i64[D.y_o] - begin * own.i64[D.y_h]), x, memory, begin, end, depth, valid)
+                    held += 1
+                    if held == ints.i64[D.bundle] or group == ints.i64[D.groups] - 1 or number == stop - 1:
+                        first = (depth * ints.i64[D.out_h] + begin) * ints.i64[D.out_w]
+                        some = held * count
+                        status = status | put_epilogue(bufs, own, given, piece, done, image, channel + count - some, some, first, places)
+                        held = 0
+        give_back(slot)
+        return status
+
+    return direct

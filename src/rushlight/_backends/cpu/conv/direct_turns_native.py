@@ -1,0 +1,100 @@
+"""Direct convolutions of small planes whose channels are brought together first, in the native language.
+
+Rows of such planes are shorter than a vector: a square of channels and places at a time is turned, so that a vector holds channels of one place.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.conv.direct_words import REAL, D, item_of
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._native import NativeFunction, extern, i64, load, native, store
+
+__all__ = ["make_turned", "make_turns"]
+
+
+def make_turns(source: str, tile: RegisterTile, take: NativeFunction, put: NativeFunction) -> tuple[NativeFunction, NativeFunction, NativeFunction]:
+    real, n, item = REAL[source], tile.turned, item_of(source)
+    size = real.itemsize
+    turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_planes_{source}")
+    def turn_planes(ints, to, x, valid, apart):
+        """Planes of `valid` channels, `apart` from one another, as one plane whose places hold a vector of them."""
+        plane, lanes = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.lanes]
+        whole = valid // n * n
+        if plane < n:
+            whole = 0
+        for i in range(0, whole, n):
+            turn(to + size * i, x + size * i * apart, apart, lanes, plane // n * n)
+            if plane % n != 0:  # the last square overlaps the one before
+                turn(to + size * (i + (plane - n) * lanes), x + size * (i * apart + plane - n), apart, lanes, n)
+        for i in range(whole, valid):
+            for k in range(plane):
+                store(real, to, k * lanes + i, load(real, x, i * apart + k))
+
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_in_{source}")
+    def turn_in(ints, to, x, wide, valid):
+        """The same of planes in memory; narrow ones are widened to `wide` before."""
+        plane, apart = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.x_turn]
+        if item == size:
+            turn_planes(ints, to, x, valid, apart)
+        else:
+            for i in range(valid):
+                take(wide + size * i * plane, x + item * i * apart, plane, 1)
+            turn_planes(ints, to, wide, valid, plane)
+
+    @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_out_{source}")
+    def turn_out(ints, y, from_, valid, apart):
+        """The way back."""
+        plane, lanes = ints.i64[D.out_h] * ints.i64[D.out_w], ints.i64[D.lanes]
+        whole = valid // n * n
+        if plane < n:
+            whole = 0
+        if whole > 0:
+            for k in range(0, plane, n):
+                at = min(k, plane - n)
+                turn(y + size * at, from_ + size * at * lanes, lanes, apart, whole)
+        for i in range(whole, valid):
+            for k in range(plane):
+                store(real, y, i * apart + k, load(real, from_, k * lanes + i))
+
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_narrow_{source}")
+    def turn_narrow(ints, y, from_, wide, valid):
+        """The way back to memory; what is narrow there lies in `wide` before."""
+        if item == size:
+            turn_out(ints, y, from_, valid, ints.i64[D.y_turn])
+        else:
+            plane = ints.i64[D.out_h] * ints.i64[D.out_w]
+            turn_out(ints, wide, from_, valid, plane)
+            for i in range(valid):
+                put(y + item * i * ints.i64[D.y_turn], 1, wide + size * i * plane, plane)
+
+    return turn_in, turn_out, turn_narrow
+
+
+def make_turned(
+    source: str, unit: NativeFunction, turns: tuple[NativeFunction, NativeFunction, NativeFunction], put_epilogue: NativeFunction
+) -> NativeFunction:
+    """Convolves small planes whose channels are brought together first; `unit` convolves what lies together and is wide."""
+    size, item = REAL[source].itemsize, item_of(source)
+    turn_in, turn_out, turn_narrow = turns
+
+    @native("i32(ptr, ptr, ptr, i64, ptr, ptr, ptr, i64, i64, i64)", name=f"direct_turned_{source}")
+    def convolve_turned(bufs, ints, own, piece, memory, turned, done, image, group, valid):
+        """`valid` channels of an image from `group` on.  memory: weights and rows; turned: planes; done: what is collected for an epilogue."""
+        plane = ints.i64[D.out_h] * ints.i64[D.out_w]
+        made = turned + size * ints.i64[D.lanes] * ints.i64[D.in_h] * ints.i64[D.in_w]
+        wide = made + size * ints.i64[D.lanes] * plane  # for narrow planes
+        x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn]))
+        turn_in(ints, turned, x, wide, valid)
+        unit(ints, made, turned, memory, i64(0), ints.i64[D.out_h], i64(0), ints.i64[D.lanes])
+        if ints.i64[D.after] == 0:
+            turn_narrow(ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, wide, valid)
+            return 0
+        given = ints + ints.i64[D.given]
+        if ints.i64[D.after] == 2:
+            return put_epilogue(bufs, own, given, piece, made, image, group, valid, i64(0), plane)
+        turn_out(own, done, made, valid, plane)
+        return put_epilogue(bufs, own, given, piece, done, image, group, valid, i64(0), plane)
+
+    return convolve_turned

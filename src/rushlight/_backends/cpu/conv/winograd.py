@@ -1,0 +1,135 @@
+"""Convolutions by Winograd's method as native calls: which of them, and how the work is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+from rushlight._backends.cpu.conv.conv import (
+    SHORT,
+    Work,
+    call_ints,
+    choose_parts,
+    conv_form,
+    conv_symbols,
+    multiplications,
+)
+from rushlight._backends.cpu.conv.conv_choice import choose_tiles, tiles_cost, tiles_together
+from rushlight._backends.cpu.conv.conv_native import ConvForm
+from rushlight._backends.cpu.conv.conv_words import W_BYTES, W
+from rushlight._backends.cpu.conv.winograd_native import MORE, make_winograd, make_winograd_weights
+from rushlight._backends.cpu.epilogue import epilogue_words
+from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.microkernels.winograd import TAPS, Winograd
+from rushlight._base.knobs import Knob
+from rushlight._host import runtime as _runtime
+from rushlight._host import stubs
+from rushlight._kernels.program import ExternStep
+from rushlight._native import jit
+
+__all__ = ["WINOGRAD", "winograd_call"]
+
+WINOGRAD: Knob[bool] = Knob(
+    "winograd", env="RUSHLIGHT_WINOGRAD", kind=bool, default=True,
+    doc="Whether convolutions of float32 by kernels of 3 x 3 may go by Winograd's method, where it should be faster.",
+)  # fmt: skip
+
+_PLAIN = 1.3  # how much longer a plain convolution takes than its multiplications
+_LOADED: dict[str, jit.Loaded | jit.Image] = {}
+_KERNELS: dict[str, Callable[..., Any]] = {}
+
+
+def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch] | None:
+    """The kernels of a `conv_windows`; None where a plain convolution is the better way."""
+    x, w, *more = step.inputs
+    y = step.outputs[0]
+    form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
+    if not WINOGRAD.get() or form.name != "f32_f32_f32" or max(step.params["spread"]) > 1:
+        return None
+    (words,) = Work(x, w, y, more[0] if more else None, step.params).phases()
+    after: list[int] = []
+    if step.epilogue is not None:
+        after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
+        words |= {"after": 1 + step.epilogue.part.turned, "operand": len(step.sizes)}
+    if not _fits(words):
+        return None
+    tile = _tile(words["o"], form)
+    tiles = _cut(words, tile)
+    if not worth(words, tiles, tile):
+        return None
+    channels, panels = words["c"], -(-words["o"] // tile.rows)
+    each = (4 * channels * tile.rows + 127) // 64 * 64
+    transform, convolve, address = _kernels(form, tile)
+    given = range(len(step.inputs) + len(step.words))
+    first = [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *W.listed(words)]
+    words["given"] = W_BYTES + 8 * len(MORE)
+    extra = address, tile.rows, tiles_together(tiles, tile), len(step.sizes) + len(given)
+    second = [*call_ints([tiles], step.sizes), *W.listed(words), *extra, *after]
+    return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*given, -1))]
+
+
+def _fits(words: dict[str, int]) -> bool:
+    """Whether a convolution has a kernel of 3 x 3 that goes over neighbouring places."""
+    plain = all(words[f"{what}_{letter}"] == 1 for what in ("step", "gap") for letter in "dhw")
+    return plain and (words["k_d"], words["k_h"], words["k_w"]) == (1, 3, 3) and min(words["h"], words["w"]) > 1
+
+
+@cache
+def _tile(outs: int, form: ConvForm) -> RegisterTile:
+    """The register tile that output channels fill best as rows, with a little for each row that has to be read."""
+    first = form.tiles[0]
+    rows = min(range(first.rows, first.rows // 2, -1), key=lambda rows: -(-outs // rows) * rows * (1 + 0.3 / rows))
+    return RegisterTile(first.kind, first.lanes, rows, first.vectors, first.fma, first.instruction)
+
+
+def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
+    """The words of tiles; those of the plain convolution are cut in the same manner."""
+    tiles = dict(words)
+    for letter in "hw":
+        tiles |= {letter: -(-words[letter] // 2), f"k_{letter}": 4, f"step_{letter}": 2}
+    for letter, size in zip("cdhw", (words["c"], 1, 4, 4), strict=True):
+        tiles |= {f"part_{letter}": size, f"parts_{letter}": 1}
+    tiles |= {"form": 0, "images_inside": 0, "chunk": 1, "chunks": 1, "flip": 0, "taps_first": 0, "block_d": 1, "block_w": tiles["w"]}
+    choose_tiles(tiles, tile)
+    for letter in "ndhwo":
+        tiles[f"blocks_{letter}"] = -(-tiles[letter] // tiles[f"block_{letter}"])
+    choose_parts(words)
+    for letter, times in zip("ndhwo", (1, 1, 2, 2, 1), strict=True):
+        words |= {f"block_{letter}": times * tiles[f"block_{letter}"], f"blocks_{letter}": tiles[f"blocks_{letter}"]}
+    # places as rows where the epilogue takes them so
+    words |= {"form": 2 if words["after"] == 2 else 0, "images_inside": 0, "pieces": tiles["blocks_o"] * tiles["g"]}
+    for letter in "ndhw":
+        words["pieces"] *= tiles[f"blocks_{letter}"]
+    return tiles
+
+
+def worth(words: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> bool:
+    """Whether it should take less time than a plain convolution, by a tenth or more."""
+    plain = _PLAIN * multiplications(words) / tile.lanes
+    weights = 320 * words["g"] * words["c"] * words["o"] / tile.lanes
+    return plain > 1.1 * (words["g"] * tiles_cost(tiles, tile) + weights)
+
+
+@cache
+def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Callable[..., Any], int]:
+    """The callables that transform weights and that convolve, and the address of the tile."""
+    symbols = dict(conv_symbols(form))
+    for part in (Winograd(tile.lanes, tile.rows), tile):
+        loaded = _loaded(part.text, part.symbols, partial(_runtime.compile_text, part.text), {})
+        symbols |= {symbol: loaded[symbol] for symbol in part.symbols}
+    made = []
+    for function in (make_winograd_weights(form, tile), make_winograd(form)):
+        key = f"{function.symbol} {tile.lanes} {tile.vectors}"
+        if key not in _KERNELS:
+            loaded = _loaded(key, (function.symbol,), partial(_runtime.compile_native, [function], opt="quick"), symbols)
+            _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
+        made.append(_KERNELS[key])
+    return made[0], made[1], symbols[tile.symbol]
+
+
+def _loaded(key: str, names: Sequence[str], compile_: Callable[[], bytes], imports: dict[str, int]) -> jit.Loaded | jit.Image:
+    if key not in _LOADED:
+        _LOADED.setdefault(key, jit.load(compile_(), names, imports))
+    return _LOADED[key]

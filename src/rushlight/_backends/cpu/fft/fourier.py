@@ -1,0 +1,462 @@
+"""Fourier transforms as native calls: which way a length goes, its tables, and how the work is cut; from sizes and strides alone."""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+from weakref import WeakValueDictionary
+
+from rushlight._backends.cpu.fft.fourier_native import (
+    CHIRPS,
+    COLUMN_FACTORS,
+    COMPLEX,
+    FACTORS,
+    FILTER,
+    FULL,
+    HALVES,
+    LANE_FACTORS,
+    PAIRS,
+    ROOT_PAIRS,
+    ROOT_PARTS,
+    STRIDED,
+    TWIDDLES,
+    make_fourier,
+    make_tables,
+)
+from rushlight._backends.cpu.gemm.blas import host_tiles
+from rushlight._backends.cpu.launches import Launch, joined
+from rushlight._backends.cpu.microkernels.fourier import RADICES, FourierMoves, FourierPass
+from rushlight._host import runtime as _runtime
+from rushlight._host import stubs
+from rushlight._kernels.program import ExternStep
+from rushlight._native import jit
+from rushlight._prims.fourier import factor_of
+from rushlight._types.layout import contiguous_strides
+
+__all__ = ["fourier_call", "fourier_note"]
+
+_KINDS = {"complex64": "f32", "complex128": "f64", "float32": "f32", "float64": "f64"}
+_SIZES = {"f32": 4, "f64": 8}
+_PIECE = 1 << 14  # numbers that are worth a thread's while
+_NEAR = 1 << 19  # bytes of a sequence that stay in a core's cache with what is made of it
+_SHORT = 64  # numbers: shorter sequences are no matrix
+_ROWS = 2048  # numbers: up to here rows may lie across lanes, where there are enough of them
+_FACTORS = 1 << 17  # bytes: more factors of a matrix are computed when they are needed, from fewer
+_COLUMN = 1 << 15  # numbers: longer sequences are taken one by one, whatever lies beside them
+# what a pass of a radix costs for each number, measured; memory moved and arithmetic done
+_COST = {1: 1.0, 2: 1.5, 3: 2.0, 4: 1.7, 5: 2.4, 7: 3.2, 8: 2.2, 11: 5.0, 13: 6.0, 16: 3.2, 17: 9.0, 19: 10.0, 23: 13.0, 29: 18.0, 31: 20.0}
+
+Dim = tuple[int, int, int]  # size, steps in bytes in the source and in the result
+
+
+# ***** lengths *****
+
+
+@lru_cache(1 << 12)
+def radices(n: int) -> tuple[float, tuple[int, ...]] | None:
+    """(cost, radices) of the cheapest passes for n numbers; None where n has a prime factor that has no pass."""
+    if n == 1:
+        return 0.0, ()
+    best: tuple[float, tuple[int, ...]] | None = None
+    for radix in RADICES:
+        if n % radix == 0:
+            rest = radices(n // radix)
+            if rest is not None and (best is None or rest[0] + _COST[radix] < best[0]):
+                best = rest[0] + _COST[radix], (radix, *rest[1])
+    return best
+
+
+@lru_cache(1 << 12)
+def matrix_of(n: int, lanes: int) -> tuple[int, int]:
+    """(n1, n2), n = n1 n2: the cheapest matrix that is nearly square, its tiles filled up."""
+
+    def cost(n1: int) -> float:
+        n2 = n // n1
+        first, second = radices(n1), radices(n2)
+        assert first is not None and second is not None
+        return lanes * (-(-n2 // lanes) * n1 * (first[0] + 1.0) + -(-n1 // lanes) * n2 * (second[0] + 2.0))
+
+    root = math.isqrt(n)
+    found = [k for k in range(max(root // 4, 1), root + 1) if n % k == 0] or [max(k for k in range(1, root + 1) if n % k == 0)]
+    return min(((k, n // k) for d in found for k in (d, n // d)), key=lambda pair: cost(pair[0]))
+
+
+def filled(n: int, lanes: int) -> float:
+    """How much of the tiles of its matrix a sequence fills."""
+    n1, n2 = matrix_of(n, lanes)
+    return 2 * n / (-(-n1 // lanes) * lanes * n2 + -(-n2 // lanes) * lanes * n1)
+
+
+@lru_cache(1 << 10)
+def smooth_above(n: int) -> int:
+    """The length >= n of the form 2^a 3^b 5^c, a >= 4, that should take the least time."""
+    found = []
+    for odd in (1, 3, 5, 9, 15, 25):
+        power = max(-(-n // odd) - 1, 15).bit_length()
+        found.append(odd << power)
+    return min(found, key=lambda m: m * radices(m)[0])  # type: ignore[index]
+
+
+# ***** code *****
+
+
+class _Family:
+    """The code for one kind of numbers on this machine."""
+
+    __slots__ = ("_passes", "fma", "kernels", "kind", "lanes", "tables")
+
+    def __init__(self, kind: str) -> None:
+        tile = host_tiles(kind)[0]
+        self.kind, self.lanes, self.fma = kind, tile.lanes, tile.fma
+        self._passes: dict[tuple[int, str, str], tuple[int, Any]] = {}
+        moves = FourierMoves(kind, self.lanes, self.fma)
+        name = f"fourier moves {kind} {self.lanes} {self.fma}"
+        held = jit.load(_runtime.compile_made(name, lambda: moves.text), moves.symbols)
+        symbols = _runtime.runtime().symbols | {symbol: held[symbol] for symbol in moves.symbols}
+        functions = make_fourier(kind, moves)
+        loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], symbols)
+        self.kernels = {
+            way: stubs.make_kernel_callable(loaded[f.symbol], f.symbol, (loaded, held))
+            for way, f in zip(("lanes", "whole", "columns", "rows", "chirp"), functions, strict=True)
+        }
+        self.tables = stubs.bind(make_tables(kind, self.lanes))
+
+    def code(self, radix: int, load: str, store: str) -> int:
+        """The address of a pass."""
+        key = radix, load, store
+        if key not in self._passes:
+            made = FourierPass(self.kind, self.lanes, self.fma, radix, load, store)
+            loaded = jit.load(_runtime.compile_made(made.symbol, lambda: made.text), [made.symbol])
+            self._passes.setdefault(key, (loaded[made.symbol], loaded))
+        return self._passes[key][0]
+
+
+_FAMILIES: dict[str, _Family] = {}
+
+
+def _family(kind: str) -> _Family:
+    if kind not in _FAMILIES:
+        _FAMILIES.setdefault(kind, _Family(kind))
+    return _FAMILIES[kind]
+
+
+# ***** tables: they live as long as a plan that uses them *****
+
+_TABLES: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
+
+
+def _table(family: _Family, what: int, n: int, a: int, b: int, count: int) -> Any:
+    """A Storage with `count` numbers; see `make_tables`."""
+    key = family.kind, what, n, a, b
+    found = _TABLES.get(key)
+    if found is None:
+        found = _runtime.runtime().alloc(max(2 * _SIZES[family.kind] * count, 64))
+        if family.tables(found.ptr, what, n, a, b):
+            raise MemoryError(f"no memory for the {n} roots of unity of a Fourier transform")
+        found = _TABLES.setdefault(key, found)
+    return found
+
+
+class _Plan:
+    """The words of a tile plan or of a matrix plan (`sizes`: of the matrix), and what must be kept as long as they are read."""
+
+    __slots__ = ("__weakref__", "_held", "_keep", "at", "sizes")
+
+    def __init__(self, words: Sequence[int], keep: Any, sizes: tuple[int, int] = (0, 0)) -> None:
+        self._held, self._keep, self.sizes = array("q", words), keep, sizes
+        self.at: int = self._held.buffer_info()[0]
+
+
+_PLANS: WeakValueDictionary[tuple[Any, ...], _Plan] = WeakValueDictionary()  # they live as long as a call that uses them, too,
+_RECENT: deque[_Plan] = deque(maxlen=64)  # and those of short sequences a while longer: lengths come again
+
+
+def _kept(key: tuple[Any, ...], n: int, plan: _Plan) -> _Plan:
+    plan = _PLANS.setdefault(key, plan)
+    if n <= _ROWS:
+        _RECENT.append(plan)
+    return plan
+
+
+def _passes_of(family: _Family, n: int, load: str, store: str) -> _Plan:
+    """A tile plan."""
+    found = _PLANS.get((family.kind, n, load, store))
+    if found is not None:
+        return found
+    cost = radices(n)
+    assert cost is not None
+    chosen = cost[1] or (1,)
+    words, keep, left, done = [len(chosen)], [], n, 1
+    for k, radix in enumerate(chosen):
+        last = k == len(chosen) - 1
+        m, address = left // radix, 0
+        if not last:
+            keep.append(_table(family, TWIDDLES, left, radix, 0, m * (radix - 1)))
+            address = keep[-1].ptr
+        words += [family.code(radix, load if k == 0 else "S", store if last else "S"), m, done, address]
+        left, done = m, done * radix
+    return _kept((family.kind, n, load, store), n, _Plan(words, keep))
+
+
+def _matrix_plan(family: _Family, n: int, load: str, store: str) -> _Plan:
+    """A matrix plan."""
+    found = _PLANS.get((family.kind, n, load, store, "matrix"))
+    if found is not None:
+        return found
+    n1, n2 = matrix_of(n, family.lanes)
+    tiles, item, keep = -(-n2 // family.lanes), 2 * _SIZES[family.kind], list[Any]()
+    if n * item > _FACTORS:
+        factors = _table(family, LANE_FACTORS, n, n1, 0, family.lanes * n1)
+        firsts = _table(family, COLUMN_FACTORS, n, n1, n2, tiles * n1)
+        keep += [factors, firsts]
+        others = [factors.ptr, firsts.ptr]
+    else:
+        keep.append(_table(family, FACTORS, n, n1, n2, tiles * family.lanes * n1))
+        others = [keep[0].ptr, 0]
+    columns = _passes_of(family, n1, load, "V" if others[1] else "T")
+    rows = _passes_of(family, n2, "S", store)
+    plan = _Plan([columns.at, rows.at, *others], (keep, columns, rows), (n1, n2))
+    return _kept((family.kind, n, load, store, "matrix"), n, plan)
+
+
+# ***** one dim *****
+
+
+class _Transform:
+    """A transform along one dim: `n` numbers of the kind `what`, the other dims, and what it is multiplied by."""
+
+    __slots__ = ("dst_step", "family", "inverse", "others", "scale", "size", "src_step", "units", "what")
+
+    def __init__(
+        self, family: _Family, what: int, size: int, steps: tuple[int, int], others: Sequence[Dim], units: tuple[int, int],
+        inverse: bool, scale: float,
+    ) -> None:  # fmt: skip
+        """`size`: of the sequence; `units`: bytes of a number in the source and in the result."""
+        self.family, self.what, self.size, self.others, self.units = family, what, size, merged(others), units
+        self.inverse, self.scale = inverse, scale
+        self.src_step, self.dst_step = steps
+
+    @property
+    def n(self) -> int:
+        """Complex numbers that are transformed."""
+        return self.size // 2 if self.what in (HALVES, PAIRS) else self.size
+
+    @property
+    def batch(self) -> int:
+        return math.prod(size for size, _, _ in self.others)
+
+    def near(self) -> bool:
+        """Whether elements are neighbours in both places."""
+        return (self.src_step, self.dst_step) == self.units
+
+    def lane_dim(self) -> int:
+        """Which of the other dims lies across the lanes: the one whose elements are neighbours, if it fills half of them, else the largest."""
+        largest = max(range(len(self.others)), key=lambda k: self.others[k][0], default=-1)
+        for k, (size, x, y) in enumerate(self.others):
+            if (x, y) == self.units and 2 * size >= min(self.family.lanes, self.others[largest][0]):
+                return k
+        return largest
+
+
+def merged(dims: Sequence[Dim]) -> list[Dim]:
+    """The same loops with as few dims as possible, in the order of the result."""
+    found: list[Dim] = []
+    for size, x, y in sorted(dims, key=lambda dim: (-dim[2], -dim[1])):
+        if size == 1:
+            continue
+        if found and found[-1][1:] == (x * size, y * size):
+            found[-1] = found[-1][0] * size, x, y
+        else:
+            found.append((size, x, y))
+    return found
+
+
+def _bits(value: float) -> int:
+    found: int = struct.unpack("q", struct.pack("d", value))[0]
+    return found
+
+
+def _outer(dims: Sequence[Dim]) -> list[int]:
+    return [len(dims), *(word for dim in dims for word in dim)]
+
+
+class _Call:
+    """The kernels of one call as they are laid out: what each takes, makes and needs kept."""
+
+    __slots__ = ("_made", "launches", "result")
+
+    def __init__(self) -> None:
+        self.launches: list[Launch] = []
+        self._made = 0
+        self.result: int | None = None  # where the result is, once it is made
+
+    def add(
+        self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, sizes: Sequence[int], given: Sequence[int], kept: bool
+    ) -> int:
+        """A kernel with so many pieces; the place of the first buffer that it makes.  `kept`: that is the call's result."""
+        head = [pieces, int(t.batch * t.size > _PIECE), len(sizes), *sizes]
+        launch = Launch(t.family.kernels[way], [*head, *[0] * (8 - len(head)), *words], tuple(given), len(sizes) if kept else 0, keep)
+        self.launches.append(launch)
+        first = -1 - self._made
+        self._made += len(sizes)
+        return first
+
+    def into(self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, nbytes: int, source: int) -> None:
+        """A kernel that writes to the call's result from a buffer."""
+        if self.result is None:
+            self.result = self.add(t, way, pieces, words, keep, [nbytes], (source,), True)
+        else:
+            self.add(t, way, pieces, words, keep, [], (self.result, source), False)
+
+
+def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
+    family, n, what = t.family, t.n, t.what
+    at = t.lane_dim()
+    count, x_lane, y_lane = t.others[at] if at >= 0 else (1, 0, 0)
+    outer = [dim for k, dim in enumerate(t.others) if k != at]
+    ways = []
+    for lane, step, unit in ((x_lane, t.src_step, t.units[0]), (y_lane, t.dst_step, t.units[1])):
+        ways.append(0 if lane == unit else 1 if step == unit and n >= family.lanes // 2 else 2)
+    if what in (FULL, STRIDED):
+        ways = [2, 2]
+    swap = "D" if t.inverse else "C"
+    load = {HALVES: "R", PAIRS: "S"}.get(what, swap) if ways[0] == 0 else "S"
+    store = "U" if what == HALVES or ways[1] != 0 else "R" if what == PAIRS else swap
+    main = edge = _passes_of(family, n, "S" if what == PAIRS else "C", "U" if what == HALVES else "C")
+    if count >= family.lanes and (what == COMPLEX or 2 not in ways):
+        main = _passes_of(family, n, "S" if what == PAIRS else load, store)
+    twiddles = _table(family, ROOT_PAIRS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
+    tiles = -(-count // family.lanes)
+    units = tiles * (t.batch // max(count, 1))
+    chunk = max(1, _PIECE // (n * family.lanes))
+    words = [
+        main.at, edge.at, what, int(t.inverse or what == PAIRS), n, count, x_lane, t.src_step, y_lane, t.dst_step, *ways,
+        0 if twiddles is None else twiddles.ptr, tiles, chunk, units, _bits(t.scale / (2 if what == HALVES else 1)), *_outer(outer),
+    ]  # fmt: skip
+    call.into(t, "lanes", -(-units // chunk), words, (main, edge, twiddles), nbytes, source)
+
+
+def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
+    family, n, what = t.family, t.n, t.what
+    swap = t.inverse and what == COMPLEX
+    plan = _matrix_plan(family, n, "D" if swap else "C", "D" if swap or what == PAIRS else "C")
+    (n1, n2), lanes, item = plan.sizes, family.lanes, 2 * _SIZES[family.kind]
+    across, along = -(-n2 // lanes), -(-n1 // lanes)
+    twiddles = _table(family, ROOT_PARTS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
+    keep = plan, twiddles
+    rows = t.batch
+    chunk = max(1, _PIECE // n)
+
+    def words(tile_chunk: int, tiles: int) -> list[int]:
+        return [
+            plan.at, what, int(t.inverse), n1, n2, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step, rows, chunk,
+            _bits(t.scale / (2 if what == HALVES else 1)), tile_chunk, -(-tiles // tile_chunk), *_outer(t.others),
+        ]  # fmt: skip
+
+    if what != COMPLEX or not t.near() or n * item <= _NEAR:
+        call.into(t, "whole", -(-rows // chunk), words(1, 1), keep, nbytes, source)
+        return
+    pitch = item * lanes * across
+    between = along * lanes * (pitch if pitch % 2048 else pitch + item * lanes) + 64
+    column_chunk, row_chunk = max(1, _PIECE // (lanes * n1)), max(1, _PIECE // (lanes * n2))
+    mid = call.add(t, "columns", rows * -(-across // column_chunk), words(column_chunk, across), keep, [between * rows], (source,), False)
+    call.into(t, "rows", rows * -(-along // row_chunk), words(row_chunk, along), keep, nbytes, mid)
+
+
+def _convolved(t: _Transform) -> tuple[int, int]:
+    """(what, how many numbers) a convolution transforms: short real sequences are not taken apart, which is done by vectors."""
+    if t.what in (HALVES, PAIRS) and t.n // 2 + 1 < t.family.lanes:
+        return {HALVES: FULL, PAIRS: STRIDED}[t.what], t.size
+    return t.what, t.n
+
+
+def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
+    family, (what, n) = t.family, _convolved(t)
+    m = smooth_above(2 * n - 1)
+    plan = _matrix_plan(family, m, "C", "C")
+    chirps = _table(family, CHIRPS, 2 * n, n, 0, n)
+    filter_ = _filter(family, n, m)
+    twiddles = _table(family, ROOT_PARTS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
+    chunk = max(1, _PIECE // (4 * m))
+    words = [
+        plan.at, what, int(t.inverse), *plan.sizes, n, chirps.ptr, filter_.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step,
+        t.batch, chunk, _bits(t.scale / m / (2 if what == HALVES else 1)), *_outer(t.others),
+    ]  # fmt: skip
+    call.into(t, "chirp", -(-t.batch // chunk), words, (plan, chirps, filter_, twiddles), nbytes, source)
+
+
+def _filter(family: _Family, n: int, m: int) -> Any:
+    """The transform of the conjugate chirps, around 0 in a circle of m."""
+    key = family.kind, "filter", n, m
+    found = _TABLES.get(key)
+    if found is None:
+        item, inner, circle = 2 * _SIZES[family.kind], _Call(), _table(family, FILTER, 2 * n, n, m, m)
+        whole = _Transform(family, COMPLEX, m, (item, item), (), (item, item), False, 1.0)
+        _way(whole)(inner, whole, item * m, 0)
+        found = _TABLES.setdefault(key, joined(inner.launches)(circle.ptr))
+    return found
+
+
+def _way(t: _Transform) -> Callable[[_Call, _Transform, int, int], None]:
+    """How a transform goes: across lanes, as a matrix, or by a convolution."""
+    if radices(t.n) is None:
+        return _by_chirp
+    beside = not t.near() and t.batch > 1
+    across = t.batch >= t.family.lanes and t.n <= _ROWS and filled(t.n, t.family.lanes) < 0.9
+    return _by_lanes if t.n < _SHORT or (beside and t.n <= _COLUMN) or across else _by_matrix
+
+
+def _transforms(step: ExternStep) -> Iterator[_Transform]:
+    """The transforms of a call, dim after dim; from the second on they change the result where it is."""
+    x, y, params = step.inputs[0], step.outputs[0], step.params
+    family = _family(_KINDS[y.dtype.name])
+    y_strides = y.strides or contiguous_strides(y.shape)
+    dims = params["dims"] if step.name == "fft" else (params["dim"],)
+    scale = factor_of(params["norm"], math.prod((x if step.name == "rfft" else y).shape[d] for d in dims))
+    kept = [d for d in dims if y.shape[d] > 1] or dims[:1]
+    x_item, y_item, x_strides = x.dtype.itemsize, y.dtype.itemsize, x.strides
+    for k, dim in reversed(list(enumerate(kept))):
+        size, inverse = (x if step.name == "rfft" else y).shape[dim], False
+        if step.name == "fft":
+            what, inverse = COMPLEX, params["inverse"]
+        elif step.name == "rfft":
+            what = FULL if size % 2 else HALVES
+        else:
+            what = STRIDED if size % 2 else PAIRS
+        others = [(x.shape[d], x_strides[d] * x_item, y_strides[d] * y_item) for d in range(len(x.shape)) if d != dim]
+        steps = x_strides[dim] * x_item, y_strides[dim] * y_item
+        yield _Transform(family, what, size, steps, others, (x_item, y_item), inverse, 1.0 if k else scale)
+        x_strides, x_item = y_strides, y_item
+
+
+def fourier_call(step: ExternStep) -> list[Launch]:
+    """The kernels of an `fft`, `rfft` or `irfft`."""
+    call, source = _Call(), 0
+    for t in _transforms(step):
+        _way(t)(call, t, step.sizes[0], source)
+        assert call.result is not None
+        source = call.result
+    return call.launches
+
+
+def fourier_note(step: ExternStep) -> str:
+    """How a call's transforms go."""
+    return "; ".join(_described(t) for t in _transforms(step))
+
+
+def _described(t: _Transform) -> str:
+    way, what = _way(t), f"{t.batch} of {t.size} {'complex' if t.what == COMPLEX else 'real'} numbers"
+    n = _convolved(t)[1] if way is _by_chirp else t.n
+    if n < t.size:
+        what += f" as {n} complex ones"
+    n = smooth_above(2 * n - 1) if way is _by_chirp else n
+    found = [radices(k) for k in (matrix_of(n, t.family.lanes) if way is not _by_lanes else (n,))]
+    passes = " and ".join(" x ".join(str(r) for r in cost[1]) or "1" for cost in found if cost is not None)
+    if way is _by_lanes:
+        return f"{what}, {t.family.lanes} sequences side by side, radices {passes}"
+    return f"{what}, {'by a convolution of ' + str(n) + ' numbers, ' if way is _by_chirp else ''}as a matrix, radices {passes}"

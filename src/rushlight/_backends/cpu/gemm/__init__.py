@@ -1,0 +1,1 @@
+"""Products of matrices: panels, blocks and the library."""

@@ -1,0 +1,256 @@
+"""Who computes products of float32, float64 and complex numbers: our own kernels or the BLAS library, by a table that is measured once for a machine.
+
+An entry stands for a class of products: dtype, how each operand lies, whether the product is large.  It is measured when the class first occurs
+and both ways exist: a product of each way, a few times in turn, some milliseconds in all, and a few times more where they are close; the
+shortest time of each counts, and both results are checked: a wrong one is never chosen.  They run on one thread: with more of them, a program
+that takes another core for a moment would slow down one way and not the other.  The library must be faster by `MARGIN` to be chosen
+where our own kernels are the usual choice, and the other way round.
+
+The matrix tiles of Intel's AMX are chosen the same way, but tried in a process of their own first (`amx_works`): one that crashes, or gives a
+wrong result, is not used.
+
+**Results are reproducible**: an entry is written once, by whoever is first, and then holds for every process that shares the kernel cache,
+until the generator, the library or the machine changes.  Only where both ways were close is the class measured once more, by the next process
+that meets it (the first may have had a bad moment); the better times of both count, and what comes of it holds.  No other timing alters it.
+Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`, nothing is measured: the width of the machine's vectors decides.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from struct import error, pack, unpack
+
+from rushlight._backends.cpu.gemm.blas import GEMM, blas, library_for, usually_own
+from rushlight._backends.cpu.gemm.whole_products import LAYOUTS, PERIOD, whole_product
+from rushlight._backends.cpu.launches import Launch, joined
+from rushlight._base.lazy import require
+from rushlight._base.log import log
+from rushlight._host.threads import alone
+from rushlight._native.cache import default_cache
+from rushlight._native.sources import files_below, sources_digest
+from rushlight._native.target import host_target
+
+__all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "name_of", "tried"]
+
+_AMX_FLAGS = {"amx_bf16": ("amx_tile", "amx_bf16"), "amx_i8": ("amx_tile", "amx_int8")}
+_ASK_TILES, _TILE_DATA, _ARCH_PRCTL = 0x1023, 18, 158  # Linux on x86-64: permission for the state of tiles (Documentation/arch/x86/xstate.rst)
+FEW = 32  # rows, columns or steps below which a product is thin
+# rows, columns and steps of what is measured for each size, in periods
+SIZES = {"medium": (13, 13, 13), "large": (35, 35, 35), "few rows": (1, 35, 35), "few columns": (35, 1, 35), "few steps": (35, 35, 1)}
+LARGE = 1 << 24  # multiplications from which a product is large
+KINDS = ("f32", "f64", "c64", "c128")  # what the library knows
+CLASSES = tuple(f"{kind}, {layout}, {size}" for kind in KINDS for layout in LAYOUTS for size in SIZES)
+AMX_CLASSES = tuple(f"{kind}, nn, large" for kind in _AMX_FLAGS)
+MARGIN = 1.1
+CLOSE = 1.25  # times the rate at which the choice would turn, and the same below: another look may find otherwise
+ROUNDS, MORE_ROUNDS = 6, 18  # turns of both ways; where they are close, up to so many more,
+MORE_SECONDS = 0.05  # within so much time
+clock = time.perf_counter
+_SOURCES = (
+    "_backends/cpu/gemm/blas.py", "_backends/cpu/gemm/blas_native.py", "_backends/cpu/gemm/choice.py", "_backends/cpu/gemm/gemm_blocks_native.py",
+    "_backends/cpu/gemm/gemm_form.py", "_backends/cpu/gemm/gemm_native.py", "_backends/cpu/gemm/gemm_shared_native.py", "_backends/cpu/gemm/pack_native.py",
+    "_backends/cpu/gemm/products.py", "_backends/cpu/scratch_native.py", "_native/jit.py", "_backends/cpu/gemm/whole_products.py",
+)  # fmt: skip
+_FORM = "<?2d?"
+_KNOWN: dict[str, Entry] = {}
+
+Pair = tuple[int, int]
+Maker = Callable[[str, tuple[int, int, int], Pair, Pair, bool], list[Launch]]
+
+
+class Entry:
+    """One line of the table: whether our own kernels compute a class of products, and the rates of both ways in GFLOP/s (0: not measured).
+
+    `sure`: nobody needs to look again.
+    """
+
+    __slots__ = ("library", "own", "own_rate", "sure")
+
+    def __init__(self, own: bool, own_rate: float = 0.0, library: float = 0.0, sure: bool = True) -> None:
+        self.own, self.own_rate, self.library, self.sure = own, own_rate, library, sure
+
+    def packed(self) -> bytes:
+        """As it is kept."""
+        return pack(_FORM, self.own, self.own_rate, self.library, self.sure)
+
+    def __str__(self) -> str:
+        rates = f"{self.own_rate:.0f} GFLOP/s generated, {self.library:.0f} by the library" if self.own_rate else "not measured"
+        return f"{'generated' if self.own else 'blas'} ({rates})"
+
+
+def name_of(kind: str, sizes: tuple[int, int, int], a_strides: Pair, b_strides: Pair) -> str:
+    """The class of a product of `sizes` (rows, columns, steps)."""
+    turned = ["t" if row == 1 and column != 1 else "n" for row, column in (a_strides, b_strides)]
+    least = min(sizes)
+    size = "large" if sizes[0] * sizes[1] * sizes[2] >= LARGE else "medium"
+    if least < FEW:
+        size = ("few rows", "few columns", "few steps")[sizes.index(least)]
+    return f"{kind}, {''.join(turned)}, {size}"
+
+
+def entry(name: str, maker: Maker) -> Entry:
+    """Who computes a class of products.  `maker(kind, sizes, a_strides, b_strides, own)` gives the kernels of a product."""
+    wanted = GEMM.get()
+    if wanted not in ("auto", "fixed", "blas", "generated"):
+        raise ValueError(f"RUSHLIGHT_GEMM must be auto, fixed, blas or generated, not {wanted!r}")
+    library = library_for(name.split(",")[0])
+    if library.path is None or wanted in ("blas", "generated"):
+        return Entry(library.path is None or wanted == "generated")
+    if wanted == "fixed" or not default_cache().directory:
+        return Entry(usually_own())
+    here = name in _KNOWN
+    found = known(name)
+    if found is None:
+        measured = _measured(name, maker)
+        found = _keep(_key(name), name, measured)
+    elif not here and not found.sure:
+        found = _keep(_key(name, "again"), name, _better(found, _measured(name, maker), name))
+    return found
+
+
+def _keep(key: bytes, name: str, measured: Entry) -> Entry:
+    """What holds from now on: what was measured, unless another process was first."""
+    found = _KNOWN[name] = _read(default_cache().keep(key, measured.packed())) or measured
+    log("plan", f"products {name}: {found}")
+    return found
+
+
+def _better(first: Entry, second: Entry, name: str) -> Entry:
+    """The best times of two looks at a class; the second decides alone where it found wrong results."""
+    if second.sure and not _close(name, second.own_rate, second.library) and second.own != _prefers_own(name, second.own_rate, second.library):
+        return second
+    own_rate, library = max(first.own_rate, second.own_rate), max(first.library, second.library)
+    return Entry(_prefers_own(name, own_rate, library), own_rate, library)
+
+
+def _threshold(name: str) -> float:
+    """How much faster the library must be to be chosen."""
+    usual = usually_own() or name.split(",")[0] not in KINDS
+    return MARGIN if usual else 1 / MARGIN
+
+
+def _prefers_own(name: str, own_rate: float, library: float) -> bool:
+    return library <= own_rate * _threshold(name)
+
+
+def _close(name: str, own_rate: float, library: float) -> bool:
+    """Whether the choice might turn on a better day."""
+    return own_rate / CLOSE < library / _threshold(name) < own_rate * CLOSE
+
+
+def amx_works(kind: str) -> bool:
+    """Whether products of `kind` ("amx_bf16", "amx_i8") go to matrix tiles: the machine and the system allow it, and they were seen to be right."""
+    target = host_target()
+    if GEMM.get() == "fixed" or not default_cache().directory or target.vector_bytes != 64 or sys.platform != "linux":
+        return False
+    if target.arch != "x86_64" or not all(target.has(flag) for flag in _AMX_FLAGS[kind]) or not _tiles_allowed():
+        return False
+    name = f"{kind}, nn, large"
+    found = known(name)
+    if found is None:
+        found = _keep(_key(name), name, _apart(name))
+    return found.own
+
+
+def _tiles_allowed() -> bool:
+    """Ask the system for the state that tiles need; False where it refuses."""
+    if not _ALLOWED:
+        ctypes = require("ctypes")
+
+        _ALLOWED.append(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK_TILES, _TILE_DATA) == 0)
+    return _ALLOWED[0]
+
+
+_ALLOWED: list[bool] = []
+_TRIAL = """
+import sys
+sys.path[:] = {path!r}
+from rushlight._backends.cpu.gemm import choice; from rushlight._backends.cpu.gemm import products
+print(*choice.tried({name!r}, products.amx_maker))
+"""
+
+
+def _apart(name: str) -> Entry:
+    """Matrix tiles measured and checked by another process; not chosen where that fails."""
+    import subprocess
+
+    try:
+        trial = _TRIAL.format(path=sys.path, name=name)
+        done = subprocess.run([sys.executable, "-c", trial], capture_output=True, text=True, timeout=60, check=True)
+        own, own_rate, library = done.stdout.split()
+        return Entry(own == "True", float(own_rate), float(library))
+    except (OSError, ValueError, TypeError, subprocess.SubprocessError):
+        return Entry(False)
+
+
+def tried(name: str, maker: Maker) -> tuple[bool, float, float]:
+    """In that process: what was found."""
+    found = _measured(name, maker) if _tiles_allowed() else Entry(False)
+    return found.own, found.own_rate, found.library
+
+
+def known(name: str) -> Entry | None:
+    """The entry of a class, where it was measured already."""
+    if name not in _KNOWN:
+        found = _noted(name, "again") or _noted(name)
+        if found is None:
+            return None
+        _KNOWN[name] = found
+    return _KNOWN[name]
+
+
+def _noted(name: str, *look: str) -> Entry | None:
+    data = default_cache().get(_key(name, *look))
+    return _read(data) if data is not None else None
+
+
+def _read(data: bytes) -> Entry | None:
+    try:
+        return Entry(*unpack(_FORM, data))
+    except error:
+        return None
+
+
+def _key(name: str, *look: str) -> bytes:
+    path = blas().path or ""
+    try:
+        info = os.stat(path)
+        path += f" {info.st_size}"
+    except OSError:
+        pass
+    return default_cache().key("choice", sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), *_SOURCES)), path, name, *look)
+
+
+def _measured(name: str, maker: Maker) -> Entry:
+    """Both ways timed, and checked on whole numbers, which either must multiply exactly."""
+    ctypes = require("ctypes")
+
+    kind, layout, size = name.split(", ")
+    m, n, k = (PERIOD * s for s in SIZES[size])
+    x, y, product = whole_product(kind, layout, SIZES[size])
+    at, expected = [h.buffer_info()[0] for h in (x, y)], product.tobytes()
+    strides = [(1, rows) if way == "t" else (columns, 1) for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))]
+    calls = []
+    for own in (True, False):
+        calls.append(joined(maker(kind, (m, n, k), strides[0], strides[1], own)))
+    times, right = [1e9, 1e9], [False, False]
+    work, turn, began = 2e-9 * m * n * k, 0, clock()
+    with alone():
+        while turn <= ROUNDS or (turn <= ROUNDS + MORE_ROUNDS and clock() - began < MORE_SECONDS and _close(name, work / times[0], work / times[1])):
+            for way, multiply in enumerate(calls):
+                start = clock()
+                made = multiply(*at)
+                seconds = clock() - start
+                if turn == 0:
+                    right[way] = ctypes.string_at(made.ptr, len(expected)) == expected
+                else:
+                    times[way] = min(times[way], seconds)
+            turn += 1
+    own_rate, library = (round(work / t, 1) for t in times)
+    if not all(right):
+        log("plan", f"products {name}: wrong results (generated {right[0]}, library {right[1]})")
+        return Entry(right[0] if any(right) else usually_own() and kind in KINDS, own_rate, library)
+    return Entry(_prefers_own(name, own_rate, library), own_rate, library, not _close(name, own_rate, library))

@@ -1,0 +1,236 @@
+"""Who computes a product of matrices, and how: our own kernels around register tiles, or the BLAS library.
+
+    >>> from rushlight._backends.cpu.gemm.products import product_call
+    >>> from rushlight._types.dtype import BFLOAT16
+    >>> from rushlight._backends.cpu.launches import joined
+    >>> multiply = joined(product_call(BFLOAT16, BFLOAT16, 64, 64, 64))     # multiply(a, b) -> Storage of [64, 64]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._backends.cpu.epilogue import with_epilogue, with_prologues
+from rushlight._backends.cpu.gemm.blas import (
+    G_WORDS,
+    form_address,
+    gemm_ints,
+    gemm_kernel,
+    host_forms,
+    library_for,
+    prefers_own,
+    shared_addresses,
+)
+from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
+from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
+from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_WORDS
+from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._host.stubs import make_kernel_callable
+from rushlight._kernels.products import LARGE_SIDE, LARGE_WORK
+from rushlight._kernels.program import RectangleStep
+from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
+from rushlight._types.layout import numel
+
+__all__ = ["amx_maker", "product_call", "product_note"]
+
+KINDS_OF = {
+    "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
+}  # fmt: skip
+CHOSEN = ("f32", "f64", "c64", "c128")  # kinds that the library and our own kernels compute
+SMALL = 1 << 16  # multiplications below which nothing is measured
+SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
+SHARED_WORK, SHARED_SIDE = LARGE_WORK, LARGE_SIDE
+PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, about
+PIECES, PIECE_WORK = 20, 1 << 19  # so many pieces are wanted, down to so many multiplications in one
+PACK_PIECE = 1 << 16  # elements packed in one piece, about
+_CALLS: dict[str, Callable[..., Any]] = {}
+
+
+def product_call(
+    source: DType, result: DType, m: int, n: int, k: int, *,
+    a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
+    batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None, c_batch: Sequence[int] | None = None,
+    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
+    conjugated: tuple[bool, bool] = (False, False), more: int = 0, other: DType | None = None,
+) -> list[Launch]:  # fmt: skip
+    """The kernels that multiply A [*batch, m, k] of dtype `source` and B [*batch, k, n] of dtype `other` (None: the same); their words are A, B
+    and `more`.
+
+    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue`, which takes the further
+    words, the outputs have `sizes` bytes, and `result` is the dtype of the sums.  `conjugated` operands are read as conjugates.
+    Where there are `prologues`, the words are those of all, and operands that have one are not read.
+    """
+    kind = KINDS_OF.get(source.name)
+    a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
+    if any(conjugated):  # only our own kernels read them so
+        forms, kind = host_forms(source, result, conjugated=conjugated), None
+    else:
+        forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides, other)
+    if forms is None and (kind is None or source is not result):
+        raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
+    if any(prologues):
+        forms = _product_forms(source, result, other)
+    if forms is not None and all(size == 1 for size in batch) and (any(prologues) or _is_large(m, n, k)):
+        return _shared(forms, m, n, k, a_strides, b_strides, c_strides, sizes, epilogue, prologues, more)
+    ints = gemm_ints(
+        kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
+        batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize, at_once=forms[0].tile.group if forms else 1,
+    )  # fmt: skip
+    ints = with_epilogue(ints, sizes, epilogue)
+    if forms is None or kind in CHOSEN:  # the library also serves what our own kernels leave out
+        assert kind is not None
+        return [Launch(gemm_kernel(kind, forms is not None), ints, range(2 + more))]
+    key = f"form {' '.join(form.key for form in forms)}"
+    if key not in _CALLS:
+        _CALLS[key] = make_kernel_callable(form_address(forms), "gemm_form")
+    return [Launch(_CALLS[key], ints, range(2 + more))]
+
+
+def _forms(
+    source: DType, result: DType, sizes: tuple[int, int, int], total: int, a_strides: tuple[int, int], b_strides: tuple[int, int],
+    other: DType | None = None,
+) -> tuple[Form, ...] | None:  # fmt: skip
+    """How our own kernels compute `total` products of `sizes` (rows, columns, steps) each; None where the library or plain loops do."""
+    kind, work = KINDS_OF.get(source.name), numel(sizes)
+    if kind in CHOSEN and source is result:
+        # small products are the library's within either kernel: nothing is measured for them
+        own = entry(name_of(kind, sizes, a_strides, b_strides), _maker).own if work >= SMALL and total else prefers_own(kind)
+    else:
+        own = kind not in CHOSEN and not (source.is_integer and source is result and work * total < SMALL_INTEGERS)
+    return _product_forms(source, result, other) if own else None
+
+
+def product_note(
+    source: DType, result: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], batch: Sequence[int],
+    other: DType | None = None,
+) -> str:  # fmt: skip
+    """Who computes a product, in words."""
+    work, kind = m * n * k, KINDS_OF.get(source.name)
+    forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides, other)
+    by = "the library" if kind in CHOSEN and library_for(kind).path is not None else "plain loops"
+    if forms is not None:
+        tile = _fitting(forms, m).tile
+        by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
+    measured = known(name_of(kind, (m, n, k), a_strides, b_strides)) if kind in CHOSEN and work >= SMALL else None
+    return f"{source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
+
+
+def _maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> list[Launch]:
+    """A product as it would be run if it went one way."""
+    m, n, k = sizes
+    dtype = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}[kind]
+    forms = host_forms(dtype, dtype) if own else None
+    if forms is not None and _is_large(m, n, k):
+        return _shared(forms, m, n, k, a_strides, b_strides, (n, 1))
+    return [Launch(gemm_kernel(kind, own), gemm_ints(kind, m, n, k, a_strides=a_strides, b_strides=b_strides), (0, 1))]
+
+
+def _is_large(m: int, n: int, k: int) -> bool:
+    """Whether operands are packed once for all pieces."""
+    return min(m, n) >= SHARED_SIDE and m * n * k > SHARED_WORK
+
+
+def amx_forms(kind: str, source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...]:
+    """The form around matrix tiles; products of few rows fill the small register tile better."""
+    instruction = "tdpbf16ps" if kind == "amx_bf16" else "tdpbssd" if source.is_signed else "tdpbusd"
+    small = (host_forms(source, result, other) or ())[1:]
+    return (Form(source, result, AmxTile(kind, instruction), other), *small)
+
+
+def amx_maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> list[Launch]:
+    """A product by matrix tiles (`own`), or as it would be without them."""
+    source, result = (BFLOAT16, FLOAT32) if kind == "amx_bf16" else (INT8, INT32)
+    forms = amx_forms(kind, source, result, source)[:1] if own else host_forms(source, result, source)
+    assert forms is not None
+    return _shared(forms, *sizes, a_strides, b_strides, (sizes[1], 1))
+
+
+def _product_forms(source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...] | None:
+    """`host_forms`, with matrix tiles where they work."""
+    kind = {"bfloat16": "amx_bf16", "int8": "amx_i8", "uint8": "amx_i8"}.get(source.name)
+    if kind is not None and (kind == "amx_bf16" or result is INT32) and amx_works(kind):
+        return amx_forms(kind, source, result, other)
+    return host_forms(source, result, other)
+
+
+def _fitting(forms: Sequence[Form], rows: int) -> Form:
+    """The form of a large product: that of the lower tile, whose pieces come out even, unless it computes more than one row in 30 in vain.
+
+    Where operands stay in the caches both tiles are as fast; matrix tiles are faster than either, unless they are filled badly.
+    """
+    best = forms[0]
+    for form in forms[1:]:
+        computed, usual = (-(-rows // f.tile.rows) * f.tile.rows for f in (form, best))
+        if computed * 31 < usual * 30 or (computed * 30 <= usual * 31 and isinstance(best.tile, RegisterTile)):
+            best = form
+    return best
+
+
+def _even(n: int, about: int, step: int) -> int:
+    """The size of pieces of n, as even as multiples of `step` can be, of `about` that size."""
+    pieces = max(1, round(n / about))
+    return -(-n // (pieces * step)) * step
+
+
+def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
+    """Rows and columns of C in one piece of a large product."""
+    (height, width), rows, columns = form.widths, min(m, PIECE_ROWS), min(n, PIECE_COLUMNS)
+    while -(-m // rows) * -(-n // columns) < PIECES and rows * columns * k >= 2 * PIECE_WORK:
+        if columns >= 2 * max(rows, width):
+            columns = -(-columns // 2)
+        elif rows >= 2 * height:
+            rows = -(-rows // 2)
+        else:
+            break
+    return _even(m, rows, height), min(_even(n, columns, width), -(-COLUMNS // form.tile.columns) * width)
+
+
+def _shared(
+    forms: Sequence[Form], m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], c_strides: tuple[int, int],
+    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
+    more: int = 0,
+) -> list[Launch]:  # fmt: skip
+    """A large product: one kernel packs the operands, one multiplies."""
+    before = list(prologues) or [None, None]
+    along = [step is not None and step.part.turned == bool(side) for side, step in enumerate(before)]  # whether its rectangles have rows along k
+    turned = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
+    if turned:
+        before, along = before[::-1], along[::-1]
+        m, n, a_strides, b_strides, c_strides = n, m, b_strides[::-1], a_strides[::-1], c_strides[::-1]
+    form = _fitting(forms, m)
+    tile, (size, _) = form.tile, form.sizes
+    tile_m, tile_n = _rectangle(m, n, k, form)
+    tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
+    depth = block_of_depth(k, form.depth * tile.group // form.pair, max(4, tile.group))
+    # pieces of packing: rows of memory are read as far as they go, which is along k or across it
+    across = [not row if step is not None else stride != 1 for row, step, stride in zip(along, before, (a_strides[1], b_strides[0]), strict=True)]
+    reach = [depth if wide else k for wide in across]
+    packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
+    chunks = [
+        min(-(-side // width) * width, max(1, packed_at_once // (width * length)) * width)
+        for side, width, length in zip((m, n), form.widths, reach, strict=True)
+    ]
+    pieces_m, pieces_n = (-(-side // chunk) * -(-k // length) for side, chunk, length in zip((m, n), chunks, reach, strict=True))
+    words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
+             depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along)]  # fmt: skip
+    assert len(words) == G_WORDS + P_WORDS
+    second = with_epilogue([tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words], sizes, epilogue)
+    k_words = -(-form.pair * k // tile.group)
+    columns = -(-form.pair * n // tile.columns) * tile.columns
+    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + -(-k // depth) * form.before) * size
+    pack, multiply = (_kernel(form, which) for which in (0, 1))
+    first = with_prologues([pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
+    operands, rest = (1, 0) if turned else (0, 1), range(2, 2 + more)
+    packing = Launch(pack, first, (*operands, *rest) if any(prologues) else operands, 0)
+    return [packing, Launch(multiply, second, (-1, -1, *rest))]  # in the place of both operands
+
+
+def _kernel(form: Form, which: int) -> Callable[..., Any]:
+    key = f"{('pack', 'multiply')[which]} {form.key}"
+    if key not in _CALLS:
+        _CALLS[key] = make_kernel_callable(shared_addresses(form)[which], f"gemm_{('pack', 'multiply')[which]}")
+    return _CALLS[key]

@@ -1,0 +1,1 @@
+"""Resizing, reading between elements, unpooling."""

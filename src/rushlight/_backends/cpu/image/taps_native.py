@@ -1,0 +1,221 @@
+"""Weighted sums of elements at places that are data, in the native language.
+
+A piece is some points with all channels, or some channels with all points where what is made lies at the places themselves.  A place and its weight
+serve four channels at once.  In blocks of points that read nothing outside of the array, which most are, nothing asks for bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rushlight._native import NativeFunction, Type, Words, f32, f64, i64, load, memset, native, store
+
+__all__ = ["POINTS", "TAPS", "TOGETHER", "make_tap_weights", "make_taps_back", "make_weighted_taps"]
+
+REAL: dict[str, Type] = {"float32": f32, "float64": f64}
+# items, channels, elements of a channel, taps, points of an item; pieces of an item, points or channels of a piece
+T = TAPS = Words("items channels size taps points parts chunk", first=8)
+POINTS = 128  # of a block, with which all channels are gone through
+TOGETHER = 4  # taps whose weights one kernel makes
+COUNTS = (4, 3, 2, 1)  # channels that are worked on at once
+
+# (elements of all channels, results of all channels, each tap's places, each tap's weights, first point of the weights and places, points, taps,
+# elements of a channel, results of a channel)
+LOOP = "void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)"
+
+
+@native("i64(ptr, i64, i64, i64)")
+def signs_of(places, at, m, taps):
+    """Below zero where a tap of some of m points is outside."""
+    signs = 0
+    for k in range(taps):
+        row = places.ptr[k] + 8 * at
+        for p in range(m):
+            signs |= row.i64[p]
+    return signs
+
+
+def _make_sums(real: Type, count: int, inside: bool) -> NativeFunction:
+    """Results of `count` channels."""
+    @native(LOOP, name=f"tap_sums_{real.name}_{count}_{int(inside)}")
+    def sums(x, y, places, weights, at, m, taps, size, points):
+        for p in range(m):
+            a, b, c, d = real(0), real(0), real(0), real(0)
+            for k in range(taps):
+                place, w = places.ptr[k].i64[at + p], load(real, weights.ptr[k], at + p)
+                if inside or place >= 0:
+                    a += load(real, x, place) * w
+                    if count > 1:
+                        b += load(real, x, place + size) * w
+                    if count > 2:
+                        c += load(real, x, place + 2 * size) * w
+                    if count > 3:
+                        d += load(real, x, place + 3 * size) * w
+                else:
+                    zero = real(0) * w
+                    a, b, c, d = a + zero, b + zero, c + zero, d + zero
+            store(real, y, p, a)
+            if count > 1:
+                store(real, y, p + points, b)
+            if count > 2:
+                store(real, y, p + 2 * points, c)
+            if count > 3:
+                store(real, y, p + 3 * points, d)
+
+    return sums
+
+
+def _make_pours(real: Type, count: int, inside: bool) -> NativeFunction:
+    """Adds results of `count` channels to the elements that they were made from."""
+
+    @native("void(ptr, i64, VALUE)".replace("VALUE", real.name), name=f"tap_pour_{real.name}", inline=True)
+    def pour(x, place, value):
+        store(real, x, place, load(real, x, place) + value)
+
+    @native(LOOP, name=f"tap_pours_{real.name}_{count}_{int(inside)}")
+    def pours(x, y, places, weights, at, m, taps, size, points):
+        b, c, d = real(0), real(0), real(0)
+        for p in range(m):
+            a = load(real, y, p)
+            if count > 1:
+                b = load(real, y, p + points)
+            if count > 2:
+                c = load(real, y, p + 2 * points)
+            if count > 3:
+                d = load(real, y, p + 3 * points)
+            for k in range(taps):
+                place, w = places.ptr[k].i64[at + p], load(real, weights.ptr[k], at + p)
+                if inside or place >= 0:
+                    pour(x, place, a * w)
+                    if count > 1:
+                        pour(x, place + size, b * w)
+                    if count > 2:
+                        pour(x, place + 2 * size, c * w)
+                    if count > 3:
+                        pour(x, place + 3 * size, d * w)
+
+    return pours
+
+
+def _make_dots(real: Type, count: int, inside: bool) -> NativeFunction:
+    """Adds what `count` channels give to the weights."""
+    @native(LOOP, name=f"tap_dots_{real.name}_{count}_{int(inside)}")
+    def dots(x, y, places, weights, at, m, taps, size, points):
+        b, c, d = real(0), real(0), real(0)
+        for p in range(m):
+            a = load(real, y, p)
+            if count > 1:
+                b = load(real, y, p + points)
+            if count > 2:
+                c = load(real, y, p + 2 * points)
+            if count > 3:
+                d = load(real, y, p + 3 * points)
+            for k in range(taps):
+                place = places.ptr[k].i64[at + p]
+                if inside or place >= 0:
+                    total = a * load(real, x, place)
+                    if count > 1:
+                        total += b * load(real, x, place + size)
+                    if count > 2:
+                        total += c * load(real, x, place + 2 * size)
+                    if count > 3:
+                        total += d * load(real, x, place + 3 * size)
+                    store(real, weights.ptr[k], at + p, load(real, weights.ptr[k], at + p) + total)
+
+    return dots
+
+
+def _make_channels(name: str, real: Type, maker: Callable[[Type, int, bool], NativeFunction]) -> NativeFunction:
+    """All channels of the points of a block."""
+    width = real.itemsize
+
+    def make_both(count: int) -> NativeFunction:
+        within, beyond = maker(real, count, True), maker(real, count, False)
+
+        @native(LOOP.replace(")", ", i64)"), name=f"tap_both_{name}_{real.name}_{count}")
+        def both(x, y, places, weights, at, m, taps, size, points, signs):
+            if signs >= 0:
+                within(x, y, places, weights, at, m, taps, size, points)
+            else:
+                beyond(x, y, places, weights, at, m, taps, size, points)
+
+        return both
+
+    four, three, two, one = (make_both(count) for count in COUNTS)
+
+    @native(LOOP.replace(")", ", i64)"), name=f"tap_channels_{name}_{real.name}")
+    def every(x, y, places, weights, at, m, taps, size, points, channels):
+        signs = signs_of(places, at, m, taps)
+        for c in range(0, channels, 4):
+            x_of, y_of = x + width * c * size, y + width * c * points
+            if channels - c > 3:
+                four(x_of, y_of, places, weights, at, m, taps, size, points, signs)
+            elif channels - c == 3:
+                three(x_of, y_of, places, weights, at, m, taps, size, points, signs)
+            elif channels - c == 2:
+                two(x_of, y_of, places, weights, at, m, taps, size, points, signs)
+            else:
+                one(x_of, y_of, places, weights, at, m, taps, size, points, signs)
+
+    return every
+
+
+def _make_by_points(name: str, dtype: str, maker: Callable[[Type, int, bool], NativeFunction], first: bool) -> NativeFunction:
+    """A kernel whose piece is a part of the points of an item: bufs are y, x, each tap's places, each tap's weights; the weights come `first` where
+    they are what is made."""
+    real = REAL[dtype]
+    width, every = real.itemsize, _make_channels(name, real, maker)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_tap_{name}_{dtype}")
+    def by_points(bufs, ints, piece):
+        channels, size, taps, points = ints.i64[T.channels], ints.i64[T.size], ints.i64[T.taps], ints.i64[T.points]
+        n, part = piece // ints.i64[T.parts], piece % ints.i64[T.parts]
+        rest = bufs
+        if first:
+            rest = bufs + 8 * taps
+        y, x = rest.ptr[0] + width * n * channels * points, rest.ptr[1] + width * n * channels * size
+        places = rest + 16
+        weights = places + 8 * taps
+        if first:
+            weights = bufs
+        last = min((part + 1) * ints.i64[T.chunk], points)
+        for begin in range(part * ints.i64[T.chunk], last, POINTS):
+            m, at = min(last - begin, i64(POINTS)), n * points + begin
+            if first:
+                for k in range(taps):
+                    memset(weights.ptr[k] + width * at, 0, width * m)
+            every(x, y + width * begin, places, weights, at, m, taps, size, points, channels)
+        return 0
+
+    return by_points
+
+
+def make_weighted_taps(dtype: str) -> NativeFunction:
+    """The kernel of `weighted_taps`: bufs are the result, x, each tap's places, each tap's weights; a piece is a part of the points of an item."""
+    return _make_by_points("sums", dtype, _make_sums, False)
+
+
+def make_tap_weights(dtype: str) -> NativeFunction:
+    """The kernel of `tap_weights`: bufs are each tap's weights, y, x, each tap's places; a piece is a part of the points of an item."""
+    return _make_by_points("dots", dtype, _make_dots, True)
+
+
+def make_taps_back(dtype: str) -> NativeFunction:
+    """The kernel of `taps_back`: bufs are the result, y, each tap's places, each tap's weights; a piece is a few channels of an item."""
+    real = REAL[dtype]
+    width, every = real.itemsize, _make_channels("pours", real, _make_pours)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_taps_back_{dtype}")
+    def back(bufs, ints, piece):
+        channels, size, taps, points = ints.i64[T.channels], ints.i64[T.size], ints.i64[T.taps], ints.i64[T.points]
+        n, part = piece // ints.i64[T.parts], piece % ints.i64[T.parts]
+        begin = part * ints.i64[T.chunk]
+        count = min(ints.i64[T.chunk], channels - begin)
+        x, y = bufs.ptr[0] + width * (n * channels + begin) * size, bufs.ptr[1] + width * (n * channels + begin) * points
+        memset(x, 0, width * count * size)
+        for first in range(0, points, POINTS):
+            m = min(points - first, i64(POINTS))
+            every(x, y + width * first, bufs + 16, bufs + (16 + 8 * taps), n * points + first, m, taps, size, points, count)
+        return 0
+
+    return back

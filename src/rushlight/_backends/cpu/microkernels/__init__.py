@@ -1,0 +1,1 @@
+"""The inner kernels as LLVM text: tiles, panels, transforms, codelets."""

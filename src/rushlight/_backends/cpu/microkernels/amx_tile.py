@@ -1,0 +1,100 @@
+"""The inner kernel of a matrix product on processors with matrix tiles (Intel AMX): 32 x 32 sums in four tile registers.
+
+One instruction multiplies 16 rows of A, each of 64 bytes along k, with 16 columns of B, and adds to 16 x 16 sums (Intel, "Architecture
+Instruction Set Extensions Programming Reference", chapter on AMX).  A *word* of these kernels is 64 bytes, which is what a row of a tile
+holds: A comes as panels [k / group][rows][group], B as panels [k / group][group / pair][columns][pair] with the neighbours that one lane
+multiplies beside each other, zeros filling up the last word:
+
+    kind       operands     group   pair   sums
+    amx_bf16   bfloat16     32      2      float32; subnormal numbers are taken for zero
+    amx_i8     bytes        64      4      int32; A unsigned (tdpbusd) or signed (tdpbssd), B signed
+
+The tile registers are configured and released by every call: they belong to nobody in between.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.microkernels.panels import Panels
+
+__all__ = ["AmxTile"]
+
+_TILES = tuple(range(8))  # 0 to 3: sums, 4 and 5: rows of A, 6 and 7: columns of B
+_ROWS, _BYTES = 16, 64
+
+
+class AmxTile:
+    """`rows` x `columns` sums of `kind`; `text` is LLVM text that defines `symbols`.
+
+    `symbol(A, B, C, row, k, add)` as that of a `RegisterTile`, k counting words.  `panels` pack B, and turn elements of A.
+    """
+
+    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "panels", "rows", "symbol", "turner", "vectors")
+
+    def __init__(self, kind: str, instruction: str) -> None:
+        self.kind, self.instruction = kind, instruction
+        self.rows = self.columns = 32
+        self.lanes, self.vectors, self.fma = 16, 2, True
+        self.symbol = f"rl_tile_{kind}_{instruction}"
+        pair = 2 if kind == "amx_bf16" else 4
+        self.panels = Panels(4, pair, 8)
+        self.turner = Panels(4 // pair, 1, 8)
+
+    @property
+    def group(self) -> int:
+        """How many neighbours of k one word holds."""
+        return _BYTES // 4 * self.panels.group
+
+    @property
+    def key(self) -> str:
+        """What `text` depends on."""
+        return self.symbol
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        return (self.symbol, *self.panels.symbols, *self.turner.symbols)
+
+    @property
+    def text(self) -> str:
+        config = [1, *[0] * 15, *(v for _ in _TILES for v in (_BYTES, 0)), *[0] * 16, *[_ROWS] * 8, *[0] * 8]
+        multiply = f"llvm.x86.{self.instruction}"
+        lines = [
+            "declare void @llvm.x86.ldtilecfg(ptr)", "declare void @llvm.x86.tilerelease()", "declare void @llvm.x86.tilezero(i8 immarg)",
+            "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)", "declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)",
+            f"declare void @{multiply}(i8 immarg, i8 immarg, i8 immarg)",
+            f"@{self.symbol}_config = private unnamed_addr constant [64 x i8] [{', '.join(f'i8 {v}' for v in config)}], align 64",
+            f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
+            "entry:",
+            f"  call void @llvm.x86.ldtilecfg(ptr @{self.symbol}_config)",
+            "  %pitch = shl i64 %row, 2",
+            f"  %low = mul i64 %pitch, {_ROWS}",
+            "  %c1 = getelementptr i8, ptr %C, i64 64", "  %c2 = getelementptr i8, ptr %C, i64 %low", "  %c3 = getelementptr i8, ptr %c2, i64 64",
+            "  %fresh = icmp eq i64 %add, 0",
+            "  br i1 %fresh, label %clear, label %fetch",
+            "clear:", *(f"  call void @llvm.x86.tilezero(i8 {t})" for t in range(4)), "  br label %loop",
+            "fetch:", *(f"  call void @llvm.x86.tileloadd64(i8 {t}, ptr {c}, i64 %pitch)" for t, c in enumerate(("%C", "%c1", "%c2", "%c3"))),
+            "  br label %loop",
+            "loop:",
+            "  %n = phi i64 [0, %clear], [0, %fetch], [%n1, %loop]",
+            "  %a = phi ptr [%A, %clear], [%A, %fetch], [%a1, %loop]",
+            "  %b = phi ptr [%B, %clear], [%B, %fetch], [%b1, %loop]",
+            f"  %a5 = getelementptr i8, ptr %a, i64 {_ROWS * _BYTES}",
+            "  %b7 = getelementptr i8, ptr %b, i64 64",
+            f"  call void @llvm.x86.tileloadd64(i8 4, ptr %a, i64 {_BYTES})",
+            f"  call void @llvm.x86.tileloadd64(i8 6, ptr %b, i64 {4 * self.columns})",
+            f"  call void @{multiply}(i8 0, i8 4, i8 6)",
+            f"  call void @llvm.x86.tileloadd64(i8 7, ptr %b7, i64 {4 * self.columns})",
+            f"  call void @{multiply}(i8 1, i8 4, i8 7)",
+            f"  call void @llvm.x86.tileloadd64(i8 5, ptr %a5, i64 {_BYTES})",
+            f"  call void @{multiply}(i8 2, i8 5, i8 6)",
+            f"  call void @{multiply}(i8 3, i8 5, i8 7)",
+            f"  %a1 = getelementptr i8, ptr %a, i64 {self.rows * _BYTES}",
+            f"  %b1 = getelementptr i8, ptr %b, i64 {self.columns * _BYTES}",
+            "  %n1 = add nuw nsw i64 %n, 1",
+            "  %more = icmp slt i64 %n1, %k",
+            "  br i1 %more, label %loop, label %done",
+            "done:", *(f"  call void @llvm.x86.tilestored64(i8 {t}, ptr {c}, i64 %pitch)" for t, c in enumerate(("%C", "%c1", "%c2", "%c3"))),
+            "  call void @llvm.x86.tilerelease()",
+            "  ret void", "}",
+            self.panels.text, self.turner.text,
+        ]  # fmt: skip
+        return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Recurrent layers: all steps of some sequences in one piece."""

@@ -1,0 +1,493 @@
+"""Recurrent layers over whole sequences, in the native language: the steps around a tile of the matrix product and a cell.
+
+Sequences do not know of each other, so a piece is some sequences and takes them through all steps: no thread waits for another.  Where there are so
+few that they make one piece, and the weight is large, threads share the units of each step instead (`make_shared_forward`).  The recurrent
+weight is packed once into panels; each step multiplies the states by it, a few hidden units at a time, and the cell takes the product while it is
+in the first cache.  On the way back the slopes of a step are multiplied by the weight, and what sums over steps is left to large products.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.recurrent.recurrent_cells import BACKWARD_CELL, FORWARD_CELL
+from rushlight._native import (
+    Type,
+    atomic_add,
+    atomic_cas,
+    atomic_load,
+    extern,
+    f32,
+    f64,
+    i64,
+    load,
+    memcpy,
+    memset,
+    native,
+    pause,
+    prefetch,
+    ptr,
+    stack,
+    store,
+)
+from rushlight._native.function import NativeFunction
+from rushlight._prims.recurrent_cell import GATES, KEPT, SLOPES
+
+__all__ = [
+    "DEPTH", "LINE", "Shape", "make_backward", "make_forward", "make_pack_backward", "make_pack_forward", "make_shared_forward", "make_sums",
+]  # fmt: skip
+
+OUTPUTS = 2
+STEPS, BATCH, TOTAL, UNITS, CHUNK, REVERSE, PACKED, KEEP, WEIGHTS, EACH, PRODUCT, PIECES, SHARED, PARTS = range(8, 22)
+DEPTH = 256  # steps of a product over slopes in one block: a panel of the weight stays in the first cache
+
+LINE = 64  # bytes between words that different threads write
+
+sched_yield = extern("sched_yield", "i32()")
+rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
+
+
+class Shape:
+    """How the units of a layer fall into panels of a tile: `groups` of `blocks` vectors of units, `panels` for each group."""
+
+    __slots__ = ("blocks", "columns", "extra", "lanes", "mode", "panels", "real", "rows", "tile", "turner", "vectors")
+
+    def __init__(self, mode: str, kind: str, tile: RegisterTile, turner: RegisterTile, extra: bool = False) -> None:
+        """`turner` is the tile whose packing routine is used for weights; `extra`: on the way back what was kept has cotangents too."""
+        gates = GATES[mode]
+        self.mode, self.tile, self.turner, self.extra = mode, tile, turner, extra
+        self.real: Type = f32 if kind == "f32" else f64
+        self.lanes, self.vectors, self.columns, self.rows = tile.lanes, tile.vectors, tile.columns, tile.rows
+        self.blocks = next(n for n in range(1, self.vectors + 1) if n * gates % self.vectors == 0)
+        self.panels = self.blocks * gates // self.vectors
+
+    def groups(self, units: int) -> int:
+        """How many groups the units fill."""
+        return -(-units // (self.lanes * self.blocks))
+
+    @property
+    def name(self) -> str:
+        return f"{self.mode}_{self.tile.kind}_{self.rows}x{self.vectors}{'_extra' if self.extra else ''}"
+
+
+# ***** packing *****
+
+
+def make_pack_forward(shape: Shape) -> NativeFunction:
+    """The weight [gates * units, units] as panels of its transpose; bufs are the panels and the weight, a piece is a group."""
+    real, size, lanes, columns = shape.real, shape.real.itemsize, shape.lanes, shape.columns
+    vectors, panels, blocks, gates, turned = shape.vectors, shape.panels, shape.blocks, GATES[shape.mode], shape.turner.turned
+    turn = extern(shape.turner.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_pack_{shape.name}")
+    def pack(bufs, ints, piece):
+        units = ints.i64[UNITS]
+        if piece == 0:
+            memset(bufs.ptr[0] + ints.i64[SHARED], 0, LINE * (1 + ints.i64[PARTS]))
+        whole = units // turned * turned
+        for k in range(panels * vectors):
+            unit = (piece * blocks + k // gates) * lanes
+            have = max(min(units - unit, i64(lanes)), i64(0))
+            out = bufs.ptr[0] + size * (((piece * panels + k // vectors) * units) * columns + k % vectors * lanes)
+            x = bufs.ptr[1] + size * (k % gates * units + unit) * units
+            first: i64 = 0
+            if have == lanes:
+                first = whole
+                if whole > 0:
+                    for i in range(0, lanes, turned):
+                        turn(out + size * i, x + size * i * units, units, columns, whole)
+            for d in range(first, units):
+                for lane in range(lanes):
+                    value = real(0)
+                    if lane < have:
+                        value = load(real, x, lane * units + d)
+                    store(real, out, d * columns + lane, value)
+        return 0
+
+    return pack
+
+
+def make_pack_backward(shape: Shape) -> NativeFunction:
+    """The weight as panels of its columns, its rows in the order of the slopes; a piece is a panel."""
+    real, size, columns, parts = shape.real, shape.real.itemsize, shape.columns, GATES[shape.mode]
+    shift = 2 if shape.mode == "gru" else 0
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_pack_back_{shape.name}")
+    def pack(bufs, ints, piece):
+        units = ints.i64[UNITS]
+        first = piece * columns
+        have = min(units - first, i64(columns))
+        out = bufs.ptr[0] + size * first * units * parts
+        for part in range(parts):
+            x = bufs.ptr[1] + size * ((part + shift) % parts * units * units + first)
+            for d in range(units):
+                if have == columns:
+                    memcpy(out, x + size * d * units, size * columns)
+                else:
+                    for k in range(columns):
+                        value = real(0)
+                        if k < have:
+                            value = load(real, x, d * units + k)
+                        store(real, out, k, value)
+                out = out + size * columns
+        return 0
+
+    return pack
+
+
+def _make_pack_rows(shape: Shape) -> NativeFunction:
+    """Rows as a panel [k][rows of the tile], zeros for those that are missing."""
+    real, size, high, turned = shape.real, shape.real.itemsize, shape.rows, shape.tile.turned
+    turn = extern(shape.tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+
+    @native("void(ptr, ptr, i64, i64, i64)", name=f"pack_rows_{shape.name}")
+    def pack_rows(out, x, rows, row, depth):
+        if high == 1:
+            memcpy(out, x, size * depth)
+            return
+        first: i64 = 0
+        if rows == high:
+            first = depth // turned * turned
+            if first > 0:
+                for i in range(0, high, turned):
+                    at = min(i, high - turned)  # the last square may overlap the one before
+                    turn(out + size * at, x + size * at * row, row, high, first)
+        for k in range(first, depth):
+            for r in range(high):
+                value = real(0)
+                if r < rows:
+                    value = load(real, x, r * row + k)
+                store(real, out, k * high + r, value)
+
+    return pack_rows
+
+
+# ***** forward *****
+
+
+@native("void(ptr, i64, i64, i64)")
+def expect(x, rows, row, nbytes):
+    """Asks for memory that a cell needs soon: it lies in so many short rows that the machine does not guess them."""
+    for r in range(rows):
+        for k in range(0, nbytes, 64):
+            prefetch(x + r * row + k)
+
+
+def _make_groups(shape: Shape) -> NativeFunction:
+    mode, kind = shape.mode, shape.tile.kind
+    size, lanes, columns, high = shape.real.itemsize, shape.lanes, shape.columns, shape.rows
+    panels, blocks, gates = shape.panels, shape.blocks, GATES[mode]
+    product = extern(shape.tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+    cell = extern(f"rl_cell_{mode}_{kind}", FORWARD_CELL)
+    width, kept = panels * columns, KEPT[mode]
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"groups_{shape.name}")
+    def some_groups(weight, a, z, x, b, h, c, hs, g, cs, units, rows, first, last):
+        """Some groups of units in one step: the pointers are to the first row that takes part."""
+        for group in range(first, last):
+            at = size * group * blocks * lanes
+            expect(x + at, rows * gates, size * units, size * lanes * blocks)
+            if g is not None:
+                expect(g + at, rows * kept, size * units, size * lanes * blocks)
+            for p in range(panels):
+                panel = weight + size * (group * panels + p) * units * columns
+                for r in range(0, rows, high):
+                    product(a + size * r * units, panel, z + size * (r * width + p * columns), width, units, 0)
+            for k in range(blocks):
+                unit = (group * blocks + k) * lanes
+                if unit < units:
+                    at = size * unit
+                    kept_at = g if g is None else g + at
+                    cell(
+                        z + size * k * gates * lanes, width, x + at, units, b + at, h + at, c + at, hs + at, kept_at, cs + at, rows,
+                        min(units - unit, i64(lanes)),
+                    )  # fmt: skip
+
+    return some_groups
+
+
+def _make_step(shape: Shape) -> NativeFunction:
+    size, gates, kept, lstm = shape.real.itemsize, GATES[shape.mode], KEPT[shape.mode], shape.mode == "lstm"
+    states = 2 if lstm else 1
+    some_groups = _make_groups(shape)
+
+    @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"step_{shape.name}")
+    def step(bufs, ints, a, z, h, c, at, rows, first, last):
+        """Some groups of units in one step, whose rows begin at row `at`: `a` holds the packed states, `z` is memory for their product."""
+        operands = bufs + 8 * ints.i64[OUTPUTS]
+        units = ints.i64[UNITS]
+        row = size * units
+        g: ptr = None
+        cs = h
+        if kept > 0 and ints.i64[KEEP] != 0:
+            g = bufs.ptr[1 + states] + at * row * kept
+            if lstm:
+                cs = bufs.ptr[2 + states] + at * row
+        some_groups(
+            operands.ptr[0], a, z, operands.ptr[1] + at * row * gates, operands.ptr[3], h, c, bufs.ptr[0] + at * row, g, cs, units, rows,
+            first, last,
+        )  # fmt: skip
+
+    return step
+
+
+def make_forward(shape: Shape) -> NativeFunction:
+    """`recurrence`: bufs are its results, memory to work in that begins with the packed weight, and its operands; a piece is CHUNK sequences."""
+    size, lstm = shape.real.itemsize, shape.mode == "lstm"
+    states = 2 if lstm else 1
+    step, pack_rows = _make_step(shape), _make_pack_rows(shape)
+    high, wide = shape.rows, shape.lanes * shape.blocks
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_{shape.name}")
+    def forward(bufs, ints, piece):
+        operands = bufs + 8 * ints.i64[OUTPUTS]
+        batch, total, units, reverse = ints.i64[BATCH], ints.i64[TOTAL], ints.i64[UNITS], ints.i64[REVERSE]
+        first = piece * ints.i64[CHUNK]
+        held = min(ints.i64[CHUNK], batch - first)
+        row = size * units
+        h = bufs.ptr[1] + first * row
+        memcpy(h, operands.ptr[4] + first * row, held * row)
+        c = h
+        if lstm:
+            c = bufs.ptr[2] + first * row
+            memcpy(c, operands.ptr[5] + first * row, held * row)
+        a = operands.ptr[0] + ints.i64[WEIGHTS] + piece * ints.i64[EACH]
+        place = total if reverse != 0 else i64(0)
+        for s in range(ints.i64[STEPS]):
+            count = batch
+            if ints.i64[PACKED] != 0:
+                count = operands.ptr[4 + states].i64[ints.i64[STEPS] - 1 - s if reverse != 0 else s]
+            if reverse != 0:
+                place -= count
+            if count < 0 or count > batch or place < 0 or place + count > total:
+                return rl_fail(bufs, piece, 6, count, 0, 0)
+            rows = min(count - first, held)
+            if rows > 0:
+                for r in range(0, rows, high):
+                    pack_rows(a + r * row, h + r * row, min(rows - r, i64(high)), units, units)
+                step(bufs, ints, a, a + ints.i64[PRODUCT], h, c, place + first, rows, 0, (units + wide - 1) // wide)
+            if reverse == 0:
+                place += count
+        return 0
+
+    return forward
+
+
+# ***** forward, few sequences *****
+
+
+@native("void(ptr, i64)")
+def await_count(count, wanted):
+    """Until the counter is there: for the parts of a step that others have taken."""
+    k = 0
+    while atomic_load(i64, count, 0) < wanted:
+        pause()
+        k += 1
+        if k & 1023 == 0:
+            sched_yield()
+
+
+def make_shared_forward(shape: Shape) -> NativeFunction:
+    """`recurrence` where all sequences fill one tile: threads share the units of each step, so that each reads its part of the weight alone.
+
+    A piece is whoever takes part.  It takes parts of a step that nobody has taken, those first that were its own before, because that part of the
+    weight lies in its cache; then it waits for what others took.  A thread that comes late finds nothing left to do.
+    """
+    size, lstm = shape.real.itemsize, shape.mode == "lstm"
+    high, wide = shape.rows, shape.lanes * shape.blocks
+    step, pack_rows = _make_step(shape), _make_pack_rows(shape)
+
+    @native("void(ptr, ptr, i64, i64)", name=f"part_{shape.name}")
+    def run_part(bufs, ints, phase, part):
+        """The units of a part: their first states in phase 0, then a step in each phase."""
+        operands = bufs + 8 * ints.i64[OUTPUTS]
+        batch, units, parts, groups = ints.i64[BATCH], ints.i64[UNITS], ints.i64[PARTS], (ints.i64[UNITS] + wide - 1) // wide
+        first, last = part * groups // parts, (part + 1) * groups // parts
+        row, unit = size * units, first * wide
+        have = min(last * wide, units) - unit
+        h, c = bufs.ptr[1], bufs.ptr[1]
+        if lstm:
+            c = bufs.ptr[2]
+        turns = operands.ptr[0] + ints.i64[WEIGHTS]  # packed states: those that this step reads, and those that it makes
+        if phase == 0:
+            for r in range(batch):
+                memcpy(h + r * row + size * unit, operands.ptr[4] + r * row + size * unit, size * have)
+                if lstm:
+                    memcpy(c + r * row + size * unit, operands.ptr[5] + r * row + size * unit, size * have)
+        else:
+            at = (phase - 1) * batch
+            if ints.i64[REVERSE] != 0:
+                at = (ints.i64[STEPS] - phase) * batch
+            step(bufs, ints, turns + (phase + 1) % 2 * high * row, turns + ints.i64[PRODUCT] + part * ints.i64[EACH], h, c, at, batch, first, last)
+        pack_rows(turns + phase % 2 * high * row + size * high * unit, h + size * unit, batch, units, have)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_shared_{shape.name}")
+    def shared(bufs, ints, piece):
+        parts, phases = ints.i64[PARTS], ints.i64[STEPS] + 1
+        count = bufs.ptr[ints.i64[OUTPUTS]] + ints.i64[SHARED]
+        taken = count + LINE
+        way = i64(1) if 2 * piece < parts else parts - 1  # the caller has the first piece, other threads the last ones
+        phase = atomic_load(i64, count, 0) // parts
+        while phase < phases:
+            part = piece
+            for _k in range(parts):
+                if atomic_load(i64, taken + LINE * part, 0) == phase:
+                    if atomic_cas(i64, taken + LINE * part, 0, phase, phase + 1) == phase:
+                        run_part(bufs, ints, phase, part)
+                        atomic_add(i64, count, 0, 1)
+                part = (part + way) % parts
+            phase += 1
+            await_count(count, phase * parts)
+        return 0
+
+    return shared
+
+
+# ***** backward *****
+
+
+def _make_product(shape: Shape) -> NativeFunction:
+    real, size, columns, high = shape.real, shape.real.itemsize, shape.columns, shape.rows
+    parts, slopes, adds = GATES[shape.mode], SLOPES[shape.mode], int(shape.mode == "gru")
+    kernel = extern(shape.tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
+    pack_rows = _make_pack_rows(shape)
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"edge_{shape.name}")
+    def edge(a, b, out, row, depth, rows, have, add):
+        """A tile of which only some rows and columns exist."""
+        aside = stack(size * high * columns)
+        kernel(a, b, aside, columns, depth, 0)
+        for i in range(rows):
+            for j in range(have):
+                value = load(real, aside, i * columns + j)
+                if add != 0:
+                    value = value + load(real, out, i * row + j)
+                store(real, out, i * row + j, value)
+
+    @native("void(ptr, ptr, ptr, ptr, i64, i64)", name=f"through_{shape.name}")
+    def through(weight, a, d, out, units, rows):
+        """out = slopes @ weight, added to what is there for a GRU."""
+        inner = parts * units
+        for p in range(0, inner, DEPTH):
+            depth = min(i64(DEPTH), inner - p)
+            for r in range(0, rows, high):
+                pack_rows(a + size * r * depth, d + size * (r * slopes * units + p), min(rows - r, i64(high)), slopes * units, depth)
+            add = i64(adds != 0 or p > 0)
+            for n in range(0, units, columns):
+                panel = weight + size * (n * inner + p * columns)
+                for r in range(0, rows, high):
+                    to = out + size * (r * units + n)
+                    if rows - r >= high and units - n >= columns:
+                        kernel(a + size * r * depth, panel, to, units, depth, add)
+                    else:
+                        edge(a + size * r * depth, panel, to, units, depth, min(rows - r, i64(high)), min(units - n, i64(columns)), add)
+
+    return through
+
+
+def make_backward(shape: Shape) -> NativeFunction:
+    """`recurrence_grad`: bufs are its results, memory to work in that begins with the packed weight, and its operands."""
+    mode = shape.mode
+    size, kept, slopes, lstm = shape.real.itemsize, KEPT[mode], SLOPES[mode], mode == "lstm"
+    has_gates = int(kept > 0)
+    # places of the operands, after the memory and the weight
+    gates_at, hs_at = 2, 2 + has_gates
+    cs_at = hs_at + 1
+    h_at = cs_at + int(lstm)
+    c_at = h_at + 1
+    ct_at = c_at + int(lstm)
+    ctg_at = ct_at + 2 + int(lstm)
+    extra = shape.extra and has_gates
+    sizes_at = ctg_at + (1 + int(lstm) if extra else 0)
+    through = _make_product(shape)
+    cell = extern(f"rl_back_{mode}_{shape.tile.kind}{'_extra' if shape.extra else ''}", BACKWARD_CELL)
+
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, ptr)", name=f"back_{shape.name}")
+    def back(bufs, operands, sums, units, first, at, skip, rows, h_before, c_before):
+        """The cells of `rows` rows from row `skip` on."""
+        row = size * units
+        place, state = (at + skip) * row, (first + skip) * row
+        dc, cs, g, ctg, ctc = bufs.ptr[3] + state, h_before, h_before, h_before, h_before
+        if extra:
+            ctg = operands.ptr[ctg_at] + place * kept
+        if lstm:
+            dc = bufs.ptr[4] + state
+            cs = operands.ptr[cs_at] + place
+            if extra:
+                ctc = operands.ptr[ctg_at + 1] + place
+        if has_gates:
+            g = operands.ptr[gates_at] + place * kept
+        cell(
+            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + place, ctg, ctc, g, operands.ptr[hs_at] + place, cs, h_before, c_before,
+            bufs.ptr[0] + place * slopes, bufs.ptr[1] + place, sums, units, rows, units,
+        )  # fmt: skip
+
+    return _make_steps(shape, back, through, (hs_at, cs_at, h_at, c_at, ct_at, sizes_at))
+
+
+def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, places: tuple[int, ...]) -> NativeFunction:
+    size, slopes, lstm = shape.real.itemsize, SLOPES[shape.mode], shape.mode == "lstm"
+    hs_at, cs_at, h_at, c_at, ct_at, sizes_at = places
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_grad_{shape.name}")
+    def backward(bufs, ints, piece):
+        operands = bufs + 8 * ints.i64[OUTPUTS]
+        batch, total, units, reverse, steps = ints.i64[BATCH], ints.i64[TOTAL], ints.i64[UNITS], ints.i64[REVERSE], ints.i64[STEPS]
+        first = piece * ints.i64[CHUNK]
+        held = min(ints.i64[CHUNK], batch - first)
+        row = size * units
+        dh = bufs.ptr[3] + first * row
+        memcpy(dh, operands.ptr[ct_at + 1] + first * row, held * row)
+        if lstm:
+            memcpy(bufs.ptr[4] + first * row, operands.ptr[ct_at + 2] + first * row, held * row)
+        a = operands.ptr[0] + ints.i64[WEIGHTS] + piece * ints.i64[EACH]
+        sums = a + ints.i64[PRODUCT]
+        memset(sums, 0, row * slopes)
+        place = i64(0) if reverse != 0 else total
+        for s in range(steps):
+            t = s if reverse != 0 else steps - 1 - s
+            other = t + 1 if reverse != 0 else t - 1  # the step before this one, as the layer runs
+            count, old = batch, batch
+            if ints.i64[PACKED] != 0:
+                count = operands.ptr[sizes_at].i64[t]
+            if other < 0 or other >= steps:
+                old = 0
+            elif ints.i64[PACKED] != 0:
+                old = operands.ptr[sizes_at].i64[other]
+            if reverse == 0:
+                place -= count
+            before = place + count if reverse != 0 else place - old
+            if count < 0 or count > batch or old < 0 or old > batch or place < 0 or place + count > total or before < 0 or before + old > total:
+                return rl_fail(bufs, piece, 6, count, 0, 0)
+            rows = min(count - first, held)
+            if rows > 0:
+                at = place + first
+                running = max(min(old - first, rows), i64(0))
+                if running > 0:
+                    near = (before + first) * row
+                    back(bufs, operands, sums, units, first, at, 0, running, operands.ptr[hs_at] + near, operands.ptr[cs_at] + near)
+                if running < rows:
+                    start = (first + running) * row
+                    back(bufs, operands, sums, units, first, at, running, rows - running, operands.ptr[h_at] + start, operands.ptr[c_at] + start)
+                through(operands.ptr[0], a, bufs.ptr[0] + at * row * slopes, dh, units, rows)
+            if reverse != 0:
+                place += count
+        return 0
+
+    return backward
+
+
+def make_sums(shape: Shape) -> NativeFunction:
+    """The sum of the slopes from those of the pieces: bufs are the sums, and memory that was worked in."""
+    real, slopes = shape.real, SLOPES[shape.mode]
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_sums_{shape.name}")
+    def total(bufs, ints, piece):
+        sums = bufs.ptr[1] + ints.i64[WEIGHTS] + ints.i64[PRODUCT]
+        for k in range(slopes * ints.i64[UNITS]):
+            value = real(0)
+            for n in range(ints.i64[PIECES]):
+                value += load(real, sums + n * ints.i64[EACH], k)
+            store(real, bufs.ptr[0], k, value)
+        return 0
+
+    return total

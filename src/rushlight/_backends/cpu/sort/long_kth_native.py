@@ -1,0 +1,169 @@
+"""The element of one rank of a long row, found on all threads: digit by digit from the highest, by counting.
+
+The key that is sought has the digit at which the counts of all lower ones reach the rank; the next digit is counted among the keys that begin
+like it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from rushlight._backends.cpu.sort.long_sort_native import (
+    COUNT,
+    COUNTS,
+    FLIP,
+    LEAST,
+    MOST_PARTS,
+    ROW,
+    SHIFT,
+    SIZE,
+    TABLE,
+    cut_row,
+    key_bits,
+    make_extremes,
+)
+from rushlight._backends.cpu.sort.sort_native import ROWS, SORTS, N, free, make_key, make_listed, malloc, rl_fail
+from rushlight._backends.cpu.sort.topk_native import HOARE, TIES, K, make_quickselect
+from rushlight._native import NativeFunction, extern, i64, load, memset, native, stack, store, u32, u64
+
+__all__ = ["WORK_BYTES", "make_long_kth"]
+
+DIGIT = 11  # bits that are counted at once
+WIDTH = (1 << DIGIT) * 4  # bytes of a part's counts
+WORK_BYTES = MOST_PARTS * WIDTH
+ABOVE, LEFT = 5, 6  # numbers after those of `long_sort_native`: the digits found so far, and one less than the bits below them
+
+rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
+
+
+@cache
+def _make_counting(dtype: str) -> NativeFunction:
+    """How often each digit occurs in a part among the keys that begin with the digits found so far."""
+    memory, key, _ = SORTS[dtype]
+    key_of = make_key(dtype)
+
+    @native("i32(ptr, ptr, i64)", name=f"counting_{dtype}")
+    def counting(bufs, ints, part):
+        x, counts = bufs.ptr[ROW], bufs.ptr[TABLE] + part * WIDTH
+        least, shift, left, above = key(u64(ints.i64[LEAST])), u64(ints.i64[SHIFT]), u64(ints.i64[LEFT]), u64(ints.i64[ABOVE])
+        memset(counts, 0, WIDTH)
+        first = part * ints.i64[SIZE]
+        for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
+            k = u64(key_of(load(memory, x, i)) - least)
+            if k >> left >> u64(1) == above:
+                digit = i64(k >> shift & u64((1 << DIGIT) - 1))
+                counts.u32[digit] += u32(1)
+        return 0
+
+    return counting
+
+
+@cache
+def _make_finding(dtype: str) -> NativeFunction:
+    """How many elements of a part have the key `ABOVE`."""
+    memory, key, _ = SORTS[dtype]
+    key_of = make_key(dtype)
+
+    @native("i32(ptr, ptr, i64)", name=f"finding_{dtype}")
+    def finding(bufs, ints, part):
+        x, wanted = bufs.ptr[ROW], key(u64(ints.i64[LEAST]) + u64(ints.i64[ABOVE]))
+        first = part * ints.i64[SIZE]
+        last = min(first + ints.i64[SIZE], ints.i64[COUNT])
+        found: u32 = 0
+        for i in range(first, last):
+            found += u32(key_of(load(memory, x, i)) == wanted)
+        (bufs.ptr[TABLE] + part * COUNTS).i64[0] = i64(found)
+        return 0
+
+    return finding
+
+
+@native("i64(ptr, i64, i64, ptr)")
+def digit_of(table, parts, rank, count):
+    """The digit at which the rank lies; `count` gets the number of keys with it, and how many of lower ones there are."""
+    before = 0
+    for digit in range(1 << DIGIT):
+        total = 0
+        for part in range(parts):
+            total += i64(table.u32[part * (1 << DIGIT) + digit])
+        if before + total > rank:
+            count.i64[0] = total
+            count.i64[1] = before
+            return digit
+        before += total
+    return 0
+
+
+def make_long_kth(dtype: str) -> NativeFunction:
+    """The kernel that finds the element of rank `K` in each of a few long rows: bufs are values, places (int64), memory to work in, then the rows.
+
+    Of equals it finds the one that a stable sort would bring there; by `HOARE` the one at which Hoare's selection ends: there a row with equals is
+    selected from once more.
+    """
+    memory, key, _ = SORTS[dtype]
+    size, width = memory.itemsize, key.itemsize
+    extremes, counting, finding = make_extremes(dtype), _make_counting(dtype), _make_finding(dtype)
+    key_of, listed, quickselect = make_key(dtype), make_listed(dtype), make_quickselect(dtype)
+
+    @native("i64(ptr, ptr, i64, i64, ptr)", name=f"sought_{dtype}")
+    def sought(held, numbers, parts, rank, skipped):
+        """Finds the key of the rank, less the least, into `ABOVE`; how many of it there are, and how many of these are `skipped` to come to the rank."""
+        table, count = held.ptr[TABLE], stack(16)
+        rl_parallel_for(extremes, held, numbers, parts)
+        left = key_bits(table, numbers, parts)
+        numbers.i64[ABOVE] = 0
+        count.i64[0] = numbers.i64[COUNT]
+        while left > 0:
+            shift = max(left - DIGIT, i64(0))
+            numbers.i64[SHIFT] = shift
+            numbers.i64[LEFT] = left - 1
+            rl_parallel_for(counting, held, numbers, parts)
+            digit = digit_of(table, parts, rank, count)
+            rank -= count.i64[1]
+            numbers.i64[ABOVE] = (numbers.i64[ABOVE] << (left - shift)) | (digit & ((1 << (left - shift)) - 1))
+            left = shift
+        skipped.i64[0] = rank
+        return count.i64[0]
+
+    @native("i64(ptr, ptr, i64, i64)", name=f"place_{dtype}")
+    def place_of(held, numbers, parts, skipped):
+        """The place of an element with the key `ABOVE` that `skipped` others stand before."""
+        rl_parallel_for(finding, held, numbers, parts)
+        part = 0
+        while part < parts - 1 and skipped >= (held.ptr[TABLE] + part * COUNTS).i64[0]:
+            skipped -= (held.ptr[TABLE] + part * COUNTS).i64[0]
+            part += 1
+        x, wanted = held.ptr[ROW], key(u64(numbers.i64[LEAST]) + u64(numbers.i64[ABOVE]))
+        i = part * numbers.i64[SIZE]
+        while True:
+            if key_of(load(memory, x, i)) == wanted:
+                if skipped == 0:
+                    return i
+                skipped -= 1
+            i += 1
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_long_kth_{dtype}")
+    def kth(bufs, ints, piece):
+        n, rank = ints.i64[N], ints.i64[K]
+        held, numbers, skipped = stack(8 * 8), stack(8 * 8), stack(8)
+        parts = cut_row(numbers, n)
+        numbers.i64[FLIP] = 0
+        held.ptr[TABLE] = bufs.ptr[2]
+        for r in range(ints.i64[ROWS]):
+            x = bufs.ptr[3] + r * n * size
+            held.ptr[ROW] = x
+            place = 0
+            if sought(held, numbers, parts, rank, skipped) == 1 or ints.i64[TIES] != HOARE:
+                place = place_of(held, numbers, parts, skipped.i64[0])
+            else:
+                keys = malloc(n * (width + 4))
+                if keys is None:
+                    return rl_fail(bufs, piece, 4, 0, 0, 0)
+                listed(x, n, key(0), keys, keys + n * width)
+                place = quickselect(keys, keys + n * width, n, rank)
+                free(keys)
+            bufs.ptr[1].i64[r] = place
+            store(memory, bufs.ptr[0], r, load(memory, x, place))
+        return 0
+
+    return kth

@@ -1,0 +1,413 @@
+"""Sorting a long row on all threads: by the highest bits of its keys into buckets, and each bucket by digits, where it lies in a cache.
+
+The row is cut into parts.  A part counts its highest bits; from all counts together it knows where its elements go, behind those of the parts before
+it that have the same bits, so the order is that of one pass over the whole row, whoever does the parts.  A bucket is then one thread's, by a stable
+radix sort from its lowest digit.  (All passes over the whole row in parts would hand every line from core to core at every pass: up to two
+million elements that takes longer than one thread alone.)  Buckets with more elements than that, of rows whose keys share their highest bits, are
+sorted in parts all the same.
+
+Keys are those of `sort_native`, less the least of them: what remains has few digits where the values of a row lie close together.  What a bucket does
+not know of a key, and the place, are moved as one word of 64 bits if they fit into it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from rushlight._backends.cpu.sort.sort_native import DESCENDING, ROWS, SHORT, SORTS, N, make_key, make_value
+from rushlight._native import (
+    NativeFunction,
+    clz,
+    extern,
+    i32,
+    i64,
+    load,
+    memset,
+    native,
+    stack,
+    store,
+    u32,
+    u64,
+)
+
+__all__ = [
+    "COUNT", "COUNTS", "FLIP", "LEAST", "LONG", "MOST_PARTS", "MOST_ROWS", "ROW", "SHIFT", "SIZE", "TABLE", "cut_row", "key_bits", "make_extremes",
+    "make_long_sort", "work_bytes",
+]  # fmt: skip
+
+LONG = 1 << 16  # elements of a row from which on all threads sort it
+MOST_ROWS = 7  # of such rows; more of them give every thread enough
+PART = 1 << 14  # elements of a part at least
+MOST_PARTS = 64
+MOST_TOP = 11  # bits that choose a bucket
+BUCKET = 10  # bits of the number of elements in a bucket, were all buckets alike
+HEAVY = 1 << 21  # elements of a bucket from which on all threads sort it
+LINE = 64
+COUNTS = 256 * 4  # bytes apart of what parts tell of themselves
+TABLE_BYTES = (MOST_PARTS + 2) * (4 << MOST_TOP)
+
+# what the parts are given: pointers, then numbers
+VALUES, INDEX, ROW, FROM, TO, FROM_PLACES, TO_PLACES, TABLE, ENDS = range(9)
+COUNT, SIZE, SHIFT, FLIP, LEAST, DIGITS, LEFT, BEFORE = range(8)
+
+rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
+
+
+def work_bytes(n: int, dtype: str) -> int:
+    """Memory that sorting a row of n takes: two arrays of words, two of places where they are apart, and what the parts count."""
+    apart = SORTS[dtype][1].itemsize == 8
+    return n * (24 if apart else 16) + TABLE_BYTES + LINE
+
+
+@cache
+def make_extremes(dtype: str) -> NativeFunction:
+    """The least and the greatest key of a part."""
+    memory, key, _ = SORTS[dtype]
+    key_of = make_key(dtype)
+
+    @native("i32(ptr, ptr, i64)", name=f"extremes_{dtype}")
+    def extremes(bufs, ints, part):
+        x, out = bufs.ptr[ROW], bufs.ptr[TABLE] + part * COUNTS
+        flip: key = key(ints.i64[FLIP])
+        least: key = key(0) - key(1)
+        greatest: key = key(0)
+        first = part * ints.i64[SIZE]
+        for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
+            k: key = key_of(load(memory, x, i)) ^ flip
+            least = min(least, k)
+            greatest = max(greatest, k)
+        out.u64[0] = u64(least)
+        out.u64[1] = u64(greatest)
+        return 0
+
+    return extremes
+
+
+@native("i64(ptr, i64)")
+def cut_row(numbers, n):
+    """How a row of n elements is cut, for its parts; how many these are."""
+    numbers.i64[COUNT] = n
+    numbers.i64[SIZE] = max(i64(PART), (n + MOST_PARTS - 1) // MOST_PARTS)
+    return (n + numbers.i64[SIZE] - 1) // numbers.i64[SIZE]
+
+
+@native("i64(ptr, ptr, i64)")
+def key_bits(table, numbers, parts):
+    """From the extremes of all parts the least key, and how many bits the keys have without it."""
+    least, greatest = table.u64[0], table.u64[1]
+    for part in range(1, parts):
+        least = min(least, table.u64[part * (COUNTS // 8)])
+        greatest = max(greatest, table.u64[part * (COUNTS // 8) + 1])
+    numbers.i64[LEAST] = i64(least)
+    if greatest > least:
+        return 64 - i64(clz(greatest - least))
+    return 0
+
+
+# ***** passes over parts *****
+
+
+@native("i32(ptr, ptr, i64)")
+def count_digits(bufs, ints, part):
+    """How often each digit occurs among the words of a part."""
+    digits = ints.i64[DIGITS]
+    words, counts, shift, mask = bufs.ptr[FROM], bufs.ptr[TABLE] + part * digits * 4, u64(ints.i64[SHIFT]), u64(digits - 1)
+    memset(counts, 0, digits * 4)
+    first = part * ints.i64[SIZE]
+    for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
+        digit = i64(words.u64[i] >> shift & mask)
+        counts.u32[digit] += u32(1)
+    return 0
+
+
+@native("i32(ptr, ptr, i64, i64, i64)")
+def add_counts(table, ends, parts, digits, n):
+    """Counts become the places where each part's elements of a digit begin, `ends` where the digits end; whether there is more than one digit."""
+    memset(ends, 0, digits * 4)
+    for part in range(parts):
+        row = table + part * digits * 4
+        for digit in range(digits):
+            ends.u32[digit] += row.u32[digit]
+    total = u32(0)
+    differ: i32 = 1
+    for digit in range(digits):
+        count = ends.u32[digit]
+        ends.u32[digit] = total
+        total += count
+        if i64(count) == n:
+            differ = 0
+    for part in range(parts):
+        row = table + part * digits * 4
+        for digit in range(digits):
+            count = row.u32[digit]
+            row.u32[digit] = ends.u32[digit]
+            ends.u32[digit] += count
+    return differ
+
+
+@cache
+def _make_moving(apart: bool) -> NativeFunction:
+    """Every word of a part to its place."""
+
+    @native("i32(ptr, ptr, i64)", name=f"moving{'_apart' if apart else ''}")
+    def moving(bufs, ints, part):
+        digits = ints.i64[DIGITS]
+        words, places, shift, mask = bufs.ptr[FROM], bufs.ptr[FROM_PLACES], u64(ints.i64[SHIFT]), u64(digits - 1)
+        to, to_places, starts = bufs.ptr[TO], bufs.ptr[TO_PLACES], bufs.ptr[TABLE] + part * digits * 4
+        first = part * ints.i64[SIZE]
+        for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
+            word = words.u64[i]
+            digit = i64(word >> shift & mask)
+            at = i64(starts.u32[digit])
+            starts.u32[digit] = u32(at + 1)
+            to.u64[at] = word
+            if apart:
+                to_places.u32[at] = places.u32[i]
+        return 0
+
+    return moving
+
+
+@cache
+def _make_passes(apart: bool, shared: bool) -> NativeFunction:
+    """`passes(bufs, ints, bits)`: sorts the words FROM by the bits that a bucket leaves, on all threads or alone; FROM is what holds them then."""
+    moving = _make_moving(apart)
+    low = 0 if apart else 32
+
+    @native("void(ptr, ptr, i64)", name=f"passes{'_apart' if apart else ''}{'_shared' if shared else ''}")
+    def passes(bufs, ints, bits):
+        n = ints.i64[COUNT]
+        rounds = (bits + 7) // 8
+        parts = 1
+        if shared:
+            parts = cut_row(ints, n)
+        else:
+            ints.i64[SIZE] = n
+        for r in range(rounds):
+            first, last = r * bits // rounds, (r + 1) * bits // rounds
+            ints.i64[SHIFT] = low + first
+            ints.i64[DIGITS] = 1 << (last - first)
+            if shared:
+                rl_parallel_for(count_digits, bufs, ints, parts)
+            else:
+                count_digits(bufs, ints, 0)
+            if add_counts(bufs.ptr[TABLE], bufs.ptr[ENDS], parts, ints.i64[DIGITS], n) != 0:
+                if shared:
+                    rl_parallel_for(moving, bufs, ints, parts)
+                else:
+                    moving(bufs, ints, 0)
+                words, places = bufs.ptr[FROM], bufs.ptr[FROM_PLACES]
+                bufs.ptr[FROM] = bufs.ptr[TO]
+                bufs.ptr[FROM_PLACES] = bufs.ptr[TO_PLACES]
+                bufs.ptr[TO] = words
+                bufs.ptr[TO_PLACES] = places
+
+    return passes
+
+
+# ***** into buckets *****
+
+
+@cache
+def _make_spread(dtype: str) -> NativeFunction:
+    """How often each bucket is met in a part of the row."""
+    memory, key, _ = SORTS[dtype]
+    key_of = make_key(dtype)
+
+    @native("i32(ptr, ptr, i64)", name=f"spread_{dtype}")
+    def spread(bufs, ints, part):
+        digits = ints.i64[DIGITS]
+        x, counts, left = bufs.ptr[ROW], bufs.ptr[TABLE] + part * digits * 4, u64(ints.i64[LEFT])
+        flip, least = key(ints.i64[FLIP]), u64(ints.i64[LEAST])
+        memset(counts, 0, digits * 4)
+        first = part * ints.i64[SIZE]
+        for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
+            bucket = i64(u64(key_of(load(memory, x, i)) ^ flip) - least >> left)
+            counts.u32[bucket] += u32(1)
+        return 0
+
+    return spread
+
+
+@cache
+def _make_filling(dtype: str, apart: bool) -> NativeFunction:
+    """The elements of a part into their buckets: what those leave of a key above the place, or beside it."""
+    memory, key, _ = SORTS[dtype]
+    key_of = make_key(dtype)
+
+    @native("i32(ptr, ptr, i64)", name=f"filling_{dtype}{'_apart' if apart else ''}")
+    def filling(bufs, ints, part):
+        digits, left = ints.i64[DIGITS], u64(ints.i64[LEFT])
+        x, words, places, starts = bufs.ptr[ROW], bufs.ptr[FROM], bufs.ptr[FROM_PLACES], bufs.ptr[TABLE] + part * digits * 4
+        flip, least, mask = key(ints.i64[FLIP]), u64(ints.i64[LEAST]), (u64(1) << left) - u64(1)
+        first = part * ints.i64[SIZE]
+        for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
+            k = u64(key_of(load(memory, x, i)) ^ flip) - least
+            bucket = i64(k >> left)
+            at = i64(starts.u32[bucket])
+            starts.u32[bucket] = u32(at + 1)
+            if apart:
+                words.u64[at] = k & mask
+                places.u32[at] = u32(i)
+            else:
+                words.u64[at] = (k & mask) << u64(32) | u64(i)
+        return 0
+
+    return filling
+
+
+# ***** a bucket *****
+
+
+@cache
+def _make_insertion(apart: bool) -> NativeFunction:
+    """`insertion(words, places, n)`: a few words in order."""
+
+    @native("void(ptr, ptr, i64)", name=f"insertion_words{'_apart' if apart else ''}")
+    def insertion(words, places, n):
+        for i in range(1, n):
+            word = words.u64[i]
+            place: u32 = u32(0)
+            if apart:
+                place = places.u32[i]
+            j = i
+            while j > 0 and words.u64[j - 1] > word:
+                words.u64[j] = words.u64[j - 1]
+                if apart:
+                    places.u32[j] = places.u32[j - 1]
+                j -= 1
+            words.u64[j] = word
+            if apart:
+                places.u32[j] = place
+
+    return insertion
+
+
+@cache
+def _make_writing(dtype: str, apart: bool) -> NativeFunction:
+    """`writing(bufs, ints, words, places, bucket, first, n)`: values and places of a bucket that is in order."""
+    key = SORTS[dtype][1]
+    memory = SORTS[dtype][0]
+    value_of = make_value(dtype)
+
+    @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"writing_{dtype}{'_apart' if apart else ''}")
+    def writing(bufs, ints, words, places, bucket, first, n):
+        x, values, index = bufs.ptr[ROW], bufs.ptr[VALUES], bufs.ptr[INDEX]
+        flip, least = key(ints.i64[FLIP]), u64(ints.i64[LEAST]) + (u64(bucket) << u64(ints.i64[LEFT]))
+        for i in range(n):
+            word = words.u64[i]
+            place = i64(word & u64(0xFFFFFFFF))
+            if apart:
+                place = i64(places.u32[i])
+            else:
+                word >>= u64(32)
+            index.i64[first + i] = place
+            store(memory, values, first + i, value_of(key(word + least) ^ flip, x, place))
+
+    return writing
+
+
+@cache
+def _make_bucket(dtype: str, apart: bool, shared: bool) -> NativeFunction:
+    """`one(bufs, ints, bucket, first, n)`: sorts a bucket and writes it."""
+    insertion, passes, writing = _make_insertion(apart), _make_passes(apart, shared), _make_writing(dtype, apart)
+
+    @native("void(ptr, ptr, i64, i64, i64)", name=f"bucket_{dtype}{'_apart' if apart else ''}{'_shared' if shared else ''}")
+    def one(bufs, ints, bucket, first, n):
+        words, places = bufs.ptr[FROM] + 8 * first, bufs.ptr[FROM_PLACES] + 4 * first
+        if n <= SHORT:
+            insertion(words, places, n)
+        else:
+            held, numbers, counts, ends = stack(8 * 9), stack(8 * 8), stack(COUNTS), stack(COUNTS)
+            held.ptr[FROM] = words
+            held.ptr[TO] = bufs.ptr[TO] + 8 * first
+            held.ptr[FROM_PLACES] = places
+            held.ptr[TO_PLACES] = bufs.ptr[TO_PLACES] + 4 * first
+            held.ptr[TABLE] = bufs.ptr[TABLE] if shared else counts
+            held.ptr[ENDS] = ends
+            numbers.i64[COUNT] = n
+            passes(held, numbers, ints.i64[LEFT])
+            words, places = held.ptr[FROM], held.ptr[FROM_PLACES]
+        writing(bufs, ints, words, places, bucket, first, n)
+
+    return one
+
+
+@cache
+def _make_buckets(dtype: str, apart: bool) -> NativeFunction:
+    """The buckets that begin in a part of the row."""
+    one = _make_bucket(dtype, apart, False)
+
+    @native("i32(ptr, ptr, i64)", name=f"buckets_{dtype}{'_apart' if apart else ''}")
+    def buckets(bufs, ints, part):
+        low, high = part * ints.i64[SIZE], (part + 1) * ints.i64[SIZE]
+        begin = 0
+        for bucket in range(ints.i64[DIGITS]):
+            end = i64(bufs.ptr[ENDS].u32[bucket])
+            if begin >= low and begin < high and end > begin and end - begin < HEAVY:
+                one(bufs, ints, bucket, begin, end - begin)
+            begin = end
+        return 0
+
+    return buckets
+
+
+@cache
+def _make_spreading(dtype: str, apart: bool) -> NativeFunction:
+    """`spreading(bufs, ints, parts)`: a row into its buckets, and these in order."""
+    filling, buckets, heavy = _make_filling(dtype, apart), _make_buckets(dtype, apart), _make_bucket(dtype, apart, True)
+
+    @native("void(ptr, ptr, i64)", name=f"spreading_{dtype}{'_apart' if apart else ''}")
+    def spreading(bufs, ints, parts):
+        rl_parallel_for(filling, bufs, ints, parts)
+        rl_parallel_for(buckets, bufs, ints, parts)
+        begin = 0
+        for bucket in range(ints.i64[DIGITS]):
+            end = i64(bufs.ptr[ENDS].u32[bucket])
+            if end - begin >= HEAVY:
+                heavy(bufs, ints, bucket, begin, end - begin)
+            begin = end
+
+    return spreading
+
+
+def make_long_sort(dtype: str) -> NativeFunction:
+    """The kernel that sorts a few long rows of `dtype`: bufs are values, places (int64), memory to work in, then the rows, all contiguous."""
+    memory, key, _ = SORTS[dtype]
+    size, wide = memory.itemsize, key.itemsize == 8
+    extremes, spread = make_extremes(dtype), _make_spread(dtype)
+    together, apart = _make_spreading(dtype, False), _make_spreading(dtype, True)
+
+    @native("i32(ptr, ptr, i64)", name=f"rl_long_sort_{dtype}")
+    def sort(bufs, ints, piece):
+        n = ints.i64[N]
+        held, numbers = stack(8 * 9), stack(8 * 8)
+        parts = cut_row(numbers, n)
+        numbers.i64[FLIP] = 0 if ints.i64[DESCENDING] == 0 else -1
+        table = bufs.ptr[2]
+        words = table + (TABLE_BYTES + LINE)
+        most = min(i64(MOST_TOP), 63 - i64(clz(u64(n))) - BUCKET)
+        for r in range(ints.i64[ROWS]):
+            held.ptr[VALUES] = bufs.ptr[0] + r * n * size
+            held.ptr[INDEX] = bufs.ptr[1] + r * n * 8
+            held.ptr[ROW] = bufs.ptr[3] + r * n * size
+            held.ptr[TABLE] = table
+            held.ptr[ENDS] = table + MOST_PARTS * (4 << MOST_TOP)
+            held.ptr[FROM] = words
+            held.ptr[TO] = words + 8 * n
+            held.ptr[FROM_PLACES] = words + 16 * n
+            held.ptr[TO_PLACES] = words + 20 * n
+            rl_parallel_for(extremes, held, numbers, parts)
+            bits = key_bits(table, numbers, parts)
+            top = min(bits, most)
+            numbers.i64[LEFT] = bits - top
+            numbers.i64[DIGITS] = 1 << top
+            rl_parallel_for(spread, held, numbers, parts)
+            add_counts(table, held.ptr[ENDS], parts, numbers.i64[DIGITS], n)
+            if wide and bits - top > 32:
+                apart(held, numbers, parts)
+            else:
+                together(held, numbers, parts)
+        return 0
+
+    return sort

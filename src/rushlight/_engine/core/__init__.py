@@ -1,0 +1,1 @@
+"""Tensors, their memory and their making."""

@@ -1,0 +1,592 @@
+"""Making tensors: from numbers, from memory of others, and filled."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from rushlight._base.errors import warn_once
+from rushlight._base.lazy import numpy as np
+from rushlight._engine.core.integers import as_flag, integer, too_large
+from rushlight._engine.core.memory import LAZY, empty_spec, from_address, own, zeros_spec
+from rushlight._engine.core.packing import array_types, check_number, is_array, number_bounds, pack_numbers
+from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
+from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
+from rushlight._engine.dispatch.families import Families, abstracted, symbolic
+from rushlight._engine.dispatch.fast import RUNS, Tape, ran, spoil
+from rushlight._engine.dispatch.native_plans import NUMBER_CODES, constants_plan, kernel_plan, ready
+from rushlight._engine.dispatch.plan import KernelMould, executable
+from rushlight._engine.dispatch.watch import NAMING
+from rushlight._graph.core import trace
+from rushlight._prims import build
+from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, from_numpy_name
+from rushlight._types.layout import LARGEST, channels_last_strides, dense_strides, memory_order, numel, preserved
+from rushlight._types.promotion import default_dtype, number_dtype, promote
+from rushlight._types.spec import Spec, check_memory, check_sizes
+from rushlight._types.trail import Trail
+
+__all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
+
+
+def as_shape(size: Sequence[Any], name: str = "empty") -> tuple[int, ...]:
+    """Sizes as callers of the function `name` give them: loose ints, or one sequence of them."""
+    if len(size) == 1 and not isinstance(size[0], int):
+        first = size[0]
+        if isinstance(first, (tuple, list)):
+            size = first
+        elif isinstance(first, Tensor) and first._spec.ndim:
+            size = first.tolist()
+    shape: list[int] = []
+    for item in size:
+        if type(item) is not int:
+            try:
+                item = int(item) if shape and isinstance(item, bool) else integer(item, True)
+            except TypeError:
+                if isinstance(item, Tensor) and item._spec.dtype is BOOL:
+                    raise RuntimeError(f"{name}(): argument 'size' must be tuple of ints, but found a tensor of bool") from None
+                raise TypeError(
+                    f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}"
+                ) from None
+        if not -LARGEST - 1 <= item <= LARGEST:
+            raise too_large(name, "size", size, ValueError("Overflow when unpacking long long"))
+        if item < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {item}: {list(size)}")
+        shape.append(item)
+    return tuple(shape)
+
+
+def finish(made: Tensor, requires_grad: bool) -> Tensor:
+    """Set `requires_grad` on a fresh tensor, and mark it when made in inference mode."""
+    if STATE.word & INFERENCE:
+        meta_of(made).inference = True
+    if requires_grad is not False and requires_grad is not None:
+        made.requires_grad = as_flag("empty", "requires_grad", requires_grad)
+    if RUNS.now is not None and (requires_grad or made._autograd_meta is not None):
+        runs = RUNS.now
+        if made._autograd_meta is not None or not isinstance(runs, Tape) or not runs.leaf(made):
+            spoil()  # a plan that only makes the tensor would not do
+    return made
+
+
+def spec_for(shape: tuple[int, ...], dtype: DType | None, device: Any, strides: tuple[int, ...] | None = None) -> Spec:
+    """The spec of a fresh tensor; dtype and device as users give them."""
+    if dtype is not None and not isinstance(dtype, DType):
+        dtype = python_dtype(dtype)
+    return Spec.of(default_dtype() if dtype is None else dtype, as_device(device), shape, strides)
+
+
+def python_dtype(value: Any) -> DType:
+    """`float`, `int`, `bool`, `complex` stand for dtypes too."""
+    found = {float: "float64", int: "int64", bool: "bool", complex: "complex128"}.get(value) if isinstance(value, type) else None
+    if found is None:
+        named = isinstance(value, str) and value in BY_NAME
+        raise TypeError(f"dtype must be torch.dtype, not {type(value).__name__}{f': write torch.{value}' if named else ''}")
+    return from_numpy_name(found)
+
+
+def empty(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, strides: Any = None) -> Tensor:
+    """Memory with whatever is in it."""
+    return finish(empty_spec(spec_for(as_shape(size), dtype, device, strides)), requires_grad)
+
+
+def zeros(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """Zeros."""
+    return finish(zeros_spec(spec_for(as_shape(size), dtype, device)), requires_grad)
+
+
+_FILLS, _FAMILIES = new_plan_table(), Families()
+
+
+def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), rest: tuple[int, ...] = ()) -> Tensor:
+    """A fresh tensor whose elements `function(spec, rest, *weak values)` describes as a graph without tensor inputs.
+
+    `key` names the function, `numbers` are arguments of the kernel, `rest` other whole numbers on which it depends; they and the sizes of the
+    spec may be symbolic.
+    """
+    if spec.device is META:
+        return make(None, spec, 0)
+    kinds = tuple(map(type, numbers))
+    full_key = (key, rest, spec, kinds)
+    exe = _FILLS.get(full_key)
+    if exe is None:
+        check_sizes(spec)
+        NAMING[0] = key
+        weak = [((), number_dtype_wide(n), True) for n in numbers]
+        sizes: list[int] = []
+        head = abstracted(rest, sizes)
+
+        def make_mould(trail: Trail, outlines: list[Any]) -> KernelMould:
+            graph = trace(lambda *values: function(outlines[0], symbolic(head, trail.symbols), *values), weak)
+            return KernelMould(graph, [None] * len(weak), outlines, trail)
+
+        found = _FAMILIES.find((key, head, kinds), [spec], make_mould, sizes)
+        if found is None:
+            exe = executable(trace(lambda *values: function(spec, rest, *values), weak), [None] * len(weak), [spec])
+        else:
+            exe = found[0].executable(found[1])
+        _FILLS[full_key] = exe
+    words: list[Any] = []
+    for number in numbers:
+        words += [number.real, number.imag] if type(number) is complex else [number]
+    storage = exe(*words)
+    made = make(storage, spec, storage.ptr)
+    if RUNS.now is not None:
+        ran(constants_plan(exe, lambda: generate(function, spec, key, numbers, rest), spec, words), (), made)
+    return made
+
+
+def number_dtype_wide(value: Any) -> DType:
+    """The dtype in which a Python number travels: bool, int64, float64, complex128."""
+    return from_numpy_name({bool: "bool", int: "int64", float: "float64", complex: "complex128"}[type(value)])
+
+
+def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) -> Tensor:
+    """Every element equal to `value`, which is the same in all calls like this one unless it `varies`."""
+    if type(value) is int and value >= 1 << 63 and not spec.dtype.is_integer:
+        value = float(value)  # kernels take ints of 64 bits with a sign
+    known = _FILLS.get((type(value), spec))
+    if known is not None and RUNS.now is None:
+        storage = known(value)
+        return make(storage, spec, storage.ptr)
+    if not value and type(value) is not float and (RUNS.now is None or not varies):
+        return zeros_spec(spec)
+    made = generate(lambda spec, _, v: build.broadcast_to(build.convert(v, spec.dtype), spec.shape), spec, "full", (value,))
+    exe = _FILLS.get(("full", (), spec, (type(value),)))
+    if exe is not None and type(value) is not complex:
+        _FILLS[type(value), spec] = exe
+        if RUNS.now and varies:
+            RUNS.now[-1] = (_filling(exe, value, spec), (value,), made, None)
+    return made
+
+
+def _filling(exe: Any, value: Any, spec: Spec) -> Any:
+    """The plan that fills a fresh tensor with its argument, a number like `value`."""
+
+    def again(value: Any) -> Tensor:
+        check_number(value, spec.dtype)
+        return full(tuple(spec.shape), value, spec)
+
+    bounds = number_bounds(spec.dtype)
+    return again if bounds is not None and type(value) is not int else kernel_plan(exe, again, [None], [spec], bounds=bounds)
+
+
+# ***** from data *****
+
+
+TO_A_NUMBER = (
+    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first."
+)
+
+
+def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A new tensor that copies numbers, nested sequences, arrays or another tensor."""
+    if dtype is not None and not isinstance(dtype, DType):
+        dtype = python_dtype(dtype)
+    if type(data) in _COUNTED and RUNS.now is None:
+        made = _of_numbers(data, dtype, device)
+        if made is not None:
+            return finish(made, requires_grad)
+    if is_array(data):
+        made = _copy_of(data, dtype, device)
+        if made is not None:
+            return finish(made, requires_grad)
+    if (type(data) is list or type(data) is tuple) and data and type(data[0]) is Tensor and RUNS.now is None:
+        found = data[0]._spec.dtype
+        if all(type(v) is Tensor and not v._spec.shape and v._spec.dtype is found and not v._rg for v in data):
+            return tensor([v.item() for v in data], found if dtype is None else dtype, device, requires_grad)
+    if isinstance(data, Tensor):
+        made = data.detach().clone()
+        made = made.to(dtype=dtype or made.dtype, device=as_device(device) if device is not None else made.device)
+        return finish(alias(made), requires_grad)
+    values: Any = data
+    if not hasattr(data, "__len__") and hasattr(data, "__array__"):
+        data = np.asarray(data)
+        made = _copy_of(data, dtype, device)
+        if made is not None:
+            return finish(made, requires_grad)
+    elif not hasattr(data, "__len__") and hasattr(data, "__dlpack__"):
+        data = np.from_dlpack(data)
+    plain = _plain_numbers(data) if type(data) is list or type(data) is tuple else None
+    if plain is not None:
+        values, kind, shape = plain
+        found = number_dtype(kind) if dtype is None else dtype
+    else:
+        values, found, shape = _numbers_of(data, dtype)
+    spec = Spec.of(found, as_device(device), shape)
+    if spec.device is META:
+        return finish(make(None, spec, 0), requires_grad)
+    if values is not None:
+        made = finish(_from_numbers(values, spec), requires_grad)
+        return made if RUNS.now is None else ran(lambda: _from_numbers(values, spec), (), made)
+    array = _numpy_array(data, found)
+    return finish(_over(array, spec, array.nbytes), requires_grad)
+
+
+_COUNTED = frozenset((float, int, bool, list, tuple))  # what is measured natively
+_MEASURED = new_plan_table()  # (kind of numbers and sizes, dtype, device) -> what `of_numbers` is told, or None where it does not fill such tensors
+_FILLED_BY = (FLOAT32, FLOAT64), (INT64, FLOAT32, FLOAT64), (BOOL,)  # by the kind of numbers: of which dtypes are tensors filled natively
+
+
+def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
+    """A tensor of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
+    runtime = ready()
+    measured = runtime.measure(data)
+    if measured is None:
+        return None
+    key = (measured, dtype, device)
+    if key in _MEASURED:
+        told = _MEASURED[key]
+    else:
+        kind, *shape = measured
+        found = number_dtype((0.0, 0, False)[kind]) if dtype is None else dtype
+        spec = Spec.of(found, as_device(device), tuple(shape))
+        fits = found in _FILLED_BY[kind] and spec.device is CPU
+        told = _MEASURED[key] = (spec, spec.nbytes, spec.numel, kind, NUMBER_CODES[found.name]) if fits else None
+    return None if told is None else runtime.of_numbers(data, *told)
+
+
+_COPIED = new_plan_table()  # (NumPy's dtype and shape, dtype, device) -> spec of the copy and its dtype in NumPy; None for the rarer ones
+
+
+def _copy_of(array: Any, dtype: DType | None, device: Any) -> Tensor | None:
+    """A tensor of an array's elements; None where NumPy lacks the dtype, and away from the CPU."""
+    key = (array.dtype, array.shape, dtype, device)
+    if key in _COPIED:
+        told = _COPIED[key]
+    else:
+        found = from_numpy_name(array.dtype.name) if dtype is None else dtype
+        spec = Spec.of(found, as_device(device), array.shape)
+        told = _COPIED[key] = (spec, np.dtype(found.numpy_name)) if spec.device is CPU and found.numpy_name is not None else None
+    if told is None:
+        return None
+    spec, kind = told
+    return _over(np.array(array, kind, order="C"), spec, spec.nbytes)
+
+
+MAX_DIMS = 128  # of what is made from nested sequences, as in PyTorch
+
+
+def _too_deep(level: Any) -> ValueError:
+    return ValueError(f"too many dimensions '{type(level).__name__}'")
+
+
+def _plain_numbers(data: Any) -> tuple[list[Any], Any, tuple[int, ...]] | None:
+    """(numbers, one of them, shape) of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
+    shape, level = (len(data),), data
+    while True:
+        kinds = set(map(type, level))
+        if len(kinds) != 1:
+            return None
+        kind = kinds.pop()
+        if kind is float or kind is int or kind is bool:
+            return level if type(level) is list else list(level), level[0], shape
+        if kind is not list and kind is not tuple:
+            return None
+        if len(shape) > MAX_DIMS:  # a list that is in itself
+            raise _too_deep(level)
+        sizes = set(map(len, level))
+        if len(sizes) != 1:
+            return None
+        shape = (*shape, sizes.pop())
+        level = list(chain.from_iterable(level))
+
+
+_SHORT = {float: (FLOAT32, "f"), int: (INT64, "q")}  # what `struct` can write at once
+
+
+def _from_numbers(values: list[Any], spec: Spec) -> Tensor:
+    """A contiguous tensor of these Python numbers."""
+    made = empty_spec(spec)
+    if 0 < spec.numel <= 64:
+        kinds = set(map(type, values))
+        dtype, code = _SHORT.get(kinds.pop(), (None, ""))
+        if dtype is spec.dtype and not kinds:
+            try:
+                struct.pack_into(f"{len(values)}{code}", made._storage, 0, *values)
+                return made
+            except (struct.error, OverflowError):
+                pass  # the careful way knows what becomes of it
+    if spec.numel:
+        packed = memoryview(pack_numbers(values, spec.dtype)).cast("B")
+        memoryview(made._storage)[: len(packed)] = packed
+    return made
+
+
+_NUMBERS: tuple[Any, ...] = (bool, int, float, complex)
+
+
+class _NoNumberError(Exception):
+    """What stands among numbers is none: (text, its type)."""
+
+
+def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType, tuple[int, ...]]:
+    """The numbers in `data` in order (None for a NumPy array or scalar: its memory is copied), their dtype, and the shape."""
+    if type(data) in (bool, int, float, complex):
+        return [data], number_dtype(data) if dtype is None else dtype, ()
+    if isinstance(data, array_types()):
+        return None, from_numpy_name(data.dtype.name) if dtype is None else dtype, tuple(data.shape)
+    if isinstance(data, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
+    if _is_sequence(data):
+        try:
+            values, shape, kinds = _walk(data)
+        except _NoNumberError as error:
+            if dtype is None:
+                raise RuntimeError(f"Could not infer dtype of {error.args[1].__name__}; a tensor holds numbers") from None
+            raise TypeError(error.args[0]) from None
+        if dtype is None:
+            dtype = default_dtype()
+            if kinds:
+                dtype = kinds[0]
+                for kind in kinds[1:]:
+                    dtype = promote(dtype, kind)
+        return values, dtype, shape
+    for number in _NUMBERS:
+        if isinstance(data, number):
+            return _numbers_of(number(data), dtype)
+    raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
+
+
+def _numpy_array(values: Any, dtype: DType) -> Any:
+    """A fresh contiguous copy of a NumPy array or scalar in `dtype`."""
+    if dtype.numpy_name is None and dtype is not BFLOAT16:
+        packed = pack_numbers(np.asarray(values).ravel().tolist(), dtype)
+        return np.frombuffer(packed, dtype=np.uint8).copy()
+    if dtype is BFLOAT16:
+        wide = np.array(values, dtype=np.float32)
+        bits = wide.view(np.uint32)
+        rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        return np.ascontiguousarray(np.where(np.isnan(wide), np.uint16(0x7FC0), rounded)).reshape(wide.shape)
+    return np.array(values, dtype=dtype.numpy_name, order="C")
+
+
+def _is_sequence(data: Any) -> bool:
+    """Whether it holds items by number.  Dicts and sets do not; texts, tensors and arrays are looked at as what they are."""
+    if isinstance(data, (list, tuple, range)):
+        return True
+    kind = type(data)
+    return hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and not isinstance(data, (dict, str, bytes, Tensor)) and not is_array(data)
+
+
+def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
+    """Leaves of a nested sequence in order, its shape, and the dtypes met.  ValueError where it is ragged."""
+    shape: list[int] = []
+    level: Any = data
+    while _is_sequence(level):
+        shape.append(len(level))
+        if len(shape) > MAX_DIMS:
+            raise _too_deep(level)
+        if not len(level):
+            return [], tuple(shape), []
+        level = level[0]
+    inner: tuple[int, ...] = ()
+    if is_array(level):
+        inner = tuple(level.shape)
+        if inner:
+            warn_once(
+                "Creating a tensor from a list of numpy.ndarrays is extremely slow. Please consider converting the list to a single numpy.ndarray "
+                "with numpy.array() before converting to a tensor."
+            )
+    values: list[Any] = []
+    kinds: dict[Any, DType] = {}
+
+    def visit(item: Any, depth: int) -> None:
+        if depth == len(shape):
+            _leaf(item, inner, values, kinds)
+            return
+        if not hasattr(item, "__len__") or isinstance(item, Tensor) and item.ndim == 0:
+            raise TypeError(f"not a sequence: {type(item).__name__} at dim {depth}")
+        if len(item) != shape[depth]:
+            raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(item)})")
+        for part in item:
+            visit(part, depth + 1)
+
+    if len(shape) == 1 and not inner and all(type(v) is float for v in data):
+        return list(data), tuple(shape), [default_dtype()]
+    visit(data, 0)
+    return values, (*shape, *inner), list(kinds.values())
+
+
+def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any, DType]) -> None:
+    kind = type(item)
+    if kind in (bool, int, float, complex):
+        if inner:
+            raise ValueError(f"expected a sequence of shape {inner}, got a number")
+        values.append(item)
+        if kind not in kinds:
+            kinds[kind] = number_dtype(item)
+    elif isinstance(item, Tensor):  # a number, of whatever shape
+        if item._spec.numel != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        if inner:
+            raise ValueError(f"expected a sequence of shape {inner}, got a tensor of one element")
+        if item.requires_grad and STATE.word & GRAD:
+            warn_once(TO_A_NUMBER)
+        kinds[item.dtype] = item.dtype
+        values.append(item.item())
+    elif isinstance(item, array_types()):
+        if tuple(item.shape) != inner:
+            raise ValueError(f"expected all arrays to be of shape {inner} (got {tuple(item.shape)})")
+        dtype = from_numpy_name(item.dtype.name)
+        kinds[dtype] = dtype
+        found = item.tolist()
+        stack = [found]
+        flat: list[Any] = []
+        while stack:
+            top = stack.pop()
+            if isinstance(top, list):
+                stack.extend(reversed(top))
+            else:
+                flat.append(top)
+        values.extend(flat)
+    elif isinstance(item, (bool, int, float, complex)):
+        _leaf(next(t(item) for t in _NUMBERS if isinstance(item, t)), inner, values, kinds)
+    elif _is_sequence(item):
+        raise TypeError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
+    elif isinstance(item, str) and not values:
+        raise ValueError(f"too many dimensions '{kind.__name__}'; a tensor holds numbers")
+    elif isinstance(item, (str, bytes)):
+        raise TypeError(f"new(): invalid data type '{kind.__name__}'; a tensor holds numbers")
+    else:
+        raise _NoNumberError(f"must be real number, not {kind.__name__}", kind)
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """The same as `tensor`, but without a copy where memory can be shared."""
+    if isinstance(data, Tensor):
+        if dtype is None and device is None:
+            return data
+        return data.to(dtype=dtype or data.dtype, device=as_device(device) if device is not None else data.device)
+    if is_array(data):
+        known = over_known(data) if dtype is None else None
+        if known is not None:
+            return known
+        shares = data.flags.writeable and ((data.dtype, data.shape, data.strides) in _ARRAYS or min(data.strides, default=0) >= 0)
+        made = _shared(data) if shares else tensor(data)
+        return made if dtype is None else made.to(dtype=dtype)
+    return tensor(data, dtype=dtype, device=device)
+
+
+def over_known(array: Any) -> Tensor | None:
+    """A tensor over an array that can be written to, of a form that was met before; None for all else."""
+    if _OVER and type(array) is _OVER[2]:
+        known = _FORMS.get(_OVER[1](array))
+        if known is not None and RUNS.now is None and not STATE.word & INFERENCE:
+            return _OVER[0](array, known[0], known[1])
+    return None
+
+
+def from_numpy(array: Any) -> Tensor:
+    """A tensor that shares an array's memory.  TypeError for dtypes that we lack, ValueError for negative strides."""
+    known = over_known(array)
+    if known is not None:
+        return known
+    if not is_array(array):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    if not array.flags.writeable:
+        warn_once(
+            "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. This means writing to this tensor will result in "
+            "undefined behavior. You may want to copy the array to protect its data or make it writable before converting it to a tensor. This type of "
+            "warning will be suppressed for the rest of this program."
+        )
+        return _shared(array)
+    made = _shared(array)
+    if _OVER and type(array) is _OVER[2]:
+        _FORMS[_OVER[1](array)] = *_ARRAYS[array.dtype, array.shape, array.strides], array.dtype  # kept, so that its address stays its own
+    return made
+
+
+def _shared(array: Any) -> Tensor:
+    """A tensor over the memory of an array."""
+    key = (array.dtype, array.shape, array.strides)
+    known = _ARRAYS.get(key)
+    if known is None:
+        known = _ARRAYS[key] = _array_spec(array)
+    spec, span = known
+    made: Tensor = _OVER[0](array, spec, span) if _OVER else _over(array, spec, span)
+    return made if RUNS.now is None and not STATE.word & INFERENCE else finish(made, False)
+
+
+# The native functions that know where an array's elements lie, and what it is, once they were seen to be right; then the class of such arrays.
+_OVER: list[Any] = []
+_FORMS = new_plan_table()  # what arrays are, if they can be written to -> spec, bytes, dtype
+
+
+def _over(array: Any, spec: Spec, nbytes: int) -> Tensor:
+    """A tensor over the memory of an array, which it keeps alive."""
+    if _OVER:
+        return _OVER[0](array, spec, nbytes)
+    address = array.__array_interface__["data"][0]
+    made, over, form = from_address(address, spec, nbytes, array), ready().over_array, ready().array_form
+    known = memoryview(form(array)).cast("q").tolist() if type(array) is np.ndarray and array.ndim else None
+    if over(array, spec, nbytes)._ptr == address and known == [id(array.dtype), array.flags.num, *array.shape, *array.strides]:
+        _OVER.extend((over, form, np.ndarray))
+    return made
+
+
+_ARRAYS = new_plan_table()  # layouts of arrays -> spec, bytes
+
+
+def _array_spec(array: Any) -> tuple[Spec, int]:
+    """The spec of a tensor over an array's memory, and how many bytes it spans."""
+    dtype = from_numpy_name(array.dtype.name)
+    if array.dtype.byteorder not in "=|" and not array.dtype.isnative:
+        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported.")
+    if any(s < 0 for s in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. (You can "
+            "probably work around this by making a copy of your array  with array.copy().) "
+        )
+    if any(s % dtype.itemsize for s in array.strides):
+        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory.")
+    spec = Spec.of(dtype, CPU, array.shape, tuple(s // dtype.itemsize for s in array.strides))
+    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + dtype.itemsize if array.size else 0
+    return spec, span
+
+
+_TYPESTR = {"b": "|b1", "u": "u", "i": "i", "f": "f", "c": "c"}
+
+
+def to_array(x: Tensor) -> Any:
+    """A NumPy array over the tensor's memory (dtypes that NumPy lacks as their bits, unsigned integers)."""
+    if LAZY:
+        own(x)
+    spec, storage = x._spec, x._storage
+    known = _EXPORTS.get(spec)
+    if known is None:
+        check_memory(spec)
+        known = _EXPORTS[spec] = _array_form(spec)
+    shape, dtype, strides = known
+    if not spec.numel:
+        return np.zeros(shape, dtype)
+    return np.ndarray(shape, dtype, storage, x._ptr - storage.ptr, strides)
+
+
+_EXPORTS = new_plan_table()  # specs -> shape, NumPy's dtype, bytes between elements
+
+
+def _array_form(spec: Spec) -> tuple[tuple[int, ...], Any, tuple[int, ...]]:
+    dtype, size = spec.dtype, spec.dtype.itemsize
+    if dtype is BOOL:
+        code = "|b1"
+    else:
+        code = ("|" if size == 1 else "<") + ("u" if dtype.numpy_name is None else _TYPESTR[dtype.kind]) + str(size)
+    steps = [s * size if n > 1 or s * size <= LARGEST else 0 for n, s in zip(spec.shape, spec.strides, strict=True)]
+    return tuple(spec.shape), np.dtype(code), tuple(steps)
+
+
+def like_strides(x: Tensor, memory_format: Any) -> tuple[int, ...] | None:
+    """Strides for `empty_like` and its kin."""
+    word = str(memory_format) if memory_format is not None else "torch.preserve_format"
+    spec = x._spec
+    if word.endswith("preserve_format"):
+        return preserved(spec.shape, spec.strides)
+    if word.endswith("contiguous_format"):
+        return None
+    return channels_last_strides(spec.shape)
+
+
+__all__ += ["Device", "INT64", "dense_strides", "finish", "memory_order", "numel", "python_dtype", "spec_for", "to_array"]

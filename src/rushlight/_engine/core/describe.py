@@ -1,0 +1,31 @@
+"""`repr(tensor)`: gathers what the printer needs to know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine.core.elements import elements_of
+from rushlight._engine.core.printing import tensor_repr
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._types.promotion import default_dtype
+
+__all__ = ["describe"]
+
+
+def describe(x: Tensor, contents: Any = None, tangent: str | None = None) -> str:
+    """The printed form of a tensor."""
+    node = x._node
+    name = None if node is None else node.name().rsplit("::", 1)[-1] if node._refusal is None else "Invalid"
+    device = None if x._spec.device.type == "cpu" else str(x._spec.device)
+    kind = "tensor" if type(x) in plain_classes else type(x).__name__
+    return tensor_repr(
+        None if x._storage is None else elements_of(x),
+        dtype=x._spec.dtype,
+        default_dtype=default_dtype(),
+        shape=tuple(x._spec.shape),
+        device=device,
+        requires_grad=x._rg and node is None,
+        grad_fn=name,
+        tangent=tangent,
+        type_name=kind,
+    )

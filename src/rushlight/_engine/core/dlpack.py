@@ -1,0 +1,128 @@
+"""DLPack (https://dmlc.github.io/dlpack): sharing memory with other libraries, through NumPy's implementation of the protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._engine.core.creation import from_numpy, to_array
+from rushlight._engine.core.tensor import Tensor
+from rushlight._types.device import as_device
+from rushlight._types.dtype import BFLOAT16
+
+__all__ = ["from_dlpack", "to_dlpack"]
+
+CPU_DEVICE = (1, 0)  # kDLCPU
+
+
+def _export(
+    self: Tensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+) -> Any:
+    """A capsule over this tensor's memory, or over a copy of it; the memory lives as long as the capsule or what was made from it."""
+    _check(self)
+    if self._spec.dtype is BFLOAT16:
+        raise BufferError(
+            "rushlight exports no bfloat16 over DLPack: NumPy, which carries the protocol here, lacks that dtype"
+        )
+    if dl_device is not None and tuple(dl_device) != CPU_DEVICE:
+        raise BufferError(f"rushlight has only CPU memory to share, not device {dl_device}")
+    if stream is not None and type(stream) is not int:
+        raise TypeError("stream must be ``int`` or ``none``")
+    if stream not in (None, -1):
+        raise BufferError("a CPU tensor takes no stream")
+    array = to_array(self.clone() if copy else self)
+    return array.__dlpack__(max_version=max_version) if max_version is not None and _versioned() else array.__dlpack__()
+
+
+def _check(self: Tensor) -> None:
+    """BufferError for a tensor that means more than its memory says, or that has none."""
+    if self._rg:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if self._spec.conj:
+        raise BufferError(f"Can't export tensors with the {'conjugate' if self._spec.dtype.is_complex else 'negative'} bit set")
+    if self._storage is None:
+        raise BufferError("a meta tensor has no memory to share")
+
+
+def _versioned() -> bool:
+    """Whether NumPy makes capsules that say whether they may be written to (DLPack 1.0, NumPy 2.1)."""
+    return tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 1)
+
+
+def _device(self: Tensor) -> tuple[int, int]:
+    return CPU_DEVICE
+
+
+Tensor.__dlpack__ = _export  # type: ignore[attr-defined]
+Tensor.__dlpack_device__ = _device  # type: ignore[attr-defined]
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A DLPack capsule over a tensor."""
+    return _export(tensor)
+
+
+class _Window:
+    """An array's memory as NumPy's array interface, to be written to; keeps the array alive."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        shown = array.__array_interface__
+        self.__array_interface__ = {**shown, "data": (shown["data"][0], False)}
+
+
+class _Capsule:
+    """Lets NumPy read a bare capsule."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU_DEVICE
+
+
+def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of anything that speaks DLPack, or of a capsule.
+
+    `copy=True` makes it new; `copy=False` raises ValueError where another `device` needs a copy; None copies where that must be.
+
+    >>> x = torch.arange(3)
+    >>> y = torch.from_dlpack(x, copy=True)
+    >>> y[0] = 7
+    >>> x
+    tensor([0, 1, 2])
+    """
+    if not hasattr(ext_tensor, "__dlpack__"):
+        if device is not None or copy is not None:
+            raise AssertionError("device and copy kwargs not supported when ext_tensor is already a DLPack capsule.")
+        if type(ext_tensor).__name__ != "PyCapsule":
+            raise RuntimeError(f"from_dlpack received an invalid capsule: {type(ext_tensor).__name__} has no __dlpack__")
+        return _shared(_Capsule(ext_tensor))
+    place = None if device is None else as_device(device)
+    moves = place is not None and place.type != "cpu"
+    if moves and copy is False:
+        raise ValueError(f"cannot move DLPack tensor to {place} without copying. Set copy=None or copy=True.")
+    made = _shared(ext_tensor)
+    if moves:
+        return made.to(place)
+    return made.clone() if copy else made
+
+
+def _shared(source: Any) -> Tensor:
+    """A tensor over the memory of what has `__dlpack__`."""
+    if isinstance(source, Tensor):
+        _check(source)
+        return source.detach()
+    device = source.__dlpack_device__()
+    if int(device[0]) != CPU_DEVICE[0]:
+        raise BufferError(f"rushlight reads CPU memory over DLPack, this is on device {tuple(device)}")
+    array = np.from_dlpack(source)
+    if not array.flags.writeable:
+        if isinstance(source, np.ndarray) and not source.flags.writeable:
+            return from_numpy(np.array(array))
+        # NumPy shows memory from the first version of the protocol, which knew no read-only flag, as read-only: it may be written to.
+        array = np.asarray(_Window(array))
+    return from_numpy(array)

@@ -1,0 +1,163 @@
+"""The dispatch state of a thread: one word that holds everything a dispatcher would look at.
+
+It is part of every signature, so a plan is right for the state in which it was made and nothing is asked twice.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._types.dtype import DType
+
+__all__ = [
+    "ANOMALY",
+    "AUTOCAST",
+    "FUNCTION_MODE",
+    "GRAD",
+    "INFERENCE",
+    "INHERITED",
+    "LEARNING",
+    "OBSERVED",
+    "SAVED_HOOKS",
+    "STATE",
+    "TRANSFORMS",
+    "VMAP",
+    "PlanTable",
+    "clear_plans",
+    "count_plan",
+    "forget_calls",
+    "forgetful",
+    "in_thread",
+    "new_plan_table",
+    "plan_counts",
+]
+
+GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
+OBSERVED = 64  # somebody is told of every call: see `_engine.dispatch.watch`
+LEARNING = 128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.fast`
+# All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see `_engine.dispatch.autocast`).
+AUTOCAST = -1 << 8
+
+
+# How function transforms (`_engine.functorch.transformed`, once it is loaded) answer where the engine meets their tensors.
+TRANSFORMS: dict[str, Any] = {}
+
+
+class _State(threading.local):
+    """Per thread: `word` (bits above), hooks for saved tensors, whether subclass overrides are switched off, and automatic casts."""
+
+    def __init__(self) -> None:
+        self.word = GRAD
+        self.saved_hooks: list[tuple[Any, Any]] = []
+        self.overrides_off = 0
+        self.function_modes: list[Any] = []
+        self.anomaly_check_nan = True
+        self.task: Any = None  # the backward call that is running
+        self.current_node: Any = None
+        self.threaded_backward = True
+        self.grads_like_leaves = True  # a leaf's gradient has its layout
+        self.told_to_change = 0  # how many `out=` are being written
+        self.observers: tuple[Any, ...] = ()  # who is told of calls
+        # Automatic casts: where they are on, to which dtypes they go, whether those of weights are kept, how many regions are open.
+        self.casts: dict[str, bool] = {}
+        self.cast_dtypes: dict[str, DType] = {}
+        self.cast_keeps = True
+        self.cast_depth = 0
+
+
+STATE = _State()
+
+def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)` in a thread of its own that has this thread's state, while this one waits: for a stack that is empty."""
+    held = [(local, dict(local.__dict__)) for local in INHERITED]
+    context = contextvars.copy_context()
+    made: list[Any] = []
+
+    def run() -> None:
+        try:
+            for local, values in held:
+                local.__dict__.update(values)
+            made.append((context.run(function, *args), None))
+        except BaseException as error:
+            made.append((None, error))
+
+    thread = threading.Thread(target=run, name="rushlight-backward", daemon=True)
+    thread.start()
+    thread.join()
+    result, error = made[0]
+    if error is not None:
+        raise error
+    return result
+
+
+INHERITED: list[threading.local] = [STATE]  # what a thread takes over from the one that waits for it
+
+# Plans are kept while they are few; a program that never repeats a signature must not grow without bound (a plan takes about 6 kB).
+MAX_PLANS = 1 << 15
+
+
+class PlanTable(dict[Any, Any]):
+    """Signature -> plan.  All tables are thinned out when they have grown too large together: plans are cheap to make again."""
+
+    __slots__ = ("__weakref__",)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        count_plan()
+        dict.__setitem__(self, key, value)
+
+    def thin(self) -> None:
+        """Drop what can be made again at little cost: here all of it."""
+        self.clear()
+
+
+def count_plan() -> None:
+    """Note that a plan is kept; where there are too many, tables are thinned out first."""
+    global _made
+    if _made >= MAX_PLANS:
+        for table in list(_TABLES.values()):
+            table.thin()
+        forget_calls()
+        _made = plan_counts()
+        if _made > MAX_PLANS // 2:
+            clear_plans()
+    _made += 1
+
+
+# Plans made since the tables were last thinned out, and those left then; those that went away with their table are counted too, so this errs on
+# the safe side.
+_made = 0
+_TABLES: weakref.WeakValueDictionary[int, PlanTable] = weakref.WeakValueDictionary()
+# Native dispatchers (see `_engine.dispatch.native_plans`), which keep plans of their own; and what makes one forget them.
+forgetful: list[Any] = []
+forget: list[Any] = [lambda dispatcher: None]
+
+
+def new_plan_table(kind: type[PlanTable] = PlanTable) -> PlanTable:
+    """A table that `clear_plans` knows of, while it lives."""
+    table = kind()
+    _TABLES[id(table)] = table
+    return table
+
+
+def clear_plans() -> None:
+    """Forget every plan, as when the default dtype changes."""
+    global _made
+    _made = 0
+    for table in list(_TABLES.values()):
+        table.clear()
+    forget_calls()
+
+
+def forget_calls() -> None:
+    """Forget what dispatchers learnt."""
+    for dispatcher in forgetful:
+        forget[0](dispatcher)
+
+
+def plan_counts() -> int:
+    """How many plans are held."""
+    return sum(map(len, list(_TABLES.values())))

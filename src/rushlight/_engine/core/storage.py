@@ -1,0 +1,576 @@
+"""Storages as users see them: `UntypedStorage`, bytes that tensors look at, and the older form that knows a dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rushlight._base.errors import warn_once
+from rushlight._base.lazy import LazyModule
+from rushlight._engine.core import tensor as tensor_module
+from rushlight._engine.core.integers import integer
+from rushlight._engine.core.memory import LAZY, MEMORY, check_resizable, is_resizable, own
+from rushlight._engine.core.tensor import Tensor, make
+from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._types.dtype import BY_NAME, UINT8, DType
+from rushlight._types.promotion import default_dtype
+from rushlight._types.spec import Spec
+
+ctypes: Any = LazyModule("ctypes")
+shared: Any = LazyModule("rushlight._engine.sharing.shared")
+
+__all__ = ["TYPED_STORAGES", "TypedStorage", "UntypedStorage", "storage_tensor", "storage_type"]
+
+# The methods that cast a storage, and the dtypes they cast to.
+_CASTS = {
+    "double": "float64", "float": "float32", "half": "float16", "long": "int64", "int": "int32", "short": "int16", "char": "int8", "byte": "uint8",
+    "bool": "bool", "bfloat16": "bfloat16", "complex_double": "complex128", "complex_float": "complex64", "float8_e5m2": "float8_e5m2",
+    "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2fnuz": "float8_e5m2fnuz", "float8_e4m3fnuz": "float8_e4m3fnuz",
+}  # fmt: skip
+
+
+# What the elements of quantized storages are read as.
+_INTEGERS = {"quint8": "uint8", "qint8": "int8", "qint32": "int32", "quint4x2": "uint8", "quint2x4": "uint8"}
+
+
+def _byte_count(size: Any) -> int:
+    """A number of bytes; ValueError for one of more than 63 bits, RuntimeError for a negative one."""
+    found = integer(size)
+    if found < 0:
+        raise RuntimeError(f"a storage cannot have {found} bytes")
+    return found
+
+
+class _MetaBytes:
+    """What a storage on the meta device has in place of memory: a size."""
+
+    __slots__ = ("nbytes", "ptr", "version")
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes, self.ptr, self.version = nbytes, 0, 0
+
+
+class AnyStorage:
+    """What both forms share: there is one device with memory, and nothing is pinned or sparse."""
+
+    __slots__ = ()
+
+    is_cuda = is_hpu = is_sparse = False
+
+    def resizable(self) -> bool:
+        """Whether the memory may move to where there is room; not where it is somebody else's, as an array's is."""
+        return is_resizable(self.untyped()._native)  # type: ignore[attr-defined]
+
+    def is_pinned(self, device: Any = "cuda") -> bool:
+        """False: there is no accelerator to pin memory for."""
+        return False
+
+    def pin_memory(self, device: Any = "cuda") -> Any:
+        """RuntimeError: there is no accelerator to pin memory for."""
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
+        """RuntimeError: rushlight computes on the CPU only."""
+        raise RuntimeError("a storage cannot go to 'cuda': rushlight has no such device")
+
+    def hpu(self, device: Any = None, non_blocking: bool = False) -> Any:
+        """RuntimeError: rushlight computes on the CPU only."""
+        raise RuntimeError("a storage cannot go to 'hpu': rushlight has no such device")
+
+
+class UntypedStorage(AnyStorage):
+    """A block of bytes that tensors look at.
+
+    `UntypedStorage(n)` makes one of n bytes, `UntypedStorage([1, 2])` one with these bytes; a tensor's own is `tensor.untyped_storage()`.
+
+        >>> import rushlight as torch
+        >>> torch.ones(2, dtype=torch.int16).untyped_storage().tolist()
+        [1, 0, 1, 0]
+    """
+
+    __slots__ = ("__weakref__", "_native")
+
+    is_sparse_csr = False
+
+    def __init__(self, size: Any = 0, *, device: Any = None, native: Any = None) -> None:
+        if native is not None:
+            self._native = native
+            return
+        place = CPU if device is None else as_device(device)
+        if isinstance(size, int):
+            size = _byte_count(size)
+        if place is META and isinstance(size, int):
+            self._native = _MetaBytes(size)
+            return
+        if place is not CPU:
+            raise RuntimeError(f"torch.UntypedStorage(): Storage device not recognized: {device}")
+        given = None if isinstance(size, int) else [int(v) & 0xFF for v in size]
+        self._native = MEMORY.alloc(size if given is None else len(given))
+        if given:
+            self._bytes()[:] = bytes(given)
+
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The first bytes of a file, mapped; with `shared` writes reach the file, which is made and enlarged where need be."""
+        from rushlight._engine.sharing.mapped import map_file
+
+        return cls(native=map_file(filename, shared, nbytes))
+
+    @classmethod
+    def from_buffer(cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, dtype: DType = UINT8) -> UntypedStorage:
+        """A copy of numbers in a buffer, which may have the other byte order."""
+        if byte_order not in (None, "native", "little", "big"):
+            raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big' or 'little')")
+        raw = memoryview(buffer).cast("B")[offset:]
+        if dtype.itemsize > 1 and byte_order is None:
+            raise TypeError("function missing required argument 'byte_order' (pos 2)")
+        size = len(raw) // dtype.itemsize if count < 0 else count
+        if size * dtype.itemsize > len(raw) or count < 0 and len(raw) % dtype.itemsize:
+            raise ValueError(f"buffer has {len(raw)} bytes after offset {offset}, which are not {size} elements of {dtype.itemsize} bytes")
+        made = cls(size * dtype.itemsize)
+        made._bytes()[:] = raw[: size * dtype.itemsize]
+        if byte_order == "big":
+            made.byteswap(dtype)
+        return made
+
+    @property
+    def device(self) -> Device:
+        """The CPU, or the meta device, where a storage has a size and no bytes."""
+        return META if type(self._native) is _MetaBytes else CPU
+
+    def untyped(self) -> UntypedStorage:
+        """Itself."""
+        return self
+
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(self._native.nbytes)
+
+    size = nbytes
+
+    def __len__(self) -> int:
+        return self.nbytes()
+
+    def data_ptr(self) -> int:
+        """Address of the first byte."""
+        return int(self._native.ptr)
+
+    @property
+    def filename(self) -> str | None:
+        """The mapped file's name where the system can still name it; None for memory of our own."""
+        return None
+
+    @property
+    def _cdata(self) -> int:
+        return int(self._native.ptr)
+
+    def element_size(self) -> int:
+        """1: the elements are bytes."""
+        return 1
+
+    def get_device(self) -> int:
+        """-1, as for every tensor on the CPU."""
+        return -1
+
+    def _bytes(self) -> memoryview:
+        if type(self._native) is _MetaBytes:
+            raise NotImplementedError("Not available for 'meta' device type")
+        if not self.nbytes():
+            return memoryview(bytearray())
+        return memoryview((ctypes.c_ubyte * self.nbytes()).from_address(self._native.ptr)).cast("B")
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self.nbytes())
+            if step != 1:
+                raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
+            count = max(stop - start, 0)
+            return UntypedStorage(native=MEMORY.from_owner(self._native.ptr + start, count, self._native))
+        if not -self.nbytes() <= integer(index) < self.nbytes():
+            raise IndexError(f"index {index} out of range for storage of size {self.nbytes()}")
+        return self._bytes()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        held = self._bytes()
+        for place in range(self.nbytes())[index] if isinstance(index, slice) else (index,):
+            held[place] = int(value) & 0xFF
+        self._native.version += 1
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._bytes().tolist())
+
+    def tolist(self) -> list[int]:
+        """The bytes as ints."""
+        return self._bytes().tolist()
+
+    def clone(self) -> UntypedStorage:
+        """A copy."""
+        made = UntypedStorage(self.nbytes())
+        made._bytes()[:] = self._bytes()
+        return made
+
+    def new(self) -> UntypedStorage:
+        """An empty storage."""
+        return UntypedStorage(0)
+
+    def __copy__(self) -> UntypedStorage:
+        return self.clone()
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> UntypedStorage:
+        made = memo.setdefault(("storage", self._native.ptr), None)
+        if made is None:
+            made = memo["storage", self._native.ptr] = self.clone()._native
+        return UntypedStorage(native=made)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _untyped_of, (bytes(self._bytes()),)
+
+    def copy_(self, source: UntypedStorage, non_blocking: bool = False) -> UntypedStorage:
+        """Take over another storage's bytes."""
+        if source.nbytes() != self.nbytes():
+            raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
+        self._bytes()[:] = source._bytes()
+        self._native.version += 1
+        return self
+
+    def fill_(self, value: int) -> UntypedStorage:
+        """Set every byte."""
+        self[:] = value
+        return self
+
+    def resize_(self, nbytes: int) -> None:
+        """Another size; what is kept of the bytes stays, new ones are undefined, and the tensors over this storage see them."""
+        nbytes = _byte_count(nbytes)
+        if nbytes == self.nbytes():
+            return
+        check_resizable(self._native)
+        kept = min(nbytes, self.nbytes())
+        fresh = UntypedStorage(nbytes)
+        if kept:
+            fresh._bytes()[:kept] = self._bytes()[:kept]
+        shared.relocate(self._native, fresh._native)
+        self._native = fresh._native
+
+    def byteswap(self, dtype: DType) -> None:
+        """Reverse the bytes of every element of a dtype in place (of both parts of a complex one)."""
+        size = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
+        held = self._bytes()
+        whole = len(held) - len(held) % size
+        swapped = bytearray(held)
+        for k in range(size):
+            swapped[k:whole:size] = held[size - 1 - k : whole : size]
+        held[:] = swapped
+        self._native.version += 1
+
+    def cpu(self) -> UntypedStorage:
+        """Itself, which is on the CPU."""
+        return self.to(device=CPU)
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
+        """On a device: itself, or a storage of its size on the meta device."""
+        wanted = as_device(device)
+        if wanted is self.device:
+            return self
+        if wanted is not META:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        return UntypedStorage(self.nbytes(), device=META)
+
+    def mps(self) -> UntypedStorage:
+        """RuntimeError: rushlight computes on the CPU only."""
+        raise RuntimeError("torch.UntypedStorage(): Storage device not recognized: mps")
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The class's name, or the bytes as a storage of that type."""
+        return "torch.storage.UntypedStorage" if dtype is None else _typed(self, dtype)
+
+    def is_shared(self) -> bool:
+        """Whether other processes can see the memory."""
+        return bool(shared.is_shared(self._native))
+
+    def share_memory_(self) -> UntypedStorage:
+        """Move the bytes to memory that processes share; every tensor over this storage moves along."""
+        self._native = shared.share(self._native)
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UntypedStorage) and self.data_ptr() == other.data_ptr() and self.nbytes() == other.nbytes()
+
+    def __hash__(self) -> int:
+        return hash(self._native.ptr)
+
+    def __repr__(self) -> str:
+        shown = "...\n" if self.device is META else "".join(f" {b}\n" for b in self.tolist())
+        return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+
+
+def _untyped_of(data: bytes) -> UntypedStorage:
+    made = UntypedStorage(len(data))
+    if data:
+        made._bytes()[:] = data
+    return made
+
+
+class _StorageMeta(type):
+    """Of `torch.FloatStorage` and its kin: an instance is a storage with this dtype, whatever made it."""
+
+    dtype: DType | None
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        wanted = cls.__dict__.get("dtype")
+        if isinstance(wanted, DType):
+            return type.__instancecheck__(TypedStorage, instance) and instance.dtype is wanted
+        return type.__instancecheck__(cls, instance)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        wanted = cls.__dict__.get("dtype")
+        if isinstance(wanted, DType):  # a storage of a type is a typed storage with its dtype
+            if len(args) > 1 or "dtype" in kwargs:
+                raise RuntimeError(f"{cls!r} takes nothing, a size, or a sequence of numbers")
+            return TypedStorage(*args, dtype=wanted, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+
+class TypedStorage(AnyStorage, metaclass=_StorageMeta):
+    """A storage seen as elements of one dtype (PyTorch's older form).
+
+    `TypedStorage(3, dtype=torch.int32)` has three undefined elements, `TypedStorage([1, 2])` these numbers in the default dtype;
+    `torch.IntStorage` and its kin are the same with a dtype of their own.
+
+        >>> import rushlight as torch
+        >>> torch.IntStorage([1, 2]).tolist()
+        [1, 2]
+    """
+
+    __slots__ = ("_untyped", "dtype")
+
+    def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: DType | None = None, device: Any = None) -> None:
+        if len(args) > 1 or args and wrap_storage is not None:
+            raise RuntimeError("TypedStorage takes nothing, a size, a sequence of numbers, or wrap_storage=")
+        self.dtype: DType = dtype or default_dtype()
+        if wrap_storage is not None:
+            if not isinstance(wrap_storage, UntypedStorage):
+                raise TypeError(f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrap_storage)}")
+            self._untyped = wrap_storage
+        elif args and not isinstance(args[0], int):
+            from rushlight._engine.core.creation import tensor
+
+            self._untyped = untyped_storage(tensor(list(args[0]), dtype=self.dtype))
+        else:
+            self._untyped = UntypedStorage(self.dtype.itemsize * (args[0] if args else 0), device=device)
+
+    @classmethod
+    def from_buffer(
+        cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, dtype: DType | None = None, device: Any = None
+    ) -> TypedStorage:
+        """A copy of the numbers in a buffer; see `UntypedStorage.from_buffer`."""
+        kind = cls.__dict__.get("dtype")
+        kind = kind if isinstance(kind, DType) else dtype or default_dtype()
+        return TypedStorage(wrap_storage=UntypedStorage.from_buffer(buffer, byte_order, count, offset, kind), dtype=kind)
+
+    @classmethod
+    def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
+        """The first elements of a file, mapped; see `UntypedStorage.from_file`."""
+        kind = cls.__dict__.get("dtype")
+        if not isinstance(kind, DType):
+            raise RuntimeError("from_file can only be called on derived classes")
+        return TypedStorage(wrap_storage=UntypedStorage.from_file(filename, shared, size * kind.itemsize), dtype=kind)
+
+    def untyped(self) -> UntypedStorage:
+        """The bytes."""
+        return self._untyped
+
+    @property
+    def device(self) -> Device:
+        """The device of the bytes."""
+        return self._untyped.device
+
+    @property
+    def filename(self) -> str | None:
+        """See `UntypedStorage.filename`."""
+        return self._untyped.filename
+
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        return self._untyped.data_ptr()
+
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self._untyped.nbytes()
+
+    def element_size(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    def get_device(self) -> int:
+        """-1, as for every tensor on the CPU."""
+        return -1
+
+    def size(self) -> int:
+        """Number of elements."""
+        return self.nbytes() // self.dtype.itemsize
+
+    __len__ = size
+
+    def _tensor(self) -> Tensor:
+        return storage_tensor(self._untyped, BY_NAME[_INTEGERS.get(self.dtype.name, self.dtype.name)])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
+        if not isinstance(index, int):
+            raise RuntimeError(f"can't index a {type(self)} with {type(index)}")
+        return self._tensor()[index].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not isinstance(index, (int, slice)):
+            raise RuntimeError(f"can't index a {type(self)} with {type(index)}")
+        self._tensor()[index] = value
+
+    def tolist(self) -> list[Any]:
+        """The elements."""
+        return self._tensor().tolist()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def fill_(self, value: Any) -> TypedStorage:
+        """Set every element."""
+        self._tensor().fill_(value)
+        return self
+
+    def copy_(self, source: TypedStorage, non_blocking: bool = False) -> TypedStorage:
+        """Take over another storage's bytes."""
+        self._untyped.copy_(source.untyped(), non_blocking)
+        return self
+
+    def clone(self) -> TypedStorage:
+        """A copy."""
+        return TypedStorage(wrap_storage=self._untyped.clone(), dtype=self.dtype)
+
+    __copy__ = clone
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped.__deepcopy__(memo), dtype=self.dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _wrapped, (self._untyped, self.dtype)
+
+    def resize_(self, size: int) -> None:
+        """Another number of elements; see `UntypedStorage.resize_`."""
+        self._untyped.resize_(size * self.dtype.itemsize)
+
+    def cpu(self) -> TypedStorage:
+        """The same memory."""
+        return TypedStorage(wrap_storage=self._untyped.cpu(), dtype=self.dtype)
+
+    def to(self, *, device: Any, non_blocking: bool = False) -> TypedStorage:
+        """On a device, of which there is one: the same memory."""
+        return TypedStorage(wrap_storage=self._untyped.to(device=device), dtype=self.dtype)
+
+    def pickle_storage_type(self) -> str:
+        """The name under which files know this type."""
+        return _NAMES[self.dtype]
+
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The type's name (`torch.FloatStorage`), or the bytes as a storage of that type."""
+        return f"torch.{_NAMES[self.dtype]}" if dtype is None else _typed(self._untyped, dtype)
+
+    def is_shared(self) -> bool:
+        """Whether other processes can see the memory."""
+        return self._untyped.is_shared()
+
+    def share_memory_(self) -> TypedStorage:
+        """Move the elements to memory that processes share."""
+        self._untyped.share_memory_()
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return type.__instancecheck__(TypedStorage, other) and self.data_ptr() == other.data_ptr()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return self._shown() + f"[torch.storage.TypedStorage(dtype={self.dtype!r}, device={self.device}) of size {self.size()}]"
+
+    def _shown(self) -> str:
+        return "...\n" if self.device is META else "".join(f" {v}\n" for v in self.tolist())
+
+
+def _wrapped(storage: UntypedStorage, dtype: DType) -> TypedStorage:
+    return TypedStorage(wrap_storage=storage, dtype=dtype)
+
+
+def _typed(storage: UntypedStorage, wanted: Any) -> TypedStorage:
+    """Bytes as a storage of a type, which is a class, its name, or a dtype."""
+    if isinstance(wanted, str):
+        wanted = TYPED_STORAGES.get(wanted.removeprefix("torch."))
+    dtype = wanted if isinstance(wanted, DType) else getattr(wanted, "dtype", None)
+    if not isinstance(dtype, DType):
+        raise RuntimeError(f"{wanted!r} is no type of storage")
+    return TypedStorage(wrap_storage=storage, dtype=dtype)
+
+
+def _cast(name: str, dtype: DType) -> None:
+    def cast(self: Any) -> TypedStorage:
+        found = self._tensor() if isinstance(self, TypedStorage) else storage_tensor(self, UINT8)
+        return TypedStorage(wrap_storage=untyped_storage(found.to(dtype).clone() if found.dtype is dtype else found.to(dtype)), dtype=dtype)
+
+    cast.__name__, cast.__doc__ = name, f"A copy whose elements are cast to {dtype.name}."
+    setattr(TypedStorage, name, cast)
+    setattr(UntypedStorage, name, cast)
+
+
+for _name, _dtype in _CASTS.items():
+    _cast(_name, BY_NAME[_dtype])
+
+_TYPES = (
+    "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex128", "complex64", "quint8", "qint8",
+    "qint32", "quint4x2", "quint2x4",
+)  # fmt: skip
+TYPED_STORAGES: dict[str, Any] = {
+    f"{BY_NAME[name].scalar}Storage": _StorageMeta(f"{BY_NAME[name].scalar}Storage", (TypedStorage,), {
+        "dtype": BY_NAME[name], "__module__": "torch", "__slots__": (), "__doc__": f"A storage of {name} elements; see `TypedStorage`.",
+    })
+    for name in _TYPES
+}  # fmt: skip
+_NAMES = {cls.__dict__["dtype"]: word for word, cls in TYPED_STORAGES.items()}
+
+
+def storage_type(dtype: DType) -> Any:
+    """The class of storages with this dtype; None for the dtypes that have none."""
+    return TYPED_STORAGES.get(_NAMES.get(dtype, ""))
+
+
+def storage_tensor(storage: UntypedStorage, dtype: DType, shape: Sequence[int] | None = None) -> Tensor:
+    """A one-dimensional tensor over all of a storage."""
+    return make(storage._native, Spec.of(dtype, CPU, (storage.nbytes() // dtype.itemsize,) if shape is None else shape), storage._native.ptr)
+
+
+def untyped_storage(x: Tensor) -> UntypedStorage:
+    """The storage of a tensor."""
+    if x._storage is None:
+        last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
+        return UntypedStorage((x.storage_offset() + last + 1) * x._spec.dtype.itemsize, device=META)
+    if LAZY:
+        own(x)  # whoever has the storage may write to it
+    made = _new(UntypedStorage)
+    made._native = x._storage
+    return made
+
+
+_new = UntypedStorage.__new__
+
+
+def storage(self: Tensor) -> TypedStorage:
+    """The storage of a tensor, with its dtype."""
+    warn_once(
+        "TypedStorage is deprecated. It will be removed in the future and UntypedStorage will be the only storage class. This should only matter to you "
+        "if you are using storages directly.  To access UntypedStorage directly, use tensor.untyped_storage() instead of tensor.storage()"
+    )
+    return TypedStorage(wrap_storage=untyped_storage(self), dtype=self.dtype)
+
+
+Tensor.untyped_storage = untyped_storage  # type: ignore[attr-defined]
+tensor_module.untyped_storage[0] = untyped_storage
+Tensor.storage = storage  # type: ignore[attr-defined]

@@ -1,0 +1,345 @@
+"""The tensor object: storage, spec, address, and what autograd knows of it.
+
+Only what every tensor needs has a slot of its own; the rest (gradient, hooks, view relation) sits in an `AutogradMeta` that most
+tensors never get.  Methods are put on the class by `_surface`, from the operator table.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from rushlight._engine.core.state import INFERENCE, STATE
+from rushlight._types.device import CPU, RELEASED, Device
+from rushlight._types.dtype import DType
+from rushlight._types.layout import Size
+from rushlight._types.spec import Spec
+
+if TYPE_CHECKING:
+    from rushlight._engine.autograd.node import Node
+
+__all__ = [
+    "AutogradMeta", "Tensor", "alias", "asking_classes", "data_of", "edge_of", "make", "meta_of", "new_meta", "plain_classes", "untyped_storage", "window_of",
+]  # fmt: skip
+
+
+class AutogradMeta:
+    """The rarer facts: `.grad`, hooks, output number, view relation.
+
+    `base` is the tensor this one is a view of (never itself a view); `views` holds weak references to the differentiable views of a base;
+    `creation` says in what mode a view was made ("", "no_grad", "multi", "custom").
+    """
+
+    __slots__ = (
+        "accumulator", "base", "creation", "grad", "grad_dtype", "hooks", "inference", "name", "output_nr", "post_hooks", "retains", "views",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.grad: Tensor | None = None
+        self.hooks: dict[int, Any] | None = None
+        self.post_hooks: dict[int, Any] | None = None
+        self.output_nr = 0
+        self.accumulator: Any = None
+        self.base: Tensor | None = None
+        self.views: list[Any] | None = None
+        self.creation = ""
+        self.inference = False
+        self.retains = False
+        self.name: str | None = None
+        self.grad_dtype: Any = ...  # the leaf's own dtype
+
+
+# Makes an `AutogradMeta`; natively, once the runtime is there.
+new_meta: list[Any] = [AutogradMeta]
+
+
+class TensorMeta(type):
+    """Calling the class is PyTorch's legacy constructor; a subclass with a `__new__` of its own keeps it."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls.__new__ is not Tensor.__new__:
+            return super().__call__(*args, **kwargs)
+        made = legacy_constructor[0](cls, args, kwargs)
+        if cls.__init__ is not object.__init__:  # type: ignore[misc]
+            cls.__init__(made, *args, **kwargs)  # type: ignore[misc]
+        return made
+
+
+class Tensor(metaclass=TensorMeta):
+    """A multi-dimensional array of one dtype; see the operator table for what can be done with it."""
+
+    __slots__ = ("__dict__", "__weakref__", "_autograd_meta", "_node", "_ptr", "_rg", "_spec", "_storage")
+
+    _storage: Any
+    _spec: Spec
+    _ptr: int
+    _rg: bool
+    _node: Node | None
+    _autograd_meta: AutogradMeta | None
+
+    __array_priority__ = 1000  # NumPy's operators give way to ours
+
+    if TYPE_CHECKING:  # methods come from the operator table; to the type checker they may be anything
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        __add__: Any; __radd__: Any; __sub__: Any; __rsub__: Any; __mul__: Any; __rmul__: Any  # noqa: E702
+        __truediv__: Any; __rtruediv__: Any; __floordiv__: Any; __rfloordiv__: Any; __mod__: Any; __rmod__: Any  # noqa: E702
+        __pow__: Any; __rpow__: Any; __matmul__: Any; __rmatmul__: Any; __and__: Any; __rand__: Any  # noqa: E702
+        __or__: Any; __ror__: Any; __xor__: Any; __rxor__: Any; __lshift__: Any; __rshift__: Any  # noqa: E702
+        __lt__: Any; __le__: Any; __gt__: Any; __ge__: Any; __neg__: Any; __pos__: Any  # noqa: E702
+        __invert__: Any; __abs__: Any; __getitem__: Any; __setitem__: Any; __len__: Any; __iter__: Any  # noqa: E702
+        __bool__: Any; __int__: Any; __float__: Any; __index__: Any  # noqa: E702
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        """What a subclass's own `__new__` calls: the legacy constructor, for an object of the subclass."""
+        return legacy_constructor[0](cls, args, kwargs)
+
+    # ***** what it is *****
+
+    @property
+    def shape(self) -> Size:
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self._spec.dtype
+
+    @property
+    def device(self) -> Device:
+        device = self._spec.device
+        return CPU if device is RELEASED else device
+
+    @property
+    def ndim(self) -> int:
+        return self._spec.ndim
+
+    @property
+    def itemsize(self) -> int:
+        return self._spec.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self._spec.nbytes
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._node is None
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._rg
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if not isinstance(value, bool):
+            raise RuntimeError("requires_grad must be a bool")
+        if self._node is not None:
+            if value:
+                return
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in a subgraph that doesn't "
+                "require differentiation use var_no_grad = var.detach()."
+            )
+        if value and not (self._spec.dtype.is_floating_point or self._spec.dtype.is_complex):
+            raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
+        if value and self._autograd_meta is not None and self._autograd_meta.inference and not STATE.word & INFERENCE:
+            raise RuntimeError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+        self._rg = value
+        if value and self._autograd_meta is not None and self._autograd_meta.creation == "no_grad":
+            accumulator_of(self)  # from now on a leaf of its own
+
+    @property
+    def grad_fn(self) -> Node | None:
+        node = self._node
+        if node is not None and node._refusal is not None:
+            raise RuntimeError(node._refusal)
+        return node
+
+    @property
+    def grad(self) -> Tensor | None:
+        meta = self._autograd_meta
+        if meta is None or meta.grad is None:
+            if self._node is not None and not (meta is not None and meta.retains):
+                warnings.warn(
+                    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be populated during "
+                    "autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, use .retain_grad() on the "
+                    "non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+            return None
+        return meta.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is None:
+            if self._autograd_meta is not None:
+                self._autograd_meta.grad = None
+            return
+        if not isinstance(value, Tensor):
+            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+        if value is self:
+            raise RuntimeError("can't assign Variable as its own grad")
+        wanted = self._spec.dtype if self._autograd_meta is None or self._autograd_meta.grad_dtype is ... else self._autograd_meta.grad_dtype
+        if wanted is not None and value._spec.dtype is not wanted:
+            raise RuntimeError(
+                f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with grad_dtype '{wanted}'. "
+                "The gradient must match the tensor's dtype."
+            )
+        if value._spec.device is not self._spec.device:
+            raise RuntimeError(f"assigned grad has data located on a different device: {value.device}, expected {self.device}")
+        if value._spec.shape != self._spec.shape:
+            raise RuntimeError(
+                f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'. Please ensure that the "
+                "gradient and the tensor are the same size"
+            )
+        meta_of(self).grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @property
+    def data(self) -> Tensor:
+        return data_of[0](self)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+        if value._spec.device is not self._spec.device:
+            raise RuntimeError("incompatible tensor type: cannot assign data on another device")
+        if self._rg and not (value._spec.dtype.is_floating_point or value._spec.dtype.is_complex):
+            raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
+        shown, laid_out = window_of(value._storage, self._storage), value._spec is self._spec
+        self._storage, self._spec, self._ptr = shown, value._spec, value._ptr
+        if not laid_out and shown is not None:
+            shown.relinked += 1
+
+    @property
+    def _version(self) -> int:
+        if self._autograd_meta is not None and self._autograd_meta.inference:
+            raise RuntimeError("Inference tensors do not track version counter.")
+        return self._storage.version if self._storage is not None else 0
+
+    @property
+    def _base(self) -> Tensor | None:
+        return self._autograd_meta.base if self._autograd_meta is not None else None
+
+    @property
+    def output_nr(self) -> int:
+        return self._autograd_meta.output_nr if self._autograd_meta is not None else 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        subclass_hook[0](cls)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+plain_classes: set[type] = {Tensor}
+asking_classes: list[type] = []  # subclasses that want a say; while there is none, the fast paths need not look at classes
+legacy_constructor: list[Any] = [lambda cls, args, kwargs: _unset()]
+subclass_hook: list[Any] = [lambda cls: None]
+plain_hook: list[Any] = [lambda cls: None]  # is told of new plain classes
+_new = object.__new__
+
+
+def share_memory_of(storage: Any) -> Any:
+    """Another storage object over the same memory, with its own version counter."""
+    return _from_owner[0](storage.ptr, storage.nbytes, storage)
+
+
+def window_of(storage: Any, counted: Any) -> Any:
+    """What a tensor over the storage `counted` holds when it is to show the memory of `storage` instead: its count of changes goes on."""
+    if storage is None or counted is None or storage is counted:
+        return storage
+    shown = share_memory_of(storage)
+    shown.stamp, shown.changed = counted.stamp, counted.changed
+    return shown
+
+
+def from_owner(address: int, nbytes: int, owner: Any) -> Any:
+    """A storage over memory that `owner` keeps alive."""
+    return _from_owner[0](address, nbytes, owner)
+
+
+def _unset(*_: Any) -> Any:
+    raise RuntimeError("the CPU runtime is not loaded")
+
+
+_from_owner: list[Any] = [_unset]
+untyped_storage: list[Any] = [_unset]  # a tensor's storage as users see it
+
+
+def make(storage: Any, spec: Spec, ptr: int) -> Tensor:
+    """A tensor over memory, outside of any graph."""
+    tensor = _new(Tensor)
+    tensor._storage, tensor._spec, tensor._ptr = storage, spec, ptr
+    tensor._rg, tensor._node, tensor._autograd_meta = False, None, None
+    return tensor
+
+
+def alias(tensor: Tensor) -> Tensor:
+    """The same memory seen by another tensor object, outside of any graph."""
+    return make(tensor._storage, tensor._spec, tensor._ptr)
+
+
+def _data_of(tensor: Tensor) -> Tensor:
+    """The same memory with a version counter of its own, so that writes through it are not noticed, as in PyTorch."""
+    other = alias(tensor)
+    if tensor._storage is not None:
+        other._storage = share_memory_of(tensor._storage)
+    return other
+
+
+data_of: list[Any] = [_data_of]  # natively, once the runtime is there
+
+
+def meta_of(tensor: Tensor) -> AutogradMeta:
+    """The tensor's `AutogradMeta`, made when first needed."""
+    meta = tensor._autograd_meta
+    if meta is None:
+        meta = tensor._autograd_meta = new_meta[0]()
+    return meta
+
+
+def add_view(base: Tensor, view: Tensor) -> None:
+    """Let `base` know of a differentiable view, so that an in-place change of either can rebase the other's history."""
+    views = meta_of(base).views
+    if views is None:
+        views = base._autograd_meta.views = []  # type: ignore[union-attr]
+    elif len(views) > 8 and len(views) & (len(views) - 1) == 0:
+        views[:] = [r for r in views if r() is not None]
+    views.append(weakref.ref(view))
+
+
+def edge_of(tensor: Tensor) -> Any:
+    """Where the gradient of `tensor` goes: None, a node (its first output), or (node, output number)."""
+    node = tensor._node
+    if node is None:
+        if not tensor._rg:
+            return None
+        held = tensor._autograd_meta
+        if held is not None and held.creation == "no_grad" and held.accumulator is None and held.base is not None and held.base._rg:
+            return None  # a view made without gradients collects none, unless it was asked to
+        return accumulator_of(tensor)
+    meta = tensor._autograd_meta
+    return node if meta is None or meta.output_nr == 0 else (node, meta.output_nr)
+
+
+def accumulator_of(tensor: Tensor) -> Any:
+    """The node that adds to `.grad` of a leaf."""
+    meta = tensor._autograd_meta
+    if meta is None:
+        meta = tensor._autograd_meta = new_meta[0]()
+    node = meta.accumulator
+    if node is None:
+        node = meta.accumulator = make_accumulator[0](tensor)
+    return node
+
+
+make_accumulator: list[Any] = [_unset]

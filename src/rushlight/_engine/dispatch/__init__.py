@@ -1,0 +1,1 @@
+"""From a call to its plan: binding, signatures, derivation, plans."""

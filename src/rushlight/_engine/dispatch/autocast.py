@@ -1,0 +1,261 @@
+"""Automatic casting: operators that change the dtypes of their arguments first, while a region asks for it.
+
+Whether casting is on, and to which dtype, is part of the state word, so it is part of every signature: where it is off nothing is
+asked, and where it is on a plan made for that state casts.  Inside of an operator that casts (a composite that calls others) it is off.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
+from rushlight._engine.core.tensor import Tensor
+from rushlight._ops.precision import KEEP, LOWER, POLICIES, SINGLE
+from rushlight._types.device import Device
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+
+__all__ = [
+    "PLACES",
+    "cast_call",
+    "casting_plan",
+    "change",
+    "casts",
+    "clear_casts",
+    "dtype_of",
+    "enter",
+    "leave",
+    "lowered",
+    "place_of",
+    "policy_of",
+    "set_dtype",
+    "set_enabled",
+]
+
+# Types of devices for which a region may be asked, and the dtype that casts there go to until another is set.
+PLACES: dict[str, DType] = {
+    "cpu": BFLOAT16, "cuda": FLOAT16, "xpu": FLOAT16, "mps": FLOAT16, "hpu": BFLOAT16, "xla": BFLOAT16, "ipu": FLOAT16, "mtia": FLOAT16,
+    "maia": BFLOAT16, "privateuseone": FLOAT16,
+}  # fmt: skip
+# Casts of weights that a region keeps, by the weight's identity; the weight is held so that the identity stays its own.
+_KEPT: dict[tuple[int, DType], tuple[Tensor, Tensor]] = {}
+# The dtypes that were ever cast to: their places are what the state word says.
+_DTYPES: list[DType] = []
+# Products, which cast their operands while they pack them, or as they read them.
+_PACKING = frozenset(("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm"))
+_SHIFT = 8  # where the bits of AUTOCAST begin
+
+
+def set_enabled(place: str, enabled: bool) -> None:
+    """Turn casting on or off for the tensors of this type of device, in this thread."""
+    STATE.casts[place] = enabled
+    _refresh()
+
+
+def dtype_of(place: str) -> DType:
+    """The dtype that is cast to on this type of device, in this thread; KeyError where nothing is ever cast."""
+    return STATE.cast_dtypes.get(place) or PLACES[place]
+
+
+def set_dtype(place: str, dtype: DType) -> None:
+    """Choose the dtype that is cast to on this type of device, in this thread."""
+    STATE.cast_dtypes[place] = dtype
+    _refresh()
+
+
+def _refresh() -> None:
+    word = STATE.word & ~AUTOCAST
+    if STATE.casts.get("cpu"):
+        dtype = dtype_of("cpu")
+        if dtype not in _DTYPES:
+            _DTYPES.append(dtype)
+        word |= (_DTYPES.index(dtype) + 1) << _SHIFT
+    STATE.word = word
+
+
+def change(place: str, enabled: bool, dtype: DType, keeps: bool) -> tuple[bool, DType, bool]:
+    """Set all that a region sets; gives what was there, which puts it back."""
+    state = STATE
+    casts, dtypes = state.casts, state.cast_dtypes
+    before = casts.get(place, False), dtypes.get(place) or PLACES[place], state.cast_keeps
+    casts[place], dtypes[place], state.cast_keeps = enabled, dtype, keeps
+    if place == "cpu":
+        _refresh()
+    return before
+
+
+def enter() -> int:
+    """Count a region that is entered; gives how many there are."""
+    STATE.cast_depth += 1
+    return STATE.cast_depth
+
+
+def leave() -> int:
+    """Count a region that is left; gives how many there still are."""
+    STATE.cast_depth -= 1
+    return STATE.cast_depth
+
+
+def clear_casts() -> None:
+    """Forget the casts of weights."""
+    _KEPT.clear()
+
+
+def policy_of(name: str, spaces: Sequence[str] = ()) -> str | None:
+    """What the function of this name, in these spaces, does with dtypes; None for nothing."""
+    for space in ("linalg", "fft"):
+        if space in spaces:
+            return POLICIES.get(f"{space}_{name}")
+    return POLICIES.get(name)
+
+
+# ***** which dtype, and the cast *****
+
+
+def _eligible(tensor: Tensor) -> bool:
+    spec = tensor._spec
+    return spec.dtype.is_floating_point and spec.dtype is not FLOAT64 and spec.device.type == "cpu"
+
+
+def _target(policy: str, tensors: Sequence[Tensor]) -> DType | None:
+    if policy == KEEP:
+        return None
+    lower: DType = dtype_of("cpu")
+    if policy == LOWER:
+        return lower
+    if policy == SINGLE:
+        return FLOAT32
+    found = lower
+    for tensor in tensors:
+        if not tensor._spec.dtype.is_floating_point or tensor._spec.device.type != "cpu":
+            continue
+        found = _wider(found, tensor._spec.dtype, lower)
+    return found
+
+
+def _wider(found: DType, other: DType, lower: DType) -> DType:
+    """The wider of two dtypes that are joined; double stays out of it."""
+    if other is FLOAT64:
+        return found
+    if FLOAT32 in (found, other):
+        return FLOAT32
+    if found is lower and other is lower:
+        return lower
+    raise RuntimeError(
+        f"Unexpected floating ScalarType in at::autocast::prioritize: {other} among tensors that are joined while operators cast to {lower}"
+    )
+
+
+def _cast(tensor: Tensor, to: DType) -> Tensor:
+    """A copy in another dtype; that of a weight is kept until the outermost region ends."""
+    keep = (
+        STATE.word & GRAD  # a cast without a history would be no good to others
+        and tensor._spec.dtype is FLOAT32
+        and tensor._rg
+        and tensor._node is None
+        and STATE.cast_keeps
+        and to is dtype_of("cpu")
+        and not tensor._is_view()
+    )
+    if not keep:
+        return tensor.to(to)
+    key = (id(tensor), to)
+    found = _KEPT.get(key)
+    if found is None:
+        found = _KEPT[key] = (tensor, tensor.to(to))
+    return found[1]
+
+
+# ***** calls *****
+
+
+def casts(policy: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates plain Python over tensors that changes the dtypes of its arguments first; for None it stays what it is."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        if policy is None:
+            return function
+
+        @functools.wraps(function)
+        def body(*args: Any, **kwargs: Any) -> Any:
+            if STATE.word & AUTOCAST and kwargs.get("out") is None:
+                return cast_call(policy, function, args, kwargs)
+            return function(*args, **kwargs)
+
+        return body
+
+    return decorate
+
+
+def casting_plan(caller: Any, policy: str, template: tuple[Any, ...], tensors: Sequence[Tensor]) -> Callable[..., Any]:
+    """The plan of an operator that casts first: which of its arguments, and to what, is decided here."""
+    to = _target(policy, tensors)
+    places = [] if to is None else [i for i, t in enumerate(tensors) if _eligible(t) and t._spec.dtype is not to]
+    count = len(tensors)
+    state = STATE
+    recorded = state.word & GRAD and any(t._rg for t in tensors)
+    if to is not None and caller.name in _PACKING and places and not recorded and not state.word & OBSERVED:
+        found = caller.casting(template, tensors, places, to)
+        if found is not None:
+            return found
+
+    def plan(*inputs: Any) -> Any:
+        given = list(inputs)
+        word = state.word
+        state.word = word & ~AUTOCAST
+        try:
+            for i in places:
+                given[i] = _cast(given[i], to)  # type: ignore[arg-type]  # there are no places without a dtype
+            return caller.plan(template, given[:count])(*given)
+        finally:
+            state.word = word
+
+    return plan
+
+
+def lowered(tensor: Tensor) -> Tensor:
+    """A result as a product leaves it: where operators cast, in the dtype that they cast to."""
+    if STATE.word & AUTOCAST and _eligible(tensor):
+        return tensor.to(dtype_of("cpu"))
+    return tensor
+
+
+def cast_call(policy: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a function of tensors, with its arguments cast, and without casts inside."""
+    tensors: list[Tensor] = []
+    _gather((*args, *kwargs.values()), tensors)
+    to = _target(policy, tensors)
+    word = STATE.word
+    STATE.word = word & ~AUTOCAST
+    try:
+        return function(*[_converted(a, to) for a in args], **{k: _converted(v, to) for k, v in kwargs.items()})
+    finally:
+        STATE.word = STATE.word & ~AUTOCAST | word & AUTOCAST
+
+
+def _gather(values: Sequence[Any], found: list[Tensor]) -> None:
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif type(value) in (list, tuple):
+            _gather(value, found)
+
+
+def _converted(value: Any, to: DType | None) -> Any:
+    if to is None:
+        return value
+    if isinstance(value, Tensor):
+        return _cast(value, to) if _eligible(value) and value._spec.dtype is not to else value
+    if type(value) in (list, tuple):
+        return type(value)(_converted(v, to) for v in value)
+    return value
+
+
+def place_of(device_type: Any) -> str:
+    """The name of a device type as given by a user; TypeError for anything but a str."""
+    if device_type.__class__ is str and device_type in PLACES:
+        return device_type
+    if not isinstance(device_type, str):
+        raise TypeError(f"expected a device type as str, got {type(device_type).__name__}")
+    return str(Device(device_type).type)

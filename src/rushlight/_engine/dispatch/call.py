@@ -1,0 +1,278 @@
+"""Calling operators: signature, plan, result; the functions and methods that users call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.log import enabled, log
+from rushlight._engine.core.creation import from_numpy
+from rushlight._engine.core.packing import is_array
+from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
+from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch.autocast import casting_plan
+from rushlight._engine.dispatch.bind import bind, flatten
+from rushlight._engine.dispatch.determinism import alerting
+from rushlight._engine.dispatch.families import Families, Outline, abstracted, casting, symbolic
+from rushlight._engine.dispatch.fast import make_dispatch
+from rushlight._engine.dispatch.lower import Literal
+from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_family, make_dispatcher
+from rushlight._engine.dispatch.out import call_out
+from rushlight._engine.dispatch.pieces import common_device, node_name, operator_pieces, wanted
+from rushlight._engine.dispatch.plan import Pieces, PlanMould, program_of
+from rushlight._engine.dispatch.results import result_name, result_type_of
+from rushlight._engine.dispatch.underivable import underivable
+from rushlight._engine.dispatch.watch import NAMING, observed_plan
+from rushlight._engine.indexing.view import view_casting, view_plan
+from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._ops.precision import choose
+from rushlight._ops.table import Operator
+from rushlight._prims import build
+from rushlight._types.device import CPU
+from rushlight._types.dtype import DType
+from rushlight._types.spec import Spec
+from rushlight._types.trail import Trail
+
+__all__ = ["OVERRIDE", "Caller", "make_binary", "make_function", "make_unary", "unordered"]
+
+_STATE = STATE
+_new_tuple = tuple.__new__
+# Set by `_engine.dispatch.override`: handles calls in which a subclass or a mode takes over.
+OVERRIDE: list[Any] = [None]
+
+
+def plan_for(caller: Any, template: tuple[Any, ...], tensors: Sequence[Tensor]) -> Callable[..., Any]:
+    """The caller's plan for a signature, made where there is none yet; once more where another thread resized a tensor meanwhile."""
+    signature = signature_of(template, tensors)
+    plan: Callable[..., Any] | None = caller.plans.get(signature)
+    while plan is None:
+        made, before = caller.make(template, tensors), signature
+        signature = signature_of(template, tensors)
+        if signature == before:
+            plan = caller.plans[signature] = made
+        else:
+            plan = caller.plans.get(signature)
+    return plan
+
+
+def signature_of(template: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """What plans are made for: the arguments that are no tensors, the state, and each tensor's spec and whether it wants a gradient."""
+    key: list[Any] = [template, _STATE.word]
+    for tensor in tensors:
+        key.append(tensor._spec)
+        key.append(tensor._rg)
+    return tuple(key)
+
+
+class Caller:
+    """One operator's slow path: binding, plans by template and specs."""
+
+    __slots__ = ("_recent", "families", "name", "op", "plans", "result")
+
+    def __init__(self, op: Operator) -> None:
+        self.op, self.name = op, op.schema.name
+        self.plans, self.families = new_plan_table(), Families()
+        self._recent: Any = (None, None)
+        self.result: Any = None
+        names = [r for r in op.schema.results if r]
+        if len(names) > 1:
+            self.result = result_type_of(result_name(op), tuple(names))
+
+    def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Bind, find or make the plan, and run it."""
+        plan, inputs = self.prepare(args, kwargs)
+        return self.wrap(plan(*inputs))
+
+    def wrap(self, made: Any) -> Any:
+        """The plan's result in the type that users get."""
+        return _new_tuple(self.result, made) if self.result is not None else made
+
+    def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+        """The plan for these arguments and what to call it with."""
+        values = bind(self.op, self.name, args, kwargs)
+        template, tensors, numbers = flatten(self.op, values)
+        return self.plan(template, tensors), [*tensors, *numbers]
+
+    def plan(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        """The plan for a signature."""
+        return plan_for(self, template, tensors)
+
+    def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        """A plan for a signature that was not met before."""
+        op = self.op
+        NAMING[0] = op.name
+        if _STATE.word & AUTOCAST:
+            policy = choose(op.name, template, [t._spec.shape for t in tensors])
+            if policy is not None:
+                return casting_plan(self, policy, template, tensors)
+        if _STATE.word & OBSERVED:
+            return observed_plan(self, template, tensors)
+        if enabled("plan"):
+            log("plan", f"{op.name}: new signature {[t._spec for t in tensors]} {template}")
+        if op.kind == "view":
+            plan, found = view_plan(op, template, tensors[0], self.families)
+            self._recent = plan, found and view_casting(op, template, tensors[0]._spec, found)
+            return plan
+        device = common_device(self.name, tensors)
+        specs = [t._spec for t in tensors]
+        wrt = wanted(op, template, tensors) if _STATE.word & GRAD else []
+        plan, pieces = self._cast(template, specs, wrt) if device is CPU and (specs or "sized" in op.tags) else (None, None)
+        if plan is None:
+            pieces = operator_pieces(op, template, specs, wrt, device)
+            plan = pieces.plan(device, (op, template, specs))
+        assert pieces is not None
+        if pieces.refused is not None:
+            return underivable(plan, op, pieces.refused, wrt, node_name(op, template, specs))
+        return unordered(op, template, plan)
+
+    def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
+        """How calls are told to `learn_family` for which this plan was made, where it was made last and is cast from a mould; else None."""
+        recent, found = self._recent
+        return found if recent is plan else None
+
+    def casting(self, template: tuple[Any, ...], tensors: Sequence[Tensor], places: Sequence[int], to: DType) -> Callable[..., Any] | None:
+        """The plan of a call of which the tensors at `places` are cast first, with the casts in its graph; None where one would have to be stored.
+
+        It records nothing.
+        """
+        device, given = common_device(self.name, tensors), [t._spec for t in tensors]
+        specs = [Spec.of(to, s.device, s.shape, s.strides) if i in places else s for i, s in enumerate(given)]
+        pieces = operator_pieces(self.op, template, specs, (), device)
+        graph, builder = pieces.forward, GraphBuilder()
+        values = [builder.input(v.shape, given[i].dtype if i in places else v.dtype, v.weak) for i, v in enumerate(graph.inputs)]
+        with builder:
+            outputs = evaluate(graph, [build.convert(x, v.dtype) for x, v in zip(values, graph.inputs, strict=True)])
+        pieces.forward, pieces.in_specs = builder.finish(outputs), [*given, *pieces.in_specs[len(given) :]]
+        if device is not CPU or len(program_of(pieces.forward, pieces.in_specs, pieces.specs).steps) != 1:
+            return None
+        return unordered(self.op, template, pieces.plan(device))
+
+    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[Callable[..., Any] | None, Pieces | None]:
+        """The plan and its pieces from a mould; (None, None) where there is none."""
+        op, sized, written = self.op, "sized" in self.op.tags, list[int]()
+        head = abstracted(template, written) if sized else template
+
+        def make(trail: Trail, outlines: list[Any]) -> PlanMould:
+            given = symbolic(head, trail.symbols) if sized else template
+            return PlanMould(operator_pieces(op, given, outlines, wrt, CPU, Outline.of), trail)
+
+        def plan(mould: PlanMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
+            if mould.pieces.refused is not None:
+                return None
+            return mould.plan(values, sizes, specs, (op, symbolic(head, sizes) if sized else template, specs))
+
+        found = self.families.find((head, _STATE.word, tuple(wrt)), specs, make, written)
+        if found is None:
+            return None, None
+        made = found.mould.plan(*found[1:3], specs, (op, template, specs))
+        if not sized or all(abstracted(a.default, []) == a.default for a in op.schema.arguments):  # else a size may come from elsewhere than the call
+            # What is refused, or kept from being unordered, is another plan than this one.
+            self._recent = made, (lambda known: casting(found, specs, len(written), make, plan, known), sized)
+        return made, found.mould.pieces
+
+
+def unordered(op: Operator, template: tuple[Any, ...], plan: Callable[..., Any]) -> Callable[..., Any]:
+    """The plan, of an operator whose last argument says that places written twice add up, behind a check where they do not."""
+    if "unordered" not in op.tags or template[-1] == Literal(True) or template[-1] is True:
+        return plan
+    return alerting(op.name + "_", plan)
+
+
+# ***** the functions that users call *****
+
+
+def make_unary(caller: Caller) -> Callable[..., Any]:
+    """The method form of an operator whose only required argument is a tensor."""
+
+    def check(args: Sequence[Any]) -> None:
+        if args:
+            _require_tensor(caller.name, args[0])
+
+    return make_function(caller, check)
+
+
+_PYTHON_METHODS = ("rsub", "matmul")  # PyTorch writes them in Python: they take any `self`, and give NotImplemented
+
+
+def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
+    """The operator form (`a + b`): two operands, tensor or number.
+
+    A TypeError becomes NotImplemented, so that the other operand's own operator is asked: NumPy's arrays take part through theirs.
+    """
+    full = make_function(caller)
+    converts = caller.name == "eq"  # as in PyTorch the one operator that takes arrays itself
+
+    def missed(self: Any, other: Any) -> Any:
+        if not isinstance(self, Tensor):
+            return _no_tensor(caller.name, self, other, full)
+        try:
+            return called(self, from_numpy(other) if converts and is_array(other) else other)
+        except TypeError:
+            if type(other) is type(self):
+                raise  # Python asks no reflected operator of the same class: the message says more than its own
+            return NotImplemented
+
+    def called(self: Tensor, other: Any) -> Any:
+        if _STATE.word & LEARNING:
+            return full(self, other)
+        kind = type(other)
+        number = kind is float or kind is int
+        plain = type(self) in plain_classes and (kind in plain_classes or number) and not _STATE.word & FUNCTION_MODE
+        if not plain or self._spec.dtype.is_complex:
+            return full(self, other)
+        plan, inputs = caller.prepare((self, other), {})
+        operands = [a for a in (self, other) if any(a is b for b in inputs)]
+        if len(operands) == len(inputs) and all(a is b for a, b in zip(operands, inputs, strict=True)):
+            picks = [0, 1] if len(operands) == 2 else [0]
+            learn(method, (self, other), {}, plan, picks)
+            further = caller.further(plan)
+            if further is not None:
+                learn_family(method, (self, other), {}, picks, None, *further)
+        return plan(*inputs)
+
+    second = EITHER if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC  # a number of the former kind is part of a plan
+    method = make_dispatcher(missed, (DYNAMIC, second), (..., ...), ("self", "other"))
+    method.__name__ = method.__qualname__ = caller.name
+    method.__module__ = __name__
+    method.operator = caller.op
+    full.seen[0] = getattr(Tensor, caller.name, method)
+    return method
+
+
+def _require_tensor(name: str, value: Any) -> None:
+    """TypeError for an unbound method that was called with something else."""
+    if not isinstance(value, Tensor) and not hasattr(type(value), "__torch_function__"):
+        raise TypeError(f"descriptor '{name}' for 'Tensor' objects doesn't apply to a '{type(value).__name__}' object")
+
+
+def _no_tensor(name: str, value: Any, other: Any, full: Callable[..., Any]) -> Any:
+    """A binary method of something that is no tensor: what takes part in overriding is asked, all else is refused."""
+    if hasattr(type(value), "__torch_function__"):
+        return full(value, other)
+    if name in _PYTHON_METHODS:
+        return NotImplemented
+    return _require_tensor(name, value)
+
+
+def make_function(caller: Caller, check: Callable[..., None] | None = None) -> Any:
+    """The general form: any arguments, positional or by name; `check(args)` may raise for them."""
+    op = caller.op
+    seen: list[Any] = []  # what overrides are shown: the function itself, or the method that it is a part of
+
+    def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        override = OVERRIDE[0]
+        if override is not None:
+            handled, made = override(seen[0], args, kwargs)
+            if handled:
+                return made
+        out = kwargs.pop("out", None) if op.out else None
+        return caller.call(args, kwargs) if out is None else call_out(caller, args, kwargs, out)
+
+    function = make_dispatch(op, caller.prepare, slow, caller.result, check, caller.further)
+    function.__name__ = function.__qualname__ = caller.name
+    function.__doc__ = op.doc
+    function.__module__ = __name__
+    function.operator = op
+    seen.append(function)
+    function.seen = seen
+    return function

@@ -1,0 +1,157 @@
+"""`rushlight.explain(f)(*args)`: runs `f` and tells what ran, from the operators to the loops, and on request to the assembly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._base.lazy import require
+from rushlight._engine.core.state import clear_plans
+from rushlight._engine.dispatch.watch import RECORDER, Recorder, Run
+
+__all__ = ["Report", "explain"]
+
+
+class Report:
+    """What ran.  `str(report)` is a table of the kernels, and the graphs and loop nests; `result` is what the function returned.
+
+    `table()` is one line a kernel; `llvm` and `assembly` are the code of the kernels.  `operators` are the names in the order of their runs;
+    `kernels` the names of the kernels, library calls included.
+    """
+
+    def __init__(self, result: Any, runs: list[Run]) -> None:
+        self.result, self._runs = result, runs
+
+    @property
+    def operators(self) -> list[str]:
+        """The operators that ran a kernel, in order; those of backward by the names of their nodes."""
+        return [run.name for run in self._runs]
+
+    @property
+    def kernels(self) -> list[str]:
+        """The kernels that ran, in order; library routines by their names."""
+        return [_step_name(step) for run in self._runs for step in run.exe.program.steps]
+
+    @property
+    def seconds(self) -> float:
+        """Time in kernels."""
+        return sum(sum(run.seconds) for run in self._runs)
+
+    def table(self) -> str:
+        """Every kernel that ran: operator, time, bytes moved, and how that compares with copying memory."""
+        limit = copy_rate() if self._runs else 1.0
+        rows = [f"{'':4s} {'operator':28s} {'kernel':26s} {'time':>9s} {'moved':>10s} {'GB/s':>7s} {'of copying':>10s}"]
+        for number, run in enumerate(self._runs, 1):
+            for step, seconds in zip(run.exe.program.steps, run.seconds, strict=True):
+                moved = step_bytes(step)
+                rate = moved / max(seconds, 1e-9)
+                share = f"{rate / 1e9:7.1f} {rate / limit:10.0%}" if moved else ""
+                size = f"{moved / 1024:8.1f} K" if moved else ""
+                rows.append(
+                    f"{number:3d}. {run.name:28s} {_step_name(step):26s} {seconds * 1e6:6.1f} us {size:>10s} {share}".rstrip()
+                )
+        rows.append(
+            f"{len(self._runs)} programs, {len(self.kernels)} kernels, {self.seconds * 1e6:.1f} us in kernels; a copy of a large array moves "
+            f"{limit / 1e9:.1f} GB/s (small ones stay in the caches and exceed it)"
+        )
+        return "\n".join(rows)
+
+    @property
+    def llvm(self) -> str:
+        """The LLVM text of every kernel, as it goes to the compiler."""
+        return "\n".join(f"; ***** {name} *****\n{text}" for name, text in self._code().items())
+
+    @property
+    def assembly(self) -> str:
+        """The assembly of every kernel, compiled anew."""
+        jit, opt = require("rushlight._native.jit"), require("rushlight._backends.cpu.compile").OPT
+        return "\n".join(f"# ***** {name} *****\n{jit.compile_assembly(text, opt)}" for name, text in self._code().items())
+
+    def _code(self) -> dict[str, str]:
+        return {name: text for run in self._runs for name, text in run.exe.code()}
+
+    def details(self, code: bool = False) -> str:
+        """Every different program: its graph, what was fused, loop nests, and with `code` the LLVM text and the assembly of each kernel."""
+        parts, seen = [], set()
+        for number, run in enumerate(self._runs, 1):
+            identity = tuple(_step_name(step) for step in run.exe.program.steps), str(run.exe.program.explain())
+            if identity not in seen:
+                seen.add(identity)
+                parts.append(f"***** {number}. {run.name}, at {run.place} *****\n{run.exe.explain(asm=code)}")
+        return "\n\n".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n\n{self.details()}"
+
+    __repr__ = table
+
+
+def _step_name(step: Any) -> str:
+    return step.symbol if hasattr(step, "symbol") else step.name
+
+
+def step_bytes(step: Any) -> int:
+    """Bytes that a kernel moves at least, each element once."""
+    if hasattr(step, "kernel"):
+        return require("rushlight._kernels.program").traffic(step.kernel)[0]
+    return sum(_operand_bytes(operand) for operand in (*step.inputs, *step.outputs))
+
+
+def _operand_bytes(operand: Any) -> int:
+    size = operand.dtype.itemsize
+    for extent in operand.shape:
+        size *= extent
+    return size
+
+
+_COPY_RATE: list[float] = []
+
+
+def copy_rate() -> float:
+    """Bytes in a second that a copy of an array larger than the caches moves, reading and writing; measured once."""
+    if not _COPY_RATE:
+        from time import perf_counter
+
+        source = np.ones(1 << 22)
+        target = np.ones(1 << 22)
+        times = []
+        for _ in range(3):
+            began = perf_counter()
+            np.copyto(target, source)
+            times.append(perf_counter() - began)
+        _COPY_RATE.append(2 * source.nbytes / min(times))
+    return _COPY_RATE[0]
+
+
+def explain(function: Callable[..., Any]) -> Callable[..., Report]:
+    """A function that runs `function` on its arguments and returns a `Report` of what ran.
+
+    The function runs once, with plans made anew for it (kernels come from the cache if they are there).  What backward ran is in
+    the report where the function calls it.  Kernels are timed one by one in that single run.
+
+    Random number generation and the multi-tensor optimizer kernels run outside of graphs and are not listed.
+
+        >>> import rushlight as torch
+        >>> report = torch.explain(lambda x: (x.exp() + 1).sum())(torch.ones(4))
+        >>> print(report)  # doctest: +SKIP
+        >>> report.operators
+        ['exp', 'add', 'sum']
+        >>> "define" in report.llvm, ".globl" in report.assembly
+        (True, True)
+        >>> report.result.item() > 14
+        True
+    """
+
+    def run(*args: Any, **kwargs: Any) -> Report:
+        before, recorder = RECORDER[0], Recorder()
+        clear_plans()
+        RECORDER[0] = recorder
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            RECORDER[0] = before
+            clear_plans()
+        return Report(result, recorder.runs)
+
+    return run

@@ -1,0 +1,374 @@
+"""The in-place forms of operators: the result goes where the first argument is; checks, versions and history around that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.errors import NotDifferentiableError, user_code
+from rushlight._engine.autograd.node import next_sequence
+from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
+from rushlight._engine.core.tensor import Tensor, alias, edge_of, make
+from rushlight._engine.dispatch.bind import bind, flatten
+from rushlight._engine.dispatch.call import OVERRIDE, Caller, plan_for, unordered
+from rushlight._engine.dispatch.families import Families, Found, Outline, casting
+from rushlight._engine.dispatch.fast import make_dispatch
+from rushlight._engine.dispatch.lower import differentiate, trace_operator
+from rushlight._engine.dispatch.native_plans import inplace_plan as native_inplace
+from rushlight._engine.dispatch.out import OVERLAP, SELF_OVERLAP, for_target
+from rushlight._engine.dispatch.pieces import bounds_of, common_device, node_name, operator_recipe
+from rushlight._engine.dispatch.plan import KernelMould, Recipe, executable, fitting, number_words, watch
+from rushlight._engine.dispatch.underivable import underivable_inplace
+from rushlight._engine.dispatch.watch import NAMING, observed_plan
+from rushlight._engine.indexing.inplace import (
+    apart,
+    bump,
+    check_captured,
+    check_inference,
+    check_writable,
+    one_memory,
+    overlaps_partly,
+    rebase,
+    refresh_quiet,
+    share_memory,
+)
+from rushlight._graph.core import Graph, GraphBuilder, evaluate
+from rushlight._prims import build
+from rushlight._types.device import CPU, META
+from rushlight._types.dtype import DType
+from rushlight._types.layout import overlaps_itself
+from rushlight._types.promotion import can_cast
+from rushlight._types.spec import Spec
+from rushlight._types.symbols import Unfollowed
+from rushlight._types.trail import Trail
+
+__all__ = ["InplaceCaller", "make_inplace"]
+
+_STATE = STATE
+IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_"))  # writing twice is writing once: expanded tensors are allowed
+
+
+class InplaceCaller:
+    """The in-place form of an operator: the result goes where its first argument is."""
+
+    __slots__ = ("_recent", "caller", "families", "name", "op", "plans")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller, self.op, self.name = caller, caller.op, caller.name + "_"
+        self.plans, self.families = new_plan_table(), Families()
+        self._recent: Any = (None, None)
+
+    def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+        """The plan for these arguments and what to call it with."""
+        values = bind(self.op, self.name, args, kwargs)
+        if "in_target" in self.op.tags:
+            values = for_target(self.op, self.name, values, values[0].dtype)
+        template, tensors, numbers = flatten(self.op, values)
+        return plan_for(self, template, tensors), [*tensors, *numbers]
+
+    def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
+        """A plan for a signature that was not met before."""
+        op, target = self.op, tensors[0]._spec
+        if _STATE.word & OBSERVED:
+            return observed_plan(self, template, tensors)
+        NAMING[0] = self.name
+        if self.name not in IDEMPOTENT and overlaps_itself(target.shape, target.strides):
+            raise RuntimeError(SELF_OVERLAP)
+        device = common_device(self.name, tensors)
+        specs = [t._spec for t in tensors]
+        wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
+        wants = bool(wrt) and "no_history" not in op.tags and (target.dtype.is_floating_point or target.dtype.is_complex)
+        found = self._cast(template, specs, wrt if wants else ()) if device is CPU else None
+        if found is not None:
+            mould, values, sizes, _ = found
+            if mould.backward is None:
+                plan = self._cast_plain(template, mould, values, specs)
+                self._note(plan, found, template, specs)
+                return unordered(op, template, plan)
+            exe, weak = mould.executable(values), mould.weak
+            bounds = bounds_of(op, template, target.dtype)
+            run = inplace_run(exe, len(specs), mould.specs(values), any(d.is_complex for d in weak))
+            recipe = Recipe(node_name(op, template, specs, inplace=True), mould.backward.at(sizes), wrt, [True], CPU)
+            recipe.origin = (op, template, specs)
+            return self._recording(template, run, recipe, specs, bounds)
+        try:
+            graph = self._traced(template, specs)
+        except NotImplementedError:  # as in PyTorch, whether the target may be changed comes before whether there is a kernel
+            if wants:
+                check_writable(tensors[0], True)
+            raise
+        recipe, refused = None, None
+        if wants:
+            try:
+                recipe = operator_recipe(op, template, tensors, wrt, [True], inplace=True)
+            except NotDifferentiableError as error:
+                refused = str(error)
+        forward = recipe.forward if recipe else graph
+        bounds = bounds_of(op, template, target.dtype)
+        run = inplace_runner(forward, specs, target)
+        exe = getattr(run, "keep", None)
+        if refused is None and recipe is None:
+            return self._plain(template, run, exe, specs, len(graph.inputs) - len(specs), bounds)
+        if recipe is not None:
+            return self._recording(template, run, recipe, specs, bounds)
+        assert refused is not None
+        node = node_name(op, template, specs, inplace=True)
+        plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op, refused, wrt, node)
+        return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
+
+    def _cast_plain(self, template: tuple[Any, ...], mould: KernelMould, values: tuple[int, ...], specs: Sequence[Spec]) -> Callable[..., Any]:
+        """The plan of a call that records nothing, for one set of sizes, without what `unordered` asks."""
+        weak, target = mould.weak, specs[0]
+        bounds = bounds_of(self.op, template, target.dtype)
+
+        def make(exe: Any) -> Callable[..., Any]:
+            run = inplace_run(exe, len(specs), (), any(d.is_complex for d in weak))
+            return fitting(inplace_plan(run, None, (), len(specs), self.op.tags, self.name), len(specs), target.dtype, bounds)
+
+        def around(exe: Any, plan: Callable[..., Any]) -> Callable[..., Any]:
+            return plan if any(d.is_complex for d in weak) else self._native(exe, plan, specs, len(weak), bounds)
+
+        return mould.inplace(values, target, make, around)
+
+    def _note(self, plan: Callable[..., Any], found: Found, template: tuple[Any, ...], specs: Sequence[Spec]) -> None:
+        """Remember how plans for other sizes are made (see `further`)."""
+        checked = self.name not in IDEMPOTENT
+
+        def cast(mould: KernelMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
+            if checked and overlaps_itself(specs[0].shape, specs[0].strides):
+                return None
+            return self._cast_plain(template, mould, values, specs)
+
+        self._recent = plan, (lambda known: casting(found, specs, 0, self._maker(template, ()), cast, known), False)
+
+    def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
+        """How calls are told to `learn_family` for which this plan was made, where it was made last and is cast from a mould; else None."""
+        recent, found = self._recent
+        return found if recent is plan else None
+
+    def _native(self, exe: Any, plan: Callable[..., Any], specs: Sequence[Spec], numbers: int, bounds: Any) -> Callable[..., Any]:
+        """The native plan around an executable, or `plan` where that cannot be."""
+        return native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, "alone" in self.op.tags)
+
+    def _recording(
+        self, template: tuple[Any, ...], run: Callable[..., Any], recipe: Recipe, specs: Sequence[Spec], bounds: Any
+    ) -> Callable[..., Any]:
+        """The plan of a call that records a node, around what runs it."""
+        plan = inplace_plan(run, recipe, recipe.wrt, len(specs), self.op.tags, self.name)
+        return fitting(unordered(self.op, template, plan), len(specs), specs[0].dtype, bounds)
+
+    def _traced(self, template: tuple[Any, ...], specs: Sequence[Any]) -> Graph:
+        """The graph of a call, whose result fits its target."""
+        graph, _ = trace_operator(self.op, template, specs)
+        target = specs[0]
+        check_inplace_result(graph.outputs[0], target)
+        if "same_dtype_in_place" in self.op.tags and graph.outputs[0].dtype is not target.dtype:
+            raise RuntimeError(
+                f"the base given to {self.name} has dtype {target.dtype.scalar} but the operation's result requires dtype "
+                f"{graph.outputs[0].dtype.scalar}"
+            )
+        return graph
+
+    def _plain(
+        self, template: tuple[Any, ...], run: Callable[..., Any], exe: Any, specs: Sequence[Spec], numbers: int, bounds: Any
+    ) -> Callable[..., Any]:
+        """The plan of a call that records nothing, around what runs it (and, where that is all it does, its executable)."""
+        plan = inplace_plan(run, None, (), len(specs), self.op.tags, self.name)
+        plan = fitting(plan, len(specs), specs[0].dtype, bounds)
+        if exe is not None and hasattr(run, "keep"):
+            plan = self._native(exe, plan, specs, numbers, bounds)
+        return unordered(self.op, template, plan)
+
+    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> Found | None:
+        """The mould, with a backward for the tensors numbered `wrt`, or None where there is none."""
+        return self.families.find((template, _STATE.word, tuple(wrt)), specs, self._maker(template, wrt))
+
+    def _maker(self, template: tuple[Any, ...], wrt: Sequence[int]) -> Callable[[Trail, list[Any]], KernelMould]:
+        """What makes moulds of a call."""
+
+        def make(trail: Trail, outlines: list[Any]) -> KernelMould:
+            graph, backward = self._traced(template, outlines), None
+            if wrt:
+                try:
+                    backward = differentiate(self.op, template, outlines, wrt, [True])
+                except NotDifferentiableError as error:
+                    raise Unfollowed(str(error)) from None
+                graph = backward.forward
+            whole = written(graph, outlines[0].dtype)
+            if whole is None:
+                raise Unfollowed("nothing changes")
+            rest = [Outline.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
+            given = [*outlines, *[None] * (len(whole.inputs) - len(outlines))]
+            return KernelMould(whole, given, [outlines[0], *rest], trail, backward, aliases={0: 0})
+
+        return make
+
+
+def check_inplace_result(value: Any, target: Spec) -> None:
+    """RuntimeError where a result does not fit the tensor it must go into."""
+    if value.shape != target.shape:
+        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
+    if not can_cast(value.dtype, target.dtype):
+        raise RuntimeError(f"result type {value.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}")
+
+
+def written(graph: Graph, dtype: DType) -> Graph | None:
+    """The graph with its first result in `dtype`, that of its first input, to whose place it goes; None where nothing changes there."""
+    builder = GraphBuilder()
+    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    with builder:
+        outputs = evaluate(graph, inputs)
+        outputs[0] = build.convert(outputs[0], dtype)
+    return None if outputs[0] is inputs[0] and len(outputs) == 1 else builder.finish(outputs)
+
+
+def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., tuple[Tensor, ...]]:
+    """Runs the graph with its first result written into the first tensor; returns the residuals."""
+    whole = written(graph, target.dtype)
+    if target.device is META or whole is None:
+        return lambda *_: ()
+    rest = [Spec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
+    n = len(specs)
+    exe = executable(whole, [*specs, *[None] * (len(whole.inputs) - n)], [target, *rest], aliases={0: 0})
+    return inplace_run(exe, n, rest, any(v.weak and v.dtype.is_complex for v in whole.inputs[n:]))
+
+
+def inplace_run(exe: Any, n: int, rest: Sequence[Spec], in_complex: bool) -> Callable[..., tuple[Tensor, ...]]:
+    """Calls an executable for its effect, with n tensors and some numbers; it gives the residuals, with specs `rest`."""
+
+    def run(*args: Any) -> tuple[Tensor, ...]:
+        exe(*[t._ptr for t in args[:n]], *(number_words(list(args[n:])) if in_complex else args[n:]))
+        return ()
+
+    def run_rest(*args: Any) -> tuple[Tensor, ...]:
+        made = exe(*[t._ptr for t in args[:n]], *number_words(list(args[n:])))
+        storages = made if isinstance(made, tuple) else (made,)
+        return tuple([make(s, spec, s.ptr) for s, spec in zip(storages, rest, strict=True)])
+
+    if rest:
+        return run_rest
+    if not in_complex:
+        run.keep = exe  # type: ignore[attr-defined]
+    return run
+
+
+def inplace_plan(
+    run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, tags: Sequence[str], name: str
+) -> Callable[..., Any]:
+    """The plan around a runner: checks, versions, history.
+
+    Of an operator tagged "alone" no operand may lie where the target is, but for a 0-dim one that stands for a number ("fits"); one tagged
+    "no_history" may change a leaf.
+    """
+    wants, alone, free, number = recipe is not None, "alone" in tags, "no_history" in tags, "fits" in tags
+
+    def separate(args: Sequence[Any]) -> Sequence[Any]:
+        """Copies of operands that overlap the target in another layout."""
+        x = args[0]
+        for i in range(1, n):
+            other = args[i]
+            if alone and one_memory(other, x) and (other is x or other._ptr == x._ptr and other._spec is x._spec and x._spec.numel):
+                raise RuntimeError(OVERLAP)
+            if one_memory(other, x) and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
+                if overlaps_partly(x, other) and not (number and not other._spec.ndim):
+                    raise RuntimeError(OVERLAP)
+                args = (*args[:i], apart(other), *args[i + 1 :])
+        return args
+
+    def plan(*args: Any) -> Tensor:
+        x: Tensor = args[0]
+        if LAZY:
+            own(x)
+        check_captured(x, name)
+        if free:
+            check_inference(x)
+        elif wants or x._autograd_meta is not None or x._rg:
+            check_writable(x, wants)
+        if n > 1:
+            args = separate(args)
+        if recipe is not None:
+            return _recorded(run, recipe, wrt, args)
+        run(*args)
+        if x._storage is not None:
+            bump(x._storage)
+        if x._autograd_meta is not None and x._autograd_meta.creation == "no_grad":
+            refresh_quiet(x)
+        return x
+
+    return plan
+
+
+def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args: Sequence[Any]) -> Tensor:
+    x: Tensor = args[0]
+    needs_old = ("input", 0) in recipe.sources
+    old: Any = None
+    if needs_old:
+        old = _copy_of(x)
+    edges = [edge_of(args[i]) for i in wrt]
+    before = [a._storage.stamp if isinstance(a, Tensor) and a._storage is not None else 0 for a in args]
+    residuals = run(*args)
+    if x._storage is not None:
+        bump(x._storage)
+    node = recipe.cls.__new__(recipe.cls)
+    node.info, node._edges, node._seq = recipe, edges, next_sequence()
+    node._extra = None
+    saved: list[Any] = []
+    versions: list[Any] = []
+    for kind, number in recipe.sources:
+        item: Any
+        if kind == "input":
+            item = old if number == 0 else args[number]
+        else:
+            item = alias(x) if kind == "output" else residuals[number]
+        saved.append(item)
+        if not isinstance(item, Tensor):
+            versions.append(None)
+        elif kind == "input" and number:  # an operand that is the target itself, or a view of it, has been overwritten by now
+            versions.append(before[number])
+        else:
+            versions.append(item._storage.stamp if item._storage is not None else 0)
+    node.saved, node.versions = saved, versions
+    node.where = user_code()
+    if _STATE.word & (ANOMALY | SAVED_HOOKS):
+        watch(node)
+    rebase(x, node, list(wrt).index(0) if 0 in wrt else None)
+    return x
+
+
+def _copy_of(x: Tensor) -> Tensor:
+    """The old values of `x`, in the graph where `x` was."""
+    from rushlight._engine.autograd.engine import OPS
+
+    before = _STATE.word
+    _STATE.word = before & ~GRAD
+    try:
+        copy: Tensor = OPS["clone"](alias(x))
+    finally:
+        _STATE.word = before
+    copy._rg, copy._node, copy._autograd_meta = x._rg, x._node, None
+    if x._autograd_meta is not None and x._autograd_meta.output_nr:
+        from rushlight._engine.core.tensor import meta_of
+
+        meta_of(copy).output_nr = x._autograd_meta.output_nr
+    return copy
+
+
+def make_inplace(caller: InplaceCaller, shown: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """The in-place method or function; or Python's operator (`x += y`) of the method `shown`, which is what overrides are shown."""
+
+    def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        override = OVERRIDE[0]
+        if override is not None:
+            handled, made = override(shown or method, args, kwargs)
+            if handled:
+                return made
+        plan, inputs = caller.prepare(args, kwargs)
+        return plan(*inputs)
+
+    method = make_dispatch(caller.op, caller.prepare, slow, None, further=caller.further, declines=shown is not None)
+    method.__name__ = method.__qualname__ = caller.name
+    method.__doc__ = f"In-place form of `{caller.op.name}`: writes into and returns its first argument."
+    method.__module__ = __name__
+    method.operator = caller.op
+    return method

@@ -1,0 +1,262 @@
+"""One kernel call for an optimizer's step over many parameters."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._engine.core.memory import LAZY, own
+from rushlight._graph.core import Graph, GraphBuilder
+from rushlight._kernels.program import Program, compile_graph
+from rushlight._ops.table import OPERATORS
+from rushlight._types.device import CPU
+from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
+from rushlight._types.spec import Spec
+
+__all__ = ["Rule", "count_steps", "factored_update", "flat_dtype", "is_counter", "update_elements"]
+
+# Elements of a piece of work: enough to be worth a thread, few enough to spread one large matrix over all of them.
+PIECE = 1 << 15
+# Parameters of more elements than this are worth several threads each, where one alone can be treated by one thread only.
+_ALONE = 1 << 18
+# From this many elements on, other Python threads may run meanwhile.
+RELEASE = 1 << 17
+
+_COUNTER = Spec.of(FLOAT32, CPU, ())
+_FLAT = {FLOAT32: FLOAT32, FLOAT64: FLOAT64, COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
+
+
+class Rule:
+    """What happens to each element of a parameter and of its states, written once and compiled for many parameters at once.
+
+    `body(t, x, n)` changes the attributes of `x`, which hold arrays of one shape, in place of whom stand the results: `x.param`, and the
+    states. `x.grad` is read. `n` holds numbers, `t` has the operators on what `x` holds: `rushlight` itself for tensors, the bodies of the
+    operator table while the rule is traced. `arrays` names the attributes of `x` (the parameter and its gradient first), `numbers` those of `n`;
+    all others of `x` and `n` are None, and a rule may ask for that.
+    """
+
+    __slots__ = ("_kernels", "arrays", "body", "numbers")
+
+    def __init__(self, body: Callable[[Any, Any, Any], None], arrays: Sequence[str], numbers: Sequence[str]) -> None:
+        self.body, self.arrays, self.numbers = body, tuple(arrays), tuple(numbers)
+        self._kernels: dict[DType, int] = {}
+
+    def apply(self, t: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+        """The new values of all arrays but the gradient."""
+        x, n = _Named(self.arrays, arrays), _Named(self.numbers, numbers)
+        self.body(t, x, n)
+        return [getattr(x, name) for name in self.arrays if name != "grad"]
+
+    def trace(self, dtype: DType, size: int) -> Graph:
+        """The rule on arrays of one dim: a graph of the arrays, then of the numbers."""
+        builder = GraphBuilder()
+        arrays = [builder.input((size,), dtype) for _ in self.arrays]
+        numbers = [builder.input((), FLOAT64, weak=True) for _ in self.numbers]
+        with builder:
+            made = self.apply(_Bodies(), arrays, numbers)
+        return builder.finish(made)
+
+    def kernel(self, dtype: DType) -> int:
+        """The address of the kernel: its buffers are the arrays, whose memory the results go to, and the numbers."""
+        found = self._kernels.get(dtype)
+        if found is None:
+            from rushlight._backends.cpu.kernels import host
+            from rushlight._backends.cpu.optim.optimizers import element_kernel
+
+            written = [i for i, name in enumerate(self.arrays) if name != "grad"]
+            layouts: list[Any] = [(1,)] * len(self.arrays) + [None] * len(self.numbers)
+
+            def program(size: int) -> Program:
+                return compile_graph(self.trace(dtype, size), layouts, target=host(), aliases=dict(enumerate(written)))
+
+            found = self._kernels[dtype] = element_kernel(program)
+        return found
+
+
+class _Named:
+    """Values by their names; what is not there is None."""
+
+    def __init__(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        self.__dict__.update(zip(names, values, strict=True))
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+class _Bodies:
+    """The operators of the table, on values of a graph."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return OPERATORS[name].body
+
+
+def is_counter(tensor: Any) -> bool:
+    """Whether `count_steps` takes it."""
+    return tensor._spec is _COUNTER and tensor._storage is not None
+
+
+def count_steps(counters: Sequence[Any]) -> array[float]:
+    """Add one to each counter, a tensor of one float32; returns their values."""
+    from rushlight._backends.cpu.optim.optimizers import counting
+
+    _own_all(counters)
+    addresses, values = array("q", [counter._ptr for counter in counters]), array("d", bytes(8 * len(counters)))
+    counting()(addresses.buffer_info()[0], values.buffer_info()[0], len(counters))
+    for counter in counters:
+        counter._storage.version += 1
+    return values
+
+
+def _own_all(tensors: Sequence[Any]) -> None:
+    """Give tensors that are about to be written memory that no lazy clone shares."""
+    if LAZY:
+        for tensor in tensors:
+            own(tensor)
+
+
+def flat_dtype(tensors: Sequence[Any]) -> DType | None:
+    """The dtype of the elements if a kernel can change these tensors side by side as flat arrays, else None.
+
+    They must have one layout without gaps, memory of their own, and floats of 32 or 64 bits; complex numbers are two of those.
+    """
+    spec = tensors[0]._spec
+    dtype = _FLAT.get(spec.dtype)
+    if dtype is None or spec.conj or spec.device is not CPU or not (spec.contiguous or _dense(spec)):
+        return None
+    for tensor in tensors:
+        if tensor._spec is not spec or tensor._storage is None:  # kinds of tensor have specs and no memory
+            return None
+    return dtype
+
+
+def update_elements(rule: Rule, dtype: DType, rows: Sequence[Sequence[Any]], numbers: Sequence[Sequence[float]]) -> None:
+    """Apply a rule in place to many parameters in one call.
+
+    A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that `rule.numbers` names.
+    """
+    from rushlight._backends.cpu.optim.optimizers import update_rows
+
+    words: list[int] = []
+    factor = 1 if rows[0][0]._spec.dtype is dtype else 2  # complex numbers are two of theirs
+    sizes = tuple([factor * tensors[0]._spec.numel for tensors in rows])
+    work = _works.get((sizes, False)) or _work(sizes, False)
+    last: Any = None
+    for tensors, values, constants in zip(rows, numbers, work.constants, strict=True):
+        _own_all(tensors)
+        words += [tensor._ptr for tensor in tensors]
+        if values is not last:  # rows that have counted as many steps share one object of numbers
+            last, packed = values, array("q", array("d", values).tobytes())
+        words += packed
+        words.append(constants)
+    table = array("q", words)
+    buffers = len(rule.arrays) + len(rule.numbers)
+    update_rows()(work.address, table.buffer_info()[0], rule.kernel(dtype), buffers)
+    for tensors in rows:
+        tensors[0]._storage.version += 1
+        for state in tensors[2:]:
+            state._storage.version += 1
+
+
+def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> list[int]:
+    """Adafactor's update in place, all rows in one kernel call for each dtype.
+
+    A row: (param, grad, averages of rows, averages of columns, None, step) for two dims and more, (param, grad, None, None, averages, step) for
+    others.  Scalars: lr, exponent of the decay, the least mean of averages, the least scale of a parameter, d, the least second moment, the
+    factor of the parameter, the gradient's sign.  Returns the positions of the rows that it did not take, as `fused_update`.
+    """
+    rest: list[int] = []
+    chosen: dict[Any, list[tuple[Any, ...]]] = {}
+    for i, row in enumerate(rows):
+        spec = row[0]._spec
+        held = [tensor for tensor in row[:-1] if tensor is not None]
+        if (
+            spec.dtype in (FLOAT32, FLOAT64)
+            and spec.device is CPU
+            and 0 < spec.numel <= _ALONE
+            and all(x._spec.dtype is spec.dtype and x._spec.contiguous and not x._spec.conj and x._storage is not None for x in held)
+            and row[1]._spec is spec
+            and row[-1]._spec is _COUNTER
+        ):
+            chosen.setdefault(spec.dtype, []).append(row)
+        else:
+            rest.append(i)
+    for dtype, group in chosen.items():
+        _run_factored(dtype, group, scalars)
+    return rest
+
+
+def _run_factored(dtype: DType, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:
+    from rushlight._backends.cpu.optim.adafactor_native import ROW, adafactor_kernel
+
+    lr, decay, least, scale, d, floor, shrink, sign = scalars
+    table = array("q")
+    for row, t in zip(rows, count_steps([row[-1] for row in rows]), strict=True):
+        _own_all([tensor for tensor in row if tensor is not None])
+        matrix = row[2] is not None
+        shape = row[0]._spec.shape[-2:] if matrix else (0, 0)
+        table.extend([row[0]._spec.numel, *(0 if tensor is None else tensor._ptr for tensor in row[:-1]), *shape])
+        table += array("q", array("d", (t**decay, min(lr, 1 / t**0.5))).tobytes())
+    assert len(table) == ROW * len(rows)
+    work = _work(tuple([row[0]._spec.numel for row in rows]), True)
+    numbers = array("d", (least, scale, d, floor, shrink, -sign))
+    adafactor_kernel(dtype.name)(work.address, table.buffer_info()[0], numbers.buffer_info()[0])
+    for row in rows:
+        for tensor in (row[0], *row[2:-1]):
+            if tensor is not None:
+                tensor._storage.version += 1
+
+
+def _dense(spec: Spec) -> bool:
+    """Whether the elements fill one stretch of memory without gaps, in any order of dimensions."""
+    needed = 1
+    for stride, size in sorted((st, n) for n, st in zip(spec.shape, spec.strides, strict=True) if n != 1):
+        if stride != needed:
+            return False
+        needed *= size
+    return True
+
+
+class _Work:
+    """What a call over rows of these sizes is told: the address of its own constants, and those of the kernel's for each row."""
+
+    __slots__ = ("address", "constants", "held")
+
+    def __init__(self, words: Sequence[int], sizes: Sequence[int]) -> None:
+        ints = array("q", words)
+        of_size = {size: array("q", (0, 0, 0, 0, 0, 0, 0, 0, size, PIECE)) for size in set(sizes)}
+        self.held = ints, of_size
+        self.address = ints.buffer_info()[0]
+        self.constants = [of_size[size].buffer_info()[0] for size in sizes]
+
+
+_works: dict[tuple[tuple[int, ...], bool], _Work] = {}
+
+
+def _work(sizes: tuple[int, ...], whole: bool) -> _Work:
+    """The kernel's constants: its eight words, then the pieces, which depend on the sizes alone.
+
+    A piece is a first and an end row, and which `PIECE` elements of them; with `whole` no row is cut.
+    """
+    found = _works.get((sizes, whole))
+    if found is not None:
+        return found
+    pieces: list[int] = []
+    first, gathered = 0, 0
+    for row, size in enumerate(sizes):
+        if gathered and gathered + size > PIECE:
+            pieces += (first, row, 0)
+            first, gathered = row, 0
+        if size > PIECE and not whole:
+            for part in range(-(-size // PIECE)):
+                pieces += (row, row + 1, part)
+            first = row + 1
+        else:
+            gathered += size
+    if first < len(sizes):
+        pieces += (first, len(sizes), 0)
+    words = [len(pieces) // 3, int(sum(sizes) >= RELEASE), 0, 0, 0, 0, 0, 0, *pieces]
+    if len(_works) > 64:
+        _works.clear()
+    found = _works[sizes, whole] = _Work(words, sizes)
+    return found

@@ -1,0 +1,136 @@
+"""What the plan of an operator's call is made of: its graph and derivative, the specs of its results, its device, the name of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._base.errors import NotDifferentiableError
+from rushlight._engine.core.packing import number_bounds
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.lower import Literal, Slot, differentiate, trace_operator
+from rushlight._engine.dispatch.plan import Pieces, Recipe, operand_strides
+from rushlight._graph.core import Graph, live_nodes
+from rushlight._ops.table import Operator
+from rushlight._transforms.vjp import reached
+from rushlight._types.device import CPU, META, RELEASED, Device
+from rushlight._types.dtype import DType
+from rushlight._types.layout import image_strides
+from rushlight._types.spec import Spec, check_memory
+
+__all__ = ["bounds_of", "common_device", "node_name", "operator_pieces", "operator_recipe", "result_specs", "wanted"]
+
+
+def operator_pieces(
+    op: Operator, template: tuple[Any, ...], specs: Sequence[Any], wrt: Sequence[int], device: Device, of: Callable[..., Any] = Spec.of
+) -> Pieces:
+    """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic, `of` makes such specs."""
+    whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
+    graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
+    results = result_specs(op, graph.outputs, specs, device, template, of)
+    in_specs = [*specs, *[None] * (len(graph.inputs) - len(specs))]
+    bounds = bounds_of(op, template, results[0].dtype)
+    mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs]
+    if wrt and count > 1:  # a permutation, say, does not want a gradient although it is of floats
+        depends = reached(graph, wrt)
+        mask = [m and d for m, d in zip(mask, depends, strict=True)] if any(depends) else mask
+    if not wrt or not any(mask):
+        return Pieces(graph, in_specs, results, of, device, bounds=bounds)
+    try:
+        found = differentiate(op, template, specs, wrt, mask, traced=(whole, count))
+    except NotDifferentiableError as error:
+        return Pieces(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
+    return Pieces(found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds)
+
+
+def bounds_of(op: Operator, template: Sequence[Any], dtype: DType) -> tuple[int, int] | None:
+    """The range in which the numbers of a call must lie that gives a `dtype`; None where any goes.
+
+    Numbers in the place of tensors wrap around, but for operators tagged "fits"; those that are declared as numbers do not.
+    """
+    places = [a.base for a, item in zip(op.schema.arguments, template, strict=True) if isinstance(item, Slot) and item.kind not in ("tensor", "list")]
+    return number_bounds(dtype) if places and ("fits" in op.tags or "Tensor" not in places) else None
+
+
+def wanted(op: Operator, template: Sequence[Any], tensors: Sequence[Tensor]) -> list[int]:
+    """The numbers of the tensors that want a gradient; RuntimeError for one that can have none."""
+    wrt = [i for i, t in enumerate(tensors) if t._rg]
+    if not wrt or not (op.constants or op.choosing):
+        return wrt
+    names = [a.name for a, item in zip(op.schema.arguments, template, strict=True) if isinstance(item, Slot) and item.kind == "tensor"]
+    for i in wrt:
+        if names[i] in op.constants:
+            raise RuntimeError(f"The function '{op.public}' is not differentiable with respect to argument '{names[i]}'. This input cannot have requires_grad True.")
+    return [i for i in wrt if names[i] not in op.choosing]
+
+
+def operator_recipe(
+    op: Operator,
+    template: tuple[Any, ...],
+    tensors: Sequence[Tensor],
+    wrt: Sequence[int],
+    differentiable: Sequence[bool],
+    overwritten: Sequence[int] = (),
+    inplace: bool = False,
+    traced: tuple[Graph, int] | None = None,
+) -> Recipe:
+    """How to differentiate this call; see `Recipe`, and `differentiate` for `traced`."""
+    specs = [t._spec for t in tensors]
+    found = differentiate(op, template, specs, wrt, differentiable, overwritten, traced)
+    recipe = Recipe(node_name(op, template, specs, inplace), found, wrt, differentiable, specs[0].device)
+    recipe.origin = (op, template, specs)
+    return recipe
+
+
+def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec], inplace: bool = False) -> str:
+    """The name of the backward node of this call."""
+    if isinstance(op.node, str):
+        return op.node_name({}, inplace)
+    rest = iter(specs)
+    given: dict[str, Any] = {}
+    for argument, item in zip(op.schema.arguments, template, strict=True):
+        if isinstance(item, Slot) and item.kind == "list":
+            given[argument.name] = [next(rest) for _ in range(item.count)]
+        elif isinstance(item, Slot):
+            given[argument.name] = next(rest) if item.kind == "tensor" else item
+        else:
+            given[argument.name] = item.value if isinstance(item, Literal) else item
+    return op.node_name(given, inplace)
+
+
+def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
+    """The device of a call.  0-dim CPU tensors may be mixed in; any other mix raises."""
+    devices = {t._spec.device for t in tensors}
+    if RELEASED in devices:
+        check_memory(*[t._spec for t in tensors])
+        devices = {t.device for t in tensors}
+    if len(devices) <= 1:
+        return next(iter(devices), CPU)
+    large = {t._spec.device for t in tensors if t._spec.ndim}
+    if len(large) <= 1 and META in devices:
+        return META
+    raise RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(sorted(map(str, devices)))}! "
+        f"(when checking arguments of {name})"
+    )
+
+
+def result_specs(
+    op: Operator, values: Sequence[Any], specs: Sequence[Any], device: Device, template: Sequence[Any], of: Callable[..., Any] = Spec.of
+) -> list[Any]:
+    """Specs of the results, made by `of`: dtype and shape from the graph, strides by the operator's rule (which may ask for the call's other
+    arguments)."""
+    found = []
+    declared = zip(op.schema.arguments, template, strict=True) if op.numbers else ()
+    numbers = any(a.name in op.numbers and v is not None and not (isinstance(v, Slot) and v.kind == "tensor") for a, v in declared)
+    for value in values:
+        strides = None
+        if op.like == "operands" and specs:
+            strides = operand_strides(value.shape, [s for s in specs if len(s.shape) <= len(value.shape)], numbers)
+        elif op.like == "image":
+            strides = image_strides(value.shape, specs[0].shape, specs[0].strides)
+        elif callable(op.like):
+            more = [[v.value if isinstance(v, Literal) else v for v in template]] if "laid_by_arguments" in op.tags else []
+            strides = op.like(value.shape, specs, *more)
+        found.append(of(value.dtype, device, value.shape, strides))
+    return found

@@ -1,0 +1,1 @@
+"""Batching, forward mode and functional transforms over tensors."""

@@ -1,0 +1,1 @@
+"""Views, in-place changes and indexing."""

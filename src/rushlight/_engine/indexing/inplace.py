@@ -1,0 +1,195 @@
+"""In-place changes: who may be changed, version counters, and rebased history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._base.errors import USER_CODE, describe_code
+from rushlight._base.lazy import LazyModule
+from rushlight._engine.autograd.hooks import retain, stop_retaining
+from rushlight._engine.autograd.node import Node
+from rushlight._engine.core.memory import empty_spec, root_of
+from rushlight._engine.core.state import GRAD, INFERENCE, STATE, TRANSFORMS
+from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
+from rushlight._engine.indexing.view import Window, as_strided, refusal, regenerate
+from rushlight._types.dtype import UINT8 as BYTE
+from rushlight._types.layout import is_dense
+from rushlight._types.spec import Spec
+
+ctypes: Any = LazyModule("ctypes")
+
+__all__ = [
+    "apart",
+    "bump",
+    "check_captured",
+    "check_inference",
+    "check_writable",
+    "last_change",
+    "one_memory",
+    "overlaps_partly",
+    "rebase",
+    "refresh_quiet",
+    "share_memory",
+]
+
+
+
+_CHANGED_LEAF = "{} that requires grad is being used in an in-place operation. Change it under torch.no_grad(), or change a clone() of it."
+
+
+def bump(storage: Any) -> None:
+    """Count a change of the memory, and remember the user's line."""
+    storage.version += 1
+    storage.changed = USER_CODE[0]()
+
+
+def last_change(storage: Any) -> str:
+    """The user's line that last changed this memory."""
+    return describe_code(storage.changed)
+
+
+def check_writable(x: Tensor, wants_grad: bool) -> None:
+    """RuntimeError where autograd forbids to change `x` in place; `wants_grad` says that the new values will have a history."""
+    meta = x._autograd_meta
+    word = STATE.word
+    check_inference(x)
+    if not word & GRAD or not (wants_grad or x._rg):
+        return
+    if meta is None or meta.base is None:
+        if x._rg and x._node is None:
+            raise RuntimeError(_CHANGED_LEAF.format("a leaf Variable"))
+        return
+    check_view_writable(x, meta)
+
+
+def check_inference(x: Tensor) -> None:
+    """RuntimeError where `x` was made in inference mode, which has ended."""
+    meta = x._autograd_meta
+    if meta is not None and meta.inference and not STATE.word & INFERENCE:
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor before doing "
+            "inplace update. See https://github.com/pytorch/rfcs/pull/17 for more details."
+        )
+
+
+def check_captured(x: Tensor, name: str) -> None:
+    """RuntimeError where a function that is being differentiated may not change `x`: see `_engine.functorch.transformed`."""
+    if "captured" in TRANSFORMS:
+        TRANSFORMS["captured"](x, name)
+
+
+def check_view_writable(x: Tensor, meta: Any) -> None:
+    """RuntimeError where a view may not be changed in place while that is recorded."""
+    if meta.creation:
+        raise RuntimeError(refusal(x))
+    if x._rg and meta.base._node is None:
+        kind = "a leaf Variable" if x._node is None else "a view of a leaf Variable"
+        raise RuntimeError(_CHANGED_LEAF.format(kind))
+
+
+class CopySlices(Node):
+    """History of a base whose part (a view) was changed in place.
+
+    The gradient of the base is that of its new value, with the changed part sent through the change's own node; `function` is that node, called
+    with the part's gradient; its first edge is the changed tensor itself.
+    """
+
+    __slots__ = ("base", "function", "own", "window")
+    _namespace = "torch::autograd::"
+
+    def __init__(self, base: Tensor, view: Tensor, function: Node, own: int | None) -> None:
+        rest = [e for i, e in enumerate(function._edges) if i != own]
+        self._start([edge_of(base), *rest])
+        self.base, self.function, self.own = base._spec, function, own
+        self.window = Window(view, base)
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        from rushlight._engine.autograd.engine import OPS
+
+        grad = grads[0]
+        if grad is None:
+            return [None] * len(self._edges)
+        whole = OPS["clone_like"](grad, self.base) if grad._spec is not self.base else OPS["clone"](grad)
+        if whole._spec is not self.base:
+            whole = as_strided(whole, self.base.shape, self.base.strides)
+        found = list(self.function.apply([OPS["clone"](self.window.of(whole))]))
+        mine = found.pop(self.own) if self.own is not None else None
+        part = self.window.of(whole)
+        if mine is None:
+            OPS["zero_"](part)
+        else:
+            OPS["copy_"](part, mine)
+        return [whole, *found]
+
+    def _release(self) -> None:
+        self.function._release()
+
+
+def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
+    """Give `x`, just changed in place, its new history: `node`, whose edge number `own` leads to the old `x`.
+
+    Where `x` is a view, its base's history is rebased too, and every living view of that base follows.
+    """
+    meta = x._autograd_meta
+    base = meta.base if meta is not None else None
+    if node is None:
+        return
+    changed = x if base is None else base
+    retained = changed._autograd_meta is not None and changed._autograd_meta.retains and stop_retaining(changed)
+    changed._node, changed._rg = node if base is None else CopySlices(base, x, node, own), True
+    if changed._autograd_meta is not None:
+        changed._autograd_meta.output_nr = 0
+        if retained:
+            retain(changed)
+        _refresh(changed)
+
+
+def refresh_quiet(view: Tensor) -> None:
+    """A view made in `no_grad` that was changed there: from now on it follows the history of its base."""
+    meta = meta_of(view)
+    if meta.creation == "no_grad" and meta.base is not None and meta.base._node is not None and view._node is None:
+        regenerate(view, meta.base)
+
+
+def _refresh(base: Tensor) -> None:
+    """Let every living view of `base` follow its history."""
+    for reference in list(meta_of(base).views or ()):
+        view = reference()
+        if view is not None:
+            regenerate(view, base)
+
+
+def one_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are over one storage, or over storages that show the same one's memory."""
+    x, y = a._storage, b._storage
+    return x is y or x is not None and y is not None and (x.owner is not None or y.owner is not None) and root_of(x) is root_of(y)
+
+
+def share_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors' memory may overlap (by their address ranges)."""
+    if a._storage is None or b._storage is None or not a._spec.numel or not b._spec.numel:
+        return False
+    return a._ptr < b._ptr + _span(b) and b._ptr < a._ptr + _span(a)
+
+
+def apart(x: Tensor) -> Tensor:
+    """The same values with the same strides in memory of their own, outside of any graph."""
+    span = _span(x)
+    made = empty_spec(Spec.of(BYTE, x._spec.device, (span,)))
+    ctypes.memmove(made._ptr, x._ptr, span)
+    return make(made._storage, x._spec, made._ptr)
+
+
+def overlaps_partly(a: Tensor, b: Tensor) -> bool:
+    """Whether two dense tensors share some memory without being the same window; strided ones count as apart, as in PyTorch."""
+    if a._ptr == b._ptr and a._spec is b._spec or not share_memory(a, b):
+        return False
+    if a._ptr == b._ptr and a._spec.strides == b._spec.strides and a._spec.shape == b._spec.shape:
+        return False
+    return is_dense(a._spec.shape, a._spec.strides) and is_dense(b._spec.shape, b._spec.strides)
+
+
+def _span(x: Tensor) -> int:
+    spec = x._spec
+    return (1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))) * spec.dtype.itemsize

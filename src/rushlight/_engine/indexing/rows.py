@@ -1,0 +1,50 @@
+"""Tensors put one behind the other by plain copies: for batches of samples, whose number and shape change often.
+
+`torch.stack` makes a plan for every new shape, which takes as long as a thousand copies.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from rushlight._base.lazy import require
+from rushlight._engine.core.memory import empty_spec
+from rushlight._engine.core.tensor import Tensor
+from rushlight._native import memcpy, native
+from rushlight._types.device import CPU
+from rushlight._types.spec import Spec
+
+__all__ = ["stack_rows"]
+
+
+def stack_rows(tensors: Sequence[Any], new: Callable[[Spec], Tensor] = empty_spec) -> Tensor | None:
+    """The tensors stacked along a new first dim, in memory from `new`; None where that takes more than copies.
+
+    They must be plain contiguous tensors of one shape and dtype that want no gradient.
+    """
+    first = tensors[0]
+    spec = first._spec
+    if spec.device is not CPU or not spec.contiguous or spec.conj:
+        return None
+    for x in tensors:
+        if type(x) is not Tensor or x._spec is not spec or x._rg:
+            return None
+    made = new(Spec.of(spec.dtype, CPU, (len(tensors), *spec.shape)))
+    places = array("Q", [x._ptr for x in tensors])
+    _copier()(made._ptr, places.buffer_info()[0], len(tensors), spec.nbytes)
+    return made
+
+
+@cache
+def _copier() -> Any:
+    return require("rushlight._host.stubs").bind(copy_rows)
+
+
+@native("void(ptr, ptr, i64, i64)")
+def copy_rows(out, places, count, nbytes):
+    """Copy from `count` places, `nbytes` each, to one place, one behind the other."""
+    for k in range(count):
+        memcpy(out + k * nbytes, places.ptr[k], nbytes)

@@ -1,0 +1,541 @@
+"""Views: other specs over the same storage, and what autograd remembers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._engine.autograd.hooks import retain, stop_retaining
+from rushlight._engine.autograd.node import Node, next_sequence
+from rushlight._engine.core.integers import as_int, as_ints
+from rushlight._engine.core.state import GRAD, INFERENCE, STATE
+from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
+from rushlight._engine.dispatch.families import Families, Found, abstracted, casting, symbolic
+from rushlight._engine.dispatch.fast import RUNS, ran
+from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
+from rushlight._engine.dispatch.native_plans import VIEW, Recast, retyped_plan
+from rushlight._engine.dispatch.native_plans import view_plan as native_view
+from rushlight._engine.dispatch.pieces import node_name
+from rushlight._engine.dispatch.plan import Late, Recipe, ShowMould, SizedBackward
+from rushlight._engine.kinds.kinds import Kind
+from rushlight._graph.core import Graph
+from rushlight._graph.moves import moved_layouts
+from rushlight._ops.table import Operator
+from rushlight._types.device import CPU, META
+from rushlight._types.dtype import DType
+from rushlight._types.layout import LARGEST, extent, numel, overflowed, overlaps_itself
+from rushlight._types.spec import Spec, bytes_on
+from rushlight._types.trail import Trail
+
+__all__ = ["as_strided", "link_view", "view_casting", "view_plan"]
+
+_new = object.__new__
+# Operators with one node for several views, which therefore may not be changed in place; the others (`tensor_split`) are slices side by side.
+MULTIPLE = frozenset(("SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0", "ChunkBackward0"))
+MULTIPLE_OPERATORS = frozenset(("split", "split_with_sizes", "unbind", "chunk"))
+
+
+class ViewPieces:
+    """What the plan of a view is made of; sizes may be symbolic.
+
+    `layouts`: shape, strides and offset of each result; `backwards`: how the gradient goes back from all of them, or, `apart`, from each.
+    """
+
+    __slots__ = ("apart", "backwards", "layouts", "name", "several")
+
+    def __init__(self, op: Operator, template: Sequence[Any], spec: Any, wants: bool) -> None:
+        graph, count = trace_operator(op, template, [spec])
+        found = moved_layouts(graph, [spec, *[None] * (len(graph.inputs) - 1)])
+        if found is None:
+            raise RuntimeError(
+                f"{op.name}: view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous "
+                f"subspaces): input has shape {list(spec.shape)} and strides {list(spec.strides)}. Use .reshape(...) instead."
+            )
+        self.layouts = [(shape, strides, offset) for _, shape, strides, offset in found]
+        if op.strides is not None:
+            rest = [v.value if isinstance(v, Literal) else v for v in template[1:]]
+            self.layouts = [(shape, tuple(op.strides(spec, *rest)), offset) for shape, _, offset in self.layouts]
+        self.several = op.schema.returns_list or len(op.schema.results) > 1
+        self.backwards: list[Any] = []
+        self.name, self.apart = "", False
+        if not wants:
+            return
+        self.name = node_name(op, template, [spec])
+        self.apart = self.several and self.name not in MULTIPLE
+        if self.apart:
+            singles = [Graph(graph.inputs, graph.nodes, [v]) for v in graph.outputs]
+            self.backwards = [differentiate_graph(g, 1, [0], [True]) for g in singles]
+        else:
+            self.backwards = [differentiate(op, template, [spec], [0], [True] * count)]
+
+
+class ViewMould(ShowMould):
+    """The pieces of a view with symbolic sizes; `wants` is whether it records.
+
+    `again`: how native plans are made like the first one; False where there are none.
+    """
+
+    __slots__ = ("again", "backwards", "pieces", "wants")
+
+    def __init__(self, pieces: ViewPieces, trail: Trail, wants: bool) -> None:
+        super().__init__([(0, *layout) for layout in pieces.layouts])
+        self.wants = wants
+        self.pieces, self.backwards = pieces, [SizedBackward(b, trail) for b in pieces.backwards]
+        self.again: Any = None
+
+    def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
+        """All that a plan for these sizes is made of, as text."""
+        back = [line for b in self.backwards for line in b.literal(sizes)]
+        return "\n".join([f"{self.pieces.name} {self.pieces.several} {self.pieces.apart} {super().literal(values, sizes)}", *back])
+
+
+def view_plan(
+    op: Operator, template: Sequence[Any], tensor: Tensor, families: Families
+) -> tuple[Callable[..., Any], Found | None]:
+    """The plan of a view operator, which gives a tensor, or a tuple of them for operators that return several; and what it is cast from, if it is."""
+    spec = tensor._spec
+    wants = bool(STATE.word & GRAD) and tensor._rg
+    sizes: list[int] = []
+    head = abstracted(tuple(template), sizes)
+    found = families.find((head, STATE.word, wants), [spec], _mould_maker(op, head, wants), sizes) if spec.device is CPU else None
+    if found is not None:
+        return _cast(op, spec, *found[:3], origin=(op, template, [spec])), found
+    pieces = ViewPieces(op, template, spec, wants)
+    return _planned((op, template, [spec]), op, spec, pieces, pieces.layouts, pieces.backwards, None), None
+
+
+def _mould_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[[Trail, list[Any]], ViewMould]:
+    """What makes the mould of a view; `head` is its template without sizes."""
+
+    def make(trail: Trail, outlines: list[Any]) -> ViewMould:
+        return ViewMould(ViewPieces(op, symbolic(head, trail.symbols), outlines[0], wants), trail, wants)
+
+    return make
+
+
+def view_casting(op: Operator, template: Sequence[Any], spec: Spec, found: Found) -> tuple[Callable[..., Any], bool] | None:
+    """How this call of a view is told to `learn_family`; None where a size may come from elsewhere than from what was written."""
+    sizes: list[int] = []
+    head = abstracted(tuple(template), sizes)
+    if any(abstracted(a.default, []) != a.default for a in op.schema.arguments):
+        return None
+    make = _mould_maker(op, head, found.mould.wants)
+
+    def plan(mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any]:
+        return _cast(op, specs[0], mould, values, sizes, lambda: (op, symbolic(head, sizes), list(specs)))
+
+    return (lambda known: casting(found, [spec], len(sizes), make, plan, known)), True
+
+
+def _cast(
+    op: Operator, spec: Spec, mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int], origin: Any
+) -> Callable[..., Any]:
+    """The plan of a view for one set of sizes; `origin` is the call that its recipe belongs to, or makes it."""
+    layouts = [layout[1:] for layout in mould.layouts(values)]
+    return _planned(origin, op, spec, mould.pieces, layouts, [b.at(sizes) for b in mould.backwards], (mould, values))
+
+
+def _planned(
+    origin: Any, op: Operator, spec: Spec, pieces: ViewPieces, layouts: Sequence[Any], backwards: Sequence[Any],
+    cast: tuple[ViewMould, tuple[int, ...]] | None,
+) -> Callable[..., Any]:  # fmt: skip
+    """The plan of a view with these layouts, `cast` from a mould or not."""
+    word = STATE.word
+    item, dtype, conj = spec.dtype.itemsize, spec.dtype, spec.conj
+    specs = [Spec.of(dtype, spec.device, shape, strides, conj) for shape, strides, _ in layouts]
+    parts = [(shown, bytes_on(shown, offset)) for shown, (_, _, offset) in zip(specs, layouts, strict=True)]
+    several = pieces.several
+    made = [Recipe(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
+    for one in made:
+        one.origin = origin
+    recipe, recipes = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
+    creation = "" if word & GRAD else "no_grad"
+    if several and op.name in MULTIPLE_OPERATORS and not creation:
+        creation = "multi"
+    if cast is not None and cast[0].again:
+        late = Late(lambda: _closure(parts, several, creation, recipe, recipes, False))
+        return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), recipe, VIEW)
+    run = _closure(parts, several, creation, recipe, recipes, bool(word & INFERENCE))
+    native = not (word & INFERENCE or recipes or spec.device is META)
+    plan = native_view(run, parts, creation, several, recipe) if native else run
+    if cast is not None and cast[0].again is None:
+        cast[0].again = Recast(plan, offsets=(cast[0].offsets, item)) if Recast.fits(plan) else False
+    return plan
+
+
+def _closure(
+    parts: Sequence[tuple[Spec, int]], several: bool, creation: str, recipe: Recipe | None, recipes: Sequence[Recipe], inference: bool
+) -> Callable[..., Any]:
+    """The plan of a view in Python: `parts` are specs and how many bytes on they begin; `recipe` is that of all views, `recipes` those of each."""
+
+    def run_one(x: Tensor, *_: Any) -> Tensor:
+        out = _new(Tensor)
+        out._storage, out._spec, out._ptr, out._rg = x._storage, only, x._ptr + step, False
+        out._node = out._autograd_meta = None
+        if not inference:
+            link_view(x, out, creation)
+            if recipe is not None:
+                record_view(x, (out,), recipe)
+        else:
+            link_inference(x, out)
+        return out
+
+    def run_many(x: Tensor, *_: Any) -> tuple[Tensor, ...]:
+        outs = tuple([make(x._storage, spec, x._ptr + step) for spec, step in parts])
+        for out in outs:
+            if inference:
+                link_inference(x, out)
+            else:
+                link_view(x, out, creation)
+        if recipe is not None:
+            record_view(x, outs, recipe)
+        for out, own in zip(outs, recipes):
+            record_view(x, (out,), own)
+        return outs
+
+    if not several:
+        only, step = parts[0]
+    return run_many if several else run_one
+
+
+def link_inference(x: Tensor, out: Tensor) -> None:
+    """In inference mode the view of a normal tensor is a normal one, that of an inference tensor an inference tensor."""
+    if x._autograd_meta is not None and x._autograd_meta.inference:
+        meta_of(out).inference = True
+    else:
+        link_view(x, out, "no_grad")
+
+
+def link_view(x: Tensor, out: Tensor, creation: str) -> None:
+    """Remember that `out` is a view of `x` (of its base, if it is one itself)."""
+    out._autograd_meta = meta = new_meta[0]()
+    held = x._autograd_meta
+    base = x
+    if held is not None:
+        if held.base is not None:
+            base = held.base
+            creation = creation or held.creation
+        if held.inference:
+            meta.inference = True
+    meta.base = base
+    mine, whole = out._spec.dtype, base._spec.dtype
+    if base._rg and not STATE.word & GRAD and mine.to_real() is whole.to_real():
+        out._rg = True  # no history of its own, yet it wants gradients as its base does
+    if creation:
+        meta.creation = creation
+    add_view(base, out)
+
+
+def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
+    """Give the views of `x` a node."""
+    node = recipe.cls.__new__(recipe.cls)
+    node.info, node.saved, node.versions, node.where = recipe, [], [], None
+    edge = x._node
+    node._edges = (edge if edge is not None and (x._autograd_meta is None or not x._autograd_meta.output_nr) else edge_of(x),)
+    node._seq = next_sequence()
+    node._extra = None
+    number = 0
+    for out in outs:
+        out._node, out._rg = node, True
+        if number:
+            meta_of(out).output_nr = number
+        number += 1
+
+
+class AsStridedBackward0(Node):
+    """Gradient of a view given by strides: it goes to the places of the base that the view shows."""
+
+    __slots__ = ("_saved_storage_offset", "base", "geometry", "parts")
+
+    def __init__(
+        self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int], parts: bool = False, given: int | None = None
+    ) -> None:
+        """`given` is the offset in the storage, where one was asked for."""
+        self._start((edge,))
+        self.base, self.geometry, self.parts, self._saved_storage_offset = base, geometry, parts, given
+
+    @property
+    def _saved_size(self) -> tuple[int, ...]:
+        return self.geometry[0]
+
+    @property
+    def _saved_stride(self) -> tuple[int, ...]:
+        return self.geometry[1]
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        grad = grads[0]
+        if grad is None:
+            return [None]
+        if not self.parts:
+            return [scatter_strided(grad, self.base, *self.geometry)]
+        from rushlight._engine.autograd.engine import OPS
+
+        return [OPS["view_as_complex"](scatter_strided(grad, pairs_of(self.base), *self.geometry))]
+
+
+class Window:
+    """Where a view lies in the memory of its base, and how its elements follow from the base's.
+
+    `parts`: they are the real or imaginary parts of complex elements; `pairs`: complex ones made of two real elements each; `conj`: their conjugates,
+    or negatives of real ones.  `geometry` is (shape, strides, step from the base's first element), of `pairs` that of the real elements.
+    """
+
+    __slots__ = ("conj", "geometry", "pairs", "parts")
+
+    def __init__(self, view: Tensor, base: Tensor) -> None:
+        spec, whole = view._spec, base._spec
+        self.parts = whole.dtype.is_complex and not spec.dtype.is_complex
+        self.pairs = spec.dtype.is_complex and not whole.dtype.is_complex
+        self.conj = spec.conj if self.parts or self.pairs else spec.conj is not whole.conj
+        if self.pairs:
+            spec = pairs_of(spec)
+        self.geometry = tuple(spec.shape), tuple(spec.strides), (view._ptr - base._ptr) // spec.dtype.itemsize
+
+    def of(self, whole: Tensor) -> Tensor:
+        """The same view of a tensor that lies in memory as the base does."""
+        from rushlight._engine.autograd.engine import OPS
+
+        shape, strides, step = self.geometry
+        memory = OPS["view_as_real"](whole) if self.parts else whole
+        part = as_strided(memory, shape, strides, (memory._ptr - memory._storage.ptr) // memory._spec.dtype.itemsize + step)
+        if self.pairs:
+            part = OPS["view_as_complex"](part)
+        if not self.conj:
+            return part
+        found: Tensor = OPS["conj" if part._spec.dtype.is_complex else "neg_view"](part)
+        return found
+
+
+def pairs_of(spec: Spec) -> Spec:
+    """A complex layout as one of real and imaginary parts side by side."""
+    return Spec.of(spec.dtype.to_real(), spec.device, (*spec.shape, 2), (*(2 * s for s in spec.strides), 1))
+
+
+def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
+    """Zeros like the base with `grad` added where the view (shape, strides, offset in the base's memory) lies.
+
+    The view may begin before the base (what lies outside of the base is dropped); elements of the base that share a place share its gradient.
+    """
+    from rushlight._engine.autograd.engine import OPS
+
+    first = max(0, -offset)  # where the base begins in the memory that both span
+    span = max(
+        [first + offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0)]
+        + [first + 1 + sum((n - 1) * s for n, s in zip(base.shape, base.strides, strict=True))]
+    )
+    memory = OPS["zeros"]((span,), dtype=base.dtype, device=base.device)
+    dense = OPS["as_strided_index"](shape, strides, first + offset)
+    memory = OPS["index_put"](memory, (dense,), OPS["reshape"](grad, (-1,)), True)
+    if overlaps_itself(base.shape, base.strides):
+        places = OPS["as_strided_index"](base.shape, base.strides, first)
+        ones = OPS["zeros"]((numel(base.shape),), dtype=base.dtype, device=base.device) + 1
+        count = OPS["index_put"](OPS["zeros"]((span,), dtype=base.dtype, device=base.device), (places,), ones, True)
+        memory = memory / count
+    return as_strided(memory, base.shape, base.strides, first)
+
+
+def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    """A view with any shape, strides and offset (in elements, from the start of the storage)."""
+    if isinstance(input, Kind):
+        return type(input).answer(as_strided, (input, size, stride, storage_offset), {})
+    if not isinstance(input, Tensor):
+        raise TypeError(f"as_strided(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
+    x, shape, strides = input, as_ints("as_strided", "size", size), as_ints("as_strided", "stride", stride)
+    offset = None if storage_offset is None else as_int("as_strided", "storage_offset", storage_offset)
+    if len(shape) != len(strides):
+        raise RuntimeError(f"mismatch in length of strides and shape: {list(strides)} and {list(shape)}")
+    if any(s < 0 for s in strides):
+        raise RuntimeError(
+            f"as_strided: Negative strides are not supported at the moment, got strides: {list(strides)}"
+        )
+    itemsize = x._spec.dtype.itemsize
+    storage = x._storage
+    start = (x._ptr - storage.ptr) // itemsize if storage is not None else 0
+    at = start if offset is None else offset
+    last = at + extent(shape, strides) - 1 if 0 not in shape else 0
+    if any(n < 0 for n in shape) or (last + 1) * itemsize > LARGEST:
+        raise RuntimeError(overflowed(shape, strides))
+    if at < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {at}")
+    spec = Spec.of(x._spec.dtype, x._spec.device, shape, strides, x._spec.conj)
+    if storage is not None and spec.numel and (last + 1) * itemsize > storage.nbytes:
+        raise RuntimeError(
+            f"setStorage: sizes {list(shape)}, strides {list(strides)}, storage offset {at}, and itemsize {itemsize} requiring a storage size of "
+            f"{(last + 1) * itemsize} are out of bounds for storage of size {storage.nbytes}"
+        )
+    out = make(storage, spec, (storage.ptr if storage is not None else 0) + bytes_on(spec, at))
+    if STATE.word & INFERENCE:
+        link_inference(x, out)
+        return out
+    creation = "" if STATE.word & GRAD else "no_grad"
+    link_view(x, out, creation)
+    if STATE.word & GRAD and x._rg:
+        out._node, out._rg = AsStridedBackward0(x._spec, edge_of(x), (shape, strides, at - start), given=offset), True
+    if RUNS.now is not None:
+
+        def again(x: Tensor) -> Tensor:
+            return as_strided(x, shape, strides, offset)
+
+        step, need = (at * itemsize if offset is not None else 0), (last + 1 - (0 if offset is not None else at)) * itemsize
+        span, whole = (need if spec.numel else 0), offset is not None
+        ran(again if x._rg else native_view(again, [(spec, step)], creation, False, span=span, whole=whole), (x,), out)
+    return out
+
+
+def _check_other_size(x: Tensor, dtype: DType) -> None:
+    """RuntimeError where the bytes of `x` are no elements of a dtype of another size."""
+    held = x._spec
+    how = f"to view {held.dtype.scalar} as {dtype.scalar} (different element sizes)"
+    if not held.ndim:
+        raise RuntimeError(f"self.dim() cannot be 0 {how}")
+    ratio = dtype.itemsize // held.dtype.itemsize
+    if ratio:
+        start = (x._ptr - (0 if x._storage is None else x._storage.ptr)) // held.dtype.itemsize
+        for what, found in (("self.size(-1)", held.shape[-1]), ("self.storage_offset()", start)):
+            if found % ratio:
+                raise RuntimeError(f"{what} must be divisible by {ratio} {how}, but got {found}")
+    if held.strides[-1] != 1:
+        raise RuntimeError(f"self.stride(-1) must be 1 {how}, but got {held.strides[-1]}")
+    for d, stride in enumerate(held.strides[:-1]):
+        if ratio and stride % ratio:
+            raise RuntimeError(f"self.stride({d}) must be divisible by {ratio} {how}, but got {stride}")
+
+
+def view_dtype(x: Tensor, dtype: DType) -> Tensor:
+    """The same bytes as elements of another dtype, outside of the graph; the last dim grows or shrinks with the size of an element."""
+    held = x._spec
+    if held.conj and dtype is not held.dtype:
+        what = "conjugate view tensors" if held.dtype.is_complex else "tensors with negative bit set"
+        raise RuntimeError(f"torch.Tensor.view is not supported for {what} when converting to a different dtype.")
+    old, new = held.dtype.itemsize, dtype.itemsize
+    shape, strides = list(held.shape), list(held.strides)
+    if old != new:
+        _check_other_size(x, dtype)
+        if old > new:
+            shape[-1] *= old // new
+            strides[:-1] = [s * (old // new) for s in strides[:-1]]
+        else:
+            shape[-1] //= new // old
+            strides[:-1] = [s // (new // old) for s in strides[:-1]]
+    shown = Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj)
+    out = make(x._storage, shown, x._ptr)
+    if STATE.word & INFERENCE:
+        link_inference(x, out)
+    elif RUNS.now is not None:
+
+        def again(x: Tensor) -> Tensor:
+            return view_dtype(x, dtype)
+
+        ran(again if old < new else retyped_plan(again, out._spec), (x,), out)
+    return out  # it shares memory and the count of changes, but autograd knows of no view: as PyTorch has it
+
+
+_BOTH_SIDES = (
+    "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either "
+    "both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
+)
+# Why a view may not be changed in place while that is recorded, nor its base: by `creation`.
+_REFUSED = {
+    "no_grad": _BOTH_SIDES,
+    "multi": "This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. "
+    "You should replace the inplace operation by an out-of-place one.",
+    "custom": "This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inplace "
+    "would override the custom backward associated with the custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix "
+    "this by cloning the output of the custom Function.",
+}
+
+
+def refusal(view: Tensor, changed: str = "is") -> str:
+    """Why the history of a view cannot follow an in-place change; `changed` says of what, with its verb."""
+    meta = meta_of(view)
+    if view._node is None:
+        head = f"A view was created in no_grad mode and {changed} being modified inplace with grad mode enabled."
+    else:
+        name = view._node.name()
+        stem = name[: name.rindex("Backward")] if "Backward" in name else name
+        head = f"Output {meta.output_nr} of {stem} is a view"
+        if meta.creation == "no_grad":
+            head = f"{head} of a view which was created in no_grad mode and {changed} being modified inplace with grad mode enabled."
+        else:
+            head = f"{head} and {changed} being modified inplace."
+    return f"{head.replace('been being', 'been')} {_REFUSED[meta.creation]}"
+
+
+class Outdated(Node):
+    """Stands for the history of a view that cannot follow an in-place change of its base: asking for it, and backward, raise."""
+
+    def __init__(self, view: Tensor, base: Tensor) -> None:
+        self._start([edge_of(base)])
+        self.former = "" if view._node is None else view._node.name()
+        self._refusal = refusal(view, "its base or another view of its base has been")
+
+    @property
+    def _n_outputs(self) -> int:  # type: ignore[override]
+        return 1
+
+    def name(self) -> str:
+        return self.former
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        raise RuntimeError(self._refusal)
+
+
+class AsComplex(Node):
+    """The gradient of complex elements as that of the real ones that they are made of, where the base's memory was changed in place."""
+
+    def __init__(self, edges: Sequence[Any]) -> None:
+        self._start(edges)
+
+    def name(self) -> str:
+        return "ViewAsComplexBackward0"
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        from rushlight._engine.autograd.engine import OPS
+
+        return [None if grads[0] is None else OPS["view_as_real"](OPS["resolve_conj"](grads[0]))]
+
+
+class AsConjugate(Node):
+    """The gradient of a conjugate, or of a negative, of which the base was changed in place."""
+
+    def __init__(self, edges: Sequence[Any]) -> None:
+        self._start(edges)
+
+    def name(self) -> str:
+        return "ConjBackward0"
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        from rushlight._engine.autograd.engine import OPS
+
+        if grads[0] is None:
+            return [None]
+        return [OPS["conj_physical"](grads[0]) if grads[0]._spec.dtype.is_complex else OPS["neg"](grads[0])]
+
+
+def regenerate(view: Tensor, base: Tensor) -> None:
+    """Point the history of a view at its base's present node, after the base's memory was changed in place."""
+    if not base._rg:
+        return
+    meta = meta_of(view)
+    if meta.creation == "multi" or meta.creation == "custom":
+        if not isinstance(view._node, Outdated):
+            view._node, view._rg = Outdated(view, base), True
+        return
+    if view._spec.dtype.to_real() is not base._spec.dtype.to_real():
+        return  # the bytes under another dtype: no gradient goes through
+    window = Window(view, base)
+    retained = meta.retains and stop_retaining(view)
+    storage = view._storage
+    offset = 0 if storage is None else (view._ptr - storage.ptr) // view._spec.dtype.itemsize
+    view._node = AsStridedBackward0(base._spec, edge_of(base), window.geometry, window.parts, offset)
+    if window.pairs:
+        view._node = AsComplex([view._node])
+    if window.conj:
+        view._node = AsConjugate([view._node])
+    view._rg = True
+    meta.output_nr = 0
+    if retained:
+        retain(view)
+
+
+__all__ += ["Window", "pairs_of", "record_view", "refusal", "regenerate", "scatter_strided", "view_dtype"]

@@ -1,0 +1,1 @@
+"""Tensors of our own kinds: sparse, quantized, and what dispatches by class."""

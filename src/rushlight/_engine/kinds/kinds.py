@@ -1,0 +1,119 @@
+"""Kinds of tensor that are not one strided block of memory: sparse, nested, quantized, batched, dual.
+
+A kind is a subclass of Tensor that says what an operator means for it:
+
+    class SparseTensor(Kind):
+        backend = "SparseCPU"
+
+    @SparseTensor.implements("add", "sub")
+    def _(function, input, other, *, alpha=1): ...
+
+The keys are the names of the operator table (`add`, in-place `add_`; where two spaces share a name, the table's own, such as
+`linalg_norm`), and the names of composites and of plain methods.  What a kind does not implement goes on like this: a composite runs its
+own body on the kind (so that it needs only what the body calls); a method that asks for facts alone (`size`, `dim`, `numel`, ...) reads
+them from the spec; everything else raises `NotImplementedError` with the operator's name and the kind's.
+
+A kind's `_spec` holds its logical shape, dtype and device; its `_storage` is None.  Modes and the user's own subclasses are asked before
+kinds, and `has_torch_function` does not know of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
+
+from rushlight._engine.core.state import AUTOCAST, STATE
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.autocast import cast_call
+from rushlight._ops.precision import POLICIES
+from rushlight._types.spec import Spec
+
+__all__ = ["Kind", "ask_kinds", "call_name", "make_kind"]
+
+# Plain methods that hold for every kind: they look at the spec and at the graph, never at memory.
+FACTS = frozenset((
+    "size", "dim", "ndimension", "numel", "nelement", "element_size", "is_floating_point", "is_complex", "is_signed", "is_same_size",
+    "is_conj", "is_neg", "is_inference", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "backward",
+    "get_device", "is_shared", "__hash__", "__len__", "__format__", "resolve_conj", "resolve_neg",
+))  # fmt: skip
+
+
+class Kind(Tensor):
+    """Base of the kinds; see the module's text."""
+
+    __slots__ = ()
+
+    backend: ClassVar[str] = "Kind"
+    handlers: ClassVar[dict[str, Callable[..., Any]]] = {}
+    # Kinds of a higher rank are asked first: a batched sparse tensor is batched before it is sparse.
+    rank: ClassVar[int] = 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        cls.handlers = {}
+        super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def implements(cls, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """What these operators do for this kind: called with the function that the user called, then its arguments."""
+
+        def register(handler: Callable[..., Any]) -> Callable[..., Any]:
+            for name in names:
+                cls.handlers[name] = handler
+            return handler
+
+        return register
+
+    @classmethod
+    def answer(cls, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of a call in which this kind takes part; NotImplemented lets the next kind answer."""
+        name, declined = call_name(function), False
+        for each in cls.__mro__:
+            handler = each.__dict__.get("handlers", {}).get(name) if issubclass(each, Kind) else None
+            if handler is not None:
+                made = handler(function, *args, **kwargs)
+                if made is not NotImplemented:
+                    return made
+                declined = True
+        return NotImplemented if declined else cls.otherwise(function, name, args, kwargs)
+
+    @classmethod
+    def otherwise(cls, function: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call without a handler: a composite's body, a fact, or an error."""
+        body = getattr(function, "__wrapped__", None)
+        if body is not None and not hasattr(function, "touches_memory"):
+            return body(*args, **kwargs)
+        if name in FACTS:
+            return function(*args, **kwargs)
+        raise NotImplementedError(
+            f"Could not run 'aten::{name}' with arguments from the '{cls.backend}' backend: rushlight has no such operator for this kind of tensor."
+        )
+
+
+def call_name(function: Any) -> str:
+    """The key of a function in the tables of kinds."""
+    name: str = getattr(function, "__name__", "")
+    op = getattr(function, "operator", None)
+    if op is None:
+        return name
+    return op.name + "_" if name.endswith("_") and not op.public.endswith("_") else str(op.name)
+
+
+def make_kind(cls: type[Kind], spec: Spec) -> Any:
+    """A tensor of a kind, outside of any graph; the maker sets the kind's own attributes."""
+    made = object.__new__(cls)
+    made._storage, made._spec, made._ptr = None, spec, 0
+    made._rg, made._node, made._autograd_meta = False, None, None
+    return made
+
+
+def ask_kinds(function: Any, found: Iterable[Kind], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The answer of the kinds among the arguments, the highest rank first."""
+    if STATE.word & AUTOCAST and "out" not in kwargs:
+        policy = POLICIES.get(call_name(function))
+        if policy is not None:
+            return cast_call(policy, function, args, kwargs)
+    for value in sorted(found, key=lambda v: -v.rank):
+        made = type(value).answer(function, args, kwargs)
+        if made is not NotImplemented:
+            return made
+    raise TypeError(f"{call_name(function)}(): no kind of tensor among the arguments knows what to do: {[type(v).__name__ for v in found]}")

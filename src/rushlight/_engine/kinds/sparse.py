@@ -1,0 +1,252 @@
+"""Sparse tensors as objects: what they hold, and how a rule of backward is recorded for them.
+
+A tensor in coordinates (`SparseTensor`) holds indices (sparse dims, nnz) and values (nnz, *dense dims).  A compressed one
+(`CompressedTensor`: CSR, CSC, BSR, BSC by its layout) holds compressed and plain indices and values; batch dims stand first in all three.
+The parts are plain tensors outside of any graph: a sparse tensor is one variable, and its history is its own.
+
+What operators mean for them is said in `rushlight.sparse`, which is loaded with the first sparse tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from rushlight._engine.autograd.node import Node, check_attached
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import Tensor, alias, edge_of, meta_of
+from rushlight._engine.kinds.kinds import Kind, make_kind
+from rushlight._engine.sharing.pickling import form_there
+from rushlight._types.formats import SPARSE_LAYOUTS, Layout
+from rushlight._types.spec import Spec
+
+__all__ = ["CompressedTensor", "RuleNode", "SparseKind", "SparseTensor", "adopt", "bare", "make_compressed", "make_coo", "record", "record_all"]
+
+COO = SPARSE_LAYOUTS["sparse_coo"]
+# The names that PyTorch's messages use.
+WORDS = {
+    "strided": "Strided", "sparse_coo": "Sparse", "sparse_csr": "SparseCsr", "sparse_csc": "SparseCsc", "sparse_bsr": "SparseBsr",
+    "sparse_bsc": "SparseBsc",
+}  # fmt: skip
+
+
+class SparseKind(Kind):
+    """What both kinds of sparse tensor share."""
+
+    __slots__ = ("_held",)
+
+    _held: Tensor  # the values
+    layout: Layout
+    # Composites whose bodies need only what sparse tensors have.
+    passes: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def otherwise(cls, function: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Composites were written for memory: those that do without it are named in `passes`, all others are refused."""
+        if name in cls.passes or not hasattr(function, "__wrapped__"):
+            return super().otherwise(function, name, args, kwargs)
+        raise NotImplementedError(
+            f"Could not run 'aten::{name}' with arguments from the '{cls.backend}' backend: rushlight has no such operator for sparse tensors."
+        )
+
+    @property
+    def data(self) -> Any:
+        """The same parts outside of the graph."""
+        return bare(self)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if type(value) is not type(self) or value.layout is not self.layout:
+            raise RuntimeError(
+                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type."
+            )
+        take_parts(self, value)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if self._node is not None:
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
+        found = memo.get(id(self))
+        if found is None:
+            found = memo[id(self)] = bare(self).clone()
+            found._rg = self._rg
+            found.__dict__.update(self.__dict__)
+            if self._autograd_meta is not None and self._autograd_meta.grad is not None:
+                found.grad = self._autograd_meta.grad.__deepcopy__(memo)
+        return found
+
+    def __copy__(self) -> Any:
+        made = bare(self)
+        made._rg = self._rg
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        ours = (_rebuild, (type(self), self.layout, parts_of(self), tuple(self._spec.shape), self._rg, dict(self.__dict__)))
+        return form_there(self) or ours
+
+
+class SparseTensor(SparseKind):
+    """Coordinates and values; where `_sorted` is set the coordinates are in order and no two are the same."""
+
+    __slots__ = ("_sorted", "_where")
+
+    backend = "SparseCPU"
+    is_sparse = True
+    layout = COO
+    _where: Tensor
+    _sorted: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Raises: the parts have bytes of their own."""
+        raise RuntimeError(
+            "nbytes is not defined for sparse tensors.  If you want the size of the constituent tensors, add the nbytes of the indices and values. "
+            " If you want the size of the  equivalent dense tensor, multiply numel() by element_size()"
+        )
+
+
+class CompressedTensor(SparseKind):
+    """CSR, CSC, BSR or BSC: `_pointers` say where each row's (or column's) entries begin and end, `_others` their columns (or rows)."""
+
+    __slots__ = ("_format", "_others", "_pointers")
+
+    backend = "SparseCsrCPU"
+    is_sparse_csr = True
+    _pointers: Tensor
+    _others: Tensor
+    _format: Layout
+
+    @property
+    def layout(self) -> Layout:  # type: ignore[override]
+        return self._format
+
+
+def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool) -> Any:
+    """A tensor in coordinates over these parts, which lose their history."""
+    made = make_kind(SparseTensor, Spec.of(values.dtype, values.device, tuple(shape)))
+    made._where, made._held, made._sorted = _plain(where), _plain(values), in_order or where._spec.shape[1] < 2
+    return made
+
+
+def make_compressed(layout: Layout, pointers: Tensor, others: Tensor, values: Tensor, shape: Sequence[int]) -> Any:
+    """A compressed tensor over these parts, which lose their history."""
+    made = make_kind(CompressedTensor, Spec.of(values.dtype, values.device, tuple(shape)))
+    made._pointers, made._others, made._held, made._format = _plain(pointers), _plain(others), _plain(values), layout
+    return made
+
+
+def _plain(part: Tensor) -> Tensor:
+    return alias(part) if part._rg or part._autograd_meta is not None or type(part) is not Tensor else part
+
+
+def parts_of(x: Any) -> tuple[Any, Any, Any]:
+    """What a sparse tensor holds."""
+    if type(x) is SparseTensor:
+        return x._where, x._held, x._sorted
+    return x._pointers, x._others, x._held
+
+
+def bare(x: Any) -> Any:
+    """The same parts as another tensor object, outside of any graph."""
+    if type(x) is SparseTensor:
+        return make_coo(x._where, x._held, x._spec.shape, x._sorted)
+    if type(x) is CompressedTensor:
+        return make_compressed(x._format, x._pointers, x._others, x._held, x._spec.shape)
+    return alias(x)
+
+
+def take_parts(x: Any, other: Any) -> None:
+    """Let `x` hold what `other` holds."""
+    for cls in type(x).__mro__[: type(x).__mro__.index(Kind)]:
+        for name in cls.__dict__.get("__slots__", ()):
+            setattr(x, name, getattr(other, name))
+    x._spec = other._spec
+
+
+def adopt(x: Any, made: Any) -> Any:
+    """The end of an in-place operator: `x` becomes what was computed, history included."""
+    if x._rg and x._node is None and STATE.word & GRAD:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    take_parts(x, made)
+    if made._node is not None:
+        x._node, x._rg = made._node, True
+        if x._autograd_meta is not None:
+            x._autograd_meta.output_nr = 0
+    return x
+
+
+def _rebuild(cls: type, layout: Layout, parts: tuple[Any, Any, Any], shape: tuple[int, ...], requires_grad: bool, named: dict[str, Any]) -> Any:
+    first, second, third = parts
+    made = make_coo(first, second, shape, third) if cls is SparseTensor else make_compressed(layout, first, second, third, shape)
+    made._rg = requires_grad
+    made.__dict__.update(named)
+    return made
+
+
+# ***** backward *****
+
+
+class RuleNode(Node):
+    """A node whose backward is a Python function of the gradient: one result (or a function that makes it) for each input."""
+
+    __slots__ = ("rule", "saved", "specs")
+
+    rule: Any
+    saved: Sequence[tuple[Tensor, int, Any]]
+    specs: Sequence[Spec]
+
+    def _release(self) -> None:
+        self.rule, self.saved = None, ()
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        if self.rule is None:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
+                "Specify retain_graph=True if you need to backward through the graph a second time."
+            )
+        for tensor, version, edge in self.saved:
+            check_attached(tensor, edge, self)
+            if tensor._storage is not None and tensor._storage.version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"[torch.{tensor.dtype.name} {list(tensor.shape)}], which is saved for {self.name()}, is at version "
+                    f"{tensor._storage.version}; expected version {version} instead."
+                )
+        found = self.rule(*grads)
+        made = []
+        for edge, item, spec in zip(self._edges, found, self.specs, strict=True):
+            item = None if edge is None else item() if callable(item) and not isinstance(item, Tensor) else item
+            if item is not None and item._spec.dtype is not spec.dtype:
+                item = (item.real if item._spec.dtype.is_complex and not spec.dtype.is_complex else item).to(spec.dtype)
+            made.append(item)
+        return made
+
+
+_CLASSES: dict[str, type[RuleNode]] = {}
+
+
+def record(name: str, inputs: Sequence[Tensor], out: Any, rule: Callable[..., Sequence[Any]], saved: Sequence[Tensor] = ()) -> Any:
+    """`out` as the result of an operation on `inputs`, whose backward is `rule`; `saved` must not be changed until then."""
+    if not STATE.word & GRAD or not any(t._rg for t in inputs) or not (out._spec.dtype.is_floating_point or out._spec.dtype.is_complex):
+        return out
+    cls = _CLASSES.get(name)
+    if cls is None:
+        cls = _CLASSES[name] = type(name, (RuleNode,), {"__slots__": ()})
+    node = cls()
+    node._start([edge_of(t) for t in inputs])
+    node.rule, node.specs = rule, [t._spec for t in inputs]
+    places = {id(t): edge for t, edge in zip(inputs, node._edges, strict=True)}
+    node.saved = [(t, t._storage.version, places.get(id(t))) for t in saved if t._storage is not None]
+    out._node, out._rg = node, True
+    return out
+
+
+def record_all(name: str, inputs: Sequence[Tensor], outs: Sequence[Any], rule: Callable[..., Sequence[Any]]) -> Sequence[Any]:
+    """`record` for several results: `rule` gets a gradient, or None, for each."""
+    if outs and record(name, inputs, outs[0], rule)._node is not None:
+        node = outs[0]._node
+        node._n_outputs = len(outs)
+        for number, out in enumerate(outs[1:], 1):
+            out._node, out._rg = node, True
+            meta_of(out).output_nr = number
+    return outs

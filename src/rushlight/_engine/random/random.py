@@ -1,0 +1,415 @@
+"""Random streams: generators, their states, and the filling of memory with random numbers.
+
+The functions `fill_*` write contiguous memory given by its address; they know nothing of tensors.  `rushlight.random`'s
+public functions and the tensor methods stand on them.  For one seed the numbers are PyTorch's, bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import threading
+from array import array
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from rushlight._base.forking import free_after_fork
+from rushlight._engine.core.memory import empty_spec
+from rushlight._engine.core.tensor import Tensor
+from rushlight._host.random_state import (
+    DOUBLE_VALID,
+    FLOAT_VALID,
+    SEED,
+    SEEDED,
+    STATE_BYTES,
+    TAKE,
+)  # fmt: skip
+from rushlight._types.device import CPU, Device, as_device
+from rushlight._types.dtype import UINT8, ByName
+from rushlight._types.spec import Spec
+
+if TYPE_CHECKING:
+    from rushlight._types.dtype import DType
+
+__all__ = [
+    "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_generator", "drawing", "fill_bernoulli", "fill_binomial", "fill_bernoulli_each", "fill_cauchy", "fill_choice",
+    "fill_exponential", "fill_geometric", "fill_integers", "fill_leaks", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
+    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters", "pattern", "weights_status",
+]  # fmt: skip
+
+DEFAULT_SEED = 67280421310721  # what a new generator starts from, in PyTorch too
+STATE_SIZE = 5056  # bytes of a saved state
+_STATE_SPEC = Spec.of(UINT8, CPU, (STATE_SIZE,))
+
+_KINDS = ByName({
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "i8", "int16": "i16",
+    "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "u8",
+})  # fmt: skip
+_FORMATS = ByName({"float32": "<f", "float64": "<d", "float16": "<e"})
+# how many consecutive integers from 0 a float dtype can hold: 2 to the power of its digits
+_DIGITS = {"float32": 24, "float64": 53, "float16": 11, "bfloat16": 8}
+
+
+def fresh_seed() -> int:
+    """A seed that nobody can foresee, of 53 bits, so that it survives a float64."""
+    return int.from_bytes(os.urandom(8), "little") >> 11
+
+
+class Generator:
+    """A source of random numbers with a state of its own.
+
+    `Generator(device="cpu")` starts from the same seed each time; `manual_seed` sets another one.  All random functions take
+    `generator=`; without it they draw from `rushlight.default_generator`.
+
+        >>> g = rushlight.Generator().manual_seed(42)
+        >>> rushlight.rand(2, generator=g)
+        tensor([0.8823, 0.9150])
+    """
+
+    __slots__ = ("__weakref__", "_address", "_doubles", "_lock", "_longs", "_ready", "_words")
+
+    def __init__(self, device: Any = "cpu") -> None:
+        if as_device(device) is not CPU:
+            raise RuntimeError(f"there are no random generators for device '{device}'")
+        block = array("Q", bytes(STATE_BYTES))
+        view = memoryview(block).cast("B")
+        self._address = block.buffer_info()[0]
+        self._longs, self._words, self._doubles = block, view.cast("I"), view.cast("d")
+        # kernels run without the GIL: two threads that draw from one generator take turns
+        self._lock = free_after_fork(threading.RLock())  # a signal's handler may draw in the middle of a draw
+        self._ready = False
+        self._reseed(DEFAULT_SEED)
+
+    def _reseed(self, seed: int) -> None:
+        """Start again from `seed`; the words are made by the first draw."""
+        words = self._words
+        words[SEEDED] = words[FLOAT_VALID] = words[DOUBLE_VALID] = 0
+        self._longs[SEED] = seed
+
+    @property
+    def device(self) -> Device:
+        return CPU
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start again from `seed`, an integer from -2**63 to 2**64 - 1 (negative ones wrap); returns the generator."""
+        if type(seed) is not int and (isinstance(seed, (bool, float, str)) or not hasattr(seed, "__index__")):
+            raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
+        seed = int(seed)
+        if not -(2**63) <= seed < 2**64:
+            raise ValueError("Overflow when unpacking long long")
+        with self._lock:
+            self._reseed(seed % 2**64)
+        return self
+
+    def seed(self) -> int:
+        """Start again from a seed that the operating system makes up, and return it."""
+        seed = fresh_seed()
+        self.manual_seed(seed)
+        return seed
+
+    def initial_seed(self) -> int:
+        """The seed from which the generator last started."""
+        return self._longs[SEED]
+
+    def get_offset(self) -> int:
+        raise RuntimeError("CPU Generator does not use offset")
+
+    def set_offset(self, offset: int) -> None:
+        raise RuntimeError("CPU Generator does not use offset")
+
+    def graphsafe_get_state(self) -> Generator:
+        raise NotImplementedError("graphsafe_get_state is not supported in this Generator")
+
+    def graphsafe_set_state(self, state: Generator) -> Generator:
+        raise NotImplementedError("graphsafe_set_state is not supported in this Generator")
+
+    def clone_state(self) -> Generator:
+        """A new generator that will draw the same numbers as this one."""
+        other = Generator()
+        with self._lock:
+            other._longs[:] = self._longs
+            other._ready = self._ready
+        return other
+
+    def _make_ready(self) -> int:
+        """Give the kernels their way to the engine, before the first draw; returns the generator's address."""
+        self._longs[TAKE] = _take_address()
+        self._ready = True
+        return self._address
+
+    def get_state(self) -> Tensor:
+        """The state as a uint8 tensor of 5056 elements, in PyTorch's format."""
+        made = empty_spec(_STATE_SPEC)
+        with self._lock:
+            _kernel("save", "")(self._address, made._ptr)
+        return made
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Continue from a state that `get_state` (here or in PyTorch) returned.
+
+        TypeError if it is no uint8 tensor, RuntimeError if it is no state.
+        """
+        if not isinstance(new_state, Tensor):
+            raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+        spec = new_state._spec
+        if spec.dtype is not UINT8 or spec.device is not CPU:
+            raise TypeError("RNG state must be a torch.ByteTensor")
+        if not spec.contiguous:
+            new_state = new_state.contiguous()
+        self._restore(new_state._ptr, spec.numel)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Generator, ("cpu",), (self.initial_seed(), None, self.get_state())
+
+    def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
+        """What PyTorch pickles of a generator: seed, offset (None on the CPU), state."""
+        self.set_state(state[2])
+
+    def state_bytes(self) -> bytes:
+        """The state as `get_state` gives it, the bytes that PyTorch would give."""
+        return bytes(memoryview(self.get_state()._storage))
+
+    def set_state_bytes(self, data: bytes) -> None:
+        """Continue from a state that `state_bytes` (or PyTorch) gave.  RuntimeError when it is none."""
+        held = array("B", data)
+        self._restore(held.buffer_info()[0], len(held))
+
+    def _restore(self, address: int, nbytes: int) -> None:
+        if nbytes != STATE_SIZE:
+            raise RuntimeError(
+                f"Expected a CPUGeneratorImplState of size {STATE_SIZE} but found the input RNG state size to be {nbytes}"
+            )
+        with self._lock:
+            failed = _kernel("restore", "")(self._address, address)
+        if failed:
+            raise RuntimeError("Invalid mt19937 state")
+
+
+default_generator = Generator()
+default_generator._reseed(fresh_seed())
+
+
+# ***** kernels *****
+
+_bound: dict[tuple[str, str], Any] = {}
+
+
+def _kernel(name: str, kind: str) -> Any:
+    """The compiled kernel; the module of their sources is loaded by the first draw."""
+    found = _bound.get((name, kind))
+    if found is None:
+        from rushlight._backends.cpu.random.random import kernel
+
+        found = _bound[name, kind] = kernel(name, kind)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _take_address() -> int:
+    from rushlight._backends.cpu.random.random import take_address
+
+    return take_address()
+
+
+def _draw(run: Any, generator: Generator | None, *args: Any) -> Any:
+    g = default_generator if generator is None else generator
+    with g._lock:
+        return run(g._address if g._ready else g._make_ready(), *args)
+
+
+def drawing(kernel: str, dtype: DType, n: int, *parameters: Any) -> Callable[..., None]:
+    """The function of an address, and of a generator (by default the default one), that fills n elements there."""
+    run = _kernel(kernel, str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name])
+
+    def draw(ptr: int, generator: Generator | None = None) -> None:
+        g = default_generator if generator is None else generator
+        with g._lock:
+            run(g._address if g._ready else g._make_ready(), ptr, n, *parameters)
+
+    return draw
+
+
+@lru_cache(maxsize=256)
+def pattern(dtype: DType, value: float) -> int:
+    """The bits of `value` in `dtype`, as a signed 64-bit integer."""
+    if dtype.name == "bfloat16":
+        b = struct.unpack("<I", struct.pack("<f", value))[0]
+        return (b + 0x7FFF + (b >> 16 & 1)) >> 16
+    if not dtype.is_floating_point:
+        return int(value)
+    return int.from_bytes(struct.pack(_FORMATS[dtype.name], value), "little", signed=True)
+
+
+def fill_uniform(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, low: float = 0.0, high: float = 1.0
+) -> None:
+    """Fill n elements of a float dtype with uniform numbers from [low, high)."""
+    _draw(_kernel("uniform", _KINDS[dtype.name]), generator, ptr, n, float(low), float(high))
+
+
+def fill_normal(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0
+) -> None:
+    """Fill a contiguous tensor's n elements with normal numbers: in blocks of 16 where there are as many, one by one below."""
+    _draw(
+        _kernel("normal" if n >= 16 else "normal_serial", _KINDS[dtype.name]),
+        generator,
+        ptr,
+        n,
+        float(mean),
+        float(std),
+    )
+
+
+def fill_normal_serial(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0
+) -> None:
+    """The numbers that a tensor which is not contiguous gets, whatever its size: one by one."""
+    _draw(_kernel("normal_serial", _KINDS[dtype.name]), generator, ptr, n, float(mean), float(std))
+
+
+def fill_log_normal(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 1.0, std: float = 2.0
+) -> None:
+    """Fill with the exponential of normal numbers."""
+    _draw(_kernel("log_normal", _KINDS[dtype.name]), generator, ptr, n, float(mean), float(std))
+
+
+def fill_exponential(generator: Generator | None, ptr: int, n: int, dtype: DType, rate: float = 1.0) -> None:
+    """Fill with exponential numbers of density rate * exp(-rate * x)."""
+    _draw(_kernel("exponential", _KINDS[dtype.name]), generator, ptr, n, -1.0 / rate, 0.0)
+
+
+def fill_cauchy(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, median: float = 0.0, sigma: float = 1.0
+) -> None:
+    """Fill with Cauchy numbers."""
+    _draw(_kernel("cauchy", _KINDS[dtype.name]), generator, ptr, n, float(median), float(sigma))
+
+
+def fill_geometric(generator: Generator | None, ptr: int, n: int, dtype: DType, p: float) -> None:
+    """Fill with the number of trials until the first success, 0 < p < 1; any dtype but bool."""
+    _draw(_kernel("geometric", _KINDS[dtype.name]), generator, ptr, n, math.log1p(-p), 0.0)
+
+
+def fill_bernoulli(generator: Generator | None, ptr: int, n: int, dtype: DType, p: float, value: float = 1.0) -> None:
+    """`value` with probability p, else 0.  `value` = 1 / p makes the mask of a dropout that keeps with probability p."""
+    _draw(_kernel("bernoulli", str(dtype.itemsize)), generator, ptr, n, float(p), pattern(dtype, value))
+
+
+def fill_bernoulli_each(generator: Generator | None, ptr: int, n: int, dtype: DType, p_ptr: int, double: bool) -> bool:
+    """1 with the probability at p_ptr (n of float64 if `double`, else of float32), else 0.
+
+    False, and nothing is drawn, if a probability is outside of [0, 1].
+    """
+    p_kind = "f64" if double else "f32"
+    if _kernel("outside_unit", p_kind)(p_ptr, n):
+        return False
+    _draw(_kernel("bernoulli_each", f"{dtype.itemsize}_{p_kind}"), generator, ptr, n, p_ptr, pattern(dtype, 1))
+    return True
+
+
+def fill_integers(generator: Generator | None, ptr: int, n: int, dtype: DType, low: int, high: int) -> None:
+    """Integers from [low, high), cast to the dtype; ranges of 2**28 and more take 64 random bits each, 2**64 all of them."""
+    _draw(_kernel("integers", _KINDS[dtype.name]), generator, ptr, n, *integer_parameters(low, high))
+
+
+def integer_parameters(low: int, high: int) -> tuple[int, int, int]:
+    """What the kernel for integers from [low, high) is given: range, base, and how a word is drawn."""
+    span = high - low
+    if span >= 2**64:
+        return 0, 0, 2  # all 64 bits; the base is part of them
+    return _signed(span), low, int(span >= 2**28)
+
+
+def fill_random(generator: Generator | None, ptr: int, n: int, dtype: DType) -> None:
+    """What `random_()` without bounds gives: [0, largest value], for floats [0, 2**digits]."""
+    if dtype.is_floating_point:
+        span = 2 ** _DIGITS[dtype.name] + 1
+    elif dtype.kind == "b":
+        span = 2
+    else:
+        span = 2 ** (dtype.itemsize * 8 - int(dtype.is_signed))
+    _draw(_kernel("integers", _KINDS[dtype.name]), generator, ptr, n, _signed(span), 0, int(dtype.itemsize == 8))
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as a signed integer."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def fill_permutation(generator: Generator | None, ptr: int, n: int, dtype: DType) -> None:
+    """A permutation of 0 .. n-1; n must fit the dtype."""
+    _draw(_kernel("permutation", _KINDS[dtype.name]), generator, ptr, n)
+
+
+def fill_multinomial(
+    generator: Generator | None, ptr: int, p_ptr: int, dtype: DType, rows: int, categories: int, samples: int
+) -> int:
+    """int64 [rows, samples]: indices drawn with replacement by weights [rows, categories] of float32 or float64.
+
+    0; or 1 if a weight is negative or not finite, 2 if a row's weights are all 0 (nothing is drawn then).
+    """
+    sums = array("d", bytes(8 * categories))
+    run = _kernel("multinomial", _KINDS[dtype.name])
+    return int(_draw(run, generator, ptr, p_ptr, rows, categories, samples, sums.buffer_info()[0]))
+
+
+def fill_choice(generator: Generator | None, ptr: int, p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
+    """int64 [rows]: one index by weights [rows, categories], as `multinomial` draws one without replacement; result as above."""
+    return int(_draw(_kernel("choice", _KINDS[dtype.name]), generator, ptr, p_ptr, rows, categories))
+
+
+def weights_status(p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
+    """The check alone of the two functions above."""
+    return int(_kernel("weights_status", _KINDS[dtype.name])(p_ptr, rows, categories))
+
+
+def fill_poisson(generator: Generator | None, ptr: int, n: int, dtype: DType, rates_ptr: int) -> bool:
+    """Poisson counts for n rates held as float64.  False, and nothing is drawn, if a rate is negative or NaN."""
+    return not _draw(_kernel("poisson", _KINDS[dtype.name]), generator, ptr, n, rates_ptr)
+
+
+def fill_leaks(
+    generator: Generator | None, ptr: int, n: int, dtype: DType, x_ptr: int, low: float, high: float
+) -> None:
+    """Slopes for n float32 or float64 numbers: uniform in [low, high) for those <= 0, else 1.  Only the former draw."""
+    _draw(_kernel("leaks", _KINDS[dtype.name]), generator, ptr, n, x_ptr, float(low), float(high))
+
+
+def fill_binomial(generator: Generator | None, ptr: int, n: int, dtype: DType, counts_ptr: int, p_ptr: int) -> None:
+    """Binomial numbers for n counts and n probabilities held as float32 or float64."""
+    _draw(_kernel("binomial", _KINDS[dtype.name]), generator, ptr, n, counts_ptr, p_ptr)
+
+
+def fill_gamma(generator: Generator | None, ptr: int, n: int, dtype: DType, shapes_ptr: int, smallest: float) -> None:
+    """Gamma numbers of rate 1, at least `smallest`, for n shapes held as float32 or float64, the dtype of the result."""
+    _draw(_kernel("gamma", _KINDS[dtype.name]), generator, ptr, n, shapes_ptr, smallest)
+
+
+# ***** order *****
+
+
+def fill_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """The dimensions from the outermost to the innermost in the order in which PyTorch walks a tensor's memory.
+
+    A tensor is filled in this order, not in the order of its indices: `empty(2, 3).t().uniform_()` has the numbers of
+    `empty(2, 3).uniform_()`.  Dimensions are sorted by stride; equal strides by size; the order of a dimension with stride 0
+    is left as it is.
+    """
+    order = list(range(len(shape) - 1, -1, -1))  # innermost first
+    for i in range(1, len(order)):
+        here = i
+        for before in range(i - 1, -1, -1):
+            a, b = order[before], order[here]
+            if strides[a] == 0 or strides[b] == 0:
+                continue
+            if strides[a] > strides[b] or (strides[a] == strides[b] and shape[a] > shape[b]):
+                order[before], order[here] = b, a
+                here = before
+            elif strides[a] < strides[b]:
+                break
+    return order[::-1]

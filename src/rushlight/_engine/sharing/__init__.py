@@ -1,0 +1,1 @@
+"""Memory that processes share, mapped files, pickles."""

@@ -1,0 +1,558 @@
+"""Finding the plan of a call, in the native language: a callable that reads its arguments, looks them up, and calls the plan.
+
+A *dispatcher* is what users call (`torch.add`, `Tensor.__add__`).  It turns a call into a few words (which spec a tensor has, which type a
+number, which value everything else), finds the plan kept for these words, and calls it with the arguments that vary.  What it does not know,
+or cannot turn into words, goes to a function in Python, which may teach it the plan (`learn`).
+
+Where the sizes alone are new, the plan is *cast*: what the words are apart from the values of sizes (their *family*) is looked up in a second
+table, and a function in Python that is kept there makes the plan from the sizes (see `_engine.dispatch.families`).
+
+Everything here runs with the GIL held.  While words are made no Python code runs, so no table changes under a lookup.
+"""
+
+from __future__ import annotations
+
+from rushlight._host.call_words_native import (
+    PyTuple_Type,
+    call_words,
+    have_no_say,
+    longest,
+    sequence_items,
+    small_int,
+    state_word,
+)
+from rushlight._host.dispatch_words import (
+    D_CALL,
+    D_COUNT,
+    D_DICT,
+    D_FALLBACK,
+    D_FAMILIES,
+    D_KIND_BYTES,
+    D_PLANS,
+    D_SIZED,
+    D_WEAK,
+    DISPATCHER_TYPE,
+    E_KEEP,
+    E_PICK_COUNT,
+    E_PICKS,
+    E_PLAN,
+    E_WORDS,
+    E_WRAP,
+    FAST,
+    G_FUNCTION,
+    G_MASK,
+    G_MOST,
+    G_NAMED,
+    NEW_TUPLE,
+    ROOM,
+    SHORTEN,
+    SIZES,
+    SPEC_SHAPE,
+    T_SLOTS,
+    T_USED,
+)
+from rushlight._host.family_native import describe, family_words, specs_in
+from rushlight._host.plan_table_native import empty_table, find, forget, hash_words, put
+from rushlight._host.pool_native import (
+    Py_DecRef,
+    Py_IncRef,
+    Py_None,
+    PyErr_Format,
+    PyErr_NoMemory,
+    PyExc_TypeError,
+    PyExc_ValueError,
+    PyLong_AsLongLong,
+    PyObject_ClearWeakRefs,
+    PyObject_Free,
+    PyObject_New,
+    free,
+)
+from rushlight._host.stub_native import PyBytes_AsString, PyTuple_New, PyTuple_SetItem, malloc
+from rushlight._native import extern, i64, native, ptr, stack, u64, unlikely
+
+__all__ = [
+    "PyBytes_FromStringAndSize", "PyLong_FromLongLong", "PyObject_Vectorcall", "dispatcher_call", "dispatcher_dealloc", "dispatcher_get",
+    "entry_dealloc", "py_describe", "py_dispatcher", "py_family", "py_forget", "py_found", "py_guard", "py_known", "py_learn",
+]  # fmt: skip
+PyErr_Clear = extern("PyErr_Clear", "void()")
+PyErr_Fetch = extern("PyErr_Fetch", "void(ptr, ptr, ptr)")
+PyErr_NormalizeException = extern("PyErr_NormalizeException", "void(ptr, ptr, ptr)")
+PyErr_Restore = extern("PyErr_Restore", "void(ptr, ptr, ptr)")
+PyException_GetTraceback = extern("PyException_GetTraceback", "ptr(ptr)")
+PyException_SetTraceback = extern("PyException_SetTraceback", "i32(ptr, ptr)")
+PyObject_Vectorcall = extern("PyObject_Vectorcall", "ptr(ptr, ptr, u64, ptr)")
+PyLong_FromLongLong = extern("PyLong_FromLongLong", "ptr(i64)")
+PyMethod_New = extern("PyMethod_New", "ptr(ptr, ptr)")
+PyBool_FromLong = extern("PyBool_FromLong", "ptr(i64)")
+PyErr_Occurred = extern("PyErr_Occurred", "ptr()")
+PyBytes_FromStringAndSize = extern("PyBytes_FromStringAndSize", "ptr(ptr, i64)")
+
+
+# ***** casts *****
+
+
+@native("ptr(ptr, ptr)")
+def pair(a, b):
+    """A tuple of two objects; takes over the references."""
+    out = PyTuple_New(2)
+    if out is None:
+        Py_DecRef(a)
+        Py_DecRef(b)
+        return None
+    PyTuple_SetItem(out, 0, a)
+    PyTuple_SetItem(out, 1, b)
+    return out
+
+
+@native("ptr(ptr, ptr, ptr)")
+def cast(casting, specs, sizes):
+    """What a function in Python makes for these specs and sizes; null with an exception set."""
+    inputs = stack(8 * (SIZES + 1))
+    inputs.ptr[0] = specs
+    count, made = sizes.i64[0], i64(0)
+    while made < count:
+        number = PyLong_FromLongLong(sizes.i64[2 + made])
+        if number is None:
+            break
+        made += 1
+        inputs.ptr[made] = number
+    out = ptr(0)
+    if made == count:
+        out = PyObject_Vectorcall(casting, inputs, u64(count + 1), None)
+    for k in range(made):
+        Py_DecRef(inputs.ptr[1 + k])
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def cast_entry(self, words, n):
+    """The entry of a call that is cast from its family and kept from now on (borrowed); null where it cannot be, or with an exception set."""
+    family, sizes = stack(8 * ROOM), stack(8 * (SIZES + 2))
+    sizes.i64[1] = SIZES
+    table = self + 8 * D_FAMILIES
+    if table.ptr[T_SLOTS] is None:
+        return None
+    m = family_words(self.i64[D_SIZED], words, n, family, sizes)
+    if m < 0:
+        return None
+    known = find(table, family, m, hash_words(family, m)).ptr[0]
+    if known is None:
+        return None
+    specs = specs_in(words, n)
+    if specs is None:
+        return None
+    Py_IncRef(known)  # what is called may let go of it
+    plan = cast(known.ptr[E_PLAN], specs, sizes)
+    entry = ptr(0)
+    if plan is None or plan == Py_None:
+        Py_DecRef(specs)
+    else:
+        Py_IncRef(known.ptr[E_KEEP])
+        keep = pair(known.ptr[E_KEEP], specs)
+        if keep is not None:
+            entry = put(self + 8 * D_PLANS, words, n, plan, known.ptr[E_PICKS], known.i64[E_PICK_COUNT], known.ptr[E_WRAP], keep)
+            Py_DecRef(keep)
+    if plan is not None:
+        Py_DecRef(plan)
+    Py_DecRef(known)
+    return entry
+
+
+# ***** calls *****
+
+
+@native("ptr()")
+def failed():
+    """Take our frames off the traceback of the exception that is set; null, which a call that failed returns."""
+    kind, error, trace = stack(8), stack(8), stack(8)
+    PyErr_Fetch(kind, error, trace)
+    PyErr_NormalizeException(kind, error, trace)
+    if error.ptr[0] is not None and trace.ptr[0] is not None:
+        PyException_SetTraceback(error.ptr[0], trace.ptr[0])
+        out = PyObject_Vectorcall(FAST.ptr[SHORTEN], error, u64(1), None)
+        if out is None:
+            PyErr_Clear()  # there is no room for the call
+        else:
+            Py_DecRef(out)
+            Py_DecRef(trace.ptr[0])
+            trace.ptr[0] = PyException_GetTraceback(error.ptr[0])
+    PyErr_Restore(kind.ptr[0], error.ptr[0], trace.ptr[0])
+    return None
+
+
+@native("ptr(ptr, ptr, ptr)")
+def run_picked(entry, args, inputs):
+    """Call the entry's plan with the arguments that it picks."""
+    picks, count = entry.ptr[E_PICKS], entry.i64[E_PICK_COUNT]
+    for k in range(count):
+        pick = picks.i64[k]
+        item = args.ptr[pick & 0xFFFFFFFF]
+        within = pick >> 32
+        if within != 0:
+            item = sequence_items(item).ptr[within - 1]
+        inputs.ptr[k] = item
+    return PyObject_Vectorcall(entry.ptr[E_PLAN], inputs, u64(count), None)
+
+
+@native("ptr(ptr, ptr)")
+def run_entry(entry, args):
+    """What a call that was found gives."""
+    room = stack(8 * 64)
+    Py_IncRef(entry)
+    if entry.i64[E_PICK_COUNT] <= 64:
+        out = run_picked(entry, args, room)
+    else:
+        memory = malloc(8 * entry.i64[E_PICK_COUNT])
+        if memory is None:
+            Py_DecRef(entry)
+            return PyErr_NoMemory()
+        out = run_picked(entry, args, memory)
+        free(memory)
+    wrap = entry.ptr[E_WRAP]
+    if unlikely(out is None):
+        failed()
+    elif wrap != Py_None:
+        room.ptr[0] = wrap
+        room.ptr[1] = out
+        shown = PyObject_Vectorcall(FAST.ptr[NEW_TUPLE], room, u64(2), None)
+        Py_DecRef(out)
+        out = shown
+    Py_DecRef(entry)
+    return out
+
+
+@native("ptr(ptr, ptr, i64, ptr, ptr, i64)", inline=True)
+def look_up(self, args, given, names, words, room):
+    """The entry of a call (borrowed), or null, perhaps with an exception set."""
+    table = self + 8 * D_PLANS
+    if table.ptr[T_SLOTS] is None:
+        return None
+    n = call_words(self, args, given, names, words, room)
+    if n < 0:
+        return None
+    entry = find(table, words, n, hash_words(words, n)).ptr[0]
+    if unlikely(entry is None):
+        entry = cast_entry(self, words, n)
+    return entry
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def dispatcher_call(self, args, flagged, names):
+    """The vectorcall of a dispatcher."""
+    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
+    total = given
+    if names is not None:
+        total += names.i64[2]
+    words = stack(8 * ROOM)
+    need = longest(args, total) + 8 + 4 * total
+    if need <= ROOM:
+        entry = look_up(self, args, given, names, words, ROOM)
+    else:
+        memory = malloc(8 * need)
+        if memory is None:
+            return PyErr_NoMemory()
+        entry = look_up(self, args, given, names, memory, need)
+        free(memory)
+    if entry is not None:
+        return run_entry(entry, args)
+    if PyErr_Occurred() is not None:
+        return failed()
+    out = PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
+    return out if out is not None else failed()
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def guard_call(self, args, flagged, names):
+    """The vectorcall of a guard."""
+    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
+    total, usual = given, i64(given <= self.i64[G_MOST])
+    if names is not None:
+        total += names.i64[2]
+        usual &= self.i64[G_NAMED]
+    word = state_word()
+    if usual == 0 or word == -1 << 63 or word & self.i64[G_MASK] != 0 or have_no_say(args, total) == 0:
+        out = PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
+    else:
+        out = PyObject_Vectorcall(self.ptr[G_FUNCTION], args, u64(given), names)
+    return out if out is not None else failed()
+
+
+@native("ptr(ptr, ptr, ptr)")
+def dispatcher_get(self, obj, owner):
+    """tp_descr_get: a dispatcher on a class is a method."""
+    if obj is None:
+        Py_IncRef(self)
+        return self
+    return PyMethod_New(self, obj)
+
+
+# ***** what Python calls *****
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_dispatcher(unused, args, count):
+    """dispatcher(fallback, kinds: bytes, defaults: tuple, names: tuple, count) -> dispatcher; names after `count` are only names"""
+    self = PyObject_New(FAST.ptr[DISPATCHER_TYPE])
+    if self is None:
+        return None
+    for k in range(4):
+        Py_IncRef(args.ptr[k])
+        self.ptr[D_FALLBACK + k] = args.ptr[k]
+    self.ptr[D_CALL] = dispatcher_call
+    self.ptr[D_DICT] = None
+    self.ptr[D_WEAK] = None
+    self.i64[D_COUNT] = PyLong_AsLongLong(args.ptr[4])
+    self.ptr[D_KIND_BYTES] = PyBytes_AsString(args.ptr[1])
+    self.i64[D_SIZED] = 0
+    empty_table(self + 8 * D_PLANS)
+    empty_table(self + 8 * D_FAMILIES)
+    return self
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_guard(unused, args, count):
+    """guard(asking, function, most, named, mask) -> guard: a call of `function` in the usual case, of `asking` in any other
+
+    Usual: not more than `most` arguments by place, none by name unless `named`, no bit of `mask` in the state, and no argument with a say.
+    """
+    self = PyObject_New(FAST.ptr[DISPATCHER_TYPE])
+    if self is None:
+        return None
+    for k in range(4):
+        self.ptr[D_FALLBACK + k] = args.ptr[k] if k < 2 else Py_None
+        Py_IncRef(self.ptr[D_FALLBACK + k])
+    self.ptr[D_CALL] = guard_call
+    self.ptr[D_DICT] = None
+    self.ptr[D_WEAK] = None
+    self.i64[G_MOST] = PyLong_AsLongLong(args.ptr[2])
+    self.i64[G_NAMED] = PyLong_AsLongLong(args.ptr[3])
+    self.i64[G_MASK] = PyLong_AsLongLong(args.ptr[4])
+    empty_table(self + 8 * D_PLANS)
+    empty_table(self + 8 * D_FAMILIES)
+    return self
+
+
+@native("void(ptr)")
+def dispatcher_dealloc(self):
+    """tp_dealloc."""
+    kind = self.ptr[1]
+    if self.ptr[D_WEAK] is not None:
+        PyObject_ClearWeakRefs(self)
+    forget(self)
+    held = self.ptr[D_DICT]
+    if held is not None:
+        Py_DecRef(held)
+    for k in range(4):
+        Py_DecRef(self.ptr[D_FALLBACK + k])
+    PyObject_Free(self)
+    Py_DecRef(kind)
+
+
+@native("void(ptr)")
+def entry_dealloc(self):
+    """tp_dealloc."""
+    kind = self.ptr[1]
+    free(self.ptr[E_WORDS])
+    plan, wrap, keep = self.ptr[E_PLAN], self.ptr[E_WRAP], self.ptr[E_KEEP]
+    PyObject_Free(self)
+    Py_DecRef(kind)
+    Py_DecRef(plan)
+    Py_DecRef(wrap)
+    Py_DecRef(keep)
+
+
+@native("i64(ptr, ptr, ptr, ptr, i64)")
+def described_words(self, values, names, memory, need):
+    """The words of a call that is given by a tuple of its arguments, the last of them by `names` (a tuple, or None)."""
+    given = values.i64[2]
+    if names == Py_None:
+        names = None
+    else:
+        given -= names.i64[2]
+    return call_words(self, sequence_items(values), given, names, memory, need)
+
+
+@native("ptr(ptr, ptr, i64, ptr, i64)")
+def learn_words(self, words, n, args, sized):
+    """Keep what `learn` was given for these words: the entry, null where it cannot be, or with an exception set."""
+    picks, family, sizes = args.ptr[4], stack(8 * ROOM), stack(8 * (SIZES + 2))
+    count = picks.i64[2]
+    numbers = malloc(8 * count + 8)
+    if numbers is None:
+        return PyErr_NoMemory()
+    for k in range(count):
+        numbers.i64[k] = PyLong_AsLongLong(sequence_items(picks).ptr[k])
+    table = self + 8 * D_PLANS
+    if sized >= 0:
+        self.i64[D_SIZED] = sized
+        table = self + 8 * D_FAMILIES
+        sizes.i64[1] = SIZES
+        n = family_words(sized, words, n, family, sizes)
+        words = family
+    entry = ptr(0)
+    if n >= 0:
+        entry = put(table, words, n, args.ptr[3], numbers, count, args.ptr[5], args.ptr[6])
+    free(numbers)
+    return entry
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_learn(unused, args, count):
+    """learn(dispatcher, values: tuple, names: tuple or None, plan, picks: tuple, wrap, keep, sized: int = -1) -> bool
+
+    Keep `plan` for calls like this one; with None for the plan only say whether they could be kept.  `values` are its arguments, the last of
+    them by the names.  `picks` says which of them the plan gets (a position, and above 32 bits 1 + the place in a list there), `wrap` what
+    the result becomes (None: itself), and `keep` holds every object whose address is part of the signature.  False where the call cannot be
+    written in words.
+
+    With `sized` the `plan` is a function that gives plans for calls that differ in sizes from this one: from a tuple of the specs of their tensors,
+    and their sizes as `family` says; or None.  With a 1 ints are sizes too, with a 0 the tensors' alone.
+    """
+    self, values = args.ptr[0], args.ptr[1]
+    if count < 7 or self.ptr[1] != FAST.ptr[DISPATCHER_TYPE] or values.ptr[1] != PyTuple_Type:
+        return PyErr_Format(PyExc_TypeError.ptr[0], "learn takes a dispatcher and what one call of it was")
+    need = longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] + ROOM
+    memory = malloc(8 * need)
+    if memory is None:
+        return PyErr_NoMemory()
+    n = described_words(self, values, args.ptr[2], memory, need)
+    done = i64(n >= 0)
+    if n >= 0 and args.ptr[3] != Py_None:
+        sized: i64 = -1
+        if count == 8:
+            sized = PyLong_AsLongLong(args.ptr[7])
+        done = i64(learn_words(self, memory, n, args, sized) is not None)
+    free(memory)
+    if PyErr_Occurred() is not None:
+        return None
+    return PyBool_FromLong(done)
+
+
+@native("ptr(ptr, ptr)")
+def picked(entry, args):
+    """What an entry's plan is called with, as a tuple."""
+    count = entry.i64[E_PICK_COUNT]
+    out = PyTuple_New(count)
+    if out is not None:
+        for k in range(count):
+            pick = entry.ptr[E_PICKS].i64[k]
+            item = args.ptr[pick & 0xFFFFFFFF]
+            if pick >> 32 != 0:
+                item = sequence_items(item).ptr[(pick >> 32) - 1]
+            Py_IncRef(item)
+            PyTuple_SetItem(out, k, item)
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_found(unused, args, count):
+    """found(dispatcher, values: tuple, names: tuple or None) -> (plan, inputs) of a call as it would be made; None where it would go to Python"""
+    self, values = args.ptr[0], args.ptr[1]
+    words = stack(8 * ROOM)
+    entry = ptr(0)
+    if self.ptr[D_PLANS + T_SLOTS] is not None and longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM:
+        n = described_words(self, values, args.ptr[2], words, ROOM)
+        if n >= 0:
+            entry = find(self + 8 * D_PLANS, words, n, hash_words(words, n)).ptr[0]
+            if entry is None:
+                entry = cast_entry(self, words, n)
+    if entry is None:
+        if PyErr_Occurred() is not None:
+            return None
+        Py_IncRef(Py_None)
+        return Py_None
+    inputs = picked(entry, sequence_items(values))
+    if inputs is None:
+        return None
+    Py_IncRef(entry.ptr[E_PLAN])
+    return pair(entry.ptr[E_PLAN], inputs)
+
+
+@native("ptr(ptr)")
+def sizes_tuple(sizes):
+    """Sizes as a tuple of ints."""
+    out = PyTuple_New(sizes.i64[0])
+    if out is not None:
+        for k in range(sizes.i64[0]):
+            PyTuple_SetItem(out, k, PyLong_FromLongLong(sizes.i64[2 + k]))
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_family(unused, args, count):
+    """family(dispatcher, values: tuple, names: tuple or None, sized: int) -> (specs, sizes) of a call as they are given to what casts its plan
+
+    None where it has too many.
+    """
+    self, values = args.ptr[0], args.ptr[1]
+    words, family, sizes = stack(8 * ROOM), stack(8 * ROOM), stack(8 * (SIZES + 2))
+    sizes.i64[1] = SIZES
+    if longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM:
+        n = described_words(self, values, args.ptr[2], words, ROOM)
+        if n >= 0:
+            if family_words(PyLong_AsLongLong(args.ptr[3]), words, n, family, sizes) >= 0:
+                specs = specs_in(words, n)
+                if specs is None:
+                    return None
+                found = sizes_tuple(sizes)
+                if found is None:
+                    Py_DecRef(specs)
+                    return None
+                return pair(specs, found)
+    Py_IncRef(Py_None)
+    return Py_None
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_describe(unused, args, count):
+    """describe(specs: tuple of specs and Nones, sizes: tuple) -> (bytes, sizes)
+
+    What the specs are apart from the values of sizes (see `describe`), and these values, each once, after those of `sizes`.
+    """
+    specs, given = args.ptr[0], args.ptr[1]
+    total, known = specs.i64[2], given.i64[2]
+    need, dims = total, known
+    for k in range(total):
+        spec = sequence_items(specs).ptr[k]
+        if spec != Py_None:
+            rank = spec.ptr[FAST.i64[SPEC_SHAPE] >> 3].i64[2]
+            need += 2 * rank + 3
+            dims += 2 * rank
+    memory = malloc(8 * (need + dims + 2))
+    if memory is None:
+        return PyErr_NoMemory()
+    sizes = memory + 8 * need
+    sizes.i64[0] = known
+    sizes.i64[1] = dims
+    for k in range(known):
+        sizes.i64[2 + k] = small_int(sequence_items(given).ptr[k])
+    n: i64 = 0
+    for k in range(total):
+        spec = sequence_items(specs).ptr[k]
+        if spec == Py_None:
+            memory.i64[n] = 0
+            n += 1
+        else:
+            n = describe(spec, memory, n, need, sizes)
+            if n < 0:  # nothing may be written before the memory
+                free(memory)
+                return PyErr_Format(PyExc_ValueError.ptr[0], "a layout has a size or stride that is negative or takes more than 63 bits")
+    key, found = PyBytes_FromStringAndSize(memory, 8 * n), sizes_tuple(sizes)
+    free(memory)
+    if key is None or found is None:
+        return None
+    return pair(key, found)
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_forget(unused, args, count):
+    """forget(dispatcher): let go of what was learnt"""
+    forget(args.ptr[0])
+    Py_IncRef(Py_None)
+    return Py_None
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_known(unused, args, count):
+    """known(dispatcher) -> how many signatures were learnt"""
+    return PyLong_FromLongLong(args.ptr[0].i64[D_PLANS + T_USED])

@@ -1,0 +1,48 @@
+"""Words of dispatchers, of tables of plans and of their entries, and kinds of arguments: what the native code that finds plans has in common."""
+
+from __future__ import annotations
+
+from rushlight._native import static
+
+__all__ = [
+    "DEEPEST", "DEFAULT", "DICT_NAME", "DISPATCHER_BYTES", "DISPATCHER_TYPE", "DYNAMIC", "D_CALL", "D_COUNT", "D_DEFAULTS", "D_DICT", "D_FALLBACK",
+    "D_FAMILIES", "D_KIND_BYTES", "D_NAMES", "D_PLANS", "D_SIZED", "D_WEAK", "EITHER", "ENTRY_BYTES", "ENTRY_TYPE", "E_COUNT", "E_HASH", "E_KEEP",
+    "E_PICKS", "E_PICK_COUNT", "E_PLAN", "E_WORDS", "E_WRAP", "FAST", "FAST_WORDS", "FLOAT", "G_FUNCTION", "G_MASK", "G_MOST", "G_NAMED", "INT", "ITEMS", "LIST", "NAME", "NEW_TUPLE",
+    "NUMBER_BOOL", "NUMBER_FLOAT", "NUMBER_INT", "O_META", "O_NODE", "O_PTR", "O_RG", "O_SPEC", "O_STORAGE", "PLAIN", "PLAIN_COUNT", "PLAN_TYPE",
+    "ROOM", "SETTINGS", "SHORTEN", "SIZE", "SIZES", "SIZE_TYPE", "SLICE", "SPEC", "SPEC_CONJ", "SPEC_CONTIGUOUS", "SPEC_DEVICE", "SPEC_DTYPE", "SPEC_PLAIN",
+    "SPEC_SHAPE", "SPEC_STRIDES", "STATE_OBJECT", "TENSORS", "TENSOR_TYPE", "THREAD", "THREAD_DICT", "TUPLE", "T_MASK", "T_SLOTS", "T_USED",
+    "WORD_NAME",
+]  # fmt: skip
+
+FAST_WORDS = 128
+FAST = static("rl_fast", 8 * FAST_WORDS)
+# words of FAST, set by `runtime` and `dispatch`: types, then where a tensor's and a node's slots lie (in bytes)
+DISPATCHER_TYPE, ENTRY_TYPE, PLAN_TYPE, TENSOR_TYPE, SIZE_TYPE = range(5)
+PLAIN_COUNT, PLAIN = 5, 6  # classes of tensors that are called as Tensor is; at most PLAIN_MAX
+PLAIN_MAX = 10
+SETTINGS = 16  # four types whose objects are settings: dtypes, devices, layouts, memory formats
+O_STORAGE, O_SPEC, O_PTR, O_RG, O_NODE, O_META = range(20, 26)
+STATE_OBJECT, WORD_NAME, DICT_NAME, THREAD, THREAD_DICT = range(26, 31)
+NEW_TUPLE = 31  # `tuple.__new__`
+SHORTEN = 32  # behind it: what takes our frames off an exception's traceback
+SPEC_DTYPE, SPEC_DEVICE, SPEC_SHAPE, SPEC_STRIDES, SPEC_PLAIN, SPEC_CONTIGUOUS, SPEC_CONJ = range(96, 103)  # slots of a spec
+
+# words of a dispatcher
+D_CALL, D_DICT, D_WEAK, D_FALLBACK, D_KINDS, D_DEFAULTS, D_NAMES, D_COUNT, D_KIND_BYTES, D_PLANS, D_FAMILIES, D_SIZED = (*range(2, 12), 14, 17)
+DISPATCHER_BYTES = 8 * 18
+# words of a guard, which is a dispatcher that knows one function and has no table
+G_FUNCTION, G_MOST, G_NAMED, G_MASK = D_KINDS, D_COUNT, D_KIND_BYTES, D_SIZED
+# words of a table: of plans, by the words of calls, or of what casts plans, by those of families
+T_SLOTS, T_MASK, T_USED = range(3)
+# words of an entry: what was learnt of one signature
+E_HASH, E_COUNT, E_WORDS, E_PLAN, E_WRAP, E_KEEP, E_PICKS, E_PICK_COUNT = range(2, 10)
+ENTRY_BYTES = 8 * 10
+
+# kinds of arguments
+STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3  # EITHER: a tensor by its spec (also in a tuple), anything else by its value
+# what begins a value in a signature; objects begin with their address
+INT, FLOAT, TUPLE, ITEMS, SLICE, NUMBER_INT, NUMBER_FLOAT, NUMBER_BOOL, DEFAULT, TENSORS, SIZE, NAME = range(1, 13)
+SPEC = 2  # a bit of the words that are a spec's address, of which the lowest says whether a gradient is wanted
+ROOM = 480  # words that a signature on the stack may have
+SIZES = 24  # different sizes that a call may have, so that its plan can be cast
+DEEPEST = 3  # how far sequences may be nested

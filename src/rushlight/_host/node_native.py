@@ -1,0 +1,301 @@
+"""Nodes of the graph in the native language: recorded beside a call, linked to views, and run backward once more by the plan of the last time."""
+
+from __future__ import annotations
+
+from rushlight._host.call_words_native import (
+    Py_True,
+    PyTuple_Type,
+    is_plain,
+    sequence_items,
+    small_int,
+    state_word,
+)
+from rushlight._host.dispatch_native import (
+    PyLong_FromLongLong,
+    PyObject_Vectorcall,
+)
+from rushlight._host.dispatch_words import (
+    FAST,
+    O_NODE,
+    O_RG,
+    O_SPEC,
+    O_STORAGE,
+)
+from rushlight._host.plan_words import (
+    DIFFERENTIABLE,
+    EDGES,
+    FROM_NUMBER,
+    FROM_RESULT,
+    N_EDGES,
+    N_SAVED,
+    N_SHOWN,
+    NODE_TYPE,
+    RECIPE,
+    SAVED,
+)
+from rushlight._host.pool_native import S_VERSION, Py_DecRef, Py_IncRef, Py_None
+from rushlight._host.stub_native import PyFloat_Type, PyLong_Type, PyTuple_New, PyTuple_SetItem
+from rushlight._host.tensor_native import (
+    ADD_VIEW,
+    COUNTER,
+    EMPTY_TEXT,
+    O_BASE,
+    O_CREATION,
+    O_EDGES,
+    O_EXTRA,
+    O_INFO,
+    O_OUTPUT_NR,
+    O_SAVED,
+    O_SEQ,
+    O_VERSIONS,
+    O_VIEWS,
+    O_WHERE,
+    R_MAP,
+    R_PLAN,
+    R_SPEC,
+    R_WORD,
+    PyList_New,
+    PyType_GenericAlloc,
+    alias,
+    edge_of,
+    kept,
+    meta_of,
+    replace_slot,
+    set_slot,
+    slot,
+    user_place,
+)
+from rushlight._native import extern, extern_data, i32, native, stack, u64
+
+__all__ = ["link_view", "py_quick_backward", "record", "record_view"]
+
+PyIter_Next = extern("PyIter_Next", "ptr(ptr)")
+PyWeakref_NewRef = extern("PyWeakref_NewRef", "ptr(ptr, ptr)")
+Py_NotImplemented = extern_data("_Py_NotImplementedStruct")
+PyList_Append = extern("PyList_Append", "i32(ptr, ptr)")
+
+
+# ***** recording *****
+
+
+@native("ptr(ptr, ptr, ptr)")
+def new_node(data, args, kind):
+    """A node with its edges; the rest of its slots is filled by the caller."""
+    node = PyType_GenericAlloc(kind, 0)
+    if node is None:
+        return None
+    count = data.i64[N_EDGES]
+    places = data + 8 * data.i64[EDGES]
+    edges = PyTuple_New(count)
+    failed = edges is None
+    for k in range(count):
+        if not failed:
+            edge = edge_of(args.ptr[places.i64[k]])
+            if edge is None:
+                failed = True
+            else:
+                PyTuple_SetItem(edges, k, edge)
+    number = PyIter_Next(FAST.ptr[COUNTER])
+    if failed or number is None:
+        if edges is not None:
+            Py_DecRef(edges)
+        if number is not None:
+            Py_DecRef(number)
+        Py_DecRef(node)
+        return None
+    set_slot(node, O_EDGES, edges)
+    set_slot(node, O_SEQ, number)
+    set_slot(node, O_EXTRA, kept(Py_None))
+    set_slot(node, O_INFO, kept(data.ptr[RECIPE]))
+    return node
+
+
+@native("ptr(ptr)", inline=True)
+def version_of(x):
+    """The `stamp` of the memory of `x`: its writes, and above them what else autograd must know of."""
+    storage = slot(x, O_STORAGE)
+    if storage == Py_None:
+        return PyLong_FromLongLong(0)
+    return PyLong_FromLongLong(storage.i64[S_VERSION])
+
+
+@native("i32(ptr, ptr, ptr, ptr)")
+def save(node, data, args, made):
+    """Keep what backward needs; 1 with an exception set."""
+    count = data.i64[N_SAVED]
+    sources = data + 8 * data.i64[SAVED]
+    saved, versions = PyTuple_New(count), PyTuple_New(count)
+    failed = saved is None or versions is None
+    for k in range(count):
+        if not failed:
+            source, place = sources.i64[2 * k], sources.i64[2 * k + 1]
+            if source == FROM_RESULT:
+                item = alias(made.ptr[place])
+            else:
+                item = kept(args.ptr[place])
+            if item is None:
+                failed = True
+            else:
+                PyTuple_SetItem(saved, k, item)
+                PyTuple_SetItem(versions, k, kept(Py_None) if source == FROM_NUMBER else version_of(item))
+    if failed:
+        if saved is not None:
+            Py_DecRef(saved)
+        if versions is not None:
+            Py_DecRef(versions)
+        return 1
+    set_slot(node, O_SAVED, saved)
+    set_slot(node, O_VERSIONS, versions)
+    set_slot(node, O_WHERE, user_place() if count > 0 else kept(Py_None))
+    return 0
+
+
+@native("i32(ptr, ptr, ptr)")
+def show(node, data, made):
+    """Make the node the history of the results; 1 with an exception set."""
+    for k in range(data.i64[N_SHOWN]):
+        if (data.i64[DIFFERENTIABLE] >> k) & 1 != 0:
+            out = made.ptr[k]
+            replace_slot(out, O_NODE, kept(node))
+            replace_slot(out, O_RG, kept(Py_True))
+            if k > 0:
+                meta = meta_of(out)
+                if meta is None:
+                    return 1
+                replace_slot(meta, O_OUTPUT_NR, PyLong_FromLongLong(k))
+    return 0
+
+
+@native("i32(ptr, ptr, ptr)")
+def record(data, args, made):
+    """A node for one call; 1 with an exception set."""
+    node = new_node(data, args, data.ptr[NODE_TYPE])
+    if node is None:
+        return 1
+    failed = save(node, data, args, made)
+    if failed == 0:
+        failed = show(node, data, made)
+    Py_DecRef(node)
+    return failed
+
+
+# ***** views *****
+
+
+@native("i32(ptr, ptr)")
+def add_view(base, view):
+    """Let `base` know of a view; 1 with an exception set."""
+    meta = meta_of(base)
+    if meta is None:
+        return 1
+    views = slot(meta, O_VIEWS)
+    if views == Py_None:
+        views = PyList_New(0)
+        if views is None:
+            return 1
+        replace_slot(meta, O_VIEWS, views)
+    count = views.i64[2]
+    if count > 8 and count & (count - 1) == 0:  # time to forget those that are gone
+        arguments = stack(16)
+        arguments.ptr[0] = base
+        arguments.ptr[1] = view
+        done = PyObject_Vectorcall(FAST.ptr[ADD_VIEW], arguments, u64(2), None)
+        if done is None:
+            return 1
+        Py_DecRef(done)
+        return 0
+    weak = PyWeakref_NewRef(view, None)
+    if weak is None:
+        return 1
+    failed = PyList_Append(views, weak)
+    Py_DecRef(weak)
+    return i32(failed != 0)
+
+
+@native("i32(ptr, ptr, ptr, ptr)")
+def link_view(base, held, out, creation):
+    """Remember that `out` is a view of `base`, made from a tensor with the meta `held`; 1 with an exception set."""
+    meta = meta_of(out)
+    if meta is None:
+        return 1
+    replace_slot(meta, O_BASE, kept(base))
+    if creation == FAST.ptr[EMPTY_TEXT] and held != Py_None:
+        if slot(held, O_BASE) != Py_None:
+            creation = slot(held, O_CREATION)
+    if creation != FAST.ptr[EMPTY_TEXT]:
+        replace_slot(meta, O_CREATION, kept(creation))
+    return add_view(base, out)
+
+
+@native("i32(ptr, ptr, ptr)")
+def record_view(data, args, made):
+    """A node for views; 1 with an exception set."""
+    node = new_node(data, args, data.ptr[NODE_TYPE])
+    if node is None:
+        return 1
+    set_slot(node, O_SAVED, PyTuple_New(0))
+    set_slot(node, O_VERSIONS, PyTuple_New(0))
+    set_slot(node, O_WHERE, kept(Py_None))
+    failed = show(node, data, made)
+    Py_DecRef(node)
+    return failed
+
+
+# ***** backward *****
+
+
+@native("i64(ptr, ptr, ptr)")
+def unpack(saved, versions, out):
+    """Write what a node saved; how much it is, -1 where something is not as it was left."""
+    if saved.ptr[1] != PyTuple_Type or versions.ptr[1] != PyTuple_Type or saved.i64[2] > 60:
+        return -1
+    items, numbers = sequence_items(saved), sequence_items(versions)
+    for k in range(saved.i64[2]):
+        item = items.ptr[k]
+        if numbers.ptr[k] == Py_None:
+            if item.ptr[1] != PyFloat_Type and item.ptr[1] != PyLong_Type:
+                return -1
+        else:
+            storage = slot(item, O_STORAGE)
+            if storage == Py_None or small_int(numbers.ptr[k]) != storage.i64[S_VERSION]:
+                return -1
+        out.ptr[k] = item
+    return saved.i64[2]
+
+
+@native("ptr(ptr, ptr)")
+def mapped(made, order):
+    """The items of a tuple (whose reference is taken over) in another order; None where the order says None."""
+    count = order.i64[2]
+    items, places = sequence_items(made), sequence_items(order)
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            place = places.ptr[k]
+            PyTuple_SetItem(out, k, kept(Py_None if place == Py_None else items.ptr[small_int(place)]))
+    Py_DecRef(made)
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def py_quick_backward(unused, args, count):
+    """quick_backward(node, grad) -> the gradients of the node's edges by its recipe's last plan; NotImplemented for what it is not made for
+
+    The node is an `OpNode` with one result.
+    """
+    node, grad = args.ptr[0], args.ptr[1]
+    recipe = slot(node, O_INFO)
+    plan = slot(recipe, R_PLAN)
+    if plan != Py_None and is_plain(grad) != 0:
+        if slot(recipe, R_SPEC) == slot(grad, O_SPEC) and small_int(slot(recipe, R_WORD)) == state_word():
+            inputs = stack(8 * 64)
+            n = unpack(slot(node, O_SAVED), slot(node, O_VERSIONS), inputs)
+            if n >= 0:
+                inputs.ptr[n] = grad
+                Py_IncRef(plan)
+                out = PyObject_Vectorcall(plan, inputs, u64(n + 1), None)
+                Py_DecRef(plan)
+                if out is None or slot(recipe, R_MAP) == Py_None:
+                    return out
+                return mapped(out, slot(recipe, R_MAP))
+    return kept(Py_NotImplemented)

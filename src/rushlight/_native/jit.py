@@ -1,0 +1,217 @@
+"""LLVM text to object code, and object code into the process.
+
+Object code is position independent and small (calls and data go through tables that the loader makes), so that the
+same bytes can be kept on disk and loaded by any later process.  Loading is done by `loader` where it can, otherwise by
+LLVM's ORC linker (`LLJIT`), each object in a library of its own, which is unloaded when its `Loaded` dies.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from rushlight._base.forking import free_after_fork
+from rushlight._base.knobs import Knob
+from rushlight._base.lazy import llvm
+from rushlight._base.log import enabled, log
+from rushlight._native.cache import default_cache
+from rushlight._native.loader import Image, Unsupported, can_load
+from rushlight._native.target import TargetDescription, host_target
+
+__all__ = ["OPT_LEVELS", "Loaded", "compile_assembly", "compile_object", "load", "optimised_text"]
+
+# What is done to the text before instruction selection (which costs some 2.5 ms, whatever the level):
+#   none    nothing
+#   quick   SROA, instcombine, simplifycfg: for text that is already as it should be (0.3 ms)
+#   kernel  LLVM's O1 pipeline (early CSE, LICM, instcombine): for loop nests written with explicit vector types; its
+#           vectorisers and unroller are off, because the generator has decided on both (1.7 ms)
+#   loops   O3 with both vectorisers and the unroller: for scalar loops that LLVM must vectorise (3 ms and more)
+#   native  O2 with the loop vectoriser and inlining: for functions of the native language
+# Each entry: speed level, loop vectoriser, SLP vectoriser, unroller and interleaving, code generation level.
+OPT_LEVELS: dict[str, tuple[int, bool, bool, bool, int] | None] = {
+    "none": None,
+    "quick": None,
+    "kernel": (1, False, False, False, 2),
+    "loops": (3, True, True, True, 2),
+    "native": (2, True, False, True, 2),
+}
+
+
+@cache
+def _initialize() -> None:
+    lock = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None)  # llvmlite's: one thread at a time is in LLVM
+    if lock is not None:
+        free_after_fork(lock)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+class _Compiler:
+    """The LLVM state of the process for one target: target machine and linker, made on first use."""
+
+    def __init__(self, target: TargetDescription) -> None:
+        self.target = target
+        self._machine: Any = None
+        self._linker: Any = None
+        self._features = ""
+
+    @property
+    def machine(self) -> Any:
+        """The target machine for compiling."""
+        if self._machine is None:
+            _initialize()
+            # Loop strength reduction takes up to a second on bodies with many addresses (strided loads, one per lane)
+            # and gains nothing here: the loops are written with the addressing that the machine has.
+            llvm.set_option("rushlight", "-disable-lsr")
+            self._features = llvm.get_host_cpu_features().flatten() + self.target.llvm_suffix
+            self._machine = llvm.Target.from_default_triple().create_target_machine(
+                cpu=llvm.get_host_cpu_name(), features=self._features, opt=2, reloc="pic", codemodel="small", jit=True
+            )
+        return self._machine
+
+    @property
+    def linker(self) -> Any:
+        """The ORC linker.  It is never disposed of: native threads may be inside code that it loaded."""
+        if self._linker is None:
+            _initialize()
+            # the linker takes its target machine over, so it gets one of its own
+            machine = llvm.Target.from_default_triple().create_target_machine(
+                opt=2, reloc="pic", codemodel="small", jit=True
+            )
+            self._linker = llvm.create_lljit_compiler(machine)
+            self._linker._owned = True
+        return self._linker
+
+    def optimise(self, text: str, opt: str) -> Any:
+        """The parsed and optimised module."""
+        machine = self.machine
+        module = llvm.parse_assembly(text)
+        if opt not in OPT_LEVELS:
+            raise ValueError(f"unknown optimisation level {opt!r}; known: {', '.join(OPT_LEVELS)}")
+        setting = OPT_LEVELS[opt]
+        if opt == "none":
+            return module
+        if setting is None:
+            return self._quick(module)
+        speed, loops, slp, unroll, _ = setting
+        options = llvm.create_pipeline_tuning_options(speed_level=speed)
+        options.loop_vectorization, options.slp_vectorization = loops, slp
+        options.loop_unrolling = options.loop_interleaving = unroll
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+        return module
+
+    def _quick(self, module: Any) -> Any:
+        builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(speed_level=1))
+        for function in module.functions:
+            if not function.is_declaration:
+                passes = llvm.create_new_function_pass_manager()
+                passes.add_sroa_pass()
+                passes.add_instruction_combine_pass()
+                passes.add_simplify_cfg_pass()
+                passes.run(function, builder)
+        return module
+
+
+_COMPILERS: dict[str, _Compiler] = {}
+_NUMBER = itertools.count()
+
+
+def _compiler() -> _Compiler:
+    target = host_target()
+    found = _COMPILERS.get(target.fingerprint)
+    if found is None:
+        _COMPILERS[target.fingerprint] = found = _Compiler(target)
+    return found
+
+
+def _wants_notices() -> bool:
+    """Whether somebody reads: in a terminal, or in a notebook."""
+    return sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+
+
+NOTICES: Knob[bool] = Knob(
+    "notices", env="RUSHLIGHT_NOTICES", kind=bool, default=_wants_notices,
+    doc="Whether the first compilation with an empty cache says so on standard error (default: in a terminal or a notebook).",
+)  # fmt: skip
+
+
+@cache
+def _notice() -> None:
+    """Say once what takes long: kernels are compiled, and nothing is kept from an earlier run."""
+    kept = default_cache()
+    processes = sys.modules.get("multiprocessing.process")
+    if kept.fresh and (processes is None or processes.parent_process() is None) and NOTICES.get():
+        print(f"rushlight compiles its kernels for this machine and keeps them in {kept.root}: the next run starts at once "
+              "(RUSHLIGHT_NOTICES=0 hides this line)", file=sys.stderr, flush=True)  # fmt: skip
+
+
+def compile_object(text: str, opt: str = "kernel") -> bytes:
+    """Compile LLVM text for this machine; `opt` is one of `OPT_LEVELS`.
+
+    Raises RuntimeError with LLVM's message when the text is malformed.
+    """
+    _notice()
+    start = time.perf_counter()
+    compiler = _compiler()
+    data: bytes = compiler.machine.emit_object(compiler.optimise(text, opt))
+    if enabled("llvm"):
+        log("llvm", f"{1e3 * (time.perf_counter() - start):.1f} ms, {len(data)} bytes, opt={opt}\n{text}")
+    if enabled("asm"):
+        log("asm", compile_assembly(text, opt))
+    return data
+
+
+def optimised_text(text: str, opt: str = "kernel") -> str:
+    """The LLVM text after the passes of `opt`."""
+    return str(_compiler().optimise(text, opt))
+
+
+def compile_assembly(text: str, opt: str = "kernel") -> str:
+    """The assembly text of what `compile_object` makes."""
+    compiler = _compiler()
+    result: str = compiler.machine.emit_assembly(compiler.optimise(text, opt))
+    return result
+
+
+class Loaded:
+    """Object code that LLVM's linker loaded.  `loaded["name"]` is an address, valid as long as this object lives."""
+
+    __slots__ = ("_addresses", "_tracker")
+
+    def __init__(self, data: bytes, names: Iterable[str], imports: Mapping[str, int]) -> None:
+        names = list(names)
+        builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
+        for name in names:
+            builder.export_symbol(name)
+        for name, address in imports.items():
+            builder.import_symbol(name, address)
+        self._tracker = builder.link(_compiler().linker, f"rl{next(_NUMBER)}")
+        self._addresses = {name: int(self._tracker[name]) for name in names}
+
+    def __getitem__(self, name: str) -> int:
+        return self._addresses[name]
+
+    def pin(self) -> None:
+        """Never unload this object."""
+        self._tracker._owned = True  # llvmlite: "owned by another", so it is not disposed of
+
+
+def load(data: bytes, names: Iterable[str], imports: Mapping[str, int] | None = None) -> Loaded | Image:
+    """Load object code; `names` are the symbols wanted from it, `imports` the addresses of symbols it needs.
+
+    Other symbols are looked for in the process (libc, libm, CPython).  RuntimeError when one is missing.  The code is
+    unloaded when the result dies.
+    """
+    if can_load(data):
+        try:
+            return Image(data, names, imports or {})
+        except Unsupported as reason:
+            if host_target().arch == "aarch64":  # LLVM's linker may end the process: see `loader`
+                raise RuntimeError(f"machine code cannot be loaded: {reason}") from reason
+            log("cache", f"loaded by LLVM: {reason}")
+    return Loaded(data, names, imports or {})

@@ -1,0 +1,66 @@
+"""Digests of our own source files: code that another version of the generator made must not be found again.
+
+Reading and hashing a hundred files at every start would cost more than many a program, so the digest of the contents is
+itself kept in the cache, under what the file system says about the files.  The time of the last change of a file's entry
+(ctime) cannot be set by an installer or by `touch`: any new or edited file leads to a new look at the contents.
+"""
+
+from __future__ import annotations
+
+import os
+
+from rushlight._base.digest import DIGEST_BYTES, hasher
+from rushlight._native.cache import default_cache
+
+__all__ = ["files_below", "sources_digest"]
+
+_ROOM = os.path.dirname(os.path.dirname(__file__))  # the package
+_KNOWN: dict[tuple[str, ...], bytes] = {}
+
+
+def files_below(folder: str) -> tuple[str, ...]:
+    """The Python files of a folder of the package and of those inside it, by their paths in the package."""
+    found = []
+    for name in sorted(os.listdir(os.path.join(_ROOM, folder))):
+        path = f"{folder}/{name}"
+        if name.endswith(".py"):
+            found.append(path)
+        elif "." not in name and not name.startswith("__"):
+            found += files_below(path)
+    return tuple(found)
+
+
+def sources_digest(names: tuple[str, ...]) -> bytes:
+    """A digest of the contents of these files of the package; a file that is not there (no sources installed) counts by name."""
+    found = _KNOWN.get(names)
+    if found is None:
+        cache = default_cache()
+        key = cache.key("sources", *[f"{name} {_state(name)}" for name in names])
+        kept = cache.get(key)
+        if kept is None or len(kept) != DIGEST_BYTES:
+            kept = _digest_contents(names)
+            cache.put(key, kept)
+        found = _KNOWN[names] = kept
+    return found
+
+
+def _state(name: str) -> str:
+    try:
+        info = os.stat(os.path.join(_ROOM, name))
+    except OSError:
+        return "absent"
+    return f"{info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns}"
+
+
+def _digest_contents(names: tuple[str, ...]) -> bytes:
+    h = hasher()
+    for name in names:
+        h.update(name.encode())
+        try:
+            with open(os.path.join(_ROOM, name), "rb") as file:
+                data = file.read()
+        except OSError:
+            continue
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.digest()
