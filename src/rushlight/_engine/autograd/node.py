@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from rushlight._base.errors import describe_code
+from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.edges import is_flat
-from rushlight._engine.autograd.saved import answered, declared, saved_handle, saved_value
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of, make, make_accumulator, meta_of
 from rushlight._engine.dispatch.native_plans import next_sequence
@@ -34,6 +34,7 @@ RELEASED = (
     "a second time or if you need to access saved tensors after calling backward."
 )
 
+shown: Any = LazyModule("rushlight._engine.autograd.saved")  # what nodes show is asked rarely
 LAST = sys.maxsize  # gradient accumulation runs as soon as it can
 
 
@@ -212,16 +213,16 @@ class OpNode(Node):
         return list(self.info.out_specs[: self.info.n_results])
 
     def __dir__(self) -> list[str]:
-        names, kinds = answered(self.info), declared(self.info)
+        names, kinds = shown.answered(self.info), shown.declared(self.info)
         return [*super().__dir__(), *(f"_saved_{n}" for n in names), *(f"_raw_saved_{n}" for n in names if kinds[n])]
 
     def __getattr__(self, name: str) -> Any:
         """`_saved_self`, `_saved_dim`, ...: what was kept for backward and of the call; `_raw_saved_self`, ...: a handle to put hooks on it."""
         word, _, rest = name.partition("saved_")
-        tensor = declared(self.info).get(rest) if word in ("_", "_raw_") else None
+        tensor = shown.declared(self.info).get(rest) if word in ("_", "_raw_") else None
         if tensor is None or (word == "_raw_" and not tensor):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return saved_value(self, rest) if word == "_" else saved_handle(self, rest, lambda number: SavedTensor(self, number))
+        return shown.saved_value(self, rest) if word == "_" else shown.saved_handle(self, rest, lambda number: SavedTensor(self, number))
 
     def _refuse(self) -> NoReturn:
         raise RuntimeError(RELEASED)
