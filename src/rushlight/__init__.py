@@ -70,7 +70,7 @@ _PAGES = frozenset((
 _FROM_PAGES = {
     **dict.fromkeys(("_grouped_mm", "_scaled_mm"), "nn.composites.grouped"),
     **dict.fromkeys(("_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data"), "nn.composites.softmax"),
-    **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.older"),
+    **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.legacy"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
     "explain": "_engine.dispatch.explain", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
     "JITException": "jit", "ScriptModule": "jit", "ScriptFunction": "jit", "CompilationUnit": "jit",

@@ -25,12 +25,12 @@ from rushlight._backends.cpu import kernels
 from rushlight._engine.core import state
 from rushlight._engine.core.state import clear_plans, plan_counts
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch import families
+from rushlight._engine.dispatch import shape_classes as families
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._ops.samples import Draw, samples_of
 from rushlight._ops.table import OPERATORS
-from rushlight._types.symbols import Unfollowed, as_double, is_symbolic, truncated
-from rushlight._types.trail import Trail
+from rushlight._types.shape_env import ShapeEnv
+from rushlight._types.symbols import SpecializationError, as_double, is_symbolic, truncated
 
 F = rl.nn.functional
 
@@ -43,7 +43,7 @@ def checked() -> Iterator[None]:
 
 @pytest.fixture
 def derivations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """One entry for each mould that is made."""
+    """One entry for each plan template that is made."""
     made: list[Any] = []
     derive = families._derive
 
@@ -82,13 +82,13 @@ def test_what_is_recorded_holds_for_other_sizes(seed: int) -> None:
     for _ in range(150):
         sizes = rng.sample(range(3, 200), rng.randint(1, 3))
         steps = [(rng.randrange(len(STEPS)), rng.randrange(20), rng.randrange(20), rng.choice([1, 2, 3, 4, 8, 16, 64])) for _ in range(rng.randint(1, 14))]
-        trail = Trail(sizes)
+        shape_env = ShapeEnv(sizes)
         try:
-            found = arithmetic(steps, trail.symbols)
-        except Unfollowed:
+            found = arithmetic(steps, shape_env.symbols)
+        except SpecializationError:
             continue
         assert [n.value if is_symbolic(n) else n for n in found] == arithmetic(steps, sizes)
-        again = trail.compiled(found)
+        again = shape_env.compiled(found)
         for _ in range(12):
             others = [max(3, n + rng.randint(-2, 2)) for n in sizes] if rng.random() < 0.4 else rng.sample(range(3, 200), len(sizes))
             values = again(*others)
@@ -99,30 +99,30 @@ def test_what_is_recorded_holds_for_other_sizes(seed: int) -> None:
 
 
 def test_what_reads_a_plain_number_says_so() -> None:
-    trail = Trail([12])
-    (n,) = trail.symbols
+    shape_env = ShapeEnv([12])
+    (n,) = shape_env.symbols
     assert isinstance(n, int)
     assert len([0] * (n - 9)) == 3
-    again = trail.compiled([n * n])
+    again = shape_env.compiled([n * n])
     assert again(12) == (144,)
     assert again(13) is None
 
 
 def test_an_attempt_that_reads_plain_numbers_leaves_no_trace() -> None:
-    trail = Trail([12])
-    (n,) = trail.symbols
-    assert trail.tried(lambda: list(range(n)) if n > 5 else None) is None
-    assert trail.guards() == []
-    assert trail.tried(lambda: n + 1) is not None
+    shape_env = ShapeEnv([12])
+    (n,) = shape_env.symbols
+    assert shape_env.tried(lambda: list(range(n)) if n > 5 else None) is None
+    assert shape_env.guards() == []
+    assert shape_env.tried(lambda: n + 1) is not None
 
 
 def test_a_trail_needs_no_more_than_it_was_asked() -> None:
-    trail = Trail([40, 64])
-    n, m = trail.symbols
+    shape_env = ShapeEnv([40, 64])
+    n, m = shape_env.symbols
     assert n * m > 100
     assert n * m > 50
     assert n != m
-    again = trail.compiled([n * m // 8])
+    again = shape_env.compiled([n * m // 8])
     assert again(41, 64) == (328,)
     assert again(3, 4) is None
     assert again(5, 5) is None
@@ -295,7 +295,7 @@ def test_gradients_in_changing_sizes(sizes: tuple[int, ...], checked: None) -> N
 def test_convolutions_of_few_channels_in_changing_sizes(
     channels: int, outs: int, kernel: int, stride: int, groups: int, checked: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(families, "ASKED", 2)  # moulds of both kinds
+    monkeypatch.setattr(families, "ASKED", 2)  # plan templates of both kinds
     clear_plans()
     rng = np.random.default_rng(0)
     w = rl.from_numpy(rng.standard_normal((outs, channels // groups, kernel, kernel)).astype(np.float32)).requires_grad_()
@@ -319,7 +319,7 @@ def test_special_moulds_are_made_while_they_are_of_use(derivations: list[Any]) -
         F.conv2d(rl.randn(2, 3, n, 21), w)
     assert len(derivations) == 2  # one that looks up how to cut the work, and after some uses one that does not
     found = [family for held in families._all for family in held._known.values() if family.special]
-    assert [(f.special, len(f.general), len(f.moulds)) for f in found] == [(1, 1, 1)] and found[0].spared > 0
+    assert [(f.special, len(f.general), len(f.plan_templates)) for f in found] == [(1, 1, 1)] and found[0].spared > 0
 
 
 @pytest.mark.parametrize("sizes", [(0, 1, 2, 3, 4, 5, 3, 0, 1), (7, 9, 300, 2000, 11, 2001)])
@@ -550,19 +550,19 @@ def test_moulds_that_are_in_use_outlive_plans(monkeypatch: pytest.MonkeyPatch, d
 
 
 def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
-    family = families.Families()
+    family = families.ShapeClasses()
     spec = rl.ones(2)._spec
 
-    def make(trail: Trail, outlines: list[Any]) -> Any:
-        mould = type("Mould", (), {})()
-        mould.numbers = [int(trail.symbols[0])]
-        return mould
+    def make(shape_env: ShapeEnv, outlines: list[Any]) -> Any:
+        plan_template = type("ProgramTemplate", (), {})()
+        plan_template.numbers = [int(shape_env.symbols[0])]
+        return plan_template
 
     for n in range(3, 100):
         family.find((), [type(spec).of(spec.dtype, spec.device, (n,))], make)
     assert len(derivations) == families.TRIES
     (kept,) = family._known.values()
-    assert len(kept.moulds) == families.TRIES
+    assert len(kept.plan_templates) == families.TRIES
 
 
 # Functions of x [n + 40, 9] and n, whose numbers are sizes.
@@ -649,21 +649,21 @@ def test_the_moulds_of_a_family_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     """The one that was used least recently goes, wherever it is kept; what is found is always for the sizes that were asked for."""
     monkeypatch.setattr(families, "MAX_MOULDS", 3)
     monkeypatch.setattr(families, "MAX_NEAR", 4)
-    family = families.Families()
+    family = families.ShapeClasses()
     spec = rl.ones(2)._spec
 
-    def make(trail: Trail, outlines: list[Any]) -> Any:
-        mould = type("Mould", (), {})()
-        mould.numbers = [trail.symbols[0] + int(trail.symbols[0] // 100)]
-        return mould
+    def make(shape_env: ShapeEnv, outlines: list[Any]) -> Any:
+        plan_template = type("ProgramTemplate", (), {})()
+        plan_template.numbers = [shape_env.symbols[0] + int(shape_env.symbols[0] // 100)]
+        return plan_template
 
     rng = random.Random(3)
     for _ in range(150):
         n = rng.randrange(3, 900)
         found = family.find((), [type(spec).of(spec.dtype, spec.device, (n,))], make, again=True)
         assert found is None or found[1] == (n + n // 100,)
-        assert all(len(kept.moulds) <= 3 and len(kept.near) <= 4 for kept in family._known.values())
-        assert all(entry in kept.moulds for kept in family._known.values() for near in kept.near.values() for entry in near)
+        assert all(len(kept.plan_templates) <= 3 and len(kept.near) <= 4 for kept in family._known.values())
+        assert all(entry in kept.plan_templates for kept in family._known.values() for near in kept.near.values() for entry in near)
 
 
 def test_moulds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ A *dispatcher* is what users call (`torch.add`, `Tensor.__add__`).  It turns a c
 number, which value everything else), finds the plan kept for these words, and calls it with the arguments that vary.  What it does not know,
 or cannot turn into words, goes to a function in Python, which may teach it the plan (`learn`).
 
-Where the sizes alone are new, the plan is *cast*: what the words are apart from the values of sizes (their *family*) is looked up in a second
-table, and a function in Python that is kept there makes the plan from the sizes (see `_engine.dispatch.families`).
+Where the sizes alone are new, the plan is *cast*: what the words are apart from the values of sizes (their *shape class*) is looked up in a second
+table, and a function in Python that is kept there makes the plan from the sizes (see `_engine.dispatch.shape_classes`).
 
 Everything here runs with the GIL held.  While words are made no Python code runs, so no table changes under a lookup.
 """
@@ -51,7 +51,6 @@ from rushlight._host.dispatch_words import (
     T_SLOTS,
     T_USED,
 )
-from rushlight._host.family_native import describe, family_words, specs_in
 from rushlight._host.plan_table_native import empty_table, find, forget, hash_words, put
 from rushlight._host.pool_native import (
     Py_DecRef,
@@ -67,6 +66,7 @@ from rushlight._host.pool_native import (
     PyObject_New,
     free,
 )
+from rushlight._host.shape_class_native import describe, family_words, specs_in
 from rushlight._host.stub_native import PyBytes_AsString, PyTuple_New, PyTuple_SetItem, malloc
 from rushlight._native import extern, i64, native, ptr, stack, u64, unlikely
 
@@ -126,16 +126,16 @@ def cast(casting, specs, sizes):
 
 @native("ptr(ptr, ptr, i64)")
 def cast_entry(self, words, n):
-    """The entry of a call that is cast from its family and kept from now on (borrowed); null where it cannot be, or with an exception set."""
-    family, sizes = stack(8 * ROOM), stack(8 * (SIZES + 2))
+    """The entry of a call that is cast from its shape class and kept from now on (borrowed); null where it cannot be, or with an exception set."""
+    shape_class, sizes = stack(8 * ROOM), stack(8 * (SIZES + 2))
     sizes.i64[1] = SIZES
     table = self + 8 * D_FAMILIES
     if table.ptr[T_SLOTS] is None:
         return None
-    m = family_words(self.i64[D_SIZED], words, n, family, sizes)
+    m = family_words(self.i64[D_SIZED], words, n, shape_class, sizes)
     if m < 0:
         return None
-    known = find(table, family, m, hash_words(family, m)).ptr[0]
+    known = find(table, shape_class, m, hash_words(shape_class, m)).ptr[0]
     if known is None:
         return None
     specs = specs_in(words, n)
@@ -375,7 +375,7 @@ def described_words(self, values, names, memory, need):
 @native("ptr(ptr, ptr, i64, ptr, i64)")
 def learn_words(self, words, n, args, sized):
     """Keep what `learn` was given for these words: the entry, null where it cannot be, or with an exception set."""
-    picks, family, sizes = args.ptr[4], stack(8 * ROOM), stack(8 * (SIZES + 2))
+    picks, shape_class, sizes = args.ptr[4], stack(8 * ROOM), stack(8 * (SIZES + 2))
     count = picks.i64[2]
     numbers = malloc(8 * count + 8)
     if numbers is None:
@@ -387,8 +387,8 @@ def learn_words(self, words, n, args, sized):
         self.i64[D_SIZED] = sized
         table = self + 8 * D_FAMILIES
         sizes.i64[1] = SIZES
-        n = family_words(sized, words, n, family, sizes)
-        words = family
+        n = family_words(sized, words, n, shape_class, sizes)
+        words = shape_class
     entry = ptr(0)
     if n >= 0:
         entry = put(table, words, n, args.ptr[3], numbers, count, args.ptr[5], args.ptr[6])
@@ -406,7 +406,7 @@ def py_learn(unused, args, count):
     written in words.
 
     With `sized` the `plan` is a function that gives plans for calls that differ in sizes from this one: from a tuple of the specs of their tensors,
-    and their sizes as `family` says; or None.  With a 1 ints are sizes too, with a 0 the tensors' alone.
+    and their sizes as `shape_class` says; or None.  With a 1 ints are sizes too, with a 0 the tensors' alone.
     """
     self, values = args.ptr[0], args.ptr[1]
     if count < 7 or self.ptr[1] != FAST.ptr[DISPATCHER_TYPE] or values.ptr[1] != PyTuple_Type:
@@ -480,17 +480,17 @@ def sizes_tuple(sizes):
 
 @native("ptr(ptr, ptr, i64)")
 def py_family(unused, args, count):
-    """family(dispatcher, values: tuple, names: tuple or None, sized: int) -> (specs, sizes) of a call as they are given to what casts its plan
+    """shape_class(dispatcher, values: tuple, names: tuple or None, sized: int) -> (specs, sizes) of a call as they are given to what casts its plan
 
     None where it has too many.
     """
     self, values = args.ptr[0], args.ptr[1]
-    words, family, sizes = stack(8 * ROOM), stack(8 * ROOM), stack(8 * (SIZES + 2))
+    words, shape_class, sizes = stack(8 * ROOM), stack(8 * ROOM), stack(8 * (SIZES + 2))
     sizes.i64[1] = SIZES
     if longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM:
         n = described_words(self, values, args.ptr[2], words, ROOM)
         if n >= 0:
-            if family_words(PyLong_AsLongLong(args.ptr[3]), words, n, family, sizes) >= 0:
+            if family_words(PyLong_AsLongLong(args.ptr[3]), words, n, shape_class, sizes) >= 0:
                 specs = specs_in(words, n)
                 if specs is None:
                     return None

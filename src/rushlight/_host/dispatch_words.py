@@ -32,7 +32,7 @@ D_CALL, D_DICT, D_WEAK, D_FALLBACK, D_KINDS, D_DEFAULTS, D_NAMES, D_COUNT, D_KIN
 DISPATCHER_BYTES = 8 * 18
 # words of a guard, which is a dispatcher that knows one function and has no table
 G_FUNCTION, G_MOST, G_NAMED, G_MASK = D_KINDS, D_COUNT, D_KIND_BYTES, D_SIZED
-# words of a table: of plans, by the words of calls, or of what casts plans, by those of families
+# words of a table: of plans, by the words of calls, or of what casts plans, by those of shape classes
 T_SLOTS, T_MASK, T_USED = range(3)
 # words of an entry: what was learnt of one signature
 E_HASH, E_COUNT, E_WORDS, E_PLAN, E_WRAP, E_KEEP, E_PICKS, E_PICK_COUNT = range(2, 10)

@@ -22,6 +22,7 @@ from rushlight._host.dispatch_words import (
     O_STORAGE,
 )
 from rushlight._host.plan_words import (
+    BACKWARD_SPEC,
     DIFFERENTIABLE,
     EDGES,
     FROM_NUMBER,
@@ -30,7 +31,6 @@ from rushlight._host.plan_words import (
     N_SAVED,
     N_SHOWN,
     NODE_TYPE,
-    RECIPE,
     SAVED,
 )
 from rushlight._host.pool_native import S_VERSION, Py_DecRef, Py_IncRef, Py_None
@@ -106,7 +106,7 @@ def new_node(data, args, kind):
     set_slot(node, O_EDGES, edges)
     set_slot(node, O_SEQ, number)
     set_slot(node, O_EXTRA, kept(Py_None))
-    set_slot(node, O_INFO, kept(data.ptr[RECIPE]))
+    set_slot(node, O_INFO, kept(data.ptr[BACKWARD_SPEC]))
     return node
 
 
@@ -279,15 +279,15 @@ def mapped(made, order):
 
 @native("ptr(ptr, ptr, i64)")
 def py_quick_backward(unused, args, count):
-    """quick_backward(node, grad) -> the gradients of the node's edges by its recipe's last plan; NotImplemented for what it is not made for
+    """quick_backward(node, grad) -> the gradients of the node's edges by its backward spec's last plan; NotImplemented for what it is not made for
 
     The node is an `OpNode` with one result.
     """
     node, grad = args.ptr[0], args.ptr[1]
-    recipe = slot(node, O_INFO)
-    plan = slot(recipe, R_PLAN)
+    backward_spec = slot(node, O_INFO)
+    plan = slot(backward_spec, R_PLAN)
     if plan != Py_None and is_plain(grad) != 0:
-        if slot(recipe, R_SPEC) == slot(grad, O_SPEC) and small_int(slot(recipe, R_WORD)) == state_word():
+        if slot(backward_spec, R_SPEC) == slot(grad, O_SPEC) and small_int(slot(backward_spec, R_WORD)) == state_word():
             inputs = stack(8 * 64)
             n = unpack(slot(node, O_SAVED), slot(node, O_VERSIONS), inputs)
             if n >= 0:
@@ -295,7 +295,7 @@ def py_quick_backward(unused, args, count):
                 Py_IncRef(plan)
                 out = PyObject_Vectorcall(plan, inputs, u64(n + 1), None)
                 Py_DecRef(plan)
-                if out is None or slot(recipe, R_MAP) == Py_None:
+                if out is None or slot(backward_spec, R_MAP) == Py_None:
                     return out
-                return mapped(out, slot(recipe, R_MAP))
+                return mapped(out, slot(backward_spec, R_MAP))
     return kept(Py_NotImplemented)

@@ -29,10 +29,10 @@ from rushlight._host.dispatch_words import (
 from rushlight._host.node_native import link_view, record, record_view
 from rushlight._host.plan_words import (
     BOUNDED,
+    C_BACKWARD_SPEC,
     C_CONSTANTS,
     C_ITEM,
     C_LISTS,
-    C_RECIPE,
     C_RESULTS,
     C_SPECS,
     C_STEPS,
@@ -498,7 +498,7 @@ def show_plan(self, args, flagged, names):
 
 @native("i32(ptr, ptr, ptr)")
 def run_tape(data, keep, places):
-    """Run the steps of a tape.  `places` has the arguments, and gets what the steps give (new references); 1 with an exception set."""
+    """Run the steps of a plan sequence.  `places` has the arguments, and gets what the steps give (new references); 1 with an exception set."""
     step = data + 8 * data.i64[STEPS]
     given = data.i64[N_GIVEN]
     inputs = stack(8 * 64)
@@ -527,7 +527,7 @@ def run_tape(data, keep, places):
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
-def tape_plan(self, args, flagged, names):
+def sequence_plan(self, args, flagged, names):
     """Run other plans, on the arguments, on constants and on what plans before them gave."""
     data = self.ptr[P_DATA]
     given, total = data.i64[N_GIVEN], data.i64[N_WORDS]
@@ -601,7 +601,7 @@ def new_plan(kind, fallback, keep, data):
     if kind == 9:
         self.ptr[P_CALL] = show_plan
     if kind == 10:
-        self.ptr[P_CALL] = tape_plan
+        self.ptr[P_CALL] = sequence_plan
     self.ptr[P_FALLBACK] = kept(fallback)
     self.ptr[P_KEEP] = kept(keep)
     self.ptr[P_DATA] = data
@@ -615,7 +615,7 @@ def py_plan(unused, args, count):
 
 
 @native("void(ptr, ptr, ptr, ptr, ptr)")
-def cast_words(words, layout, values, specs, recipe):
+def cast_words(words, layout, values, specs, backward_spec):
     """Fill in what differs in a description: `layout` as of `cast`."""
     items = sequence_items(values)
     count = layout.i64[C_STEPS]
@@ -636,15 +636,15 @@ def cast_words(words, layout, values, specs, recipe):
         words.ptr[results + 2 * k + 1] = sequence_items(specs).ptr[k]
         if layout.i64[C_ITEM] != 0:  # views: where each begins
             words.i64[results + 2 * k] = small_int(items.ptr[step.i64[k]]) * layout.i64[C_ITEM]
-    if layout.i64[C_RECIPE] != 0:
-        words.ptr[layout.i64[C_RECIPE]] = recipe
+    if layout.i64[C_BACKWARD_SPEC] != 0:
+        words.ptr[layout.i64[C_BACKWARD_SPEC]] = backward_spec
 
 
 @native("ptr(ptr, ptr, i64)")
 def py_cast(unused, args, count):
-    """cast(kind, fallback, first, words: bytes, layout: bytes, values: tuple, specs: tuple, recipe) -> plan object
+    """cast(kind, fallback, first, words: bytes, layout: bytes, values: tuple, specs: tuple, backward spec) -> plan object
 
-    A plan that differs from another, whose description is `words` and which keeps `first`, in its constants, specs and recipe.  `layout` says
+    A plan that differs from another, whose description is `words` and which keeps `first`, in its constants, specs and backward spec.  `layout` says
     where they are: numbers as C_WORDS and those after it name them, then for every step the place of its constants, and which of `values` they are;
     or for every view which of `values` says where it begins, in elements of C_ITEM bytes.
     """

@@ -173,7 +173,7 @@ class Runtime:
         self.empty_cache, self.resize = method("py_empty_cache", "empty_cache"), method("py_resize", "resize")
         self.dispatcher, self.learn = method("py_dispatcher", "dispatcher"), method("py_learn", "learn")
         self.guard = method("py_guard", "guard")
-        self.family, self.describe, self.cast = method("py_family", "family"), method("py_describe", "describe"), method("py_cast", "cast")
+        self.shape_class, self.describe, self.cast = method("py_family", "shape_class"), method("py_describe", "describe"), method("py_cast", "cast")
         self.found = method("py_found", "found")
         self.forget, self.known = method("py_forget", "forget"), method("py_known", "known")
         self.plan, self.kernel_address = method("py_plan", "plan"), method("py_kernel_address", "kernel_address")

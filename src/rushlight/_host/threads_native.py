@@ -156,7 +156,7 @@ def spin_many(n):
 
 @native("void(i64)")
 def note_failure(piece):
-    """Pieces behind this one need not be run any more."""
+    """LoweredCall behind this one need not be run any more."""
     while True:
         before = atomic_load(i64, THREADS, FAILED)
         if piece >= before or atomic_cas(i64, THREADS, FAILED, before, piece) == before:

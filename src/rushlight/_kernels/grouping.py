@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._kernels.groups import Group, Misfit, refine
+from rushlight._kernels.groups import FusionError, Group, refine
 from rushlight._kernels.indexing import Var
 from rushlight._kernels.nest import PIECE, Facts
 from rushlight._kernels.placing import Placing, name_of
@@ -126,7 +126,7 @@ class Grouping(Placing):
             reads = set(group.reads)
             try:
                 add(group)
-            except Misfit as why:
+            except FusionError as why:
                 del group.stages[before:]
                 group.probe = None
                 group.reads = reads

@@ -18,7 +18,7 @@ from rushlight._types.layout import numel
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
 
-__all__ = ["Group", "Misfit", "Stage", "items_of", "mixed_radix", "refine"]
+__all__ = ["Group", "FusionError", "Stage", "items_of", "mixed_radix", "refine"]
 
 
 MANY_ELEMENTS = 1 << 15  # of these on, reading in the wrong direction costs more than reading twice
@@ -27,7 +27,7 @@ MANY_ELEMENTS = 1 << 15  # of these on, reading in the wrong direction costs mor
 SHORT_RUN = 64  # elements: fewer that lie together are less than a few lines
 
 
-class Misfit(Exception):
+class FusionError(Exception):
     """A value does not fit into a group."""
 
 
@@ -77,7 +77,7 @@ class Group:
             if self.probe is not None:
                 self.probe.append(place)
             elif place != self.row_ix:
-                raise Misfit("a reduction is wanted in another row than the one at hand")
+                raise FusionError("a reduction is wanted in another row than the one at hand")
             return self.builder.ref(item)
         held = self.held(value)
         if held is None:
@@ -95,7 +95,7 @@ class Group:
     # ***** adding *****
 
     def add_reduction(self, node: Node, moves: Sequence[Node] = ()) -> None:
-        """Add a reducing node; Misfit when its rows are not those of this group.
+        """Add a reducing node; FusionError when its rows are not those of this group.
 
         `moves` are nodes that cut or reorder its elements, one after the other: the rows are the elements that are left.
         """
@@ -105,7 +105,7 @@ class Group:
             self.rows = count
             self.row = Var(count, "row") if count != 1 else None
         elif count != self.rows:
-            raise Misfit("another number of rows")
+            raise FusionError("another number of rows")
         index = delinearize(self.row_ix, value.shape)
         for move in reversed(moves):
             index = index_before(move, index)
@@ -113,7 +113,7 @@ class Group:
         loops = [Var(s, "r") for s in sizes if s != 1]
         x, position = element(self.puller, loops)
         if self.rows * numel(sizes) > MANY_ELEMENTS and self.direction() * direction(x, self.row, loops) < 0:
-            raise Misfit("its rows are the others' columns")
+            raise FusionError("its rows are the others' columns")
         first = self.after(x)
         loops, x, position, stage = self.place(loops, x, position, first)
         op = REDUCTIONS.get(node.prim.name, "add")
@@ -148,7 +148,7 @@ class Group:
         return loops, x, position, stage
 
     def add_store(self, value: Value, target: Source) -> None:
-        """Add the storing of a value; Misfit when its elements do not follow the rows of this group."""
+        """Add the storing of a value; FusionError when its elements do not follow the rows of this group."""
         if value.node is not None and value.node.prim.name == "cat" and not self.stages:
             self.store_regions(value.node, target)
             return
@@ -169,13 +169,13 @@ class Group:
         found, self.probe = self.probe, None
         self.puller._memo.clear()  # what was pulled for the probe may hold references at other rows
         if not found:
-            raise Misfit("it uses no reduction of this group")
+            raise FusionError("it uses no reduction of this group")
         place = target.place(index)
         mapping, rest = self.match_rows([d for d in dims if d is not None], found)
         sub_ix, sub = substitute(self.builder, mapping)
         x, place = sub(x), sub_ix(place)
         if numel(value.shape) > MANY_ELEMENTS and interleaved(place, rest):
-            raise Misfit("its rows lie between each other")
+            raise FusionError("its rows lie between each other")
         if rest:
             _, x, at, stage = self.place(rest, x, self.builder.index(place, INT64), self.after(x))
             assert at is not None
@@ -229,12 +229,12 @@ class Group:
             return {}, dims
         first = places[0]
         if any(p != first for p in places):
-            raise Misfit("reductions are read at several rows at once")
+            raise FusionError("reductions are read at several rows at once")
         mapping, loops = refine([first], dims)
         place = first.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) if mapping else first
         coefficients = mixed_radix(place, self.rows)
         if coefficients is None:
-            raise Misfit("the rows are read in another order")
+            raise FusionError("the rows are read in another order")
         row = self.row_ix
         solved = {v: row.floordiv(c).mod(v.size) for v, c in coefficients.items()}
         result = {v: v.ix.rebuild(_both(mapping, solved)) for v in dims}

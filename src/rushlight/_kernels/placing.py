@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._kernels.epilogue import Epilogue, Prologue
-from rushlight._kernels.groups import Group, Misfit
+from rushlight._kernels.groups import FusionError, Group
 from rushlight._kernels.interleaved import images_last
 from rushlight._kernels.loops import Buffer
 from rushlight._kernels.nest import Target
@@ -133,17 +133,17 @@ class Placing:
                 if group < number:
                     return where
                 if group > number:
-                    raise Misfit("it needs what is made later")
+                    raise FusionError("it needs what is made later")
             home = self.homes.get(id(value))
             if home is None:
                 node = value.node
                 if node is not None and (is_reduction(node) or node.prim.lower[0] in ("extern", "scan", "scatter", "index_write")):
-                    raise Misfit("it needs what is made later")
+                    raise FusionError("it needs what is made later")
                 return None
             if home == number:
                 return None
             if home > number:
-                raise Misfit("it needs a reduction of a later group")
+                raise FusionError("it needs a reduction of a later group")
             source = self.pending.get(id(value))
             if source is None:
                 source = self.pending[id(value)] = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")

@@ -19,7 +19,7 @@ SCATTER = {"sum": "add", "mean": "add", "prod": "mul", "max": "amax", "min": "am
 @operator("segment_reduce_core(Tensor data, Tensor offsets, str reduce, int axis, Scalar? initial) -> Tensor", spaces=(), method=False,
           promote="opmath", promote_over=("data",), node="SegmentReduceBackward0")  # fmt: skip
 def segment_reduce_core(data: Any, offsets: Any, reduce: str, axis: int, initial: Any) -> Any:
-    """Pieces of `data` along a dim reduced: the i-th is offsets[i]..offsets[i + 1], where the offsets (*, segments + 1) rise.
+    """LoweredCall of `data` along a dim reduced: the i-th is offsets[i]..offsets[i + 1], where the offsets (*, segments + 1) rise.
 
     An element's segment is the number of offsets at or before it; all are scattered in one sweep.
     """

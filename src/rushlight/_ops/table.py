@@ -56,7 +56,8 @@ class Operator:
       among the others, so that a result does not want a gradient for their sake.
     - `kind`: "graph" or "view".
     - `tags`, among others: "sized" where the whole numbers of a call are sizes, as its tensors' are: calls that differ in these are of one family
-      (`_engine.dispatch.families`); "aligned" where operands get the same number of dims before they meet: one without dims is promoted like the others.
+      (`_engine.dispatch.shape_classes`);
+      "aligned" where operands get the same number of dims before they meet: one without dims is promoted like the others.
 
     `public` is the name that users write; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
     An argument that was not given, or equals its default, stays in the call as that literal, so that a body can leave out `alpha * x`

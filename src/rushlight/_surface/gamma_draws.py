@@ -17,7 +17,7 @@ from rushlight._base.lazy import numpy as np
 from rushlight._engine.autograd.node import Node, check_attached
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of
-from rushlight._engine.functorch.hosted import hosted
+from rushlight._engine.functorch.numpy_callback import hosted
 from rushlight._engine.random import random as streams
 from rushlight._engine.random.random import Generator
 from rushlight._engine.random.sampling import check_generator, fresh, not_implemented, overridable

@@ -1,7 +1,8 @@
 """Symbolic numbers: integers and floats that carry how they follow from the sizes of a call.
 
 A symbolic integer is none of Python's: whatever reads it as one (`range`, `struct.pack`, an index, `float`) thereby says that it must have
-this value, and that is recorded on its `trail` (see `trail`).  What is computed from symbols by arithmetic is symbolic too; what is compared is
+this value, and that is recorded on its `shape_env` (see `shape_env`).
+What is computed from symbols by arithmetic is symbolic too; what is compared is
 decided by the values at hand and recorded.  So code that knows nothing of this is followed without a gap.
 
 As keys of tables symbolic integers stand for their formulas, not for their values: 12 and 12 that came about differently are two keys.
@@ -17,10 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rushlight._types.trail import Trail
+    from rushlight._types.shape_env import ShapeEnv
 
 __all__ = [
-    "Hole", "Integer", "Real", "Terms", "Unfollowed", "as_double", "double_bits", "filled", "finite", "framed", "is_symbolic", "key_of", "pinned", "settled",
+    "Hole", "Integer", "Real", "Terms", "SpecializationError", "as_double", "double_bits", "filled", "finite", "framed", "is_symbolic", "key_of", "pinned", "settled",
     "single", "truncated",
 ]  # fmt: skip
 
@@ -29,7 +30,7 @@ _INF = math.inf
 Terms = tuple[tuple[tuple[int, ...], int], ...]  # of a sum of products: the atoms of each, and its factor
 
 
-class Unfollowed(Exception):
+class SpecializationError(Exception):
     """Something was done with a symbolic number that cannot be recorded."""
 
 
@@ -46,8 +47,8 @@ def pinned(value: Any) -> Any:
 def settled(value: Any) -> Any:
     """As `pinned`, of a number that decides what is done, so that formulas hold for one value of it: a `tried` attempt does not fail by it."""
     if is_symbolic(value):
-        before, plain = value.trail.pinned, value.pin()
-        value.trail.pinned = before
+        before, plain = value.shape_env.pinned, value.pin()
+        value.shape_env.pinned = before
         return plain
     return value
 
@@ -106,10 +107,10 @@ class _Ordered:
 class Integer(_Ordered):
     """An integer with its formula: a sum of products of atoms."""
 
-    __slots__ = ("_hash", "terms", "trail", "value")
+    __slots__ = ("_hash", "terms", "shape_env", "value")
 
-    def __init__(self, trail: Trail, value: int, terms: Terms) -> None:
-        self.trail, self.value, self.terms = trail, value, terms
+    def __init__(self, shape_env: ShapeEnv, value: int, terms: Terms) -> None:
+        self.shape_env, self.value, self.terms = shape_env, value, terms
         self._hash: int | None = None
 
     @property  # type: ignore[misc]
@@ -120,9 +121,9 @@ class Integer(_Ordered):
 
     def pin(self) -> int:
         """The value, recorded."""
-        if not self.trail.closed:
-            self.trail.pinned += 1
-            self.trail.sign(self - self.value, "==")
+        if not self.shape_env.closed:
+            self.shape_env.pinned += 1
+            self.shape_env.sign(self - self.value, "==")
         return self.value
 
     def __int__(self) -> int:
@@ -140,10 +141,10 @@ class Integer(_Ordered):
         return format(self.pin(), how)
 
     def __repr__(self) -> str:
-        return f"<{self.trail.text(self.terms)}>"
+        return f"<{self.shape_env.text(self.terms)}>"
 
     def __reduce__(self) -> Any:
-        raise Unfollowed("a symbolic number is copied")
+        raise SpecializationError("a symbolic number is copied")
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -160,8 +161,8 @@ class Integer(_Ordered):
     def real_number(self) -> Real:
         """The same as a float."""
         if abs(self.value) > 1 << 53:
-            raise Unfollowed("an integer beyond what floats hold")
-        return self.trail.real(f"as_double({self.trail.text(self.terms)})", float(self.value))
+            raise SpecializationError("an integer beyond what floats hold")
+        return self.shape_env.real(f"as_double({self.shape_env.text(self.terms)})", float(self.value))
 
     def single(self, code: str) -> Any:
         """Rounded as a narrower float."""
@@ -186,7 +187,7 @@ class Integer(_Ordered):
         kept = tuple(sorted([t for t in terms.items() if t[1]]))
         if not kept or (len(kept) == 1 and not kept[0][0]):
             return value
-        return Integer(self.trail, value, kept)
+        return Integer(self.shape_env, value, kept)
 
     def __add__(self, other: Any) -> Any:
         kind = type(other)
@@ -196,7 +197,7 @@ class Integer(_Ordered):
             first, c = self.terms[0]  # the constant, if there is one: `()` comes before all atoms
             rest = self.terms if first else self.terms[1:]
             const = other if first else other + c
-            return Integer(self.trail, self.value + other, (((), int(const)), *rest) if const else rest)
+            return Integer(self.shape_env, self.value + other, (((), int(const)), *rest) if const else rest)
         if kind is Integer:
             terms = dict(self.terms)
             for atoms, c in other.terms:
@@ -207,7 +208,7 @@ class Integer(_Ordered):
     __radd__ = __add__
 
     def __neg__(self) -> Integer:
-        return Integer(self.trail, -self.value, tuple([(atoms, -c) for atoms, c in self.terms]))
+        return Integer(self.shape_env, -self.value, tuple([(atoms, -c) for atoms, c in self.terms]))
 
     def __pos__(self) -> Integer:
         return self
@@ -236,7 +237,7 @@ class Integer(_Ordered):
                 return self
             if other == 0:
                 return 0
-            return Integer(self.trail, self.value * other, tuple([(atoms, c * other) for atoms, c in self.terms]))
+            return Integer(self.shape_env, self.value * other, tuple([(atoms, c * other) for atoms, c in self.terms]))
         if kind is Integer:
             terms: dict[tuple[int, ...], int] = {}
             for a, c in self.terms:
@@ -271,20 +272,20 @@ class Integer(_Ordered):
             return exact
         terms = by.terms if kind is Integer else by
         value = self.value // (by.value if kind is Integer else by)
-        lo, hi = self.trail.bounds(self.terms)
+        lo, hi = self.shape_env.bounds(self.terms)
         if kind is int and by > 0:
             lo, hi = (lo if lo == -_INF else lo // by), (hi if hi == _INF else hi // by)
             if lo == hi:
                 return int(lo)
         else:
-            lo, hi = (0 if kind is Integer and lo >= 0 and self.trail.bounds(terms)[0] > 0 else -_INF), _INF
-        return self.trail.atom(("//", self.terms, terms), value, f"({self._text()})//({_text_of(by)})", lo, hi)
+            lo, hi = (0 if kind is Integer and lo >= 0 and self.shape_env.bounds(terms)[0] > 0 else -_INF), _INF
+        return self.shape_env.atom(("//", self.terms, terms), value, f"({self._text()})//({_text_of(by)})", lo, hi)
 
     def __rfloordiv__(self, other: Any) -> Any:
         if type(other) is not int:
             return other // self.real_number()
-        lo = 0 if other >= 0 and self.trail.bounds(self.terms)[0] > 0 else -_INF
-        return self.trail.atom(("//", other, self.terms), other // self.value, f"({other})//({self._text()})", lo, _INF)
+        lo = 0 if other >= 0 and self.shape_env.bounds(self.terms)[0] > 0 else -_INF
+        return self.shape_env.atom(("//", other, self.terms), other // self.value, f"({other})//({self._text()})", lo, _INF)
 
     def _exactly(self, by: Any) -> Any:
         """The quotient where it is one for all sizes; else None."""
@@ -292,10 +293,10 @@ class Integer(_Ordered):
             if by == 1:
                 return self
             if by and all(c % by == 0 for _, c in self.terms):
-                return Integer(self.trail, self.value // by, tuple([(atoms, c // by) for atoms, c in self.terms]))
+                return Integer(self.shape_env, self.value // by, tuple([(atoms, c // by) for atoms, c in self.terms]))
             return None
-        if len(by.terms) != 1 or by.value == 0 or self.trail.bounds(by.terms)[0] <= 0:
-            return 1 if by.terms == self.terms and self.trail.bounds(by.terms)[0] > 0 else None
+        if len(by.terms) != 1 or by.value == 0 or self.shape_env.bounds(by.terms)[0] <= 0:
+            return 1 if by.terms == self.terms and self.shape_env.bounds(by.terms)[0] > 0 else None
         (divisor, factor), *_ = by.terms
         terms: dict[tuple[int, ...], int] = {}
         for atoms, c in self.terms:
@@ -321,30 +322,30 @@ class Integer(_Ordered):
             rest = tuple([(atoms, c % by) for atoms, c in self.terms if c % by])
             if len(rest) == 1 and not rest[0][0]:
                 return rest[0][1]
-            lo, hi = self.trail.bounds(rest)
-            small = Integer(self.trail, sum(c * self._product(atoms) for atoms, c in rest), rest)
+            lo, hi = self.shape_env.bounds(rest)
+            small = Integer(self.shape_env, sum(c * self._product(atoms) for atoms, c in rest), rest)
             if 0 <= lo and hi < by:
                 return small
-            return self.trail.atom(("%", rest, by), self.value % by, f"({small._text()})%{by}", 0, by - 1)
+            return self.shape_env.atom(("%", rest, by), self.value % by, f"({small._text()})%{by}", 0, by - 1)
         terms = by.terms if kind is Integer else by
         divisor = by.value if kind is Integer else by
-        lo = 0 if kind is Integer and self.trail.bounds(terms)[0] > 0 else -_INF
-        return self.trail.atom(("%", self.terms, terms), self.value % divisor, f"({self._text()})%({_text_of(by)})", lo, _INF)
+        lo = 0 if kind is Integer and self.shape_env.bounds(terms)[0] > 0 else -_INF
+        return self.shape_env.atom(("%", self.terms, terms), self.value % divisor, f"({self._text()})%({_text_of(by)})", lo, _INF)
 
     def __rmod__(self, other: Any) -> Any:
         if type(other) is not int:
             return NotImplemented
-        lo = 0 if self.trail.bounds(self.terms)[0] > 0 else -_INF
-        return self.trail.atom(("%", other, self.terms), other % self.value, f"({other})%({self._text()})", lo, _INF)
+        lo = 0 if self.shape_env.bounds(self.terms)[0] > 0 else -_INF
+        return self.shape_env.atom(("%", other, self.terms), other % self.value, f"({other})%({self._text()})", lo, _INF)
 
     def _product(self, atoms: tuple[int, ...]) -> int:
         value = 1
         for a in atoms:
-            value *= self.trail.values[a]
+            value *= self.shape_env.values[a]
         return value
 
     def _text(self) -> str:
-        return self.trail.text(self.terms)
+        return self.shape_env.text(self.terms)
 
     def __pow__(self, by: Any, modulus: Any = None) -> Any:
         if type(by) is int and by >= 0 and modulus is None:
@@ -374,7 +375,7 @@ class Integer(_Ordered):
     # ***** decisions *****
 
     def __bool__(self) -> bool:
-        return not self.trail.sign(self, "==")
+        return not self.shape_env.sign(self, "==")
 
     def _order(self, other: Any, wanted: str, swap: bool) -> Any:
         """`self < other` (or <=), the other way round with `swap`."""
@@ -383,7 +384,7 @@ class Integer(_Ordered):
             gap = other - self if swap else self - other
             if type(gap) is int:
                 return gap < 0 if wanted == "<" else gap <= 0
-            return self.trail.sign(gap, wanted)
+            return self.shape_env.sign(gap, wanted)
         if kind is float:
             if other == _INF or other == -_INF:
                 return (other == _INF) != swap
@@ -401,7 +402,7 @@ class Integer(_Ordered):
         elif kind is not int and kind is not bool:
             return self.real_number() == other if kind is Real or kind is float else NotImplemented
         gap = self - other
-        return gap == 0 if type(gap) is int else self.trail.sign(gap, "==")
+        return gap == 0 if type(gap) is int else self.shape_env.sign(gap, "==")
 
     def __ne__(self, other: object) -> Any:
         found = self.__eq__(other)
@@ -409,16 +410,16 @@ class Integer(_Ordered):
 
 
 def _text_of(value: Any) -> str:
-    return value.trail.written(value) if is_symbolic(value) else repr(value)
+    return value.shape_env.written(value) if is_symbolic(value) else repr(value)
 
 
 class Real(_Ordered):
     """A float with its formula: a name that stands for a step of the computation."""
 
-    __slots__ = ("name", "trail", "value")
+    __slots__ = ("name", "shape_env", "value")
 
-    def __init__(self, trail: Trail, value: float, name: str) -> None:
-        self.trail, self.value, self.name = trail, value, name
+    def __init__(self, shape_env: ShapeEnv, value: float, name: str) -> None:
+        self.shape_env, self.value, self.name = shape_env, value, name
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -426,10 +427,10 @@ class Real(_Ordered):
 
     def pin(self) -> float:
         """The value, recorded."""
-        self.trail.pinned += 1
-        self.trail.fact(f"{self.name} == {self.value!r}", True)
+        self.shape_env.pinned += 1
+        self.shape_env.fact(f"{self.name} == {self.value!r}", True)
         if not self.value or not math.isfinite(self.value):
-            raise Unfollowed("a zero, whose sign matters, or an infinity")
+            raise SpecializationError("a zero, whose sign matters, or an infinity")
         return self.value
 
     __float__ = pin
@@ -450,17 +451,17 @@ class Real(_Ordered):
 
     def __hash__(self) -> int:
         if not self.value:
-            raise Unfollowed("a zero as a key")
+            raise SpecializationError("a zero as a key")
         return hash(self.name)
 
     def __reduce__(self) -> Any:
-        raise Unfollowed("a symbolic number is copied")
+        raise SpecializationError("a symbolic number is copied")
 
     def truncated(self) -> Any:
         """Rounded towards zero, as an integer."""
         value = int(self.value)
         lo = 0 if self >= 0 else -_INF
-        return self.trail.atom(("truncated", self.name), value, f"truncated({self.name})", lo, _INF)
+        return self.shape_env.atom(("truncated", self.name), value, f"truncated({self.name})", lo, _INF)
 
     def real_number(self) -> Real:
         """The same."""
@@ -468,15 +469,15 @@ class Real(_Ordered):
 
     def single(self, code: str) -> Real:
         """Rounded as a narrower float."""
-        return self.trail.real(f"single({self.name}, {code!r})", single(self.value, code))
+        return self.shape_env.real(f"single({self.name}, {code!r})", single(self.value, code))
 
     def finite(self) -> bool:
         """Whether it is no infinity."""
-        return self.trail.fact(f"(abs({self.name}) < {1.7976931348623157e308!r})", abs(self.value) < 1.7976931348623157e308)
+        return self.shape_env.fact(f"(abs({self.name}) < {1.7976931348623157e308!r})", abs(self.value) < 1.7976931348623157e308)
 
     def is_integer(self) -> bool:
         """Whether it is a whole number."""
-        return self.trail.fact(f"({self.name} == truncated({self.name}))", self.value.is_integer())
+        return self.shape_env.fact(f"({self.name} == truncated({self.name}))", self.value.is_integer())
 
     def _with(self, other: Any, sign: str, compute: Callable[[Any, Any], float], swap: bool = False) -> Any:
         kind = type(other)
@@ -488,10 +489,10 @@ class Real(_Ordered):
             return NotImplemented
         value = other.value if type(other) is Real else other
         if type(other) is float and not math.isfinite(other):
-            raise Unfollowed("an infinity")
+            raise SpecializationError("an infinity")
         a, b = (value, self.value) if swap else (self.value, value)
         left, right = (_text_of(other), self.name) if swap else (self.name, _text_of(other))
-        return self.trail.real(f"({left}){sign}({right})", compute(a, b))
+        return self.shape_env.real(f"({left}){sign}({right})", compute(a, b))
 
     def __add__(self, other: Any) -> Any:
         return self._with(other, "+", operator.add)
@@ -533,15 +534,15 @@ class Real(_Ordered):
         return self._with(other, "**", operator.pow)
 
     def __neg__(self) -> Real:
-        return self.trail.real(f"-({self.name})", -self.value)
+        return self.shape_env.real(f"-({self.name})", -self.value)
 
     def __abs__(self) -> Any:
-        return self.trail.real(f"abs({self.name})", abs(self.value))
+        return self.shape_env.real(f"abs({self.name})", abs(self.value))
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits is not None:
-            raise Unfollowed("rounding to digits")
-        return self.trail.atom(("round", self.name), round(self.value), f"round({self.name})", -_INF, _INF)
+            raise SpecializationError("rounding to digits")
+        return self.shape_env.atom(("round", self.name), round(self.value), f"round({self.name})", -_INF, _INF)
 
     def _order(self, other: Any, wanted: str, swap: bool) -> Any:
         kind = type(other)
@@ -556,7 +557,7 @@ class Real(_Ordered):
             return wanted == "<="
         a, b = (value, self.value) if swap else (self.value, value)
         left, right = (_text_of(other), self.name) if swap else (self.name, _text_of(other))
-        return self.trail.fact(f"({left} {wanted} {right})", a < b if wanted == "<" else a <= b)
+        return self.shape_env.fact(f"({left} {wanted} {right})", a < b if wanted == "<" else a <= b)
 
     def __bool__(self) -> bool:
         return not self._order(0.0, "<=", False) or not self._order(0.0, "<=", True)
@@ -566,14 +567,14 @@ class Real(_Ordered):
         if kind is Real:
             if self.name == other.name:  # type: ignore[attr-defined]
                 return True
-            return self.trail.fact(f"({self.name} == {other.name})", self.value == other.value)  # type: ignore[attr-defined]
+            return self.shape_env.fact(f"({self.name} == {other.name})", self.value == other.value)  # type: ignore[attr-defined]
         if kind is Integer:
             return self == other.real_number()  # type: ignore[attr-defined]
         if kind is not int and kind is not float and kind is not bool:
             return NotImplemented
         if kind is float and not math.isfinite(other):  # type: ignore[arg-type]
             return False
-        return self.trail.fact(f"({self.name} == {other!r})", self.value == other)
+        return self.shape_env.fact(f"({self.name} == {other!r})", self.value == other)
 
     def __ne__(self, other: object) -> Any:
         found = self.__eq__(other)

@@ -1,4 +1,4 @@
-"""How `multiprocessing`'s messages take tensors apart: see `rushlight._engine.sharing.handing`."""
+"""How `multiprocessing`'s messages take tensors apart: see `rushlight._engine.sharing.ipc`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler as ForkingPickler
 from typing import Any
 
-from rushlight._engine.sharing.handing import join, reduce_storage, reduce_tensor
+from rushlight._engine.sharing.ipc import join, reduce_storage, reduce_tensor
 from rushlight._engine.sharing.pickling import rebuild_tensor
 from rushlight._engine.sharing.shared import share_tensor
 from rushlight._host import storage as cpu_storage

@@ -28,10 +28,10 @@ from rushlight._kernels.program import (
     default_target,
 )
 from rushlight._native import jit
-from rushlight._types.symbols import Unfollowed, filled, framed
-from rushlight._types.trail import Trail
+from rushlight._types.shape_env import ShapeEnv
+from rushlight._types.symbols import SpecializationError, filled, framed
 
-__all__ = ["Executable", "Mould", "build", "compile_graph", "host", "literal"]
+__all__ = ["Executable", "ProgramTemplate", "build", "compile_graph", "host", "literal"]
 
 
 class _Places:
@@ -163,7 +163,7 @@ def _closure(calls: Sequence[Any], results: Sequence[int]) -> Callable[..., Any]
     return run
 
 
-class Mould:
+class ProgramTemplate:
     """A program made with symbolic sizes: kernels that are at hand, and the numbers of their calls as formulas.
 
     `numbers` are the formulas; `cast` takes their values in this order and gives the program for these sizes.
@@ -171,7 +171,7 @@ class Mould:
 
     __slots__ = ("_alike", "_counts", "_results", "_steps", "numbers")
 
-    def __init__(self, program: Program, trail: Trail) -> None:
+    def __init__(self, program: Program, shape_env: ShapeEnv) -> None:
         self.numbers: list[Any] = []
         self._alike: list[Any] = []
         self._counts = (program.n_inputs, program.n_args)
@@ -180,15 +180,15 @@ class Mould:
         for step in program.steps:
             text = ""
             if isinstance(step, KernelStep):
-                _compiled(step, trail)
+                _compiled(step, shape_env)
                 text = step.key
             else:
                 assert isinstance(step, ExternStep)
                 for part in step.parts:
-                    _compiled(part.step, trail)
-                if not self._follows(step, trail):
+                    _compiled(part.step, shape_env)
+                if not self._follows(step, shape_env):
                     if step.parts:
-                        raise Unfollowed("a library call with an epilogue or prologues, whose constants are no formulas")
+                        raise SpecializationError("a library call with an epilogue or prologues, whose constants are no formulas")
                     self._ask_again(step, places)
                     continue
             for launch, words, count in places.laid(step):
@@ -198,18 +198,18 @@ class Mould:
                 self._steps.append((ready, launch.call, start, len(self.numbers)))
         self._results = places.words(program.results)
 
-    def _follows(self, step: ExternStep, trail: Trail) -> bool:
+    def _follows(self, step: ExternStep, shape_env: ShapeEnv) -> bool:
         """Whether a library call is kernels whose constants are formulas."""
         if step.name == "conv_windows":
             direct = list[bool]()
-            trail.tried(lambda: direct.append(takes_direct(step)))  # it gives None: no condition is recorded
-            if True not in direct or trail.general and not step.parts:
-                trail.left_out |= True in direct
+            shape_env.tried(lambda: direct.append(takes_direct(step)))  # it gives None: no condition is recorded
+            if True not in direct or shape_env.general and not step.parts:
+                shape_env.left_out |= True in direct
                 return False
             takes_direct(step)
         elif step.name not in _FORMULAS:
             return False
-        return bool(trail.tried(lambda: all(_is_native(launch) for launch in extern_call(step)) or None))
+        return bool(shape_env.tried(lambda: all(_is_native(launch) for launch in extern_call(step)) or None))
 
     def _ask_again(self, step: ExternStep, places: _Places) -> None:
         """Note a library call that is to be looked up for each set of sizes."""
@@ -274,14 +274,14 @@ def _handed(launch: Launch, *_: Any) -> tuple[Any, ...]:
     return launch.call, tuple(launch.words), launch.results, None if launch.ints is None else launch.ints[2]
 
 
-def _compiled(step: KernelStep, trail: Trail) -> Callable[..., Any]:
+def _compiled(step: KernelStep, shape_env: ShapeEnv) -> Callable[..., Any]:
     """The kernel of a step that was made with symbolic sizes: what its text says is decided by then."""
     assert step.key
-    trail.closed = True
+    shape_env.closed = True
     try:
         return kernel_of(step)
     finally:
-        trail.closed = False
+        shape_env.closed = False
 
 
 # Library calls whose constants are arithmetic on sizes, as those of convolutions with few channels are.  Others ask somebody (LAPACK how much

@@ -1,7 +1,7 @@
 """What a node shows of its call: `_saved_self`, `_saved_dim`, `_saved_self_sym_sizes`, ...
 
 Which names a node has is read from `saved_names.txt` (written by `tools/saved_values.py --names`); a star marks tensors.  A value comes from the
-saved tensors and the call (operator, template, specs) that a recipe belongs to.  Nothing is done before somebody asks.
+saved tensors and the call (operator, template, specs) that a backward spec belongs to.  Nothing is done before somebody asks.
 
 An operator of the node's own name shares its arguments' names with the node.  Of other operators `_RENAMED` says which value is which.  What
 nobody holds raises an AttributeError that says so.
@@ -36,7 +36,7 @@ def _nodes() -> dict[str, dict[str, bool]]:
 
 
 def declared(info: Any) -> dict[str, bool]:
-    """What the nodes of a recipe show, and whether it is a tensor: the operator's arguments and results where PyTorch has no such node."""
+    """What the nodes of a backward spec show, and whether it is a tensor: the operator's arguments and results where PyTorch has no such node."""
     if info.origin is None:
         return {}
     found = _nodes().get(info.cls.__name__)
@@ -657,7 +657,7 @@ def saved_value(node: Any, name: str) -> Any:
 
 
 def answered(info: Any) -> list[str]:
-    """The names that nodes of this recipe have a value for."""
+    """The names that nodes of this backward spec have a value for."""
     names = declared(info)
     call = SavedCall(info) if names else None
     return [] if call is None else [name for name, tensor in names.items() if _answers(call, name, tensor)]

@@ -14,10 +14,10 @@ from rushlight._engine.core.memory import LAZY, empty_spec, from_address, own, z
 from rushlight._engine.core.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
-from rushlight._engine.dispatch.families import Families, abstracted, symbolic
-from rushlight._engine.dispatch.fast import RUNS, Tape, ran, spoil
+from rushlight._engine.dispatch.fast import RUNS, PlanSequence, ran, spoil
 from rushlight._engine.dispatch.native_plans import NUMBER_CODES, constants_plan, kernel_plan, ready
-from rushlight._engine.dispatch.plan import KernelMould, executable
+from rushlight._engine.dispatch.plan import KernelTemplate, executable
+from rushlight._engine.dispatch.shape_classes import ShapeClasses, abstracted, symbolic
 from rushlight._engine.dispatch.watch import NAMING
 from rushlight._graph.core import trace
 from rushlight._prims import build
@@ -25,8 +25,8 @@ from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, from_numpy_name
 from rushlight._types.layout import LARGEST, channels_last_strides, dense_strides, memory_order, numel, preserved
 from rushlight._types.promotion import default_dtype, number_dtype, promote
+from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec, check_memory, check_sizes
-from rushlight._types.trail import Trail
 
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
 
@@ -66,7 +66,7 @@ def finish(made: Tensor, requires_grad: bool) -> Tensor:
         made.requires_grad = as_flag("empty", "requires_grad", requires_grad)
     if RUNS.now is not None and (requires_grad or made._autograd_meta is not None):
         runs = RUNS.now
-        if made._autograd_meta is not None or not isinstance(runs, Tape) or not runs.leaf(made):
+        if made._autograd_meta is not None or not isinstance(runs, PlanSequence) or not runs.leaf(made):
             spoil()  # a plan that only makes the tensor would not do
     return made
 
@@ -97,7 +97,7 @@ def zeros(*size: Any, dtype: DType | None = None, device: Any = None, requires_g
     return finish(zeros_spec(spec_for(as_shape(size), dtype, device)), requires_grad)
 
 
-_FILLS, _FAMILIES = new_plan_table(), Families()
+_FILLS, _FAMILIES = new_plan_table(), ShapeClasses()
 
 
 def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), rest: tuple[int, ...] = ()) -> Tensor:
@@ -118,11 +118,11 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
         sizes: list[int] = []
         head = abstracted(rest, sizes)
 
-        def make_mould(trail: Trail, outlines: list[Any]) -> KernelMould:
-            graph = trace(lambda *values: function(outlines[0], symbolic(head, trail.symbols), *values), weak)
-            return KernelMould(graph, [None] * len(weak), outlines, trail)
+        def make_template(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> KernelTemplate:
+            graph = trace(lambda *values: function(symbolic_specs[0], symbolic(head, shape_env.symbols), *values), weak)
+            return KernelTemplate(graph, [None] * len(weak), symbolic_specs, shape_env)
 
-        found = _FAMILIES.find((key, head, kinds), [spec], make_mould, sizes)
+        found = _FAMILIES.find((key, head, kinds), [spec], make_template, sizes)
         if found is None:
             exe = executable(trace(lambda *values: function(spec, rest, *values), weak), [None] * len(weak), [spec])
         else:

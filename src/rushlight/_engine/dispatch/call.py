@@ -13,14 +13,14 @@ from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.autocast import casting_plan
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.determinism import alerting
-from rushlight._engine.dispatch.families import Families, Outline, abstracted, casting, symbolic
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.lower import Literal
-from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_family, make_dispatcher
+from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, wanted
+from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
-from rushlight._engine.dispatch.pieces import common_device, node_name, operator_pieces, wanted
-from rushlight._engine.dispatch.plan import Pieces, PlanMould, program_of
+from rushlight._engine.dispatch.plan import LoweredCall, PlanTemplate, program_of
 from rushlight._engine.dispatch.results import result_name, result_type_of
+from rushlight._engine.dispatch.shape_classes import ShapeClasses, SymbolicSpec, abstracted, casting, symbolic
 from rushlight._engine.dispatch.underivable import underivable
 from rushlight._engine.dispatch.watch import NAMING, observed_plan
 from rushlight._engine.indexing.view import view_casting, view_plan
@@ -30,8 +30,8 @@ from rushlight._ops.table import Operator
 from rushlight._prims import build
 from rushlight._types.device import CPU
 from rushlight._types.dtype import DType
+from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
-from rushlight._types.trail import Trail
 
 __all__ = ["OVERRIDE", "Caller", "make_binary", "make_function", "make_unary", "unordered"]
 
@@ -67,11 +67,11 @@ def signature_of(template: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[
 class Caller:
     """One operator's slow path: binding, plans by template and specs."""
 
-    __slots__ = ("_recent", "families", "name", "op", "plans", "result")
+    __slots__ = ("_recent", "shape_classes", "name", "op", "plans", "result")
 
     def __init__(self, op: Operator) -> None:
         self.op, self.name = op, op.schema.name
-        self.plans, self.families = new_plan_table(), Families()
+        self.plans, self.shape_classes = new_plan_table(), ShapeClasses()
         self._recent: Any = (None, None)
         self.result: Any = None
         names = [r for r in op.schema.results if r]
@@ -110,23 +110,23 @@ class Caller:
         if enabled("plan"):
             log("plan", f"{op.name}: new signature {[t._spec for t in tensors]} {template}")
         if op.kind == "view":
-            plan, found = view_plan(op, template, tensors[0], self.families)
+            plan, found = view_plan(op, template, tensors[0], self.shape_classes)
             self._recent = plan, found and view_casting(op, template, tensors[0]._spec, found)
             return plan
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         wrt = wanted(op, template, tensors) if _STATE.word & GRAD else []
-        plan, pieces = self._cast(template, specs, wrt) if device is CPU and (specs or "sized" in op.tags) else (None, None)
+        plan, lowered = self._cast(template, specs, wrt) if device is CPU and (specs or "sized" in op.tags) else (None, None)
         if plan is None:
-            pieces = operator_pieces(op, template, specs, wrt, device)
-            plan = pieces.plan(device, (op, template, specs))
-        assert pieces is not None
-        if pieces.refused is not None:
-            return underivable(plan, op, pieces.refused, wrt, node_name(op, template, specs))
+            lowered = lowered_call(op, template, specs, wrt, device)
+            plan = lowered.plan(device, (op, template, specs))
+        assert lowered is not None
+        if lowered.refused is not None:
+            return underivable(plan, op, lowered.refused, wrt, node_name(op, template, specs))
         return unordered(op, template, plan)
 
     def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
-        """How calls are told to `learn_family` for which this plan was made, where it was made last and is cast from a mould; else None."""
+        """How calls are told to `learn_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
         recent, found = self._recent
         return found if recent is plan else None
 
@@ -137,38 +137,38 @@ class Caller:
         """
         device, given = common_device(self.name, tensors), [t._spec for t in tensors]
         specs = [Spec.of(to, s.device, s.shape, s.strides) if i in places else s for i, s in enumerate(given)]
-        pieces = operator_pieces(self.op, template, specs, (), device)
-        graph, builder = pieces.forward, GraphBuilder()
+        lowered = lowered_call(self.op, template, specs, (), device)
+        graph, builder = lowered.forward, GraphBuilder()
         values = [builder.input(v.shape, given[i].dtype if i in places else v.dtype, v.weak) for i, v in enumerate(graph.inputs)]
         with builder:
             outputs = evaluate(graph, [build.convert(x, v.dtype) for x, v in zip(values, graph.inputs, strict=True)])
-        pieces.forward, pieces.in_specs = builder.finish(outputs), [*given, *pieces.in_specs[len(given) :]]
-        if device is not CPU or len(program_of(pieces.forward, pieces.in_specs, pieces.specs).steps) != 1:
+        lowered.forward, lowered.in_specs = builder.finish(outputs), [*given, *lowered.in_specs[len(given) :]]
+        if device is not CPU or len(program_of(lowered.forward, lowered.in_specs, lowered.specs).steps) != 1:
             return None
-        return unordered(self.op, template, pieces.plan(device))
+        return unordered(self.op, template, lowered.plan(device))
 
-    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[Callable[..., Any] | None, Pieces | None]:
-        """The plan and its pieces from a mould; (None, None) where there is none."""
+    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[Callable[..., Any] | None, LoweredCall | None]:
+        """The plan and its lowered call from a plan template; (None, None) where there is none."""
         op, sized, written = self.op, "sized" in self.op.tags, list[int]()
         head = abstracted(template, written) if sized else template
 
-        def make(trail: Trail, outlines: list[Any]) -> PlanMould:
-            given = symbolic(head, trail.symbols) if sized else template
-            return PlanMould(operator_pieces(op, given, outlines, wrt, CPU, Outline.of), trail)
+        def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> PlanTemplate:
+            given = symbolic(head, shape_env.symbols) if sized else template
+            return PlanTemplate(lowered_call(op, given, symbolic_specs, wrt, CPU, SymbolicSpec.of), shape_env)
 
-        def plan(mould: PlanMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
-            if mould.pieces.refused is not None:
+        def plan(plan_template: PlanTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
+            if plan_template.lowered.refused is not None:
                 return None
-            return mould.plan(values, sizes, specs, (op, symbolic(head, sizes) if sized else template, specs))
+            return plan_template.plan(values, sizes, specs, (op, symbolic(head, sizes) if sized else template, specs))
 
-        found = self.families.find((head, _STATE.word, tuple(wrt)), specs, make, written)
+        found = self.shape_classes.find((head, _STATE.word, tuple(wrt)), specs, make, written)
         if found is None:
             return None, None
-        made = found.mould.plan(*found[1:3], specs, (op, template, specs))
+        made = found.plan_template.plan(*found[1:3], specs, (op, template, specs))
         if not sized or all(abstracted(a.default, []) == a.default for a in op.schema.arguments):  # else a size may come from elsewhere than the call
             # What is refused, or kept from being unordered, is another plan than this one.
             self._recent = made, (lambda known: casting(found, specs, len(written), make, plan, known), sized)
-        return made, found.mould.pieces
+        return made, found.plan_template.lowered
 
 
 def unordered(op: Operator, template: tuple[Any, ...], plan: Callable[..., Any]) -> Callable[..., Any]:
@@ -227,7 +227,7 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
             learn(method, (self, other), {}, plan, picks)
             further = caller.further(plan)
             if further is not None:
-                learn_family(method, (self, other), {}, picks, None, *further)
+                learn_shape_class(method, (self, other), {}, picks, None, *further)
         return plan(*inputs)
 
     second = EITHER if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC  # a number of the former kind is part of a plan

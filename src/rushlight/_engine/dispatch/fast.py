@@ -22,15 +22,15 @@ from rushlight._engine.dispatch.native_plans import (
     found,
     identity_plan,
     learn,
-    learn_family,
+    learn_shape_class,
     make_dispatcher,
     readable,
-    tape_plan,
+    sequence_plan,
 )
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
 
-__all__ = ["RUNS", "Tape", "make_dispatch", "make_learner", "ran", "run_recorded", "spoil", "unlearnt", "unwatched"]
+__all__ = ["RUNS", "PlanSequence", "make_dispatch", "make_learner", "ran", "run_recorded", "spoil", "unlearnt", "unwatched"]
 
 
 def _kinds(op: Operator) -> list[int]:
@@ -52,7 +52,7 @@ def make_dispatch(
     """A function that calls `op`: by a plan found with the raw arguments, else `slow(args, kwargs)`.
 
     `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` is the named tuple that users get, or None; `check(args)` may
-    raise for what was not called before; `further(plan)` says how plans for other sizes are made (see `learn_family`).
+    raise for what was not called before; `further(plan)` says how plans for other sizes are made (see `learn_shape_class`).
     A function that `declines` is one of Python's operators: it gives NotImplemented for what it raises a TypeError for.
     """
     kinds = _kinds(op)
@@ -97,9 +97,9 @@ def make_dispatch(
         same = _gather(picks, args, kwargs)
         if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
             learn(call, args, kwargs, plan, picks, wrap)
-            families = None if further is None else further(plan)
-            if families is not None:
-                learn_family(call, args, kwargs, picks, wrap, *families)
+            shape_classes = None if further is None else further(plan)
+            if shape_classes is not None:
+                learn_shape_class(call, args, kwargs, picks, wrap, *shape_classes)
         return plan, inputs
 
     def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -139,7 +139,7 @@ def _declining(function: Callable[..., Any]) -> Callable[..., Any]:
 
 class _Runs(threading.local):
     """`now`, while a call is being learnt in this thread: of every plan that runs for it the plan, its inputs, the result, and the named tuple that
-    the result is (or None).  `last` is the plan that was found last, and what says how others are made for other sizes (see `learn_family`).
+    the result is (or None).  `last` is the plan that was found last, and what says how others are made for other sizes (see `learn_shape_class`).
     """
 
     now: Any = None
@@ -150,7 +150,7 @@ RUNS = _Runs()
 INHERITED.append(RUNS)
 
 
-class Tape(list[Any]):
+class PlanSequence(list[Any]):
     """What runs while a function is learnt.
 
     It knows how often memory was changed, and what the tensors were when they were noted, so that a change that was not noted is seen.
@@ -269,7 +269,7 @@ def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[
 
 
 def make_learner(
-    function: Callable[..., Any], names: Sequence[str], tensors: int = 1, tapes: bool = True, shortcut: Callable[..., Any] | None = None,
+    function: Callable[..., Any], names: Sequence[str], tensors: int = 1, sequences: bool = True, shortcut: Callable[..., Any] | None = None,
     alike: bool = False,
 ) -> Any:  # fmt: skip
     """`function`, which is plain Python, with the plans of its calls kept.
@@ -277,9 +277,10 @@ def make_learner(
     It must be of those that only choose: what it runs depends on the specs of its tensors and the types of its numbers (the first `tensors`
     arguments) and on the values of the others (`names` are all of them; one that ends in `?` may be a tensor too, or tensors in a sequence, one in
     `*` one, tensors in a list, or a number, which goes into plans as it is), and what it returns is made by the plans that it runs (see `ran`; those
-    of the operator table are noted by themselves) or is an argument.  Where it runs several they become a *tape*: a native plan that runs them one
+    of the operator table are noted by themselves) or is an argument.  Where it runs several they become a *plan sequence*:
+    a native plan that runs them one
     after the other.  Whoever reads elements of tensors, or does what cannot be noted, says so (`spoil`, `unlearnt`); then the function itself is the
-    plan.  So it is of functions of any other kind, which want no `tapes`: what their arguments are is looked at once for a signature.
+    plan.  So it is of functions of any other kind, which want no `sequences`: what their arguments are is looked at once for a signature.
 
     `shortcut` is asked before anything is learnt: where it does not give NotImplemented, a plan for this call would not be worth its cost.
 
@@ -295,7 +296,7 @@ def make_learner(
             made = shortcut(*args)
             if made is not NotImplemented:
                 return made
-        if not tapes:
+        if not sequences:
             made = function(*args, **kwargs)
             _learn_itself(call, call.__wrapped__, args, kwargs)
             return made
@@ -303,7 +304,7 @@ def make_learner(
         given, named = args, kwargs
         if _twice_among((*args, *kwargs.values())):
             given, named = _told_apart((args, kwargs), set(), stands)
-        runs = Tape((*given, *named.values()))
+        runs = PlanSequence((*given, *named.values()))
         before, RUNS.now = RUNS.now, runs
         STATE.word = word | LEARNING
         try:
@@ -367,7 +368,7 @@ def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
 
 
 def _learn_tape(
-    call: Any, kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any], runs: Tape, made: Any, alike: bool
+    call: Any, kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any], runs: PlanSequence, made: Any, alike: bool
 ) -> None:
     """Keep what ran for a call, or the function itself where that is not enough."""
     if runs.whole():
@@ -387,9 +388,9 @@ def _learn_tape(
             if None not in picks:
                 learn(call, args, kwargs, plan, picks, wrap)
                 last, further = RUNS.last
-                families = further(plan) if alike and last is plan and further is not None else None
-                if families is not None:
-                    learn_family(call, args, kwargs, picks, wrap, *families)
+                shape_classes = further(plan) if alike and last is plan and further is not None else None
+                if shape_classes is not None:
+                    learn_shape_class(call, args, kwargs, picks, wrap, *shape_classes)
                 return
         found = _tape_of(steps, varying, args, made)
         if found is not None:
@@ -444,11 +445,11 @@ def _needed(runs: Sequence[Any], made: Any) -> list[Any]:
     return steps[::-1]
 
 
-_FIXED = (int, float, bool, complex, str, type(None), DType)  # constants of a tape
+_FIXED = (int, float, bool, complex, str, type(None), DType)  # constants of a plan sequence
 
 
 def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any], made: Any) -> tuple[Any, list[Any], Any] | None:
-    """(plan, picks, wrap) of a tape; None where something comes from elsewhere, or a number is neither an argument nor fixed."""
+    """(plan, picks, wrap) of a plan sequence; None where something comes from elsewhere, or a number is neither an argument nor fixed."""
     picks = [p for p, a in varying.items() if a is not None]
     if isinstance(made, list):  # one that was given
         if not args or made is not args[0]:
@@ -487,12 +488,12 @@ def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any],
     if None in outputs:
         return None
     last = {s: k for k, (_, sources, _, _) in enumerate(written) for s in sources}
-    tape = tape_plan(
+    sequence = sequence_plan(
         [(plan, sources, n, at, [s for s in dict.fromkeys(sources) if s >= len(picks) and last[s] == k and s not in outputs])
          for k, (plan, sources, n, at) in enumerate(written)],
         len(picks), total, constants, outputs, several,  # type: ignore[arg-type]
     )  # fmt: skip
-    return None if tape is None else (tape, picks, type(made) if several and type(made) is not tuple else None)
+    return None if sequence is None else (sequence, picks, type(made) if several and type(made) is not tuple else None)
 
 
 def _learn_itself(call: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:

@@ -12,13 +12,13 @@ from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, S
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import OVERRIDE, Caller, plan_for, unordered
-from rushlight._engine.dispatch.families import Families, Found, Outline, casting
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.lower import differentiate, trace_operator
+from rushlight._engine.dispatch.lowered_call import bounds_of, common_device, node_name, operator_backward_spec
 from rushlight._engine.dispatch.native_plans import inplace_plan as native_inplace
 from rushlight._engine.dispatch.out import OVERLAP, SELF_OVERLAP, for_target
-from rushlight._engine.dispatch.pieces import bounds_of, common_device, node_name, operator_recipe
-from rushlight._engine.dispatch.plan import KernelMould, Recipe, executable, fitting, number_words, watch
+from rushlight._engine.dispatch.plan import BackwardSpec, KernelTemplate, executable, fitting, number_words, watch
+from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, SymbolicSpec, casting
 from rushlight._engine.dispatch.underivable import underivable_inplace
 from rushlight._engine.dispatch.watch import NAMING, observed_plan
 from rushlight._engine.indexing.inplace import (
@@ -39,9 +39,9 @@ from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import overlaps_itself
 from rushlight._types.promotion import can_cast
+from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import Unfollowed
-from rushlight._types.trail import Trail
+from rushlight._types.symbols import SpecializationError
 
 __all__ = ["InplaceCaller", "make_inplace"]
 
@@ -52,11 +52,11 @@ IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_
 class InplaceCaller:
     """The in-place form of an operator: the result goes where its first argument is."""
 
-    __slots__ = ("_recent", "caller", "families", "name", "op", "plans")
+    __slots__ = ("_recent", "caller", "shape_classes", "name", "op", "plans")
 
     def __init__(self, caller: Caller) -> None:
         self.caller, self.op, self.name = caller, caller.op, caller.name + "_"
-        self.plans, self.families = new_plan_table(), Families()
+        self.plans, self.shape_classes = new_plan_table(), ShapeClasses()
         self._recent: Any = (None, None)
 
     def prepare(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
@@ -81,45 +81,47 @@ class InplaceCaller:
         wants = bool(wrt) and "no_history" not in op.tags and (target.dtype.is_floating_point or target.dtype.is_complex)
         found = self._cast(template, specs, wrt if wants else ()) if device is CPU else None
         if found is not None:
-            mould, values, sizes, _ = found
-            if mould.backward is None:
-                plan = self._cast_plain(template, mould, values, specs)
+            plan_template, values, sizes, _ = found
+            if plan_template.backward is None:
+                plan = self._cast_plain(template, plan_template, values, specs)
                 self._note(plan, found, template, specs)
                 return unordered(op, template, plan)
-            exe, weak = mould.executable(values), mould.weak
+            exe, weak = plan_template.executable(values), plan_template.weak
             bounds = bounds_of(op, template, target.dtype)
-            run = inplace_run(exe, len(specs), mould.specs(values), any(d.is_complex for d in weak))
-            recipe = Recipe(node_name(op, template, specs, inplace=True), mould.backward.at(sizes), wrt, [True], CPU)
-            recipe.origin = (op, template, specs)
-            return self._recording(template, run, recipe, specs, bounds)
+            run = inplace_run(exe, len(specs), plan_template.specs(values), any(d.is_complex for d in weak))
+            backward_spec = BackwardSpec(node_name(op, template, specs, inplace=True), plan_template.backward.at(sizes), wrt, [True], CPU)
+            backward_spec.origin = (op, template, specs)
+            return self._recording(template, run, backward_spec, specs, bounds)
         try:
             graph = self._traced(template, specs)
         except NotImplementedError:  # as in PyTorch, whether the target may be changed comes before whether there is a kernel
             if wants:
                 check_writable(tensors[0], True)
             raise
-        recipe, refused = None, None
+        backward_spec, refused = None, None
         if wants:
             try:
-                recipe = operator_recipe(op, template, tensors, wrt, [True], inplace=True)
+                backward_spec = operator_backward_spec(op, template, tensors, wrt, [True], inplace=True)
             except NotDifferentiableError as error:
                 refused = str(error)
-        forward = recipe.forward if recipe else graph
+        forward = backward_spec.forward if backward_spec else graph
         bounds = bounds_of(op, template, target.dtype)
         run = inplace_runner(forward, specs, target)
         exe = getattr(run, "keep", None)
-        if refused is None and recipe is None:
+        if refused is None and backward_spec is None:
             return self._plain(template, run, exe, specs, len(graph.inputs) - len(specs), bounds)
-        if recipe is not None:
-            return self._recording(template, run, recipe, specs, bounds)
+        if backward_spec is not None:
+            return self._recording(template, run, backward_spec, specs, bounds)
         assert refused is not None
         node = node_name(op, template, specs, inplace=True)
         plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op, refused, wrt, node)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
 
-    def _cast_plain(self, template: tuple[Any, ...], mould: KernelMould, values: tuple[int, ...], specs: Sequence[Spec]) -> Callable[..., Any]:
+    def _cast_plain(
+        self, template: tuple[Any, ...], plan_template: KernelTemplate, values: tuple[int, ...], specs: Sequence[Spec]
+    ) -> Callable[..., Any]:  # fmt: skip
         """The plan of a call that records nothing, for one set of sizes, without what `unordered` asks."""
-        weak, target = mould.weak, specs[0]
+        weak, target = plan_template.weak, specs[0]
         bounds = bounds_of(self.op, template, target.dtype)
 
         def make(exe: Any) -> Callable[..., Any]:
@@ -129,21 +131,21 @@ class InplaceCaller:
         def around(exe: Any, plan: Callable[..., Any]) -> Callable[..., Any]:
             return plan if any(d.is_complex for d in weak) else self._native(exe, plan, specs, len(weak), bounds)
 
-        return mould.inplace(values, target, make, around)
+        return plan_template.inplace(values, target, make, around)
 
     def _note(self, plan: Callable[..., Any], found: Found, template: tuple[Any, ...], specs: Sequence[Spec]) -> None:
         """Remember how plans for other sizes are made (see `further`)."""
         checked = self.name not in IDEMPOTENT
 
-        def cast(mould: KernelMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
+        def cast(plan_template: KernelTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
             if checked and overlaps_itself(specs[0].shape, specs[0].strides):
                 return None
-            return self._cast_plain(template, mould, values, specs)
+            return self._cast_plain(template, plan_template, values, specs)
 
         self._recent = plan, (lambda known: casting(found, specs, 0, self._maker(template, ()), cast, known), False)
 
     def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
-        """How calls are told to `learn_family` for which this plan was made, where it was made last and is cast from a mould; else None."""
+        """How calls are told to `learn_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
         recent, found = self._recent
         return found if recent is plan else None
 
@@ -152,10 +154,10 @@ class InplaceCaller:
         return native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, "alone" in self.op.tags)
 
     def _recording(
-        self, template: tuple[Any, ...], run: Callable[..., Any], recipe: Recipe, specs: Sequence[Spec], bounds: Any
+        self, template: tuple[Any, ...], run: Callable[..., Any], backward_spec: BackwardSpec, specs: Sequence[Spec], bounds: Any
     ) -> Callable[..., Any]:
         """The plan of a call that records a node, around what runs it."""
-        plan = inplace_plan(run, recipe, recipe.wrt, len(specs), self.op.tags, self.name)
+        plan = inplace_plan(run, backward_spec, backward_spec.wrt, len(specs), self.op.tags, self.name)
         return fitting(unordered(self.op, template, plan), len(specs), specs[0].dtype, bounds)
 
     def _traced(self, template: tuple[Any, ...], specs: Sequence[Any]) -> Graph:
@@ -181,26 +183,26 @@ class InplaceCaller:
         return unordered(self.op, template, plan)
 
     def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> Found | None:
-        """The mould, with a backward for the tensors numbered `wrt`, or None where there is none."""
-        return self.families.find((template, _STATE.word, tuple(wrt)), specs, self._maker(template, wrt))
+        """The plan template, with a backward for the tensors numbered `wrt`, or None where there is none."""
+        return self.shape_classes.find((template, _STATE.word, tuple(wrt)), specs, self._maker(template, wrt))
 
-    def _maker(self, template: tuple[Any, ...], wrt: Sequence[int]) -> Callable[[Trail, list[Any]], KernelMould]:
-        """What makes moulds of a call."""
+    def _maker(self, template: tuple[Any, ...], wrt: Sequence[int]) -> Callable[[ShapeEnv, list[Any]], KernelTemplate]:
+        """What makes plan templates of a call."""
 
-        def make(trail: Trail, outlines: list[Any]) -> KernelMould:
-            graph, backward = self._traced(template, outlines), None
+        def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> KernelTemplate:
+            graph, backward = self._traced(template, symbolic_specs), None
             if wrt:
                 try:
-                    backward = differentiate(self.op, template, outlines, wrt, [True])
+                    backward = differentiate(self.op, template, symbolic_specs, wrt, [True])
                 except NotDifferentiableError as error:
-                    raise Unfollowed(str(error)) from None
+                    raise SpecializationError(str(error)) from None
                 graph = backward.forward
-            whole = written(graph, outlines[0].dtype)
+            whole = written(graph, symbolic_specs[0].dtype)
             if whole is None:
-                raise Unfollowed("nothing changes")
-            rest = [Outline.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
-            given = [*outlines, *[None] * (len(whole.inputs) - len(outlines))]
-            return KernelMould(whole, given, [outlines[0], *rest], trail, backward, aliases={0: 0})
+                raise SpecializationError("nothing changes")
+            rest = [SymbolicSpec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
+            given = [*symbolic_specs, *[None] * (len(whole.inputs) - len(symbolic_specs))]
+            return KernelTemplate(whole, given, [symbolic_specs[0], *rest], shape_env, backward, aliases={0: 0})
 
         return make
 
@@ -254,14 +256,14 @@ def inplace_run(exe: Any, n: int, rest: Sequence[Spec], in_complex: bool) -> Cal
 
 
 def inplace_plan(
-    run: Callable[..., tuple[Tensor, ...]], recipe: Recipe | None, wrt: Sequence[int], n: int, tags: Sequence[str], name: str
+    run: Callable[..., tuple[Tensor, ...]], backward_spec: BackwardSpec | None, wrt: Sequence[int], n: int, tags: Sequence[str], name: str
 ) -> Callable[..., Any]:
     """The plan around a runner: checks, versions, history.
 
     Of an operator tagged "alone" no operand may lie where the target is, but for a 0-dim one that stands for a number ("fits"); one tagged
     "no_history" may change a leaf.
     """
-    wants, alone, free, number = recipe is not None, "alone" in tags, "no_history" in tags, "fits" in tags
+    wants, alone, free, number = backward_spec is not None, "alone" in tags, "no_history" in tags, "fits" in tags
 
     def separate(args: Sequence[Any]) -> Sequence[Any]:
         """Copies of operands that overlap the target in another layout."""
@@ -287,8 +289,8 @@ def inplace_plan(
             check_writable(x, wants)
         if n > 1:
             args = separate(args)
-        if recipe is not None:
-            return _recorded(run, recipe, wrt, args)
+        if backward_spec is not None:
+            return _recorded(run, backward_spec, wrt, args)
         run(*args)
         if x._storage is not None:
             bump(x._storage)
@@ -299,9 +301,9 @@ def inplace_plan(
     return plan
 
 
-def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args: Sequence[Any]) -> Tensor:
+def _recorded(run: Callable[..., Any], backward_spec: BackwardSpec, wrt: Sequence[int], args: Sequence[Any]) -> Tensor:
     x: Tensor = args[0]
-    needs_old = ("input", 0) in recipe.sources
+    needs_old = ("input", 0) in backward_spec.sources
     old: Any = None
     if needs_old:
         old = _copy_of(x)
@@ -310,12 +312,12 @@ def _recorded(run: Callable[..., Any], recipe: Recipe, wrt: Sequence[int], args:
     residuals = run(*args)
     if x._storage is not None:
         bump(x._storage)
-    node = recipe.cls.__new__(recipe.cls)
-    node.info, node._edges, node._seq = recipe, edges, next_sequence()
+    node = backward_spec.cls.__new__(backward_spec.cls)
+    node.info, node._edges, node._seq = backward_spec, edges, next_sequence()
     node._extra = None
     saved: list[Any] = []
     versions: list[Any] = []
-    for kind, number in recipe.sources:
+    for kind, number in backward_spec.sources:
         item: Any
         if kind == "input":
             item = old if number == 0 else args[number]

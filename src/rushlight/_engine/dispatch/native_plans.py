@@ -37,12 +37,12 @@ from rushlight._types.spec import Spec
 
 __all__ = [
     "DYNAMIC", "EITHER", "INPLACE", "LIST", "STATIC", "VIEW", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "found", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "learn_family", "make_dispatcher", "make_guard", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "tape_plan",
+    "kernel_plan", "known", "learn", "learn_shape_class", "make_dispatcher", "make_guard", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "sequence_plan",
     "view_plan",
 ]  # fmt: skip
 
 STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3
-KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM, CHOOSE, SHOW, TAPE = range(11)
+KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM, CHOOSE, SHOW, SEQUENCE = range(11)
 NUMBER_CODES = {"float32": 0, "float64": 1, "int64": 2, "int32": 3, "int16": 4, "int8": 5, "uint8": 6, "bool": 7}
 
 _numbers = count()
@@ -69,7 +69,7 @@ def ready() -> Any:
     if _READY:
         return _READY[0]
     from rushlight._engine.autograd.node import OpNode
-    from rushlight._engine.dispatch.plan import Recipe
+    from rushlight._engine.dispatch.plan import BackwardSpec
 
     runtime = require("rushlight._host.runtime").runtime()
     d, t = require("rushlight._host.dispatch_words"), require("rushlight._host.tensor_native")
@@ -84,7 +84,7 @@ def ready() -> Any:
     _slots(table, t.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
     _objects(table, t.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, "", data_of[0]])
     _slots(table, t.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
-    _slots(table, t.R_SPEC, Recipe, ("last_spec", "last_word", "last_plan", "last_map"))
+    _slots(table, t.R_SPEC, BackwardSpec, ("last_spec", "last_word", "last_plan", "last_map"))
     sample = AutogradMeta()
     table[t.META_SLOTS] = len(AutogradMeta.__slots__)
     for k, name in enumerate(AutogradMeta.__slots__):
@@ -237,16 +237,16 @@ def found(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple
     return made
 
 
-def learn_family(
+def learn_shape_class(
     dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], picks: Sequence[Any], wrap: Any, casting: Callable[..., Any], sized: bool
 ) -> None:
     """Keep what was learnt with `learn`, and how plans for calls are made that differ from this one in sizes alone; ints are sizes if `sized`.
 
-    `casting(known)` gives a function that makes them, or None; see `_engine.dispatch.families`.
+    `casting(known)` gives a function that makes them, or None; see `_engine.dispatch.shape_classes`.
     """
     names = tuple(kwargs) or None
     values = (*args, *kwargs.values())
-    known = _READY[0].family(dispatcher, values, names, int(sized))
+    known = _READY[0].shape_class(dispatcher, values, names, int(sized))
     made = None if known is None else casting(known)
     if made is not None:
         keep: list[Any] = []
@@ -360,12 +360,12 @@ def _of_program(exe: Any, in_specs: Sequence[Any]) -> dict[int, Any] | None:
 
 
 def kernel_plan(
-    exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], specs: Sequence[Spec], n_shown: int = 0, recipe: Any = None,
+    exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], specs: Sequence[Spec], n_shown: int = 0, backward_spec: Any = None,
     edges: Sequence[int] = (), mask: Sequence[bool] = (), several: bool = False, bounds: Bounds = None,
 ) -> Any:  # fmt: skip
     """A native plan that runs `exe` and makes tensors with `specs`, or `fallback` where that cannot be: tensors may no longer have `in_specs`.
 
-    With a recipe it records a node whose edges lead to the arguments numbered `edges`; `mask` says which of the results that are shown
+    With a backward spec it records a node whose edges lead to the arguments numbered `edges`; `mask` says which of the results that are shown
     (the first `n_shown`) have gradients.  Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
     """
     p = require("rushlight._host.plan_words")
@@ -378,21 +378,21 @@ def kernel_plan(
     parts[p.RESULTS] = [w for place, spec in zip(places, [*specs, *wanted], strict=True) for w in (place, id(spec))]
     parts[p.N_SHOWN], parts[p.SEVERAL] = n_shown or len(specs), int(several)
     parts[p.SAVED] = _EMPTY
-    if recipe is not None:
-        parts |= _recording(p, recipe, edges, mask)
+    if backward_spec is not None:
+        parts |= _recording(p, backward_spec, edges, mask)
         saved = []
-        for kind, number in recipe.sources:
+        for kind, number in backward_spec.sources:
             if kind == "input":
                 saved += [p.FROM_NUMBER if in_specs[number] is None else p.FROM_TENSOR, number]
             else:
-                saved += [p.FROM_RESULT, number if kind == "output" else recipe.n_results + number]
+                saved += [p.FROM_RESULT, number if kind == "output" else backward_spec.n_results + number]
         parts[p.N_SAVED], parts[p.SAVED] = len(saved) // 2, saved or _EMPTY
-    return _plan(KERNEL, fallback, parts, (exe, *specs, *wanted, recipe))
+    return _plan(KERNEL, fallback, parts, (exe, *specs, *wanted, backward_spec))
 
 
 class Recast:
     """Native plans that differ from one (of `kernel_plan` or `view_plan`) in the constants of their steps, in specs and places of views, and in the
-    recipe alone.
+    backward spec alone.
     """
 
     __slots__ = ("_first", "_held", "_recipe", "_results", "_specs", "_steps", "_words", "layout")
@@ -415,7 +415,7 @@ class Recast:
             self._specs = words[p.N_RESULTS] + words[p.N_TENSORS]
         else:
             self._specs = words[p.N_SHOWN] or int(words[p.TARGET_SPEC] != 0)
-        self._recipe = p.RECIPE if words[p.RECORDS] else None
+        self._recipe = p.BACKWARD_SPEC if words[p.RECORDS] else None
         self._held = words.tobytes()
         self.layout: bytes | None = None
         if constants is not None or offsets is not None:
@@ -430,11 +430,11 @@ class Recast:
         """Whether a plan is one that can be cast again."""
         return type(plan) is _READY[0].Plan
 
-    def cast(self, fallback: Callable[..., Any], values: tuple[int, ...], specs: tuple[Spec, ...], recipe: Any, kind: int = KERNEL) -> Any:
+    def cast(self, fallback: Callable[..., Any], values: tuple[int, ...], specs: tuple[Spec, ...], backward_spec: Any, kind: int = KERNEL) -> Any:
         """The plan with the constants, or the places of views, that are among these values; `specs`: of the results, then of what goes in."""
-        return _READY[0].cast(kind, fallback, self._first, self._held, self.layout, values, specs, recipe)
+        return _READY[0].cast(kind, fallback, self._first, self._held, self.layout, values, specs, backward_spec)
 
-    def plan(self, fallback: Callable[..., Any], constants: Sequence[array[int]], specs: Sequence[Spec], recipe: Any) -> Any:
+    def plan(self, fallback: Callable[..., Any], constants: Sequence[array[int]], specs: Sequence[Spec], backward_spec: Any) -> Any:
         """The plan with these."""
         words = self._words[:]
         for place, held in zip(self._steps, constants, strict=True):
@@ -442,13 +442,13 @@ class Recast:
         for k, spec in enumerate(specs):
             words[self._results + 2 * k + 1] = id(spec)
         if self._recipe is not None:
-            words[self._recipe] = id(recipe)
-        return _READY[0].plan(KERNEL, fallback, (self._first, *constants, *specs, recipe, words), words.buffer_info()[0])
+            words[self._recipe] = id(backward_spec)
+        return _READY[0].plan(KERNEL, fallback, (self._first, *constants, *specs, backward_spec, words), words.buffer_info()[0])
 
 
-def _recording(p: Any, recipe: Any, edges: Sequence[int], mask: Sequence[bool]) -> dict[int, Any]:
+def _recording(p: Any, backward_spec: Any, edges: Sequence[int], mask: Sequence[bool]) -> dict[int, Any]:
     return {
-        p.RECORDS: 1, p.RECIPE: id(recipe), p.NODE_TYPE: id(recipe.cls), p.N_EDGES: len(edges), p.EDGES: list(edges) or _EMPTY,
+        p.RECORDS: 1, p.BACKWARD_SPEC: id(backward_spec), p.NODE_TYPE: id(backward_spec.cls), p.N_EDGES: len(edges), p.EDGES: list(edges) or _EMPTY,
         p.DIFFERENTIABLE: sum(1 << k for k, m in enumerate(mask) if m),
     }  # fmt: skip
 
@@ -519,10 +519,10 @@ def out_plan(exe: Any, fallback: Callable[..., Any], tensors: int, numbers: int)
 
 
 def view_plan(
-    fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], creation: str, several: bool, recipe: Any = None, span: int | None = None,
+    fallback: Callable[..., Any], views: Sequence[tuple[Spec, int]], creation: str, several: bool, backward_spec: Any = None, span: int | None = None,
     whole: bool = False,
 ) -> Any:  # fmt: skip
-    """A native plan that shows its first argument's memory under these specs, so many bytes on; with a recipe it records a node.
+    """A native plan that shows its first argument's memory under these specs, so many bytes on; with a backward spec it records a node.
 
     With a `span` there must be so many bytes from there on, else `fallback` is asked; bytes count from the start of the storage if it is the
     `whole` of it that is shown, and from the argument's first element otherwise.
@@ -537,9 +537,9 @@ def view_plan(
     }  # fmt: skip
     if span is not None:
         parts |= {p.BOUNDED: 1, p.LEAST: span, p.MOST: int(whole)}
-    if recipe is not None:
-        parts |= _recording(p, recipe, (0,), [True] * len(views))
-    return _plan(VIEW, fallback, parts, (*[s for s, _ in views], recipe))
+    if backward_spec is not None:
+        parts |= _recording(p, backward_spec, (0,), [True] * len(views))
+    return _plan(VIEW, fallback, parts, (*[s for s, _ in views], backward_spec))
 
 
 _CREATIONS = ("", "no_grad", "multi", "custom")
@@ -566,10 +566,10 @@ def show_plan(fallback: Callable[..., Any], parts: Sequence[tuple[int, Spec, int
     return _plan(SHOW, fallback, {p.N_RESULTS: len(parts), p.RESULTS: words}, [spec for _, spec, _ in parts])
 
 
-TAPE_PLACES, TAPE_INPUTS = 128, 64  # the most that a tape may hold, and the most that a step of it may take
+SEQUENCE_PLACES, SEQUENCE_INPUTS = 128, 64  # the most that a plan sequence may hold, and the most that a step of it may take
 
 
-def tape_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]], given: int, places: int, constants: Sequence[Any],
+def sequence_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]], given: int, places: int, constants: Sequence[Any],
               results: Sequence[int], several: bool) -> Any:  # fmt: skip
     """A native plan that runs other plans; None where there is more of something than one can hold.
 
@@ -578,7 +578,7 @@ def tape_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]
     tuple if `several`.
     """
     p = require("rushlight._host.plan_words")
-    if places > TAPE_PLACES or any(len(inputs) > TAPE_INPUTS for _, inputs, _, _, _ in steps):
+    if places > SEQUENCE_PLACES or any(len(inputs) > SEQUENCE_INPUTS for _, inputs, _, _, _ in steps):
         return None
     ready()
     words = [w for plan, inputs, n, at, dead in steps for w in (id(plan), len(inputs), n, at, len(dead), *inputs, *dead)]
@@ -586,7 +586,7 @@ def tape_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]
         p.N_GIVEN: given, p.N_STEPS: len(steps), p.STEPS: words or _EMPTY, p.N_WORDS: places, p.N_RESULTS: len(results),
         p.RESULTS: list(results) or _EMPTY, p.SEVERAL: int(several),
     }  # fmt: skip
-    return _plan(TAPE, len, parts, (*constants, *[step[0] for step in steps]))
+    return _plan(SEQUENCE, len, parts, (*constants, *[step[0] for step in steps]))
 
 
 def retyped_plan(fallback: Callable[..., Any], spec: Spec) -> Any:

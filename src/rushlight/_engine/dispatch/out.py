@@ -12,9 +12,9 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import bind, flatten, only_tensors
 from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.lower import trace_operator
+from rushlight._engine.dispatch.lowered_call import common_device
 from rushlight._engine.dispatch.native_plans import out_plan
-from rushlight._engine.dispatch.pieces import common_device
-from rushlight._engine.dispatch.plan import KernelMould, executable, number_words
+from rushlight._engine.dispatch.plan import KernelTemplate, executable, number_words
 from rushlight._engine.dispatch.results import with_out
 from rushlight._engine.dispatch.watch import NAMING, observed
 from rushlight._engine.indexing.inplace import bump, check_inference, overlaps_partly, share_memory
@@ -24,9 +24,9 @@ from rushlight._types.device import META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, is_dense, overlaps_itself
 from rushlight._types.promotion import can_cast, join, number_dtype, result_type
+from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import Unfollowed
-from rushlight._types.trail import Trail
+from rushlight._types.symbols import SpecializationError
 
 if TYPE_CHECKING:
     from rushlight._engine.dispatch.call import Caller
@@ -242,17 +242,17 @@ def _with_target(graph: Graph, target: Any) -> Graph:
 
 
 def _cast_writer(caller: Caller, template: tuple[Any, ...], specs: Sequence[Spec], target: Spec) -> Callable[..., None] | None:
-    """The plan of a call with `out=` from a mould; None where there is none."""
+    """The plan of a call with `out=` from a plan template; None where there is none."""
 
-    def make(trail: Trail, outlines: list[Any]) -> KernelMould:
-        *given, out = outlines
+    def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> KernelTemplate:
+        *given, out = symbolic_specs
         graph, count = trace_operator(caller.op, template, given)
         if not _fills(graph, count, out):
-            raise Unfollowed("a result that does not fit")
+            raise SpecializationError("a result that does not fit")
         numbers = [None] * (len(graph.inputs) - len(given))
-        return KernelMould(_with_target(graph, out), [*given, *numbers, out], [out], trail, aliases={0: len(graph.inputs)})
+        return KernelTemplate(_with_target(graph, out), [*given, *numbers, out], [out], shape_env, aliases={0: len(graph.inputs)})
 
-    found = caller.families.find(("out", template, _STATE.word), [*specs, target], make)
+    found = caller.shape_classes.find(("out", template, _STATE.word), [*specs, target], make)
     return None if found is None else writer(found[0].executable(found[1]), len(specs))
 
 

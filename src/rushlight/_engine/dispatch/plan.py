@@ -17,15 +17,15 @@ from rushlight._engine.autograd.node import Node, next_sequence, node_class, pac
 from rushlight._engine.core.packing import check_number
 from rushlight._engine.core.state import ANOMALY, GRAD, INFERENCE, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, new_meta
-from rushlight._engine.dispatch.families import Families, Outline
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
 from rushlight._engine.dispatch.native_plans import INPLACE, Bounds, Recast, choose_plan, show_plan
 from rushlight._engine.dispatch.native_plans import kernel_plan as native_plan
+from rushlight._engine.dispatch.shape_classes import ShapeClasses, SymbolicSpec
 from rushlight._engine.dispatch.stepping import Stepped, takes_steps
 from rushlight._engine.dispatch.watch import NAMING, RECORDER, Watched
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._graph.frames import graph_frame, graph_from
-from rushlight._graph.moves import moved_layouts
+from rushlight._graph.view_outputs import moved_layouts
 from rushlight._prims import build, prim
 from rushlight._transforms.vjp import reached
 from rushlight._types.device import CPU, META, Device
@@ -38,11 +38,11 @@ from rushlight._types.layout import (
     is_contiguous,
     restride,
 )
+from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec, check_memory, check_sizes
-from rushlight._types.trail import Trail
 
 __all__ = [
-    "KernelMould", "Late", "Pieces", "PlanMould", "Recipe", "ShowMould", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of", "watch",
+    "KernelTemplate", "LazyFallback", "LoweredCall", "PlanTemplate", "BackwardSpec", "ShowTemplate", "SizedBackward", "executable", "fitting", "graph_caller", "number_words", "operand_strides", "program_of", "watch",
 ]  # fmt: skip
 
 NOT_SAVED = (
@@ -142,7 +142,7 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool
     return contiguous_strides(shape) if is_contiguous(shape, strides) else strides
 
 
-class Recipe:
+class BackwardSpec:
     """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
 
     __slots__ = (
@@ -293,7 +293,7 @@ class Recipe:
         return [b if a is None else a if b is None else OPS["add"](a, b) for a, b in zip(some, more, strict=True)]
 
 
-class Pieces:
+class LoweredCall:
     """What the plan of a signature is made of, kernels and memory apart; sizes may be symbolic.
 
     `forward` gives `n_results` results, then residuals; `specs` are those of all of these.  `backward` is None where nothing is recorded; else
@@ -315,27 +315,27 @@ class Pieces:
         self.backward, self.wrt, self.mask, self.refused, self.several, self.bounds = backward, wrt, mask, refused, several, bounds
 
     def plan(self, device: Device, origin: Any = None) -> Callable[..., Any]:
-        """The plan: it takes tensors and Python numbers in the order of the graph's inputs.  `origin` is the call that its recipe belongs to."""
-        recipe = None
+        """The plan: it takes tensors and Python numbers in the order of the graph's inputs.  `origin` is the call that its backward spec belongs to."""
+        backward_spec = None
         if self.backward is not None:
-            recipe = Recipe(self.name, self.backward, self.wrt, self.mask, device)
-            recipe.origin = origin
+            backward_spec = BackwardSpec(self.name, self.backward, self.wrt, self.mask, device)
+            backward_spec.origin = origin
         exe = None if device is META else executable(self.forward, self.in_specs, self.specs)
-        return self.around(exe, self.in_specs, self.specs, recipe)
+        return self.around(exe, self.in_specs, self.specs, backward_spec)
 
-    def around(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], recipe: Recipe | None) -> Callable[..., Any]:
+    def around(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], backward_spec: BackwardSpec | None) -> Callable[..., Any]:
         """The plan around an executable."""
-        closure = self.closure(exe, in_specs, specs, recipe)
-        if exe is None or self.in_complex or STATE.word & INFERENCE or (recipe is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
+        closure = self.closure(exe, in_specs, specs, backward_spec)
+        if exe is None or self.in_complex or STATE.word & INFERENCE or (backward_spec is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
             return closure
-        edges = () if recipe is None else recipe.wrt
+        edges = () if backward_spec is None else backward_spec.wrt
         several = self.several or self.n_results > 1
-        return native_plan(exe, closure, in_specs, specs, self.n_results, recipe, edges, self.mask, several, self.bounds)
+        return native_plan(exe, closure, in_specs, specs, self.n_results, backward_spec, edges, self.mask, several, self.bounds)
 
-    def closure(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], recipe: Recipe | None) -> Callable[..., Any]:
+    def closure(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], backward_spec: BackwardSpec | None) -> Callable[..., Any]:
         """The same in Python, for tensors and places that native plans leave to it."""
         run = _meta_runner(specs) if exe is None else _runner(exe, in_specs, specs, self.in_complex)
-        plan = _quiet(run, specs) if recipe is None else _recording(run, self.n_results, recipe, len(specs))
+        plan = _quiet(run, specs) if backward_spec is None else _recording(run, self.n_results, backward_spec, len(specs))
         closure = (lambda *args: (plan(*args),)) if self.several and self.n_results == 1 else plan
         return fitting(closure, sum(s is not None for s in in_specs), specs[0].dtype, self.bounds)
 
@@ -345,20 +345,20 @@ class Pieces:
         return any(v.weak and v.dtype.is_complex for v in self.forward.inputs)
 
 
-class PlanMould:
-    """The pieces of a plan with symbolic sizes, and its program: plans are cast from it."""
+class PlanTemplate:
+    """The lowered call of a plan with symbolic sizes, and its program: plans are cast from it."""
 
-    __slots__ = ("_again", "_alike", "_backward", "_ends", "_program", "numbers", "pieces")
+    __slots__ = ("_again", "_alike", "_backward", "_ends", "_program", "numbers", "lowered")
 
-    def __init__(self, pieces: Pieces, trail: Trail) -> None:
-        self.pieces = pieces
+    def __init__(self, lowered: LoweredCall, shape_env: ShapeEnv) -> None:
+        self.lowered = lowered
         self.numbers: list[Any] = []
-        self._ends = _noted(pieces.specs, self.numbers)
-        self._alike = [_like(trail, spec, pieces.in_specs) for spec in pieces.specs]
-        program = program_of(pieces.forward, pieces.in_specs, pieces.specs)
-        self._program = require("rushlight._backends.cpu.compile").Mould(program, trail)
+        self._ends = _noted(lowered.specs, self.numbers)
+        self._alike = [_like(shape_env, spec, lowered.in_specs) for spec in lowered.specs]
+        program = program_of(lowered.forward, lowered.in_specs, lowered.specs)
+        self._program = require("rushlight._backends.cpu.compile").ProgramTemplate(program, shape_env)
         self.numbers += self._program.numbers
-        self._backward = None if pieces.backward is None else SizedBackward(pieces.backward, trail)
+        self._backward = None if lowered.backward is None else SizedBackward(lowered.backward, shape_env)
         self._again: Any = None  # how native plans are made like the first one; False where there are none
 
     def executable(self, values: Sequence[int]) -> Any:
@@ -374,30 +374,30 @@ class PlanMould:
         """The specs of the results (and residuals)."""
         return _specs_at(self._ends, values)
 
-    def recipe(self, sizes: Sequence[int], specs: Sequence[Spec]) -> Recipe | None:
+    def backward_spec(self, sizes: Sequence[int], specs: Sequence[Spec]) -> BackwardSpec | None:
         """What backward nodes share, for one set of sizes; `specs` are those of the results."""
-        pieces, shared = self.pieces, self._backward
-        return None if shared is None else Recipe(pieces.name, shared.at(sizes), pieces.wrt, pieces.mask, CPU, specs)
+        lowered, shared = self.lowered, self._backward
+        return None if shared is None else BackwardSpec(lowered.name, shared.at(sizes), lowered.wrt, lowered.mask, CPU, specs)
 
     def plan(self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None) -> Callable[..., Any]:
-        """The plan for one set of sizes; `origin` is the call that its recipe belongs to."""
+        """The plan for one set of sizes; `origin` is the call that its backward spec belongs to."""
         specs: list[Any] = [
             Spec.of(dtype, CPU, values[a:b], values[b:c]) if k is None else in_specs[k]
             for (dtype, a, b, c), k in zip(self._ends, self._alike, strict=True)
         ]
-        recipe = self.recipe(sizes, specs)
-        if recipe is not None:
-            recipe.origin = origin
+        backward_spec = self.backward_spec(sizes, specs)
+        if backward_spec is not None:
+            backward_spec.origin = origin
         if self._again:
-            late = Late(lambda: self.pieces.closure(self.executable(values), self._inputs(in_specs), specs, recipe))
+            late = LazyFallback(lambda: self.lowered.closure(self.executable(values), self._inputs(in_specs), specs, backward_spec))
             held = (*specs, *[s for s in in_specs if s is not None])
             if self._again.layout is not None:
-                return self._again.cast(late, values, held, recipe)
+                return self._again.cast(late, values, held, backward_spec)
             constants = self._program.constants(values, self._first)
             if constants is not None:
-                return self._again.plan(late, constants, held, recipe)
+                return self._again.plan(late, constants, held, backward_spec)
         exe = self.executable(values)
-        plan = self.pieces.around(exe, self._inputs(in_specs), specs, recipe)
+        plan = self.lowered.around(exe, self._inputs(in_specs), specs, backward_spec)
         if self._again is None:
             self._program.follow(exe)
             self._again = Recast(plan, self._program.constants_in(self._first)) if Recast.fits(plan) else False
@@ -405,17 +405,17 @@ class PlanMould:
 
     def _inputs(self, in_specs: Sequence[Spec | None]) -> list[Spec | None]:
         """The specs of all inputs, of which those of tensors are given: numbers come after them."""
-        return [*in_specs, *[None] * (len(self.pieces.in_specs) - len(in_specs))]
+        return [*in_specs, *[None] * (len(self.lowered.in_specs) - len(in_specs))]
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """All that a plan for these sizes is made of, as text."""
-        pieces, literal = self.pieces, require("rushlight._backends.cpu.compile").literal
-        head = f"{pieces.name} {pieces.n_results} {pieces.wrt} {pieces.mask} {pieces.refused} {pieces.several} {self.specs(values)}"
+        lowered, literal = self.lowered, require("rushlight._backends.cpu.compile").literal
+        head = f"{lowered.name} {lowered.n_results} {lowered.wrt} {lowered.mask} {lowered.refused} {lowered.several} {self.specs(values)}"
         back = [] if self._backward is None else self._backward.literal(sizes)
         return "\n".join([head, literal(self.executable(values).program), *back])
 
 
-class KernelMould:
+class KernelTemplate:
     """A program with symbolic sizes and no plan around it; `weak` are the dtypes of the Python numbers that it takes.
 
     `backward` differentiates what it does, where that is recorded: then the program gives what is kept for it after the first of its results, which
@@ -425,14 +425,14 @@ class KernelMould:
     __slots__ = ("_again", "_ends", "_program", "backward", "numbers", "weak")
 
     def __init__(
-        self, graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], trail: Trail, backward: Backward | None = None, **options: Any
+        self, graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], shape_env: ShapeEnv, backward: Backward | None = None, **options: Any
     ) -> None:
         program = program_of(graph, in_specs, out_specs, **options)
-        self._program = require("rushlight._backends.cpu.compile").Mould(program, trail)
+        self._program = require("rushlight._backends.cpu.compile").ProgramTemplate(program, shape_env)
         self.numbers = [*self._program.numbers]
         self._ends = _noted(out_specs[1:], self.numbers)
         self.weak = [v.dtype for v, spec in zip(graph.inputs, in_specs, strict=True) if spec is None]
-        self.backward = None if backward is None else SizedBackward(backward, trail)
+        self.backward = None if backward is None else SizedBackward(backward, shape_env)
         self._again: Any = None  # how native plans are made like the first one; False where there are none
 
     def executable(self, values: Sequence[int]) -> Any:
@@ -447,7 +447,7 @@ class KernelMould:
         `make(executable)` is what runs it in Python, `around(executable, that)` the plan, which is native where it can be.
         """
         if self._again:
-            return self._again.cast(Late(lambda: make(self.executable(values))), values, (target,), None, INPLACE)
+            return self._again.cast(LazyFallback(lambda: make(self.executable(values))), values, (target,), None, INPLACE)
         exe = self.executable(values)
         plan = around(exe, make(exe))
         if self._again is None:
@@ -475,14 +475,14 @@ def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, i
     return ends
 
 
-def _like(trail: Trail, spec: Any, others: Sequence[Any]) -> int | None:
+def _like(shape_env: ShapeEnv, spec: Any, others: Sequence[Any]) -> int | None:
     """Which of the others a spec is whatever the sizes, if it is one of them."""
     if spec.conj:
         return None
-    wanted = [trail.written(n) for n in (*spec.shape, *spec.strides)]
+    wanted = [shape_env.written(n) for n in (*spec.shape, *spec.strides)]
     return next((
         k for k, s in enumerate(others) if s is not None and s.dtype is spec.dtype and s.ndim == spec.ndim and not s.conj
-        and [trail.written(n) for n in (*s.shape, *s.strides)] == wanted
+        and [shape_env.written(n) for n in (*s.shape, *s.strides)] == wanted
     ), None)  # fmt: skip
 
 
@@ -491,7 +491,7 @@ def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int]
     return [Spec.of(dtype, CPU, values[a:b], values[b:c]) for dtype, a, b, c in ends]
 
 
-class Late:
+class LazyFallback:
     """What a native plan leaves calls to, made when it first does."""
 
     __slots__ = ("_made", "_make")
@@ -509,10 +509,10 @@ class Late:
 class SizedBackward:
     """A `Backward` with symbolic sizes, and what is shared by all that are made of it."""
 
-    __slots__ = ("_graphs", "_trail", "families", "found", "passes")
+    __slots__ = ("_graphs", "_trail", "shape_classes", "found", "passes")
 
-    def __init__(self, found: Backward, trail: Trail) -> None:
-        self.found, self._trail, self.families = found, trail, Families()
+    def __init__(self, found: Backward, shape_env: ShapeEnv) -> None:
+        self.found, self._trail, self.shape_classes = found, shape_env, ShapeClasses()
         self.passes = bool(_passed(found.graph))  # whether some of its results are what it is given
         self._graphs: Any = None
 
@@ -568,22 +568,22 @@ class BackwardAt:
 
 
 def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The plan of a backward graph: cast from a mould where there is one."""
+    """The plan of a backward graph: cast from a plan template where there is one."""
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     if all(s is None or s.device is CPU for s in specs):
         shared, grads = backward.shared, tuple([isinstance(i, Tensor) and i._rg for i in inputs])
 
-        def make(trail: Trail, outlines: list[Any]) -> PlanMould | ShowMould:
-            graph = shared.graphs(trail.symbols[: len(backward.sizes)])[1]
-            pieces = _graph_pieces(graph, name, outlines, grads, CPU, Outline.of)
-            return ShowMould(moved_layouts(graph, outlines) or []) if pieces is None else PlanMould(pieces, trail)
+        def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> PlanTemplate | ShowTemplate:
+            graph = shared.graphs(shape_env.symbols[: len(backward.sizes)])[1]
+            lowered = _lowered_graph(graph, name, symbolic_specs, grads, CPU, SymbolicSpec.of)
+            return ShowTemplate(moved_layouts(graph, symbolic_specs) or []) if lowered is None else PlanTemplate(lowered, shape_env)
 
-        found = shared.families.find((STATE.word, grads), specs, make, backward.sizes, again=True)
+        found = shared.shape_classes.find((STATE.word, grads), specs, make, backward.sizes, again=True)
         if found is not None:
-            mould, values, sizes, _ = found
-            if isinstance(mould, ShowMould):
-                return _showing(mould.layouts(values), specs)
-            plan = mould.plan(values, sizes, specs)
+            plan_template, values, sizes, _ = found
+            if isinstance(plan_template, ShowTemplate):
+                return _showing(plan_template.layouts(values), specs)
+            plan = plan_template.plan(values, sizes, specs)
             return _passing(shared.found.graph, plan) if shared.passes else plan
     return _graph_plan(backward.graph, name, inputs)
 
@@ -648,10 +648,10 @@ def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[...,
     NAMING[0] = name
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     device = next((s.device for s in specs if s is not None), CPU)
-    pieces = _graph_pieces(graph, name, specs, [isinstance(i, Tensor) and i._rg for i in inputs], device, Spec.of)
-    if pieces is None:
+    lowered = _lowered_graph(graph, name, specs, [isinstance(i, Tensor) and i._rg for i in inputs], device, Spec.of)
+    if lowered is None:
         return _showing(moved_layouts(graph, specs) or [], specs)
-    return _passing(graph, pieces.plan(device))
+    return _passing(graph, lowered.plan(device))
 
 
 def _showing(layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]], specs: Sequence[Spec | None]) -> Callable[..., Any]:
@@ -668,7 +668,7 @@ def _showing(layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]], s
     return show_plan(run, parts)
 
 
-class ShowMould:
+class ShowTemplate:
     """Layouts with symbolic sizes under which a graph shows its inputs."""
 
     __slots__ = ("_layouts", "numbers")
@@ -702,10 +702,10 @@ def _passed(graph: Graph) -> dict[int, int]:
     return {j: where[id(v)] for j, v in enumerate(graph.outputs) if id(v) in where}
 
 
-def _graph_pieces(
+def _lowered_graph(
     graph: Graph, name: str, specs: Sequence[Any], grads: Sequence[bool], device: Device, of: Callable[..., Any]
-) -> Pieces | None:  # fmt: skip
-    """The pieces of a plan for what `graph` computes; None where it shows its inputs otherwise and nothing is recorded.
+) -> LoweredCall | None:  # fmt: skip
+    """The lowered call of a plan for what `graph` computes; None where it shows its inputs otherwise and nothing is recorded.
 
     A result wants a gradient where a path leads to it from an input that wants one.
     """
@@ -719,10 +719,10 @@ def _graph_pieces(
     results = [of(v.dtype, device, v.shape, _result_strides(v.shape, operands)) for v in rest.outputs]
     several = len(rest.outputs) == 1 and not passed
     if not any(mask):
-        return Pieces(rest, specs, results, of, device, several=several)
+        return LoweredCall(rest, specs, results, of, device, several=several)
     found = differentiate_graph(rest, len(mask), wrt, mask)
     found.parts = True
-    return Pieces(found.forward, specs, results, of, device, name, found, wrt, mask, several=several)
+    return LoweredCall(found.forward, specs, results, of, device, name, found, wrt, mask, several=several)
 
 
 def _result_strides(shape: tuple[int, ...], specs: Sequence[Any]) -> Any:
@@ -821,45 +821,45 @@ def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]
     return marked
 
 
-def _recording(run: Callable[..., Any], n_results: int, recipe: Recipe, total: int) -> Callable[..., Any]:
+def _recording(run: Callable[..., Any], n_results: int, backward_spec: BackwardSpec, total: int) -> Callable[..., Any]:
     """A plan that records a node; `total` counts residuals too."""
     if n_results > 1 or total > 1:
-        return _recording_many(run, n_results, recipe)
-    return _recording_any(run, recipe)
+        return _recording_many(run, n_results, backward_spec)
+    return _recording_any(run, backward_spec)
 
 
-def record(recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tensor]) -> Any:
+def record(backward_spec: BackwardSpec, inputs: Sequence[Any], made: Sequence[Tensor]) -> Any:
     """A node for one call, whatever it saves."""
-    node = recipe.cls.__new__(recipe.cls)
-    node.info = recipe
-    node._edges = [edge_of(inputs[i]) for i in recipe.wrt]
+    node = backward_spec.cls.__new__(backward_spec.cls)
+    node.info = backward_spec
+    node._edges = [edge_of(inputs[i]) for i in backward_spec.wrt]
     node._seq = next_sequence()
     node._extra = None
-    _save(node, recipe, inputs, made)
+    _save(node, backward_spec, inputs, made)
     if STATE.word & (ANOMALY | SAVED_HOOKS):
         watch(node)
     return node
 
 
-def _recording_any(run: Callable[..., Any], recipe: Recipe) -> Callable[..., Any]:
+def _recording_any(run: Callable[..., Any], backward_spec: BackwardSpec) -> Callable[..., Any]:
     def plan(*inputs: Any) -> Tensor:
         out: Tensor = run(*inputs)
-        out._node = record(recipe, inputs, (out,))
+        out._node = record(backward_spec, inputs, (out,))
         out._rg = True
         return out
 
     return plan
 
 
-def _recording_many(run: Callable[..., Any], n_results: int, recipe: Recipe) -> Callable[..., Any]:
+def _recording_many(run: Callable[..., Any], n_results: int, backward_spec: BackwardSpec) -> Callable[..., Any]:
     """Several results, or results and residuals."""
 
     def plan(*inputs: Any) -> Any:
         made = run(*inputs)
         made = made if type(made) is tuple else (made,)
-        node = record(recipe, inputs, made)
+        node = record(backward_spec, inputs, made)
         for number, out in enumerate(made[:n_results]):
-            if recipe.mask[number]:
+            if backward_spec.mask[number]:
                 out._node, out._rg = node, True
                 if number:
                     out._autograd_meta = new_meta[0]()
@@ -869,16 +869,16 @@ def _recording_many(run: Callable[..., Any], n_results: int, recipe: Recipe) -> 
     return plan
 
 
-def _save(node: Any, recipe: Recipe, inputs: Sequence[Any], made: Sequence[Tensor]) -> None:
+def _save(node: Any, backward_spec: BackwardSpec, inputs: Sequence[Any], made: Sequence[Tensor]) -> None:
     items: list[Any] = []
     versions: list[int | None] = []
-    for kind, number in recipe.sources:
+    for kind, number in backward_spec.sources:
         if kind == "input":
             item = inputs[number]
             if isinstance(item, Tensor) and item._autograd_meta is not None and item._autograd_meta.inference:
                 raise RuntimeError(NOT_SAVED)
         else:
-            item = alias(made[number if kind == "output" else recipe.n_results + number])
+            item = alias(made[number if kind == "output" else backward_spec.n_results + number])
         items.append(item)
         is_tensor = isinstance(item, Tensor)
         versions.append((item._storage.stamp if item._storage is not None else 0) if is_tensor else None)

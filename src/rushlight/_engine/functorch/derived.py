@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.dispatch.lower import Backward, differentiate, trace_operator
-from rushlight._engine.dispatch.pieces import node_name
+from rushlight._engine.dispatch.lowered_call import node_name
 from rushlight._graph.core import Graph, evaluate, trace
 from rushlight._ops.table import Operator
 from rushlight._prims import build, prim

@@ -16,9 +16,9 @@ from rushlight._engine.core.state import new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import Caller, make_function
+from rushlight._engine.functorch.aliasing import Windows, join, leave, link, relatives, without_grad
 from rushlight._engine.functorch.batched import BatchedTensor, batched, check_result, in_front, kept, peeled, widen
 from rushlight._engine.functorch.derived import tangent_operator
-from rushlight._engine.functorch.joining import Windows, join, leave, link, relatives, without_grad
 from rushlight._engine.functorch.transformed import (
     LEVELS,
     Transformed,

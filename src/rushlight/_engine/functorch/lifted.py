@@ -23,7 +23,7 @@ from rushlight._engine.functorch.batched import BatchedTensor, batched, in_front
 from rushlight._engine.functorch.derived import batched_graph
 from rushlight._engine.functorch.dual import DualTensor, dual, parts
 from rushlight._engine.functorch.functional import FunctionalTensor, functional, value_below, value_of
-from rushlight._engine.functorch.hosted import hosted
+from rushlight._engine.functorch.numpy_callback import hosted
 from rushlight._engine.functorch.transformed import LEVELS, Level, Transformed, table_function, tensors_in, top_level
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32

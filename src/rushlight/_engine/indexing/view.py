@@ -10,22 +10,22 @@ from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
-from rushlight._engine.dispatch.families import Families, Found, abstracted, casting, symbolic
 from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
+from rushlight._engine.dispatch.lowered_call import node_name
 from rushlight._engine.dispatch.native_plans import VIEW, Recast, retyped_plan
 from rushlight._engine.dispatch.native_plans import view_plan as native_view
-from rushlight._engine.dispatch.pieces import node_name
-from rushlight._engine.dispatch.plan import Late, Recipe, ShowMould, SizedBackward
+from rushlight._engine.dispatch.plan import BackwardSpec, LazyFallback, ShowTemplate, SizedBackward
+from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._graph.core import Graph
-from rushlight._graph.moves import moved_layouts
+from rushlight._graph.view_outputs import moved_layouts
 from rushlight._ops.table import Operator
 from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import LARGEST, extent, numel, overflowed, overlaps_itself
+from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec, bytes_on
-from rushlight._types.trail import Trail
 
 __all__ = ["as_strided", "link_view", "view_casting", "view_plan"]
 
@@ -69,7 +69,7 @@ class ViewPieces:
             self.backwards = [differentiate(op, template, [spec], [0], [True] * count)]
 
 
-class ViewMould(ShowMould):
+class ViewTemplate(ShowTemplate):
     """The pieces of a view with symbolic sizes; `wants` is whether it records.
 
     `again`: how native plans are made like the first one; False where there are none.
@@ -77,10 +77,10 @@ class ViewMould(ShowMould):
 
     __slots__ = ("again", "backwards", "pieces", "wants")
 
-    def __init__(self, pieces: ViewPieces, trail: Trail, wants: bool) -> None:
+    def __init__(self, pieces: ViewPieces, shape_env: ShapeEnv, wants: bool) -> None:
         super().__init__([(0, *layout) for layout in pieces.layouts])
         self.wants = wants
-        self.pieces, self.backwards = pieces, [SizedBackward(b, trail) for b in pieces.backwards]
+        self.pieces, self.backwards = pieces, [SizedBackward(b, shape_env) for b in pieces.backwards]
         self.again: Any = None
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
@@ -90,83 +90,84 @@ class ViewMould(ShowMould):
 
 
 def view_plan(
-    op: Operator, template: Sequence[Any], tensor: Tensor, families: Families
+    op: Operator, template: Sequence[Any], tensor: Tensor, shape_classes: ShapeClasses
 ) -> tuple[Callable[..., Any], Found | None]:
     """The plan of a view operator, which gives a tensor, or a tuple of them for operators that return several; and what it is cast from, if it is."""
     spec = tensor._spec
     wants = bool(STATE.word & GRAD) and tensor._rg
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
-    found = families.find((head, STATE.word, wants), [spec], _mould_maker(op, head, wants), sizes) if spec.device is CPU else None
+    found = shape_classes.find((head, STATE.word, wants), [spec], _template_maker(op, head, wants), sizes) if spec.device is CPU else None
     if found is not None:
         return _cast(op, spec, *found[:3], origin=(op, template, [spec])), found
     pieces = ViewPieces(op, template, spec, wants)
     return _planned((op, template, [spec]), op, spec, pieces, pieces.layouts, pieces.backwards, None), None
 
 
-def _mould_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[[Trail, list[Any]], ViewMould]:
-    """What makes the mould of a view; `head` is its template without sizes."""
+def _template_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[[ShapeEnv, list[Any]], ViewTemplate]:
+    """What makes the plan template of a view; `head` is its template without sizes."""
 
-    def make(trail: Trail, outlines: list[Any]) -> ViewMould:
-        return ViewMould(ViewPieces(op, symbolic(head, trail.symbols), outlines[0], wants), trail, wants)
+    def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> ViewTemplate:
+        return ViewTemplate(ViewPieces(op, symbolic(head, shape_env.symbols), symbolic_specs[0], wants), shape_env, wants)
 
     return make
 
 
 def view_casting(op: Operator, template: Sequence[Any], spec: Spec, found: Found) -> tuple[Callable[..., Any], bool] | None:
-    """How this call of a view is told to `learn_family`; None where a size may come from elsewhere than from what was written."""
+    """How this call of a view is told to `learn_shape_class`; None where a size may come from elsewhere than from what was written."""
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
     if any(abstracted(a.default, []) != a.default for a in op.schema.arguments):
         return None
-    make = _mould_maker(op, head, found.mould.wants)
+    make = _template_maker(op, head, found.plan_template.wants)
 
-    def plan(mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any]:
-        return _cast(op, specs[0], mould, values, sizes, lambda: (op, symbolic(head, sizes), list(specs)))
+    def plan(plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any]:
+        return _cast(op, specs[0], plan_template, values, sizes, lambda: (op, symbolic(head, sizes), list(specs)))
 
     return (lambda known: casting(found, [spec], len(sizes), make, plan, known)), True
 
 
 def _cast(
-    op: Operator, spec: Spec, mould: ViewMould, values: tuple[int, ...], sizes: Sequence[int], origin: Any
+    op: Operator, spec: Spec, plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], origin: Any
 ) -> Callable[..., Any]:
-    """The plan of a view for one set of sizes; `origin` is the call that its recipe belongs to, or makes it."""
-    layouts = [layout[1:] for layout in mould.layouts(values)]
-    return _planned(origin, op, spec, mould.pieces, layouts, [b.at(sizes) for b in mould.backwards], (mould, values))
+    """The plan of a view for one set of sizes; `origin` is the call that its backward spec belongs to, or makes it."""
+    layouts = [layout[1:] for layout in plan_template.layouts(values)]
+    return _planned(origin, op, spec, plan_template.pieces, layouts, [b.at(sizes) for b in plan_template.backwards], (plan_template, values))
 
 
 def _planned(
     origin: Any, op: Operator, spec: Spec, pieces: ViewPieces, layouts: Sequence[Any], backwards: Sequence[Any],
-    cast: tuple[ViewMould, tuple[int, ...]] | None,
+    cast: tuple[ViewTemplate, tuple[int, ...]] | None,
 ) -> Callable[..., Any]:  # fmt: skip
-    """The plan of a view with these layouts, `cast` from a mould or not."""
+    """The plan of a view with these layouts, `cast` from a plan template or not."""
     word = STATE.word
     item, dtype, conj = spec.dtype.itemsize, spec.dtype, spec.conj
     specs = [Spec.of(dtype, spec.device, shape, strides, conj) for shape, strides, _ in layouts]
     parts = [(shown, bytes_on(shown, offset)) for shown, (_, _, offset) in zip(specs, layouts, strict=True)]
     several = pieces.several
-    made = [Recipe(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
+    made = [BackwardSpec(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
     for one in made:
         one.origin = origin
-    recipe, recipes = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
+    backward_spec, backward_specs = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
     creation = "" if word & GRAD else "no_grad"
     if several and op.name in MULTIPLE_OPERATORS and not creation:
         creation = "multi"
     if cast is not None and cast[0].again:
-        late = Late(lambda: _closure(parts, several, creation, recipe, recipes, False))
-        return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), recipe, VIEW)
-    run = _closure(parts, several, creation, recipe, recipes, bool(word & INFERENCE))
-    native = not (word & INFERENCE or recipes or spec.device is META)
-    plan = native_view(run, parts, creation, several, recipe) if native else run
+        late = LazyFallback(lambda: _closure(parts, several, creation, backward_spec, backward_specs, False))
+        return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), backward_spec, VIEW)
+    run = _closure(parts, several, creation, backward_spec, backward_specs, bool(word & INFERENCE))
+    native = not (word & INFERENCE or backward_specs or spec.device is META)
+    plan = native_view(run, parts, creation, several, backward_spec) if native else run
     if cast is not None and cast[0].again is None:
         cast[0].again = Recast(plan, offsets=(cast[0].offsets, item)) if Recast.fits(plan) else False
     return plan
 
 
 def _closure(
-    parts: Sequence[tuple[Spec, int]], several: bool, creation: str, recipe: Recipe | None, recipes: Sequence[Recipe], inference: bool
+    parts: Sequence[tuple[Spec, int]], several: bool, creation: str, backward_spec: BackwardSpec | None, backward_specs: Sequence[BackwardSpec],
+    inference: bool
 ) -> Callable[..., Any]:
-    """The plan of a view in Python: `parts` are specs and how many bytes on they begin; `recipe` is that of all views, `recipes` those of each."""
+    """The plan of a view in Python: `parts` are specs and how many bytes on they begin; `backward_spec` is that of all views, `backward_specs` those of each."""
 
     def run_one(x: Tensor, *_: Any) -> Tensor:
         out = _new(Tensor)
@@ -174,8 +175,8 @@ def _closure(
         out._node = out._autograd_meta = None
         if not inference:
             link_view(x, out, creation)
-            if recipe is not None:
-                record_view(x, (out,), recipe)
+            if backward_spec is not None:
+                record_view(x, (out,), backward_spec)
         else:
             link_inference(x, out)
         return out
@@ -187,9 +188,9 @@ def _closure(
                 link_inference(x, out)
             else:
                 link_view(x, out, creation)
-        if recipe is not None:
-            record_view(x, outs, recipe)
-        for out, own in zip(outs, recipes):
+        if backward_spec is not None:
+            record_view(x, outs, backward_spec)
+        for out, own in zip(outs, backward_specs):
             record_view(x, (out,), own)
         return outs
 
@@ -226,10 +227,10 @@ def link_view(x: Tensor, out: Tensor, creation: str) -> None:
     add_view(base, out)
 
 
-def record_view(x: Tensor, outs: Sequence[Tensor], recipe: Recipe) -> None:
+def record_view(x: Tensor, outs: Sequence[Tensor], backward_spec: BackwardSpec) -> None:
     """Give the views of `x` a node."""
-    node = recipe.cls.__new__(recipe.cls)
-    node.info, node.saved, node.versions, node.where = recipe, [], [], None
+    node = backward_spec.cls.__new__(backward_spec.cls)
+    node.info, node.saved, node.versions, node.where = backward_spec, [], [], None
     edge = x._node
     node._edges = (edge if edge is not None and (x._autograd_meta is None or not x._autograd_meta.output_nr) else edge_of(x),)
     node._seq = next_sequence()

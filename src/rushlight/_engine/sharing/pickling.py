@@ -20,7 +20,7 @@ from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec
 
-handing: Any = LazyModule("rushlight._engine.sharing.handing")
+handing: Any = LazyModule("rushlight._engine.sharing.ipc")
 
 __all__ = ["AS_THERE", "SAVING", "form_there", "rebuild_storage", "rebuild_tensor", "reduce_tensor"]
 

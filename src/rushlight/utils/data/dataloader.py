@@ -388,7 +388,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._crew: Any = None
+        self._pool: Any = None
         super().__init__(loader)
         if not loader.prefetch_factor or loader.prefetch_factor <= 0:
             raise AssertionError("prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter")
@@ -407,7 +407,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def _start_workers(self) -> None:
         require("numpy.random")  # workers seed it; those that are forked find it loaded
-        from rushlight.utils.data._utils.crew import Crew
+        from rushlight.utils.data._utils.worker_pool import WorkerPool
 
         loader = self._loader
         context = loader.multiprocessing_context or multiprocessing.get_context()
@@ -416,10 +416,10 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             "auto_collation": self._auto_collation, "collate_fn": self._collate_fn, "drop_last": self._drop_last,
             "init_fn": loader.worker_init_fn, "shared_seed": self._shared_seed,
         }  # fmt: skip
-        self._crew = Crew(context, self._num_workers, lambda **own: Setup(**common, **own, state=self._state_of(own["worker"])))
-        self._links = self._crew.links
+        self._pool = WorkerPool(context, self._num_workers, lambda **own: Setup(**common, **own, state=self._state_of(own["worker"])))
+        self._links = self._pool.links
         # Not `__del__`: in a circle of garbage, the connections might go first.
-        self._at_end = weakref.finalize(self, self._crew.close)
+        self._at_end = weakref.finalize(self, self._pool.close)
         self._at_end.atexit = False  # at the program's end `multiprocessing` ends them, and waits for none
 
     def _state_of(self, worker: int) -> dict[str, Any] | None:
@@ -484,7 +484,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     # ***** results *****
 
     def _next_data(self) -> Any:
-        if self._crew is None:
+        if self._pool is None:
             raise StopIteration
         while True:
             number = self._next_number()
@@ -522,7 +522,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     def _receive(self) -> None:
         """Wait for results and keep them. RuntimeError when a worker died, or when there are none in time."""
         try:
-            messages = self._crew.wait(self._timeout or None, self._doing)
+            messages = self._pool.wait(self._timeout or None, self._doing)
         except RuntimeError:
             self._shutdown_workers(at_once=True)
             raise
@@ -554,8 +554,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     # ***** the end *****
 
     def _shutdown_workers(self, at_once: bool = False) -> None:
-        crew, self._crew = self._crew, None
-        if crew is not None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
             self._at_end.detach()
-            crew.close(at_once)
+            pool.close(at_once)
 

@@ -296,7 +296,7 @@ class Direct:
         words["pitch"] = words["phase"] * stride
 
     def _cut(self) -> None:
-        """Pieces, and the rows that are kept ready."""
+        """LoweredCall, and the rows that are kept ready."""
         words, lanes = self.words, self.words["lanes"]
         across, unit = (1, lanes) if words["together"] else (lanes, 1)
         v, r = words["vectors"], words["height_tile"]
@@ -328,7 +328,7 @@ class Direct:
         words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1
 
     def _bring_all(self, r: int, reach: int, high: int) -> None:
-        """Pieces of few rows and all channels, where there are enough: a line of the cache holds channels of several vectors."""
+        """LoweredCall of few rows and all channels, where there are enough: a line of the cache holds channels of several vectors."""
         words = self.words
         line = words["in_w"] * max(words["x_w"], words["lanes"]) * self.item * words["kernel_d"]
         fitting = max((_NEAR // line - reach) // words["stride_h"] + 1, 2 * reach, r)
@@ -338,7 +338,7 @@ class Direct:
             words["bands"], words["chunk"] = -(-high // words["band"]), words["groups"]
 
     def _share_rows(self, r: int, high: int) -> None:
-        """Pieces of some rows and all channels, or of some channels where there are few rows, for each of which all weights are made ready:
+        """LoweredCall of some rows and all channels, or of some channels where there are few rows, for each of which all weights are made ready:
         threads that write neighbouring lines of the cache wait for each other."""
         words = self.words
         wanted = min(max(1, self.multiplications // _SHARE), _MOST_PIECES)

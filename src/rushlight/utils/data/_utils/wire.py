@@ -21,7 +21,7 @@ from typing import Any
 from rushlight import Tensor
 from rushlight._engine.core.memory import MEMORY
 from rushlight._engine.core.storage import UntypedStorage
-from rushlight._engine.sharing.handing import NON_LEAF
+from rushlight._engine.sharing.ipc import NON_LEAF
 from rushlight._engine.sharing.pickling import rebuild_tensor
 from rushlight._engine.sharing.shared import NamedBlock, SharedBlock, place_of
 from rushlight.nn.parameter import Parameter

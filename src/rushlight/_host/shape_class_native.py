@@ -1,4 +1,4 @@
-"""The words of a call apart from the values of its sizes, in the native language: its *family* (see `_engine.dispatch.families`)."""
+"""The words of a call apart from the values of its sizes, in the native language: its *shape class* (see `_engine.dispatch.shape_classes`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rushlight._host.dispatch_words import (
 from rushlight._host.pool_native import Py_IncRef
 from rushlight._host.stub_native import PyTuple_New, PyTuple_SetItem
 from rushlight._native import i64, native, ptr, stack
-from rushlight._types.trail import FOLLOWS, LEAST
+from rushlight._types.shape_env import FOLLOWS, LEAST
 
 __all__ = ["describe", "family_words", "specs_in"]
 

@@ -9,7 +9,7 @@ from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.core.packing import number_bounds
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Literal, Slot, differentiate, trace_operator
-from rushlight._engine.dispatch.plan import Pieces, Recipe, operand_strides
+from rushlight._engine.dispatch.plan import BackwardSpec, LoweredCall, operand_strides
 from rushlight._graph.core import Graph, live_nodes
 from rushlight._ops.table import Operator
 from rushlight._transforms.vjp import reached
@@ -18,12 +18,12 @@ from rushlight._types.dtype import DType
 from rushlight._types.layout import image_strides
 from rushlight._types.spec import Spec, check_memory
 
-__all__ = ["bounds_of", "common_device", "node_name", "operator_pieces", "operator_recipe", "result_specs", "wanted"]
+__all__ = ["bounds_of", "common_device", "node_name", "lowered_call", "operator_backward_spec", "result_specs", "wanted"]
 
 
-def operator_pieces(
+def lowered_call(
     op: Operator, template: tuple[Any, ...], specs: Sequence[Any], wrt: Sequence[int], device: Device, of: Callable[..., Any] = Spec.of
-) -> Pieces:
+) -> LoweredCall:
     """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic, `of` makes such specs."""
     whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
     graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
@@ -35,12 +35,12 @@ def operator_pieces(
         depends = reached(graph, wrt)
         mask = [m and d for m, d in zip(mask, depends, strict=True)] if any(depends) else mask
     if not wrt or not any(mask):
-        return Pieces(graph, in_specs, results, of, device, bounds=bounds)
+        return LoweredCall(graph, in_specs, results, of, device, bounds=bounds)
     try:
         found = differentiate(op, template, specs, wrt, mask, traced=(whole, count))
     except NotDifferentiableError as error:
-        return Pieces(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
-    return Pieces(found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds)
+        return LoweredCall(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
+    return LoweredCall(found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds)
 
 
 def bounds_of(op: Operator, template: Sequence[Any], dtype: DType) -> tuple[int, int] | None:
@@ -64,7 +64,7 @@ def wanted(op: Operator, template: Sequence[Any], tensors: Sequence[Tensor]) -> 
     return [i for i in wrt if names[i] not in op.choosing]
 
 
-def operator_recipe(
+def operator_backward_spec(
     op: Operator,
     template: tuple[Any, ...],
     tensors: Sequence[Tensor],
@@ -73,13 +73,13 @@ def operator_recipe(
     overwritten: Sequence[int] = (),
     inplace: bool = False,
     traced: tuple[Graph, int] | None = None,
-) -> Recipe:
-    """How to differentiate this call; see `Recipe`, and `differentiate` for `traced`."""
+) -> BackwardSpec:
+    """How to differentiate this call; see `BackwardSpec`, and `differentiate` for `traced`."""
     specs = [t._spec for t in tensors]
     found = differentiate(op, template, specs, wrt, differentiable, overwritten, traced)
-    recipe = Recipe(node_name(op, template, specs, inplace), found, wrt, differentiable, specs[0].device)
-    recipe.origin = (op, template, specs)
-    return recipe
+    backward_spec = BackwardSpec(node_name(op, template, specs, inplace), found, wrt, differentiable, specs[0].device)
+    backward_spec.origin = (op, template, specs)
+    return backward_spec
 
 
 def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec], inplace: bool = False) -> str:

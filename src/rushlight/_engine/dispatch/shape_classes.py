@@ -1,11 +1,11 @@
-"""Families: what was derived for one set of sizes, used again for others.
+"""ShapeClasses: what was derived for one set of sizes, used again for others.
 
-Two signatures are of one family where they differ in nothing but the values of sizes and strides: which of them are 0, 1 or 2, which are
-equal, and which strides follow from other sizes is alike.  The second call of a family is derived with symbolic sizes (`_types.symbols`), by
-the very code that derives it otherwise, and what comes out is kept as a *mould*: kernels that are there, and the sizes, strides and constants
+Two signatures are of one shape class where they differ in nothing but the values of sizes and strides: which of them are 0, 1 or 2, which are
+equal, and which strides follow from other sizes is alike.  The second call of a shape class is derived with symbolic sizes (`_types.symbols`), by
+the very code that derives it otherwise, and what comes out is kept as a *plan template*: kernels that are there, and the sizes, strides and constants
 of their calls as formulas, under the conditions by which everything was decided.  A further call for which the conditions hold is cast from it.
 
-Where they do not hold, another mould is made, up to a few; a family that hardly ever uses a mould again gives up.
+Where they do not hold, another plan template is made, up to a few; a shape class that hardly ever uses a plan template again gives up.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from rushlight._engine.dispatch.watch import RECORDER
 from rushlight._types.device import CPU
 from rushlight._types.dtype import DType
 from rushlight._types.layout import contiguous_strides, numel
+from rushlight._types.shape_env import FOLLOWS, LEAST, ShapeEnv
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import Unfollowed
-from rushlight._types.trail import FOLLOWS, LEAST, Trail
+from rushlight._types.symbols import SpecializationError
 
-__all__ = ["CHECK", "FAMILIES", "Families", "Found", "Outline", "abstracted", "casting", "symbolic"]
+__all__ = ["CHECK", "FAMILIES", "ShapeClasses", "Found", "SymbolicSpec", "abstracted", "casting", "symbolic"]
 
 FAMILIES: Knob[bool] = Knob(
-    "families", env="RUSHLIGHT_FAMILIES", kind=bool, default=True, doc="Use what was derived for one set of sizes again for others.",
+    "shape_classes", env="RUSHLIGHT_FAMILIES", kind=bool, default=True, doc="Use what was derived for one set of sizes again for others.",
 )  # fmt: skip
 CHECK: Knob[bool] = Knob(
     "check_families", env="RUSHLIGHT_CHECK_FAMILIES", kind=bool, default=False,
-    doc="Derive every plan that was cast from a mould anew as well, and raise AssertionError where they differ.",
+    doc="Derive every plan that was cast from a plan template anew as well, and raise AssertionError where they differ.",
 )  # fmt: skip
 
-MAX_MOULDS = 64  # of one family: layers of a network differ in sizes that decide how their kernels are cut, and so do short and long inputs
-MAX_NEAR = 256  # magnitudes of sizes that a family tells apart
-TRIES = 12  # moulds made before a family is asked whether they were of use
-MAX_SPECIAL = 6  # of moulds under more conditions, from which plans are cast faster
-ASKED = 8  # uses of moulds that look things up before the first of those is made, and uses of each of those before the next one is
-MAX_HELD = 4096  # moulds in all: a mould takes some 10 to 50 kB
+MAX_MOULDS = 64  # of one shape class: layers of a network differ in sizes that decide how their kernels are cut, and so do short and long inputs
+MAX_NEAR = 256  # magnitudes of sizes that a shape class tells apart
+TRIES = 12  # plan templates made before a shape class is asked whether they were of use
+MAX_SPECIAL = 6  # of plan templates under more conditions, from which plans are cast faster
+ASKED = 8  # uses of plan templates that look things up before the first of those is made, and uses of each of those before the next one is
+MAX_HELD = 4096  # plan templates in all: a plan template takes some 10 to 50 kB
 
 
-class Outline:
+class SymbolicSpec:
     """A spec whose sizes may be symbolic; it is not interned."""
 
     __slots__ = ("conj", "contiguous", "device", "dtype", "shape", "strides")
@@ -56,11 +56,11 @@ class Outline:
         self.shape, self.strides, self.contiguous = tuple(shape), tuple(strides), contiguous
 
     @staticmethod
-    def of(dtype: DType, device: Any, shape: Sequence[Any], strides: Sequence[Any] | None = None) -> Outline:
+    def of(dtype: DType, device: Any, shape: Sequence[Any], strides: Sequence[Any] | None = None) -> SymbolicSpec:
         """As `Spec.of`."""
         assert device is CPU
         plain = contiguous_strides(shape)
-        return Outline(dtype, shape, plain if strides is None else strides, strides is None or tuple(strides) == plain, False)
+        return SymbolicSpec(dtype, shape, plain if strides is None else strides, strides is None or tuple(strides) == plain, False)
 
     @property
     def ndim(self) -> int:
@@ -75,10 +75,10 @@ class Outline:
         return self.numel * self.dtype.itemsize
 
 
-def outlines(specs: Sequence[Spec | None], key: bytes, symbols: Sequence[Any]) -> list[Outline | None]:
+def symbolic_specs(specs: Sequence[Spec | None], key: bytes, symbols: Sequence[Any]) -> list[SymbolicSpec | None]:
     """The specs with symbols for sizes, as `key` (of the native `describe`) says."""
     parts = iter(array("q", key))
-    made: list[Outline | None] = []
+    made: list[SymbolicSpec | None] = []
 
     def size(code: int) -> Any:
         return symbols[code - LEAST] if code >= LEAST else code
@@ -103,7 +103,7 @@ def outlines(specs: Sequence[Spec | None], key: bytes, symbols: Sequence[Any]) -
                 return found[d]
 
             strides = [stride(d) for d in range(len(shape))]
-        made.append(Outline(spec.dtype, shape, strides, spec.contiguous, spec.conj))
+        made.append(SymbolicSpec(spec.dtype, shape, strides, spec.contiguous, spec.conj))
     return made
 
 
@@ -132,7 +132,7 @@ def symbolic(abstract: Any, symbols: Sequence[Any]) -> Any:
 
 
 class Family:
-    """The moulds of one family, the one used last in front.
+    """The plan templates of one shape class, the one used last in front.
 
     `near` has those that served sizes of the same magnitudes, and the one that served last in front, so that finding one takes no longer where there
     are many.  The `general` ones, which look up for each set of sizes what depends on them in many ways, come last; where they are of use (`asked`)
@@ -140,31 +140,31 @@ class Family:
     out last.
     """
 
-    __slots__ = ("asked", "general", "made", "moulds", "near", "seen", "spared", "special", "used")
+    __slots__ = ("asked", "general", "made", "plan_templates", "near", "seen", "spared", "special", "used")
 
     def __init__(self) -> None:
-        self.moulds: list[tuple[Callable[..., Any], Any]] = []
+        self.plan_templates: list[tuple[Callable[..., Any], Any]] = []
         self.general: list[tuple[Callable[..., Any], Any]] = []
         self.near: dict[tuple[int, ...], list[tuple[Callable[..., Any], Any]]] = {}
         self.made = self.used = self.seen = self.asked = self.spared = self.special = 0
 
     def found(self, sizes: Sequence[int]) -> tuple[Any, tuple[Any, ...]] | None:
-        """The mould for these sizes and the values of its `numbers`, if there is one and no special one is due."""
+        """The plan template for these sizes and the values of its `numbers`, if there is one and no special one is due."""
         magnitudes = tuple([n.bit_length() for n in sizes])
         near = self.near.get(magnitudes)
         if near is None:
             if len(self.near) >= MAX_NEAR:
                 self.near.clear()
             near = self.near[magnitudes] = []
-        for moulds in (near, self.moulds):
-            for at, entry in enumerate(moulds):
+        for plan_templates in (near, self.plan_templates):
+            for at, entry in enumerate(plan_templates):
                 values = entry[0](*sizes)
                 if values is not None:
                     self.used += 1
                     self.spared += self.special > 0
                     if at:
-                        moulds.insert(0, moulds.pop(at))
-                    if moulds is not near:
+                        plan_templates.insert(0, plan_templates.pop(at))
+                    if plan_templates is not near:
                         near.insert(0, entry)
                     return entry[1], values
         for at, entry in enumerate(self.general):
@@ -180,52 +180,52 @@ class Family:
         return None
 
     def keep(self, entry: tuple[Callable[..., Any], Any], sizes: Sequence[int], general: bool) -> None:
-        """Have a mould that was made for these sizes; the one that was used least recently goes where there are too many."""
+        """Have a plan template that was made for these sizes; the one that was used least recently goes where there are too many."""
         if general:
             self.general.insert(0, entry)
             del self.general[MAX_MOULDS:]
             return
-        self.moulds.insert(0, entry)
+        self.plan_templates.insert(0, entry)
         self.near.setdefault(tuple([n.bit_length() for n in sizes]), []).insert(0, entry)
-        if len(self.moulds) > MAX_MOULDS:
-            gone = self.moulds.pop()
+        if len(self.plan_templates) > MAX_MOULDS:
+            gone = self.plan_templates.pop()
             for magnitudes, near in list(self.near.items()):
                 self.near[magnitudes] = [kept for kept in near if kept is not gone]
 
     @property
     def due(self) -> bool:
-        """Whether general moulds were of so much use that one more special one should be made."""
+        """Whether general plan templates were of so much use that one more special one should be made."""
         return self.asked >= ASKED and self.spared >= ASKED * self.special and self.special < MAX_SPECIAL and self.worthwhile
 
     @property
     def worthwhile(self) -> bool:
-        """Whether one more mould should be made: those that were made before have been of use about as often as it cost to make them."""
+        """Whether one more plan template should be made: those that were made before have been of use about as often as it cost to make them."""
         return self.made < TRIES + self.used
 
 
 class Found(NamedTuple):
-    """A mould that serves, the values of its `numbers`, the sizes for which they are, and the family that it is of."""
+    """A plan template that serves, the values of its `numbers`, the sizes for which they are, and the shape class that it is of."""
 
-    mould: Any
+    plan_template: Any
     values: tuple[Any, ...]
     sizes: Sequence[int]
-    family: Family
+    shape_class: Family
 
 
 class _Table(PlanTable):
-    """Families by their signatures.  Moulds cost more than plans: those that were of use since it was thinned out last stay."""
+    """ShapeClasses by their signatures.  Moulds cost more than plans: those that were of use since it was thinned out last stay."""
 
     __slots__ = ()
 
     def thin(self) -> None:
-        for signature, family in list(self.items()):
-            if family.used == family.seen:
+        for signature, shape_class in list(self.items()):
+            if shape_class.used == shape_class.seen:
                 self.pop(signature, None)
-            family.seen = family.used
+            shape_class.seen = shape_class.used
 
 
-class Families:
-    """The families of one operator, or of one backward graph."""
+class ShapeClasses:
+    """The shape classes of one operator, or of one backward graph."""
 
     __slots__ = ("__weakref__", "_known")
 
@@ -238,46 +238,48 @@ class Families:
         self._known.clear()
 
     def thin(self) -> int:
-        """Forget those that were of no use since this was done last; how many moulds are left."""
+        """Forget those that were of no use since this was done last; how many plan templates are left."""
         self._known.thin()
-        return sum(len(family.moulds) + len(family.general) for family in list(self._known.values()))
+        return sum(len(shape_class.plan_templates) + len(shape_class.general) for shape_class in list(self._known.values()))
 
-    def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any],
+    def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
              sizes: Sequence[int] = (), again: bool = False) -> Found | None:  # fmt: skip
-        """The mould for these specs with the values of its `numbers`, or None where it is to be derived in full.
+        """The plan template for these specs with the values of its `numbers`, or None where it is to be derived in full.
 
-        `head` is what else tells signatures apart; `make(trail, outlines)` gives a mould (it has `numbers`, and `literal(values, sizes)`, a text of
-        all that is cast from it); `sizes` come before those of the specs.  With `again` it is known that this is not the first of its family.
+        `head` is what else tells signatures apart; `make(shape_env, symbolic specs)` gives a plan template (it has `numbers`, and
+        `literal(values, sizes)`, a text of
+        all that is cast from it); `sizes` come before those of the specs.  With `again` it is known that this is not the first of its shape class.
         """
         if RECORDER[0] is not None or LOG.get() or not FAMILIES.get():
             return None
         key, found = ready().describe(tuple(specs), tuple(sizes))
         signature = (head, key)
-        family = self._known.get(signature)
-        if family is None:
-            family = self._known[signature] = Family()
+        shape_class = self._known.get(signature)
+        if shape_class is None:
+            shape_class = self._known[signature] = Family()
             if not again:
                 return None
-        known = family.found(found)
+        known = shape_class.found(found)
         if known is not None:
-            mould, values = known
+            plan_template, values = known
             if CHECK.get():
-                _check(mould, values, make, specs, key, found)
-            return Found(mould, values, found, family)
-        return _derive(family, key, specs, make, found) if family.worthwhile else None
+                _check(plan_template, values, make, specs, key, found)
+            return Found(plan_template, values, found, shape_class)
+        return _derive(shape_class, key, specs, make, found) if shape_class.worthwhile else None
 
 
 def casting(
-    found: Found, specs: Sequence[Spec], leading: int, make: Callable[[Trail, list[Outline | None]], Any], plan: Callable[..., Any],
+    found: Found, specs: Sequence[Spec], leading: int, make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any], plan: Callable[..., Any],
     known: tuple[Sequence[Spec], Sequence[int]],
 ) -> Callable[..., Any] | None:  # fmt: skip
-    """What makes plans for further sizes of a family: called natively, with what the native `family` says of a call; it gives None where there is no
-    mould.
+    """What makes plans for further sizes of a shape class: called natively, with what the native `shape_class` says of a call; it gives None where there is no
+    plan template.
 
-    `known` is what it says of the call with `specs` for which `found` is.  `plan(mould, values, sizes, specs)` makes one; the `leading` of the sizes
+    `known` is what it says of the call with `specs` for which `found` is.
+    `plan(plan_template, values, sizes, specs)` makes one; the `leading` of the sizes
     are none of the specs'.  None where it does not say everything of that call, or in another order.
     """
-    family, given, sizes = found.family, *known
+    shape_class, given, sizes = found.shape_class, *known
     if len(given) != len(specs) or any(a is not b for a, b in zip(given, specs, strict=True)) or sorted(sizes) != sorted(found.sizes):
         return None
     order = None if tuple(sizes) == tuple(found.sizes) else [sizes.index(n) for n in found.sizes]
@@ -286,7 +288,7 @@ def casting(
         if RECORDER[0] is not None or LOG.get() or not FAMILIES.get():
             return None
         values = sizes if order is None else tuple([sizes[k] for k in order])
-        found = family.found(values)
+        found = shape_class.found(values)
         if found is None:
             return None
         if CHECK.get():
@@ -300,59 +302,59 @@ def casting(
 
 
 _held = [0]
-_all: weakref.WeakSet[Families] = weakref.WeakSet()
+_all: weakref.WeakSet[ShapeClasses] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """Drop moulds, which can be made again: those of no use since this was done last, or all where that is too few of them."""
-    forget_calls()  # what casts plans has its family
-    _held[0] = sum(families.thin() for families in list(_all))
+    """Drop plan templates, which can be made again: those of no use since this was done last, or all where that is too few of them."""
+    forget_calls()  # what casts plans has its shape class
+    _held[0] = sum(shape_classes.thin() for shape_classes in list(_all))
     if _held[0] > MAX_HELD // 2:
-        for families in list(_all):
-            families.clear()
+        for shape_classes in list(_all):
+            shape_classes.clear()
         _held[0] = 0
 
 
 def _derive(
-    family: Family, key: bytes, specs: Sequence[Spec | None], make: Callable[[Trail, list[Outline | None]], Any], sizes: Sequence[int]
+    shape_class: Family, key: bytes, specs: Sequence[Spec | None], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any], sizes: Sequence[int]
 ) -> Found | None:
-    """Make a mould for these sizes and keep it."""
-    trail = Trail(sizes)
-    trail.general = not family.due
-    family.special += not trail.general
-    family.made += 1
+    """Make a plan template for these sizes and keep it."""
+    shape_env = ShapeEnv(sizes)
+    shape_env.general = not shape_class.due
+    shape_class.special += not shape_env.general
+    shape_class.made += 1
     try:
-        mould = make(trail, outlines(specs, key, trail.symbols))
-        cast = trail.compiled(mould.numbers)
-    except Unfollowed as reason:
-        log("plan", f"no mould, every new size is derived in full: {reason}")
+        plan_template = make(shape_env, symbolic_specs(specs, key, shape_env.symbols))
+        cast = shape_env.compiled(plan_template.numbers)
+    except SpecializationError as reason:
+        log("plan", f"no plan template, every new size is derived in full: {reason}")
         return None
     except Exception as error:
         if CHECK.get():
             raise
         # Sizes that do not fit: what is derived in full says so in the words that users know.
-        log("plan", f"no mould, every new size is derived in full: {type(error).__name__}: {error}")
+        log("plan", f"no plan template, every new size is derived in full: {type(error).__name__}: {error}")
         return None
     values = cast(*sizes)
     if values is None:
-        raise AssertionError(f"conditions that do not hold where they were found: {trail.guards()}")
+        raise AssertionError(f"conditions that do not hold where they were found: {shape_env.guards()}")
     if _held[0] >= MAX_HELD:
         _forget()
     _held[0] += 1
-    family.keep((cast, mould), sizes, trail.left_out)
-    return Found(mould, values, sizes, family)
+    shape_class.keep((cast, plan_template), sizes, shape_env.left_out)
+    return Found(plan_template, values, sizes, shape_class)
 
 
 def _check(
-    mould: Any, values: tuple[Any, ...], make: Callable[[Trail, list[Outline | None]], Any], specs: Sequence[Spec | None], key: bytes,
+    plan_template: Any, values: tuple[Any, ...], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any], specs: Sequence[Spec | None], key: bytes,
     sizes: Sequence[int],
 ) -> None:  # fmt: skip
     """AssertionError where what is cast for these sizes differs from what is derived for them."""
-    trail = Trail(sizes)
-    fresh = make(trail, outlines(specs, key, trail.symbols))
-    found = trail.compiled(fresh.numbers)(*sizes)
+    shape_env = ShapeEnv(sizes)
+    fresh = make(shape_env, symbolic_specs(specs, key, shape_env.symbols))
+    found = shape_env.compiled(fresh.numbers)(*sizes)
     if found is None:
-        raise AssertionError(f"conditions that do not hold where they were found: {trail.guards()}")
-    made, wanted = mould.literal(values, sizes), fresh.literal(found, sizes)
+        raise AssertionError(f"conditions that do not hold where they were found: {shape_env.guards()}")
+    made, wanted = plan_template.literal(values, sizes), fresh.literal(found, sizes)
     if made != wanted:
         raise AssertionError(f"for {list(specs)} is cast\n{made}\nbut derived\n{wanted}")

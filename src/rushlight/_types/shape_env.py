@@ -1,10 +1,10 @@
 """Sizes as symbols, and a record of all that was decided by them.
 
-    >>> from rushlight._types.trail import Trail
-    >>> trail = Trail([12, 7])                     # two sizes, called n0 and n1
-    >>> n, m = trail.symbols
+    >>> from rushlight._types.shape_env import ShapeEnv
+    >>> shape environment = ShapeEnv([12, 7])                     # two sizes, called n0 and n1
+    >>> n, m = shape_env.symbols
     >>> pieces = -(-n * m // 64) if n > 8 else 1   # ordinary code, which computes with 12 and 7
-    >>> again = trail.compiled([pieces])           # the same for other sizes; None where something would be decided otherwise
+    >>> again = shape_env.compiled([pieces])           # the same for other sizes; None where something would be decided otherwise
     >>> again(100, 9), again(5, 9)
     ((15,), None)
 """
@@ -16,16 +16,25 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rushlight._types.symbols import Integer, Real, Terms, Unfollowed, as_double, double_bits, single, truncated
+from rushlight._types.symbols import (
+    Integer,
+    Real,
+    SpecializationError,
+    Terms,
+    as_double,
+    double_bits,
+    single,
+    truncated,
+)
 
-__all__ = ["FOLLOWS", "LEAST", "Trail"]
+__all__ = ["FOLLOWS", "LEAST", "ShapeEnv"]
 
 LEAST = 3  # what symbols are at least: smaller sizes are written into kernels
 FOLLOWS = 1 << 20  # where what a layout is apart from its sizes is written: the stride is that of another dim times its size
 _INF = math.inf
 
 
-class Trail:
+class ShapeEnv:
     """Sizes as symbols, and what was decided by them since."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
@@ -64,7 +73,7 @@ class Trail:
         found = self._known.get(text)
         if found is None:
             if value != value:
-                raise Unfollowed("a number that is none")
+                raise SpecializationError("a number that is none")
             name = f"f{len(self._lines)}"
             self._lines[name] = text
             found = self._known[text] = Real(self, value, name)
@@ -152,7 +161,7 @@ class Trail:
         before = (dict(self._ranges), {k: set(v) for k, v in self._unequal.items()}, dict(self._facts), self.pinned)
         try:
             made = attempt()
-        except Unfollowed:
+        except SpecializationError:
             made = None
         if made is None or self.pinned != before[3]:
             self._ranges, self._unequal, self._facts, self.pinned = before
@@ -214,7 +223,7 @@ class Trail:
         if kind is tuple:
             return f"bits({self.written(value[1])})"
         if kind is float and not math.isfinite(value):
-            raise Unfollowed("a constant that is not finite")
+            raise SpecializationError("a constant that is not finite")
         return repr(value)
 
     def _needed(self, text: str, placed: set[str]) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from rushlight.utils.data import _utils
 from rushlight.utils.data._utils.wire import Inbox, Outbox
 
-__all__ = ["Crew", "forked"]
+__all__ = ["WorkerPool", "forked"]
 
 _KEYS = itertools.count(1)
 # The main process' ends of all connections, to be closed by a worker that was forked with copies of them: a worker whose main process
@@ -120,7 +120,7 @@ class Link:
         return "\n".join(lines[: ours[0] + 1] if ours else lines)  # below that are frames of the main process that forked it
 
 
-class Crew:
+class WorkerPool:
     """All workers of one iteration."""
 
     def __init__(self, context: Any, workers: int, setup: Callable[..., Any]) -> None:
