@@ -18,6 +18,7 @@ import operator
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import rushlight as rl
@@ -109,7 +110,8 @@ def measure_copy(threads: int) -> dict[int, float]:
         to.fill_(1), source.fill_(1)
         rounds = max(1, (1 << 24) // footprint)
         ints = _constants(threads, each, rounds)
-        found[footprint] = 2.0 * each * threads * rounds / best(lambda: kernel(ctypes.addressof(ints), to.data_ptr(), source.data_ptr()))  # noqa: B023
+        seconds = best(partial(kernel, ctypes.addressof(ints), to.data_ptr(), source.data_ptr()))
+        found[footprint] = 2.0 * each * threads * rounds / seconds
     assert kept is not None
     return found
 
@@ -130,14 +132,19 @@ def measure(threads: int) -> Limits:
     before = rl.get_num_threads()
     rl.set_num_threads(threads)
     try:
-        flops = {name: measure_flops(threads, kind) for name, kind in (("float32", "f32"), ("float64", "f64"), ("bfloat16", "bf16"))}
+        flops = {
+            name: measure_flops(threads, kind)
+            for name, kind in (("float32", "f32"), ("float64", "f64"), ("bfloat16", "bf16"))
+        }
         return Limits(flops, measure_copy(threads), measure_call())
     finally:
         rl.set_num_threads(before)
 
 
 def show(limits: Limits, threads: int) -> str:
-    sizes = ", ".join(f"{f >> 20 or f'{f >> 10} KB'}{' MB' if f >> 20 else ''} {rate / 1e9:.0f}" for f, rate in limits.copy.items())
+    sizes = ", ".join(
+        f"{f >> 20 or f'{f >> 10} KB'}{' MB' if f >> 20 else ''} {rate / 1e9:.0f}" for f, rate in limits.copy.items()
+    )
     machine = " ".join(word for word in host_target().model.split() if not word.isdigit()) or host_target().arch
     flops = ", ".join(f"{rate / 1e9:.0f} GFLOP/s of {name}" for name, rate in limits.flops.items())
     return f"{machine}, {threads} threads: {flops}; copying GB/s (read and written) of {sizes}; {limits.call * 1e9:.0f} ns a call"

@@ -76,7 +76,9 @@ def _t5(t: Any, width: int = 64, heads: int = 4, inner: int = 128, layers: int =
             distance = t.arange(keys)[None, :] - t.arange(keys - queries, keys)[:, None]
             return self.bias(buckets(distance, self.both)).permute(2, 0, 1).unsqueeze(0)
 
-        def forward(self, x: Any, source: Any, bias: Any, mask: Any = None, kept: dict | None = None) -> tuple[Any, Any]:
+        def forward(
+            self, x: Any, source: Any, bias: Any, mask: Any = None, kept: dict | None = None
+        ) -> tuple[Any, Any]:
             q = self.split(self.q(x))
             if kept is not None and source is not None and "k" in kept:  # cross attention: the source stays
                 k, v = kept["k"], kept["v"]
@@ -104,7 +106,9 @@ def _t5(t: Any, width: int = 64, heads: int = 4, inner: int = 128, layers: int =
             self.wide, self.back = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
             self.drop = nn.Dropout(0.1)
 
-        def forward(self, x: Any, bias: Any, mask: Any, source: Any = None, kept: dict | None = None) -> tuple[Any, Any]:
+        def forward(
+            self, x: Any, bias: Any, mask: Any, source: Any = None, kept: dict | None = None
+        ) -> tuple[Any, Any]:
             own, cross = (kept.setdefault(name, {}) for name in ("own", "cross")) if kept is not None else (None, None)
             y, bias = self.own(self.norm_1(x), None, bias, mask, own)
             x = x + self.drop(y)
@@ -190,7 +194,11 @@ def bert_base(t: Any) -> Pass:
             super().__init__()
             self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
             self.wide, self.back = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-            self.norm_1, self.norm_2, self.drop = nn.LayerNorm(width, 1e-12), nn.LayerNorm(width, 1e-12), nn.Dropout(0.1)
+            self.norm_1, self.norm_2, self.drop = (
+                nn.LayerNorm(width, 1e-12),
+                nn.LayerNorm(width, 1e-12),
+                nn.Dropout(0.1),
+            )
 
         def forward(self, x: Any, mask: Any) -> Any:
             b, n, _ = x.shape
@@ -203,9 +211,21 @@ def bert_base(t: Any) -> Pass:
     class Bert(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.words, self.positions, self.kinds = nn.Embedding(vocab, width), nn.Embedding(512, width), nn.Embedding(2, width)
-            self.norm, self.drop, self.layers = nn.LayerNorm(width, 1e-12), nn.Dropout(0.1), nn.ModuleList([Layer() for _ in range(12)])
-            self.head, self.head_norm, self.bias = nn.Linear(width, width), nn.LayerNorm(width), nn.Parameter(t.zeros(vocab))
+            self.words, self.positions, self.kinds = (
+                nn.Embedding(vocab, width),
+                nn.Embedding(512, width),
+                nn.Embedding(2, width),
+            )
+            self.norm, self.drop, self.layers = (
+                nn.LayerNorm(width, 1e-12),
+                nn.Dropout(0.1),
+                nn.ModuleList([Layer() for _ in range(12)]),
+            )
+            self.head, self.head_norm, self.bias = (
+                nn.Linear(width, width),
+                nn.LayerNorm(width),
+                nn.Parameter(t.zeros(vocab)),
+            )
 
         def forward(self, ids: Any, mask: Any) -> Any:
             x = self.words(ids) + self.positions(t.arange(ids.shape[1])[None]) + self.kinds(t.zeros_like(ids))
@@ -238,7 +258,9 @@ def resnet_50(t: Any) -> Pass:
             self.c3, self.n3 = nn.Conv2d(middle, after, 1, bias=False), nn.BatchNorm2d(after)
             self.relu = nn.ReLU(inplace=True)
             fits = before == after and stride == 1
-            self.side = None if fits else nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+            self.side = (
+                None if fits else nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+            )
 
         def forward(self, x: Any) -> Any:
             y = self.relu(self.n1(self.c1(x)))
@@ -246,7 +268,12 @@ def resnet_50(t: Any) -> Pass:
             y += x if self.side is None else self.side(x)
             return self.relu(y)
 
-    layers: list[Any] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    layers: list[Any] = [
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, 1),
+    ]
     width = 64
     for stage, count in enumerate((3, 4, 6, 3)):
         for i in range(count):

@@ -92,9 +92,16 @@ def table(found: dict[str, tuple[float | None, float | None]], best: limits.Limi
         if not names:
             continue
         ratios = [theirs / ours for ours, theirs in map(found.__getitem__, names) if ours and theirs]
-        mean = f", {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} times {peer}'s speed in the geometric mean" if ratios else ""
+        mean = (
+            f", {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f} times {peer}'s speed in the geometric mean"
+            if ratios
+            else ""
+        )
         lines += [f"### {family.title}", "", f"Bound by {family.bound}{mean}. How: {family.why}.", ""]
-        lines += [f"| row | limit | {peer} | rushlight | times {peer}'s speed | times the limit |", "| --- | --- | --- | --- | --- | --- |"]
+        lines += [
+            f"| row | limit | {peer} | rushlight | times {peer}'s speed | times the limit |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
         for name in names:
             ours, theirs = found[name]
             row = ROWS[name]
@@ -140,7 +147,12 @@ def front(text: str, language: int) -> list[str]:
     """The table of a front page, from the text of the page of families."""
     families = families_of(text)
     machine, _, threads = families.strip().partition(", ")
-    rows = {cells[0]: cells for line in families.splitlines() if line.startswith("| ") for cells in [line.strip("| ").split(" | ")]}
+    rows = {
+        cells[0]: cells
+        for line in families.splitlines()
+        if line.startswith("| ")
+        for cells in [line.strip("| ").split(" | ")]
+    }
     head = [cell.format(machine=machine, threads=threads.partition(" ")[0]) for cell in FRONT_HEADS[language]]
     lines = ["", f"| {' | '.join(head)} |", "| --- | --- | --- | --- |"]
     for name, label in FRONT_ROWS.items():
@@ -161,8 +173,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--peer", default="torch", help="the module to compare with")
     parser.add_argument("--only", choices=[f.prefix for f in FAMILIES], help="measure one family")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md, and its rows into the front pages")
-    parser.add_argument("--front", action="store_true", help="measure nothing, copy rows of docs/performance.md into the front pages")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/performance.md, and its rows into the front pages"
+    )
+    parser.add_argument(
+        "--front", action="store_true", help="measure nothing, copy rows of docs/performance.md into the front pages"
+    )
     parser.add_argument("--json", type=Path, help="write the figures into this file")
     args = parser.parse_args()
     if args.front:
@@ -172,7 +188,11 @@ def main() -> None:
     found = measured(args, peer)
     machine = limits.show(best, args.threads)
     lines = table(found, best, "PyTorch" if args.peer == "torch" else args.peer)
-    lines = with_families(families_of(PAGE.read_text(encoding="utf-8")), lines) if args.only else ["", f"{machine}.", "", *lines]
+    lines = (
+        with_families(families_of(PAGE.read_text(encoding="utf-8")), lines)
+        if args.only
+        else ["", f"{machine}.", "", *lines]
+    )
     print("\n".join(lines))
     if args.json:
         args.json.write_text(json.dumps({"machine": machine, "rows": found}, indent=1) + "\n")

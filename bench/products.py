@@ -60,11 +60,17 @@ def main() -> None:
     for kind in kinds:
         dtype = getattr(dtypes, kind.upper())
         forms = host_forms(dtype, dtypes.INT32 if kind == "int8" else dtype, dtype) or ()
-        tiles = ", ".join(f"{f.tile.rows} x {f.tile.columns}{f' ({f.tile.instruction})' if f.tile.instruction else ''}" for f in forms)
+        tiles = ", ".join(
+            f"{f.tile.rows} x {f.tile.columns}{f' ({f.tile.instruction})' if f.tile.instruction else ''}" for f in forms
+        )
         print(f"{kind}: tiles of {tiles}; GFLOP/s on one thread")
         print(f"{'m':>6}{'n':>6}{'k':>6}  {'':12}{'library':>9}{'own':>9}{'ratio':>8}")
         for size in SIZES:
-            for label, turned in (("", (False, False)), ("B transposed", (False, True)), ("A transposed", (True, False))):
+            for label, turned in (
+                ("", (False, False)),
+                ("B transposed", (False, True)),
+                ("A transposed", (True, False)),
+            ):
                 theirs, ours = measure(kind, *size, *turned)
                 beside = f"{theirs:9.1f}{ours:9.1f}{ours / theirs:8.2f}" if theirs else f"{'':9}{ours:9.1f}"
                 print(f"{size[0]:6}{size[1]:6}{size[2]:6}  {label:12}{beside}")

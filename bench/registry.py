@@ -25,7 +25,9 @@ class Row:
 ROWS: dict[str, Row] = {}
 
 
-def row(name: str, claim: float = 1.0, flops: float = 0.0, moved: float = 0.0, dtype: str = "float32") -> Callable[[Make], Make]:
+def row(
+    name: str, claim: float = 1.0, flops: float = 0.0, moved: float = 0.0, dtype: str = "float32"
+) -> Callable[[Make], Make]:
     """Register the decorated function, which takes the module (`torch` or `rushlight`) and returns the call to time."""
 
     def add(make: Make) -> Make:

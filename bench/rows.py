@@ -157,7 +157,12 @@ _rowwise("softmax", (4096, 1024), lambda t, x: t.softmax(x, -1), True)
 _rowwise("layer_norm", (4096, 1024), lambda t, x: t.nn.functional.layer_norm(x, (1024,)), True)
 _rowwise("rms_norm", (4096, 1024), lambda t, x: t.nn.functional.rms_norm(x, (1024,)), True)
 _rowwise("group_norm", (4096, 1024), lambda t, x: t.nn.functional.group_norm(x.view(64, 64, 32, 32), 8), True)
-_rowwise("batch_norm", (4096, 1024), lambda t, x: t.nn.functional.batch_norm(x.view(64, 64, 32, 32), None, None, training=True), True)
+_rowwise(
+    "batch_norm",
+    (4096, 1024),
+    lambda t, x: t.nn.functional.batch_norm(x.view(64, 64, 32, 32), None, None, training=True),
+    True,
+)
 _rowwise("logsumexp", (4096, 1024), lambda t, x: x.logsumexp(-1), False)
 _rowwise("amax", (4096, 1024), lambda t, x: x.amax(-1), False)
 _rowwise("sum_rows", (4096, 1024), lambda t, x: x.sum(-1), False)
@@ -241,7 +246,9 @@ class Images:
     def __init__(self, t: Any, size: int) -> None:
         self.size = size
         self.raw = (t.rand(64, 3, 72, 72) * 255).to(t.uint8)
-        self.mean, self.std = (t.tensor(values).view(3, 1, 1) for values in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
+        self.mean, self.std = (
+            t.tensor(values).view(3, 1, 1) for values in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+        )
 
     def __len__(self) -> int:
         return self.size

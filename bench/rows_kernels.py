@@ -25,10 +25,17 @@ def _product(name: str, a: tuple[int, ...], b: tuple[int, ...], dtype: str = "fl
         return lambda: x @ y
 
 
-def _followed(name: str, m: int, k: int, n: int, dtype: str, apply: Callable[[Any, Any, Any, Any], Any], residual: bool = False) -> None:
+def _followed(
+    name: str, m: int, k: int, n: int, dtype: str, apply: Callable[[Any, Any, Any, Any], Any], residual: bool = False
+) -> None:
     size = 2 if dtype == "bfloat16" else 4
 
-    @row(f"products/{name}", flops=2.0 * m * n * k, moved=size * (m * k + k * n + m * n * (2 if residual else 1)), dtype=dtype)
+    @row(
+        f"products/{name}",
+        flops=2.0 * m * n * k,
+        moved=size * (m * k + k * n + m * n * (2 if residual else 1)),
+        dtype=dtype,
+    )
     def make(t: Any) -> Call:
         x, w, third = (t.randn(*s).to(getattr(t, dtype)) for s in ((m, k), (n, k), (m, n) if residual else (n,)))
         return lambda: apply(t, x, w, third)
@@ -50,14 +57,28 @@ _product("float32_batch_2000x4", (2000, 4, 4), (2000, 4, 4))
 _product("bfloat16_batch_512x16", (512, 16, 16), (512, 16, 16), "bfloat16")
 for _dtype in ("float32", "bfloat16"):
     _followed(f"{_dtype}_linear_bias_256", 256, 256, 256, _dtype, lambda t, x, w, b: t.nn.functional.linear(x, w, b))
-    _followed(f"{_dtype}_residual_512x64x512", 512, 64, 512, _dtype, lambda t, x, w, c: t.addmm(c, x, w.t(), beta=0.5, alpha=2.0), True)
+    _followed(
+        f"{_dtype}_residual_512x64x512",
+        512,
+        64,
+        512,
+        _dtype,
+        lambda t, x, w, c: t.addmm(c, x, w.t(), beta=0.5, alpha=2.0),
+        True,
+    )
 
 
 # ***** convolutions, pooling, resizing *****
 
 
 def _convolution(
-    name: str, x: tuple[int, ...], w: tuple[int, ...], backward: bool = False, dtype: str = "float32", last: bool = False, **options: int
+    name: str,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    backward: bool = False,
+    dtype: str = "float32",
+    last: bool = False,
+    **options: int,
 ) -> None:
     stride, padding, dilation = options.get("stride", 1), options.get("padding", 0), options.get("dilation", 1)
     places = [(s + 2 * padding - dilation * (k - 1) - 1) // stride + 1 for s, k in zip(x[2:], w[2:], strict=True)]
@@ -71,7 +92,12 @@ def _convolution(
         images *= size
     passes, size = 3 if backward else 1, 2 if dtype == "bfloat16" else 4
 
-    @row(f"convolutions/{name}", flops=2.0 * passes * out * taps, moved=size * (images + out) * (2 if backward else 1), dtype=dtype)
+    @row(
+        f"convolutions/{name}",
+        flops=2.0 * passes * out * taps,
+        moved=size * (images + out) * (2 if backward else 1),
+        dtype=dtype,
+    )
     def make(t: Any) -> Call:
         image = t.randn(*x).to(getattr(t, dtype)).requires_grad_(backward)
         weight = t.randn(*w).to(getattr(t, dtype)).requires_grad_(backward)
@@ -108,7 +134,11 @@ _convolution("3x3_dilated_8x64x56x56", (8, 64, 56, 56), (64, 64, 3, 3), padding=
 _convolution("3d_3x3x3_2x32x16x28x28", (2, 32, 16, 28, 28), (32, 32, 3, 3, 3), padding=1)
 
 
-@row("convolutions/transposed_4x4_stride_2_8x64x28x28", flops=2.0 * 8 * 64 * 28 * 28 * 32 * 16, moved=4.0 * 8 * 28 * 28 * (64 + 4 * 32))
+@row(
+    "convolutions/transposed_4x4_stride_2_8x64x28x28",
+    flops=2.0 * 8 * 64 * 28 * 28 * 32 * 16,
+    moved=4.0 * 8 * 28 * 28 * (64 + 4 * 32),
+)
 def _transposed(t: Any) -> Call:
     x, w = t.randn(8, 64, 28, 28), t.randn(64, 32, 4, 4)
     return lambda: t.nn.functional.conv_transpose2d(x, w, stride=2, padding=1)
@@ -171,7 +201,9 @@ _attention("causal_bfloat16_backward_12x1024x64", "bfloat16", True)
 
 
 def _attended(name: str, flops: float, make: Callable[[Any, Any], Call]) -> None:
-    row(f"attention/{name}", flops=flops, moved=16.0 * 12 * 1024 * 64)(lambda t: make(t, t.nn.functional.scaled_dot_product_attention))
+    row(f"attention/{name}", flops=flops, moved=16.0 * 12 * 1024 * 64)(
+        lambda t: make(t, t.nn.functional.scaled_dot_product_attention)
+    )
 
 
 def _grouped(t: Any, attend: Any) -> Call:

@@ -50,7 +50,10 @@ def _block(t: Any, width: int, heads: int) -> Any:
 
         def forward(self, x: Any) -> Any:
             b, n, _ = x.shape
-            q, k, v = (part.view(b, n, heads, width // heads).transpose(1, 2) for part in self.qkv(self.ln_1(x)).split(width, 2))
+            q, k, v = (
+                part.view(b, n, heads, width // heads).transpose(1, 2)
+                for part in self.qkv(self.ln_1(x)).split(width, 2)
+            )
             y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.proj(y.transpose(1, 2).reshape(b, n, width))
             return x + self.mlp(self.ln_2(x))
@@ -62,7 +65,9 @@ def _block(t: Any, width: int, heads: int) -> Any:
 def gpt(t: Any) -> Call:
     nn, vocab, width, length = t.nn, 1024, 256, 128
     words, places = nn.Embedding(vocab, width), nn.Embedding(length, width)
-    rest = nn.Sequential(*(_block(t, width, 4) for _ in range(4)), nn.LayerNorm(width), nn.Linear(width, vocab, bias=False))
+    rest = nn.Sequential(
+        *(_block(t, width, 4) for _ in range(4)), nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+    )
     model = nn.ModuleList([words, places, rest])
     optimizer = t.optim.AdamW(model.parameters(), lr=3e-4)
     x, y, at = t.randint(0, vocab, (8, length)), t.randint(0, vocab, (8 * length,)), t.arange(length)
@@ -76,7 +81,12 @@ def cnn(t: Any) -> Call:
     def stage(before: int, after: int, *more: Any) -> list[Any]:
         return [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU(), *more]
 
-    layers = [*stage(3, 32), *stage(32, 64, nn.MaxPool2d(2)), *stage(64, 128, nn.MaxPool2d(2)), *stage(128, 128, nn.AdaptiveAvgPool2d(1))]
+    layers = [
+        *stage(3, 32),
+        *stage(32, 64, nn.MaxPool2d(2)),
+        *stage(64, 128, nn.MaxPool2d(2)),
+        *stage(128, 128, nn.AdaptiveAvgPool2d(1)),
+    ]
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(128, 10))
     optimizer = t.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
     x, y = t.randn(64, 3, 32, 32), t.randint(0, 10, (64,))

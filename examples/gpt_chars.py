@@ -257,7 +257,9 @@ def main():
     again = GPT(Config(**checkpoint["config"]))
     again.load_state_dict(checkpoint["model"])
     again_optimizer = again.make_optimizer(lr=args.lr, weight_decay=0.1)
-    again_scheduler = make_schedule(again_optimizer, args.steps)  # sets the first learning rate, so it comes before loading
+    again_scheduler = make_schedule(
+        again_optimizer, args.steps
+    )  # sets the first learning rate, so it comes before loading
     again_optimizer.load_state_dict(checkpoint["optimizer"])
     again_scheduler.load_state_dict(checkpoint["scheduler"])
     for _ in range(2):  # the second loss shows that the optimizer's state came back too

@@ -1,7 +1,7 @@
 """A first program: tensors, a gradient, a line fitted by hand.
 
-    python -m rushlight examples/hello.py       with rushlight
-    python examples/hello.py                    with PyTorch: the same program, the same output
+python -m rushlight examples/hello.py       with rushlight
+python examples/hello.py                    with PyTorch: the same program, the same output
 """
 
 import torch

@@ -14,11 +14,32 @@ from tests.eager_programs import ERRORS, Name, Program, Ref, Step
 from tests.eager_steps import LARGEST, Writer
 
 # half an hour of roundings, and no more
-TOLERANCE = {"float64": 1e-8, "complex128": 1e-8, "float32": 2e-4, "complex64": 2e-4, "float16": 2e-2, "complex32": 2e-2, "bfloat16": 1.5e-1}
+TOLERANCE = {
+    "float64": 1e-8,
+    "complex128": 1e-8,
+    "float32": 2e-4,
+    "complex64": 2e-4,
+    "float16": 2e-2,
+    "complex32": 2e-2,
+    "bfloat16": 1.5e-1,
+}
 
 
 # what is made of other operators, there or here: its last node has the name of its last part
-COMPOSITE = {"einsum", "movedim", "diff", "rot90", "take_along_dim", "tile", "hstack", "@", "matmul", "kron", "unflatten", "contiguous"}
+COMPOSITE = {
+    "einsum",
+    "movedim",
+    "diff",
+    "rot90",
+    "take_along_dim",
+    "tile",
+    "hstack",
+    "@",
+    "matmul",
+    "kron",
+    "unflatten",
+    "contiguous",
+}
 
 
 def dtype_name(value: Any) -> str:
@@ -84,7 +105,14 @@ class Beside:
             self.fail(f"expected {told(expected)}\n     got {told(got)}", got)
         big = expected is not None and (expected.numel() > LARGEST or expected.layout != self.torch.strided)
         if expected is not None and not big:
-            self.compare(got, expected, f"v{len(self.expected)}", inner=None if step.name in COMPOSITE else step.kind != "function" and not any(isinstance(a, Name) for a in step.args))
+            self.compare(
+                got,
+                expected,
+                f"v{len(self.expected)}",
+                inner=None
+                if step.name in COMPOSITE
+                else step.kind != "function" and not any(isinstance(a, Name) for a in step.args),
+            )
         self.got.append(None if big or expected is None else got)
         self.expected.append(None if big else expected)
         return True
@@ -93,7 +121,17 @@ class Beside:
         raise AssertionError(self.program.script(why)) from (cause if isinstance(cause, Exception) else None)
 
     def compare(self, got: Any, expected: Any, what: str, inner: bool | None = False) -> None:
-        for attribute in ("dtype", "shape", "requires_grad", "is_leaf", "stride", "_is_view", "storage_offset", "is_conj", "is_neg"):
+        for attribute in (
+            "dtype",
+            "shape",
+            "requires_grad",
+            "is_leaf",
+            "stride",
+            "_is_view",
+            "storage_offset",
+            "is_conj",
+            "is_neg",
+        ):
             a, b = getattr(got, attribute), getattr(expected, attribute)
             if callable(a):
                 a, b = a(), b()
@@ -104,7 +142,9 @@ class Beside:
             if attribute in ("shape", "stride"):
                 a, b = tuple(a), tuple(b)
             if attribute == "stride":  # steps over one element lead nowhere
-                a, b = ([s for s, n in zip(v, expected.shape, strict=True) if n > 1 and expected.numel()] for v in (a, b))
+                a, b = (
+                    [s for s, n in zip(v, expected.shape, strict=True) if n > 1 and expected.numel()] for v in (a, b)
+                )
             if a != b:
                 self.fail(f"{what}: {attribute} is {a}, expected {b}")
         if self.kinds and type(got).__name__ != type(expected).__name__:
@@ -177,7 +217,9 @@ def lazy_clone(draw: Callable[[Any], Any], run: Beside) -> Step | None:
     return Step("method", "_lazy_clone", (Ref(draw(st.sampled_from(places))),)) if places else None
 
 
-def write_and_compare(draw: Callable[[Any], Any], ours: Any, torch: Any, length: int = 8, kinds: bool = False) -> Program:
+def write_and_compare(
+    draw: Callable[[Any], Any], ours: Any, torch: Any, length: int = 8, kinds: bool = False
+) -> Program:
     """Write a program step by step, taking every step in both modules; with `kinds` leaves are of subclasses, and tensors are cloned lazily."""
     run = Beside(ours, torch, kinds)
     w = Writer(

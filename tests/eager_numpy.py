@@ -43,7 +43,9 @@ def _narrow(x: np.ndarray, d: int, start: int, n: int) -> np.ndarray:
 
 
 def _unfold(x: np.ndarray, d: int, size: int, step: int) -> np.ndarray:
-    return np.lib.stride_tricks.sliding_window_view(x, size, d, writeable=True)[(slice(None),) * (d % x.ndim) + (slice(None, None, step),)]
+    return np.lib.stride_tricks.sliding_window_view(x, size, d, writeable=True)[
+        (slice(None),) * (d % x.ndim) + (slice(None, None, step),)
+    ]
 
 
 VIEWS: dict[str, Callable[..., Any]] = {
@@ -55,7 +57,11 @@ VIEWS: dict[str, Callable[..., Any]] = {
 
 def known(step: Step) -> bool:
     """Whether NumPy can say what the step gives."""
-    if any(isinstance(a, complex) for a in step.args) or step.part is not None or (step.kwargs and not set(step.kwargs) <= {"keepdim", "copy"}):
+    if (
+        any(isinstance(a, complex) for a in step.args)
+        or step.part is not None
+        or (step.kwargs and not set(step.kwargs) <= {"keepdim", "copy"})
+    ):
         return False
     if step.kind == "method":
         return step.name in CHANGES or step.name in VIEWS or step.name == "to"
@@ -98,7 +104,11 @@ def take(step: Step, values: Sequence[Any]) -> Any:
 def start(leaves: Sequence[Leaf], along: Sequence[Any] | None = None, far: float = 0.0) -> list[np.ndarray]:
     """The leaves, as changed copies, moved by `far` along a direction."""
     made = [np.array(leaf.numbers, leaf.dtype) for leaf in leaves]
-    return made if along is None else [a + far * d if leaf.grad else a for a, d, leaf in zip(made, along, leaves, strict=True)]
+    return (
+        made
+        if along is None
+        else [a + far * d if leaf.grad else a for a, d, leaf in zip(made, along, leaves, strict=True)]
+    )
 
 
 def write_and_compare(draw: Callable[[Any], Any], ours: Any, length: int = 6) -> Program:
@@ -114,12 +124,23 @@ def write_and_compare(draw: Callable[[Any], Any], ours: Any, length: int = 6) ->
     w.values = [None] * len(program.leaves) + expected[len(program.leaves) :]
     for _ in range(draw(st.integers(1, length))):
         step = w.step()
-        if step is None or step.no_grad or (step.name in CHANGES and _mixed(step, expected)) or _numpy_only(step, expected):
+        if (
+            step is None
+            or step.no_grad
+            or (step.name in CHANGES and _mixed(step, expected))
+            or _numpy_only(step, expected)
+        ):
             continue
         before = [None if v is None else v.copy() for v in expected]
         made = attempt(lambda: take(step, expected))  # noqa: B023
         mine = attempt(lambda: step.take(ours, got))  # noqa: B023
-        if isinstance(made, Exception) or isinstance(mine, Exception) or made.size > LARGEST or not np.isfinite(made).all() or np.abs(made).max(initial=0) > 1e6:
+        if (
+            isinstance(made, Exception)
+            or isinstance(mine, Exception)
+            or made.size > LARGEST
+            or not np.isfinite(made).all()
+            or np.abs(made).max(initial=0) > 1e6
+        ):
             changed = any(a is not None and not np.array_equal(a, b) for a, b in zip(before, expected, strict=True))
             assume(not changed)  # one side has written, the other may have refused to
             continue
@@ -149,10 +170,17 @@ def _numpy_only(step: Step, values: Sequence[Any]) -> bool:
     places = [a.place for a in step.args if isinstance(a, Ref)]
     dtypes = {values[p].dtype for p in places}
     if step.kind == "store":
-        return len(dtypes) > 1 or any(isinstance(a, (list, Name)) for a in step.args) or not isinstance(step.args[2], Ref)
+        return (
+            len(dtypes) > 1 or any(isinstance(a, (list, Name)) for a in step.args) or not isinstance(step.args[2], Ref)
+        )
     if step.name == "to":
         return any(d.kind == "c" for d in dtypes) or step.args[1].text == "int8"
-    if len(dtypes) > 1 or "int8" in {str(d) for d in dtypes} and any(not isinstance(a, Ref) for a in step.args[1:]) and step.name in (*FUNCTIONS, *CHANGES):
+    if (
+        len(dtypes) > 1
+        or "int8" in {str(d) for d in dtypes}
+        and any(not isinstance(a, Ref) for a in step.args[1:])
+        and step.name in (*FUNCTIONS, *CHANGES)
+    ):
         return True
     weak = {int: "ifc", bool: "bifc", float: "fc", list: "bifc", tuple: "bifc"}
     numbers = [a for a in step.args[1:] if type(a) in (int, bool, float)]
@@ -187,9 +215,13 @@ def slope(program: Program, ours: Any, got: list[Any], expected: list[Any]) -> N
         return sum(float((np.abs(values[i]) ** 2).sum()) for i in seeds) / 2
 
     here = sum(
-        float((np.asarray(grads[i].tolist()) * along[i]).real.sum()) for i in wanted if grads[i] is not None and grads[i].numel()
+        float((np.asarray(grads[i].tolist()) * along[i]).real.sum())
+        for i in wanted
+        if grads[i] is not None and grads[i].numel()
     )
     found = [(total(h) - total(-h)) / (2 * h) for h in (1e-5, 2e-5)]
     if not math.isclose(found[0], found[1], rel_tol=1e-3, abs_tol=1e-3):
         return  # an edge lies between: no slope to compare with
-    assert math.isclose(here, found[0], rel_tol=1e-3, abs_tol=1e-3), program.script(f"slope {here}, expected {found[0]}")
+    assert math.isclose(here, found[0], rel_tol=1e-3, abs_tol=1e-3), program.script(
+        f"slope {here}, expected {found[0]}"
+    )

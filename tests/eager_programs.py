@@ -8,7 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ERRORS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError, ZeroDivisionError, OverflowError)
-DTYPES = ("float64", "float32", "float16", "bfloat16", "complex128", "complex64", "int64", "int32", "int16", "int8", "uint8", "bool")
+DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "complex128",
+    "complex64",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+)
 _OPERATORS = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b, "//": lambda a, b: a // b,
     "%": lambda a, b: a % b, "@": lambda a, b: a @ b, "&": lambda a, b: a & b, "|": lambda a, b: a | b, "^": lambda a, b: a ^ b,
@@ -170,10 +183,15 @@ class Program:
     ending: str = ""
 
     def start(self, module: Any) -> list[Any]:
-        found = [module.tensor(leaf.numbers, dtype=getattr(module, leaf.dtype), requires_grad=leaf.grad) for leaf in self.leaves]
+        found = [
+            module.tensor(leaf.numbers, dtype=getattr(module, leaf.dtype), requires_grad=leaf.grad)
+            for leaf in self.leaves
+        ]
         for place, leaf in enumerate(self.leaves):
             if leaf.kind:
-                found[place] = module.Tensor._make_subclass(class_of(module, leaf.kind), found[place].detach(), leaf.grad)
+                found[place] = module.Tensor._make_subclass(
+                    class_of(module, leaf.kind), found[place].detach(), leaf.grad
+                )
         return found
 
     def finish(self, module: Any, values: list[Any]) -> list[Any]:
@@ -197,13 +215,21 @@ class Program:
     def script(self, why: str = "") -> str:
         """The program as a file that runs in either library."""
         lines = [f"# {line}" for line in why.splitlines()]
-        lines += ["import sys", "import importlib", 'torch = importlib.import_module(sys.argv[1])  # "torch" or "rushlight"', ""]
+        lines += [
+            "import sys",
+            "import importlib",
+            'torch = importlib.import_module(sys.argv[1])  # "torch" or "rushlight"',
+            "",
+        ]
         for i, leaf in enumerate(self.leaves):
             grad = ", requires_grad=True" if leaf.grad else ""
             numbers = repr(leaf.numbers).replace("nan", 'float("nan")').replace("inf", 'float("inf")')
             lines.append(f"v{i} = torch.tensor({numbers}, dtype=torch.{leaf.dtype}{grad})")
             if leaf.kind:
-                lines += [CLASSES[leaf.kind], f"v{i} = torch.Tensor._make_subclass({leaf.kind}, v{i}.detach(), {leaf.grad})"]
+                lines += [
+                    CLASSES[leaf.kind],
+                    f"v{i} = torch.Tensor._make_subclass({leaf.kind}, v{i}.detach(), {leaf.grad})",
+                ]
         for i, step in enumerate(self.steps, len(self.leaves)):
             lines += [step.text(f"v{i}"), f"print('v{i}', v{i}.dtype, tuple(v{i}.shape), v{i}.stride(), v{i})"]
         if self.ending:

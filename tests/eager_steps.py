@@ -20,7 +20,22 @@ UNARY = (
     "sign", "erf", "expm1", "atan", "clone", "logical_not", "bitwise_not", "isnan", "positive", "trunc", "ceil", "frac",
     "conj_physical", "angle", "log", "cos", "cosh", "sgn", "nan_to_num", "asinh", "exp2", "signbit", "softsign", "gelu", "silu",
 )  # fmt: skip
-EXACT = ("neg", "abs", "relu", "square", "floor", "sign", "clone", "logical_not", "bitwise_not", "isnan", "positive", "trunc", "ceil", "signbit")
+EXACT = (
+    "neg",
+    "abs",
+    "relu",
+    "square",
+    "floor",
+    "sign",
+    "clone",
+    "logical_not",
+    "bitwise_not",
+    "isnan",
+    "positive",
+    "trunc",
+    "ceil",
+    "signbit",
+)
 # where a last digit decides, only on what is equal to the last bit
 STEEP = ("floor", "round", "sign", "trunc", "ceil", "frac", "sgn", "angle", "signbit", "logical_not")
 BINARY = (
@@ -33,7 +48,20 @@ STEEP_BINARY = ("fmod", "remainder", "floor_divide", "eq", "lt", "ge", "logical_
 SIGNS = ("+", "-", "*", "/", "//", "%", "&", "|", "^", "<", "<=", ">", "==", "!=", "<<", ">>", "**")
 REDUCE = ("sum", "mean", "amax", "amin", "prod", "all", "any", "argmax", "argmin", "logsumexp", "var", "std", "nansum",
           "count_nonzero", "max", "min", "norm", "cumsum", "cumprod", "median", "aminmax", "logcumsumexp", "cummax")  # fmt: skip
-STEEP_REDUCE = ("all", "any", "argmax", "argmin", "count_nonzero", "amax", "amin", "max", "min", "median", "aminmax", "cummax")
+STEEP_REDUCE = (
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "count_nonzero",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "median",
+    "aminmax",
+    "cummax",
+)
 VIEWS = (
     "transpose", "permute", "reshape", "view", "unsqueeze", "squeeze", "expand", "slice", "select", "narrow", "flatten", "T", "mT",
     "diagonal", "unfold", "as_strided", "split", "chunk", "unbind", "movedim", "view_as", "swapaxes", "real", "view_as_real", "expand_as",
@@ -126,7 +154,9 @@ class Writer:
                 return n * (11 if salt == 4 else 1)
             if dtype == "uint8":
                 return abs(n) * (20 if salt == 4 else 1)
-            return complex(n / 4, ((n * 5) % 17 - 8) / 4) if dtype.startswith("complex") else n / 4 + 0.0625 * (salt == 3)
+            return (
+                complex(n / 4, ((n * 5) % 17 - 8) / 4) if dtype.startswith("complex") else n / 4 + 0.0625 * (salt == 3)
+            )
 
         def nest(dims: list[int]) -> Any:
             return [nest(dims[1:]) for _ in range(dims[0])] if dims else number()
@@ -160,7 +190,19 @@ class Writer:
         a = self.place(lambda i: name not in STEEP_BINARY or self.same(i))
         if a is None:
             return None
-        if self.yes() and name not in ("maximum", "minimum", "fmax", "gcd", "lcm", "atan2", "hypot", "heaviside", "nextafter", "logaddexp", "dist"):
+        if self.yes() and name not in (
+            "maximum",
+            "minimum",
+            "fmax",
+            "gcd",
+            "lcm",
+            "atan2",
+            "hypot",
+            "heaviside",
+            "nextafter",
+            "logaddexp",
+            "dist",
+        ):
             return Step("function", name, (Ref(a), self.number()))
         b = self.partner(a)
         if name in STEEP_BINARY and not self.same(b):
@@ -216,7 +258,11 @@ class Writer:
             dims = tuple(sorted({d % max(len(self.shape(x)), 1), 0}))
             return Step("function", name, (Ref(x), dims), {"keepdim": self.yes()})
         keep = {"keepdim": self.yes()}
-        return Step("function", name, (Ref(x),), {"dim": d, **keep}, part) if part is not None else Step("function", name, (Ref(x), d), keep)
+        return (
+            Step("function", name, (Ref(x),), {"dim": d, **keep}, part)
+            if part is not None
+            else Step("function", name, (Ref(x), d), keep)
+        )
 
     # ***** views *****
 
@@ -247,7 +293,9 @@ class Writer:
             case "squeeze":
                 return method(d) if self.yes() else method()
             case "expand":
-                return method(*[self.upto(2, 1)] * self.upto(1), *(self.of([s, -1]) if s != 1 else self.upto(3, 1) for s in shape))
+                return method(
+                    *[self.upto(2, 1)] * self.upto(1), *(self.of([s, -1]) if s != 1 else self.upto(3, 1) for s in shape)
+                )
             case "slice":
                 return Step("index", "", (ref, self.slices(shape)))
             case "select":
@@ -352,7 +400,11 @@ class Writer:
         n = shape[d] if shape else 1
         kind = self.of(["places", "mask", "index_select", "take", "gather", "tensor", "take_along_dim"])
         if kind == "mask":
-            mask = self.place(lambda i: self.dtype(i) in ("bool", "uint8") and len(self.shape(i)) <= len(shape) and self.dtype(i) == "bool")
+            mask = self.place(
+                lambda i: (
+                    self.dtype(i) in ("bool", "uint8") and len(self.shape(i)) <= len(shape) and self.dtype(i) == "bool"
+                )
+            )
             return None if mask is None else Step("index", "", (Ref(x), Ref(mask)))
         if kind == "places":
             return Step("index", "", (Ref(x), self.places(shape)))
@@ -364,7 +416,11 @@ class Writer:
         if kind in ("tensor", "take"):
             place = Ref(at)
             return Step("index", "", (Ref(x), place)) if kind == "tensor" else Step("function", "take", (Ref(x), place))
-        return Step("function", kind, (Ref(x), d, Ref(at))) if kind != "take_along_dim" else Step("function", kind, (Ref(x), Ref(at), d if n else 0))
+        return (
+            Step("function", kind, (Ref(x), d, Ref(at)))
+            if kind != "take_along_dim"
+            else Step("function", kind, (Ref(x), Ref(at), d if n else 0))
+        )
 
     def store(self) -> Step | None:
         x = self.place()
@@ -381,7 +437,11 @@ class Writer:
 
     def inplace(self) -> Step | None:
         name = self.of(INPLACE)
-        x = self.place(lambda i: name not in ("floor_", "remainder_", "eq_", "round_", "lt_", "logical_not_", "sign_") or self.same(i))
+        x = self.place(
+            lambda i: (
+                name not in ("floor_", "remainder_", "eq_", "round_", "lt_", "logical_not_", "sign_") or self.same(i)
+            )
+        )
         if x is None:
             return None
         ref, d, other = Ref(x), self.dim(x), Ref(self.partner(x))
@@ -390,7 +450,18 @@ class Writer:
             return Step("method", name, (ref, *args), kwargs)
 
         match name:
-            case "add_" | "sub_" | "mul_" | "div_" | "pow_" | "remainder_" | "eq_" | "bitwise_xor_" | "lt_" | "bitwise_and_":
+            case (
+                "add_"
+                | "sub_"
+                | "mul_"
+                | "div_"
+                | "pow_"
+                | "remainder_"
+                | "eq_"
+                | "bitwise_xor_"
+                | "lt_"
+                | "bitwise_and_"
+            ):
                 more = {"alpha": 2} if name in ("add_", "sub_") and self.yes() else {}
                 if name in ("remainder_", "eq_", "lt_") and not self.same(other.place):
                     return None
@@ -425,13 +496,34 @@ class Writer:
 
     def out(self) -> Step | None:
         """A result written into a value: of any shape and dtype, for PyTorch has rules for that."""
-        name = self.of(["add", "mul", "div", "sin", "sum", "amax", "clone", "matmul", "cat", "where", "index_select", "cumsum", "eq"])
+        name = self.of(
+            [
+                "add",
+                "mul",
+                "div",
+                "sin",
+                "sum",
+                "amax",
+                "clone",
+                "matmul",
+                "cat",
+                "where",
+                "index_select",
+                "cumsum",
+                "eq",
+            ]
+        )
         a = self.place()
         if a is None:
             return None
         b = self.partner(a)
         into = self.place(lambda i: self.shape(i) == self.shape(a)) if self.yes() else self.place()
-        if into is None or name == "clone" or (into in (a, b) and name in ("sum", "amax", "matmul", "cat", "cumsum")) or (name in ("eq", "amax") and not (self.same(a) and self.same(b))):
+        if (
+            into is None
+            or name == "clone"
+            or (into in (a, b) and name in ("sum", "amax", "matmul", "cat", "cumsum"))
+            or (name in ("eq", "amax") and not (self.same(a) and self.same(b)))
+        ):
             return None
         args: tuple[Any, ...] = (Ref(a), Ref(b))
         if name == "sin":
@@ -450,7 +542,11 @@ class Writer:
         a = self.place()
         if a is None:
             return None
-        b, d, name = self.partner(a), self.dim(a), self.of(["cat", "stack", "matmul", "@", "outer", "hstack", "mv", "bmm", "einsum", "addmm"])
+        b, d, name = (
+            self.partner(a),
+            self.dim(a),
+            self.of(["cat", "stack", "matmul", "@", "outer", "hstack", "mv", "bmm", "einsum", "addmm"]),
+        )
         pair = [Ref(a), Ref(b)]
         if name in ("cat", "stack"):
             return Step("function", name, (pair, d))
@@ -467,7 +563,7 @@ class Writer:
             if self.dtype(a) == "bool":
                 return None
             letters = "ijkl"[: len(shape)]
-            return Step("function", name, (f"{letters},{letters}->{letters[:self.upto(len(shape))]}", Ref(a), Ref(a)))
+            return Step("function", name, (f"{letters},{letters}->{letters[: self.upto(len(shape))]}", Ref(a), Ref(a)))
         other = self.place(lambda i: bool(self.shape(i)) and self.shape(i)[-2:][:1] == shape[-1:])
         if other is None or not shape:
             return None
@@ -484,7 +580,12 @@ class Writer:
         name = self.of(["softmax", "log_softmax", "flip", "tril", "roll", "sort", "retain_grad", "empty_like", "zeros_like", "repeat",
                         "topk", "nonzero", "unique", "layer_norm", "tile", "triu", "diag", "kron", "trace", "diff", "pad",
                         "repeat_interleave", "new_zeros", "full_like", "masked_select", "bincount", "requires_grad_"])  # fmt: skip
-        x = self.place(lambda i: (name not in ("sort", "topk", "nonzero", "unique") or self.same(i)) and (name != "repeat_interleave" or bool(self.shape(i))))
+        x = self.place(
+            lambda i: (
+                (name not in ("sort", "topk", "nonzero", "unique") or self.same(i))
+                and (name != "repeat_interleave" or bool(self.shape(i)))
+            )
+        )
         if x is None:
             return None
         d, ref, shape = self.dim(x), Ref(x), self.shape(x)

@@ -24,7 +24,22 @@ from typing import Any
 __all__ = ["UNEXPECTED", "Outcome", "in_child", "program", "run", "serve", "warm"]
 
 SECONDS, MEMORY = 10, 1 << 30  # of processor time, and bytes beyond what a process starts with
-SHAPES = ((), (1,), (4,), (0,), (1, 1), (2, 3), (4, 4), (1, 5), (0, 3), (3, 0), (2, 1, 3), (2, 3, 4), (1, 2, 3, 2), (2, 3, 1, 2, 2))
+SHAPES = (
+    (),
+    (1,),
+    (4,),
+    (0,),
+    (1, 1),
+    (2, 3),
+    (4, 4),
+    (1, 5),
+    (0, 3),
+    (3, 0),
+    (2, 1, 3),
+    (2, 3, 4),
+    (1, 2, 3, 2),
+    (2, 3, 1, 2, 2),
+)
 DTYPES = ("float32", "float32", "float64", "int64", "int8", "bool", "complex64", "bfloat16")
 CENTRES = (2**31, 2**32, 2**60, 2**61, 2**62, 2**63, 2**64, 2**65)
 # No program has to expect these from a wrong layout.
@@ -91,7 +106,19 @@ def _index(r: random.Random) -> str:
         elif kind < 0.7:
             parts.append(str(number(r)))
         else:
-            parts.append(r.choice(("None", "...", "True", "False", "m.tensor([0, 0])", "m.tensor([True])", f"m.tensor([{min(max(number(r), -2**63), 2**63 - 1)}])")))
+            parts.append(
+                r.choice(
+                    (
+                        "None",
+                        "...",
+                        "True",
+                        "False",
+                        "m.tensor([0, 0])",
+                        "m.tensor([True])",
+                        f"m.tensor([{min(max(number(r), -(2**63)), 2**63 - 1)}])",
+                    )
+                )
+            )
     return f"x[{', '.join(parts)}]"
 
 
@@ -107,7 +134,9 @@ def _as_strided(r: random.Random) -> str:
 
 def _set(r: random.Random) -> str:
     n = _few(r)
-    source = r.choice(("x.untyped_storage()", "x", "m.ones(8).untyped_storage()", "m.ones(3, 3)", "m.UntypedStorage(16)"))
+    source = r.choice(
+        ("x.untyped_storage()", "x", "m.ones(8).untyped_storage()", "m.ones(3, 3)", "m.UntypedStorage(16)")
+    )
     strides = f", {_safe(r, n)}" if r.random() < 0.7 else ""
     return f"x = x.detach().set_({source}, {r.choice((0, 1, number(r)))}, {_safe(r, n)}{strides})"
 
@@ -160,7 +189,23 @@ _makes = _method(
     "m.nn.functional.interpolate(m.ones(1, 1, 4), size=#)", "m.nn.functional.pixel_shuffle(m.ones(1, 4, 2, 2), #)",
 )  # fmt: skip
 
-VIEWS = (_part, _part, _part, _as_strided, _as_strided, _set, _set, _resize, _strided, _checkpoint, _views, _views, _views, _makes, _makes)
+VIEWS = (
+    _part,
+    _part,
+    _part,
+    _as_strided,
+    _as_strided,
+    _set,
+    _set,
+    _resize,
+    _strided,
+    _checkpoint,
+    _views,
+    _views,
+    _views,
+    _makes,
+    _makes,
+)
 
 
 # ***** lines that hold memory in other ways, and lines that use the tensor *****
@@ -241,9 +286,24 @@ def loaded(m: Any, count: int, offset: int, size: Any, stride: Any) -> Any:
     """A tensor of a checkpoint that says this of it."""
     text, out = io.BytesIO(), io.BytesIO()
     stored = _Stored("storage", _Name("torch\nFloatStorage\n"), "0", "cpu", count)
-    _Records(text, 2).dump(_Call(_Name("torch._utils\n_rebuild_tensor_v2\n"), stored, offset, size, stride, False, _Call(_Name("collections\nOrderedDict\n"))))
+    _Records(text, 2).dump(
+        _Call(
+            _Name("torch._utils\n_rebuild_tensor_v2\n"),
+            stored,
+            offset,
+            size,
+            stride,
+            False,
+            _Call(_Name("collections\nOrderedDict\n")),
+        )
+    )
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in (("data.pkl", text.getvalue()), ("byteorder", b"little"), ("data/0", bytes(48)), ("version", b"3\n")):
+        for name, data in (
+            ("data.pkl", text.getvalue()),
+            ("byteorder", b"little"),
+            ("data/0", bytes(48)),
+            ("version", b"3\n"),
+        ):
             archive.writestr(f"archive/{name}", data)
     out.seek(0)
     return m.load(out)

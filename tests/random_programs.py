@@ -146,7 +146,9 @@ STEPS: tuple[tuple[Step, float], ...] = (
 )  # fmt: skip
 
 
-def random_program(seed: int, length: int = 8, dtype: DType = FLOAT64, large: int = 2000) -> tuple[Graph, list[np.ndarray]]:
+def random_program(
+    seed: int, length: int = 8, dtype: DType = FLOAT64, large: int = 2000
+) -> tuple[Graph, list[np.ndarray]]:
     """A graph and arrays for its inputs.  The same seed gives the same program."""
     w = Writer(seed, dtype)
     shapes = [tuple(int(s) for s in w.rng.integers(1, 6, size=w.below(4)))]

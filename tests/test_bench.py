@@ -39,7 +39,9 @@ def test_every_row_runs(rows: dict) -> None:
     import rushlight.optim
 
     for name, row in rows.items():
-        assert (row.claim >= 1.0 or name.startswith("new_shapes")) and row.claim > 0 and row.flops >= 0 and row.moved >= 0
+        assert (
+            (row.claim >= 1.0 or name.startswith("new_shapes")) and row.claim > 0 and row.flops >= 0 and row.moved >= 0
+        )
         if not name.endswith(("16M", "10M")):
             call = row.make(rushlight)
             call()
@@ -56,7 +58,9 @@ def test_the_runner_prints_a_table() -> None:
 
 def test_first_passes_have_a_table() -> None:
     argv = ["--only", "tiny_t5$", "--rounds", "1", "--threads", "1", "--peer", "no_such_framework"]
-    done = subprocess.run([sys.executable, str(BENCH / "first_pass.py"), *argv], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "first_pass.py"), *argv], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     head, row = done.stdout.splitlines()[1:]
     figures = dict(zip(head.split()[1:], row.split()[1:], strict=False))
@@ -88,7 +92,9 @@ def test_instructions_are_counted() -> None:
     if shutil.which("valgrind") is None or platform.machine() != "x86_64":
         pytest.skip("needs Valgrind")
     argv = ["--only", "overhead/add_10$"]
-    done = subprocess.run([sys.executable, str(BENCH / "instructions.py"), *argv], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "instructions.py"), *argv], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     name, count = done.stdout.split()
     assert name == "overhead/add_10" and 1000 < float(count) < 20000

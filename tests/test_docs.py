@@ -16,7 +16,9 @@ import pytest
 import rushlight
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md"), ROOT / "bench" / "README.md"])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md"), ROOT / "bench" / "README.md"]
+)
 FENCE = re.compile(r"^```(\w*)\s*$")
 # Above a block that needs an extra: it runs where that is installed, and must be Python anywhere.
 NEEDS = re.compile(r"^<!-- needs: ([\w, ]+) -->$")
@@ -60,7 +62,9 @@ def program(path: Path) -> str:
     for language, first, body in blocks(path):
         if language == "python":
             missing = absent(path, first)
-            lines += [""] * (first - 1 - len(lines)) + (["if False:", *("    " + x for x in body[1:])] if missing else body)
+            lines += [""] * (first - 1 - len(lines)) + (
+                ["if False:", *("    " + x for x in body[1:])] if missing else body
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -70,7 +74,11 @@ def test_snippets_run(path: Path, tmp_path: Path) -> None:
     script.write_text(program(path), encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, f"{path} (line numbers are the page's):\n{done.stderr[-3000:]}"
-    shown = ["\n".join(body) for language, _, body in blocks(path) if language == "python" and body[0].startswith("def graph(")]
+    shown = [
+        "\n".join(body)
+        for language, _, body in blocks(path)
+        if language == "python" and body[0].startswith("def graph(")
+    ]
     assert all(graph in done.stdout for graph in shown), f"{path} shows a graph that it does not print:\n{done.stdout}"
 
 
@@ -80,15 +88,22 @@ def is_code(body: list[str]) -> bool:
         tree = ast.parse("\n".join(body))
     except SyntaxError:
         return bool(re.search(r"^\s*(python|pip|make|pytest|\$|>>>) ", "\n".join(body), re.MULTILINE))
-    return any(isinstance(n, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.Call)) for n in ast.walk(tree))
+    return any(
+        isinstance(n, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign, ast.Call))
+        for n in ast.walk(tree)
+    )
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
 def test_code_is_marked_as_what_it_is(path: Path) -> None:
     """A block without a language, or marked as text, is not run: so it may not be code."""
     for language, first, body in blocks(path):
-        assert language in LANGUAGES, f"{name(path)}:{first}: the language {language!r} is not tested: use one of {sorted(LANGUAGES)}"
-        assert language != "text" or not is_code(body), f"{name(path)}:{first}: this text is code: mark it as python or bash"
+        assert language in LANGUAGES, (
+            f"{name(path)}:{first}: the language {language!r} is not tested: use one of {sorted(LANGUAGES)}"
+        )
+        assert language != "text" or not is_code(body), (
+            f"{name(path)}:{first}: this text is code: mark it as python or bash"
+        )
 
 
 def test_commands_of_the_pages_exist() -> None:
@@ -164,7 +179,9 @@ def test_both_readmes_have_the_same_content(folder: str) -> None:
         return [[line.split("#")[0].rstrip() for line in body] for _, _, body in blocks(path)]
 
     def shape(path: Path) -> list[str]:
-        return [line[:2] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("#", "| ", "- "))]
+        return [
+            line[:2] for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("#", "| ", "- "))
+        ]
 
     assert code(english) == code(chinese)
     assert shape(english) == shape(chinese)

@@ -24,7 +24,17 @@ STORED = Path(__file__).parent / "data" / "example_losses.json"
 # The documentation inside CPython differs from one release to the next; the licence does not.
 RUNS = {
     "gpt_chars": ["gpt_chars.py", "--steps", "20", "--sample", "8"],
-    "gpt_chars_licence": ["gpt_chars.py", "--steps", "20", "--sample", "8", "--lr", "1e-3", "--text", str(ROOT / "LICENSE")],
+    "gpt_chars_licence": [
+        "gpt_chars.py",
+        "--steps",
+        "20",
+        "--sample",
+        "8",
+        "--lr",
+        "1e-3",
+        "--text",
+        str(ROOT / "LICENSE"),
+    ],
     "digits_cnn": ["digits_cnn.py", "--steps", "20"],
 }
 # Examples whose `train(steps, seed)` returns losses: how many steps are compared, in this process.
@@ -104,7 +114,9 @@ def test_stored_losses_are_what_pytorch_gives(name: str, stored: dict) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("RUSHLIGHT_TEST_FULL") != "1", reason="two minutes: RUSHLIGHT_TEST_FULL=1 asks for it")
+@pytest.mark.skipif(
+    os.environ.get("RUSHLIGHT_TEST_FULL") != "1", reason="two minutes: RUSHLIGHT_TEST_FULL=1 asks for it"
+)
 @pytest.mark.parametrize("name", TRAINS)
 def test_what_was_to_be_learnt_is_learnt(name: str, tmp_path: Path) -> None:
     run(["-m", "rushlight"], [f"{name}.py"], tmp_path)  # an example that has not learnt ends with an error

@@ -49,7 +49,9 @@ def expected() -> list[tuple[str, str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize(("page", "name", "above"), expected(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("page", "name", "above"), expected(), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_a_clause_can_name_it(page: str, name: str, above: list[str]) -> None:
     kind = getattr(importlib.import_module(page.replace("torch", "rushlight", 1)), name)
     assert isinstance(kind, type) and issubclass(kind, Exception) and bases(kind) == above
@@ -62,7 +64,11 @@ def public_pages(package: ModuleType) -> list[str]:
     found = ["torch"]
     for info in pkgutil.walk_packages(package.__path__, "rushlight.", onerror=lambda name: None):
         parts = info.name.split(".")[1:]
-        if not any(part.startswith("_") for part in parts) and parts[0] not in ("testing", "array_api") and "tensorboard" not in parts:
+        if (
+            not any(part.startswith("_") for part in parts)
+            and parts[0] not in ("testing", "array_api")
+            and "tensorboard" not in parts
+        ):
             found.append(".".join(["torch", *parts]))
     return found
 
@@ -80,7 +86,12 @@ def test_every_exception_of_a_page_is_there() -> None:
             continue
         ours = importlib.import_module(page.replace("torch", "rushlight", 1))
         for name, kind in list(vars(theirs).items()):
-            if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ != "builtins" and not name.startswith("_"):
+            if (
+                isinstance(kind, type)
+                and issubclass(kind, Exception)
+                and kind.__module__ != "builtins"
+                and not name.startswith("_")
+            ):
                 found = getattr(ours, name, None)
                 if not isinstance(found, type) or bases(found) != bases(kind):
                     wrong.append((page, name, bases(kind), found))

@@ -24,17 +24,12 @@ def test_report_has_every_layer() -> None:
     assert report.result.shape == (4, 8)
     assert len(report.kernels) >= len(report.operators) and report.seconds > 0
     text = str(report)
-    for word in (
-        "exp",
-        "fusion",
-        "for i",
-        "GB/s",
-        "test_explain.py",
-        "torch.softmax(x @ w, -1)",
-    ):
+    for word in ("exp", "fusion", "for i", "GB/s", "test_explain.py", "torch.softmax(x @ w, -1)"):
         assert word in text, word
     assert "define i32" not in text and ".globl" not in text and "graph" in text
-    assert report.llvm.count("define i32 @") >= len(set(report.kernels)) - 3 and ".globl" in report.assembly  # products are library calls
+    assert (
+        report.llvm.count("define i32 @") >= len(set(report.kernels)) - 3 and ".globl" in report.assembly
+    )  # products are library calls
     assert "define i32" in report.details(code=True) and ".globl" in report.details(code=True)
     assert len(report.table().splitlines()) == len(report.kernels) + 2
 

@@ -155,7 +155,10 @@ time.sleep(0.2)
 print(len(met), set(met), signal.getsignal(signal.SIGUSR1) is handler)
 """)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() in ("1 {(True, 2.0)} True", "2 {(True, 2.0)} True")  # the handler's own import is interrupted too
+    assert done.stdout.strip() in (
+        "1 {(True, 2.0)} True",
+        "2 {(True, 2.0)} True",
+    )  # the handler's own import is interrupted too
 
 
 @pytest.mark.parametrize("asked", ASKED)
@@ -195,7 +198,9 @@ print(kept[0] is torch.hub is sys.modules["rushlight.hub"])
 @needs_fork
 @pytest.mark.parametrize("kind", ["fork", "signals"])
 def test_a_round_of_the_stress(kind: str) -> None:
-    done = subprocess.run([sys.executable, str(STRESS), kind, "--seed", "1"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(STRESS), kind, "--seed", "1"], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -207,11 +212,15 @@ _SAYS = "rushlight compiles its kernels for this machine"
 
 def test_the_first_compilation_with_an_empty_cache_says_so(run_python, tmp_path) -> None:
     """Once, and to whoever reads it: standard error is no terminal here, so not by default."""
+
     def run(code: str = _COMPILES, **more: str) -> str:
         return run_python("-c", code, env={**os.environ, **more}, check=True).stderr
 
     there = str(tmp_path / "first")
-    assert run(RUSHLIGHT_CACHE_DIR=there, RUSHLIGHT_NOTICES="1").count(_SAYS) == 1 and not os.listdir(tmp_path / "first") == []
+    assert (
+        run(RUSHLIGHT_CACHE_DIR=there, RUSHLIGHT_NOTICES="1").count(_SAYS) == 1
+        and not os.listdir(tmp_path / "first") == []
+    )
     assert run(RUSHLIGHT_CACHE_DIR=there, RUSHLIGHT_NOTICES="1") == ""
     assert run(RUSHLIGHT_CACHE_DIR=str(tmp_path / "second")) == ""
     forked = "import os, multiprocessing as mp; p = mp.get_context('fork').Process(target=lambda: __import__('rushlight').ones(3).exp()); p.start(); p.join()"
@@ -223,7 +232,12 @@ def test_a_terminal_is_told_of_the_first_compilation(tmp_path) -> None:
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "RUSHLIGHT_NOTICES"}
-    subprocess.run([sys.executable, "-c", _COMPILES], env={**environment, "RUSHLIGHT_CACHE_DIR": str(tmp_path / "cache")}, stderr=theirs, check=True)
+    subprocess.run(
+        [sys.executable, "-c", _COMPILES],
+        env={**environment, "RUSHLIGHT_CACHE_DIR": str(tmp_path / "cache")},
+        stderr=theirs,
+        check=True,
+    )
     os.close(theirs)
     assert _SAYS in os.read(ours, 1000).decode()
     os.close(ours)

@@ -39,7 +39,10 @@ def test_binary_and_ternary() -> None:
     same(torch._foreach_clamp_max(xs, xs), xs)
     same(torch._foreach_lerp(xs, xs, 0.5), xs)
     same(torch._foreach_addcmul(xs, xs, xs, value=0.5), [x + 0.5 * x * x for x in xs])
-    same(torch._foreach_addcdiv(xs, xs, xs, torch.tensor([1.0, 2.0, 3.0])), [x + k * (x / x) for x, k in zip(xs, (1, 2, 3), strict=True)])
+    same(
+        torch._foreach_addcdiv(xs, xs, xs, torch.tensor([1.0, 2.0, 3.0])),
+        [x + k * (x / x) for x, k in zip(xs, (1, 2, 3), strict=True)],
+    )
     same(torch._foreach_norm(xs, 1), [x.sum() for x in xs])
     same(torch._foreach_copy_([torch.zeros_like(x) for x in xs], xs), xs)
     same(torch._foreach_zero_(xs), [torch.zeros_like(x) for x in xs])
@@ -97,9 +100,15 @@ def test_factors_between_tensors() -> None:
     x, m = torch.tensor([1.0, 2.0]), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert torch.equal(x.add(2, x), 3 * x) and torch.equal(x.clone().add_(-0.5, x), 0.5 * x) and torch.equal(x.sub(2, x), -x)
+        assert (
+            torch.equal(x.add(2, x), 3 * x)
+            and torch.equal(x.clone().add_(-0.5, x), 0.5 * x)
+            and torch.equal(x.sub(2, x), -x)
+        )
         assert torch.equal(x.addcmul(2.0, x, x), x + 2 * x * x) and torch.equal(torch.addcdiv(x, 2.0, x, x), x + 2)
-        assert torch.equal(torch.addmm(2.0, m, 3.0, m, m), 2 * m + 3 * (m @ m)) and torch.equal(m.addmm(2.0, m, m), 2 * m + m @ m)
+        assert torch.equal(torch.addmm(2.0, m, 3.0, m, m), 2 * m + 3 * (m @ m)) and torch.equal(
+            m.addmm(2.0, m, m), 2 * m + m @ m
+        )
     with pytest.raises(TypeError, match="positional arguments"):
         x.mul(2, x)
     assert [part.tolist() for part in x.split(split_size=1)] == [[1.0], [2.0]]

@@ -34,7 +34,13 @@ def test_integers_wrap_in_arithmetic_and_one_turn_for_unsigned() -> None:
 def test_bool_with_a_number_of_a_greater_kind_is_that_kind() -> None:
     x = torch.tensor([True])
     found = [x << 2, torch.fmod(x, 2), torch.remainder(x, 2), torch.div(x, 2, rounding_mode="floor"), x // 2]
-    assert [(v.tolist(), v.dtype) for v in found] == [([4], torch.int64), ([1], torch.int64), ([1], torch.int64), ([0], torch.int64), ([0], torch.int64)]
+    assert [(v.tolist(), v.dtype) for v in found] == [
+        ([4], torch.int64),
+        ([1], torch.int64),
+        ([1], torch.int64),
+        ([0], torch.int64),
+        ([0], torch.int64),
+    ]
     assert torch.addcmul(x, torch.tensor([2.0]), torch.tensor([3.0])).tolist() == [7.0]
     with pytest.raises(NotImplementedError, match="'Bool'"):
         torch.fmod(x, True)
@@ -63,7 +69,15 @@ def test_views_made_without_gradients_want_what_their_base_wants() -> None:
     leaf = torch.tensor([[1.0, 2.0]], requires_grad=True)
     made = leaf * 2
     with torch.no_grad():
-        views = [leaf.t(), made.t(), leaf[0], leaf.expand(2, 2), leaf.unbind(0)[0], leaf.t().t(), leaf.as_strided((1,), (1,))]
+        views = [
+            leaf.t(),
+            made.t(),
+            leaf[0],
+            leaf.expand(2, 2),
+            leaf.unbind(0)[0],
+            leaf.t().t(),
+            leaf.as_strided((1,), (1,)),
+        ]
         apart = [leaf.detach(), leaf.data, leaf.clone(), leaf.detach().t()]
     assert all(v.requires_grad and v.grad_fn is None and v.is_leaf for v in views)
     assert not any(v.requires_grad for v in apart)
@@ -173,11 +187,17 @@ def test_resizing_moves_every_tensor_over_the_storage_and_refuses_foreign_memory
     whole = torch.arange(6.0)
     part, other = whole[2:4], whole.view(2, 3)
     part.resize_(8)
-    assert part[:4].tolist() == [2, 3, 4, 5] and part.data_ptr() - whole.data_ptr() == 8 and other.data_ptr() == whole.data_ptr()
+    assert (
+        part[:4].tolist() == [2, 3, 4, 5]
+        and part.data_ptr() - whole.data_ptr() == 8
+        and other.data_ptr() == whole.data_ptr()
+    )
     part[0] = 7
     assert whole[2] == 7 and other[0, 2] == 7
     one = torch.arange(4.0)
-    another = one.view(2, 2)  # a single one besides: one reference more than a storage that is alone has, however an interpreter counts
+    another = one.view(
+        2, 2
+    )  # a single one besides: one reference more than a storage that is alone has, however an interpreter counts
     one.resize_(1000)
     one.fill_(7)
     assert another.data_ptr() == one.data_ptr() and another.tolist() == [[7, 7], [7, 7]]
@@ -216,7 +236,12 @@ def test_a_weight_without_dims_takes_part_in_promotion() -> None:
     x = torch.ones(2, requires_grad=True)
     weight = torch.tensor(0.25, dtype=double, requires_grad=True)
     torch.lerp(x, torch.full((2,), 3.0), weight).sum().backward()
-    assert x.grad.dtype is single and x.grad.tolist() == [0.75, 0.75] and weight.grad.dtype is double and weight.grad.item() == 4
+    assert (
+        x.grad.dtype is single
+        and x.grad.tolist() == [0.75, 0.75]
+        and weight.grad.dtype is double
+        and weight.grad.item() == 4
+    )
     assert torch.ones(2).lerp_(torch.zeros(2), torch.tensor(0.5, dtype=double)).dtype is single
     with pytest.raises(RuntimeError, match="for `weight`"):
         torch.lerp(torch.ones(2), torch.ones(2), torch.ones(1, dtype=double))
@@ -240,7 +265,10 @@ def test_imaginary_parts_are_not_dropped_from_fill_values(dtype: torch.dtype) ->
 
 
 def test_hypot_refuses_complex_numbers_on_either_side() -> None:
-    for x, y in ((torch.ones(2), torch.ones(2, dtype=torch.complex64)), (torch.ones(2, dtype=torch.complex64), torch.ones(2))):
+    for x, y in (
+        (torch.ones(2), torch.ones(2, dtype=torch.complex64)),
+        (torch.ones(2, dtype=torch.complex64), torch.ones(2)),
+    ):
         with pytest.raises(NotImplementedError, match="hypot_cpu"):
             torch.hypot(x, y)
 
@@ -248,7 +276,9 @@ def test_hypot_refuses_complex_numbers_on_either_side() -> None:
 def test_as_many_indices_as_lines_are_added() -> None:
     x, places = torch.ones(3), torch.tensor([0, 1])
     for call in (lambda: x.index_add(0, places, x), lambda: x.index_add_(0, places, x)):
-        with pytest.raises(RuntimeError, match=r"Number of indices \(2\) should be equal to source.size\(dim\): \(3\), for dim: 0"):
+        with pytest.raises(
+            RuntimeError, match=r"Number of indices \(2\) should be equal to source.size\(dim\): \(3\), for dim: 0"
+        ):
             call()
     with pytest.raises(IndexError, match=r"Number of indices \(2\) should be equal to source.size\(dim\) \(3\)"):
         x.index_copy(0, places, x)
@@ -275,14 +305,21 @@ def test_views_taken_in_place_are_changes_for_autograd(name: str, args: tuple[ob
 
 @pytest.mark.parametrize("function", [torch.add, torch.isclose, torch.eq, torch.maximum])
 def test_shapes_that_do_not_fit_are_compared_from_the_last_dim(function) -> None:
-    with pytest.raises(RuntimeError, match=r"tensor a \(5\) must match the size of tensor b \(2\) at non-singleton dimension 1"):
+    with pytest.raises(
+        RuntimeError, match=r"tensor a \(5\) must match the size of tensor b \(2\) at non-singleton dimension 1"
+    ):
         function(torch.ones(2, 5), torch.ones(5, 2))
-    with pytest.raises(RuntimeError, match=r"tensor a \(4\) must match the size of tensor b \(5\) at non-singleton dimension 2"):
+    with pytest.raises(
+        RuntimeError, match=r"tensor a \(4\) must match the size of tensor b \(5\) at non-singleton dimension 2"
+    ):
         function(torch.ones(3, 4, 4), torch.ones(5, 5))
 
 
 def test_broadcast_shapes_names_the_argument_that_does_not_fit() -> None:
-    with pytest.raises(RuntimeError, match=r"dimension of length 2 at -1! Mismatching argument at index 1 had \(5, 2\); .* broadcastable to \[2, 5\]"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"dimension of length 2 at -1! Mismatching argument at index 1 had \(5, 2\); .* broadcastable to \[2, 5\]",
+    ):
         torch.broadcast_shapes((2, 5), (5, 2))
     assert torch.broadcast_shapes((3, 1), 4, (2, 1, 1)) == (2, 3, 4)
 

@@ -82,7 +82,10 @@ def test_counts(figures: dict[str, house.Figure], name: str, value: float | str)
 def test_places(figures: dict[str, house.Figure]) -> None:
     assert figures["one-element lists set from elsewhere"].places == ["_base/alias.py:2 HOOK: list[object] = [None]"]
     assert figures["circles of imports, at module level"].places == ["2 made_up._engine.c made_up._engine.d"]
-    assert figures["private functions of 8 or more parameters"].places == ["_backends/cpu.py:1 run: 8", "page.py:4 _hidden: 8"]
+    assert figures["private functions of 8 or more parameters"].places == [
+        "_backends/cpu.py:1 run: 8",
+        "page.py:4 _hidden: 8",
+    ]
 
 
 def test_table_and_file(

@@ -37,7 +37,15 @@ define void @second(i64 %n, ptr %p) {
   ret void
 }
 """
-RENAMES = ("k12ab", "k34cd"), ("helper", '"ot-her"'), ("%v1", "%first"), ("%j", "%next"), ("%s", "%least"), ("loop", "again"), ("@rate", "@.str.7")
+RENAMES = (
+    ("k12ab", "k34cd"),
+    ("helper", '"ot-her"'),
+    ("%v1", "%first"),
+    ("%j", "%next"),
+    ("%s", "%least"),
+    ("loop", "again"),
+    ("@rate", "@.str.7"),
+)
 
 
 def known(name: str) -> bool:
@@ -75,14 +83,20 @@ def test_sorts_and_calls() -> None:
     kernel, helper, second = functions(TEXT, known)
     assert (kernel.native, helper.native, second.native) == (False, True, False)
     assert kernel.calls == [helper.digest] and helper.calls == []
-    assert functions("declare void @far()\ndefine void @f() {\n  call void @far()\n  ret void\n}\n")[0].calls == ["extern"]
+    assert functions("declare void @far()\ndefine void @f() {\n  call void @far()\n  ret void\n}\n")[0].calls == [
+        "extern"
+    ]
 
 
 def test_what_differs_is_told() -> None:
     one, two = functions(TEXT), functions(TEXT.replace("add nsw", "sub nsw"))
     assert list(differences({"a": one}, {"a": list(reversed(one))}, 3)) == []
     head, diff = differences({"a": one}, {"a": two}, 3)
-    assert head == "a: 1 kernels the same, 1 only before, 1 only after" and "-  %6 = add nsw" in diff and "+  %6 = sub nsw" in diff
+    assert (
+        head == "a: 1 kernels the same, 1 only before, 1 only after"
+        and "-  %6 = add nsw" in diff
+        and "+  %6 = sub nsw" in diff
+    )
     assert list(differences({"a": one}, {}, 3)) == ["a: only before"]
     elsewhere = functions(TEXT.replace("@helper(i64 %s", "@second(i64 %s"))
     assert list(differences({"a": one}, {"a": elsewhere}, 3)) == ["a: k12ab is the same and calls other functions"]
@@ -90,7 +104,9 @@ def test_what_differs_is_told() -> None:
     assert apart[0].calls == ["extern"] and list(differences({"a": one}, {"a": apart}, 3)) == []
 
 
-def test_files_and_the_exit_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_and_the_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, after = str(tmp_path / "before.gz"), str(tmp_path / "after.gz")
     kernel_texts.write(before, {"a": functions(TEXT)})
     kernel_texts.write(after, {"a": functions(TEXT.replace("alloca i64", "alloca i32"))})

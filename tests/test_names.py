@@ -41,7 +41,12 @@ def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
 
 
 def test_yet_is_said_of_what_pytorch_has() -> None:
-    lacking = [(where, name) for where in ("", "nn", "optim", "cuda", "distributed") for name in _pages()[where] if not hasattr(page(f"torch.{where}".rstrip(".")), name)]
+    lacking = [
+        (where, name)
+        for where in ("", "nn", "optim", "cuda", "distributed")
+        for name in _pages()[where]
+        if not hasattr(page(f"torch.{where}".rstrip(".")), name)
+    ]
     for where, name in lacking:
         with pytest.raises(AttributeError) as met:
             getattr(page(f"torch.{where}".rstrip(".")), name)
@@ -52,12 +57,22 @@ def test_yet_is_said_of_what_pytorch_has() -> None:
 @pytest.mark.parametrize("expression", ["torch.ones(2).sofmax", "torch.Tensor.sofmax", "torch.nn.init.xavier_unifrom_"])
 def test_python_suggests_the_rest(expression: str) -> None:
     """Of classes and of pages that are plain modules Python itself does, where it prints the error."""
-    done = subprocess.run([sys.executable, "-c", f"import rushlight as torch; torch.nn.init; {expression}"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import rushlight as torch; torch.nn.init; {expression}"],
+        capture_output=True,
+        text=True,
+    )
     assert done.stderr.count("Did you mean: ") == 1, done.stderr
 
 
 def test_the_stored_names() -> None:
-    assert is_pytorchs("nn.Linear") and is_pytorchs("softmax") and is_pytorchs("mtia") and is_pytorchs("_ops") and is_pytorchs("Tensor.sum")
+    assert (
+        is_pytorchs("nn.Linear")
+        and is_pytorchs("softmax")
+        and is_pytorchs("mtia")
+        and is_pytorchs("_ops")
+        and is_pytorchs("Tensor.sum")
+    )
     assert is_pytorchs("sofmax") is False and is_pytorchs("nn.os") is False and is_pytorchs("_not_there") is None
 
 

@@ -88,7 +88,16 @@ def test_properties_of_a_subclass_with_a_say() -> None:
     _ = x.shape, repr(x), x.grad, x.numpy(), np.asarray(x), x.is_leaf
     x.requires_grad = False
     x.grad = None
-    names = ["shape.__get__", "__repr__", "grad.__get__", "numpy", "__array__", "is_leaf.__get__", "requires_grad.__set__", "grad.__set__"]
+    names = [
+        "shape.__get__",
+        "__repr__",
+        "grad.__get__",
+        "numpy",
+        "__array__",
+        "is_leaf.__get__",
+        "requires_grad.__set__",
+        "grad.__set__",
+    ]
     assert [n for n in seen if n] == [f"torch.Tensor.{n}" for n in names]
 
 
@@ -108,10 +117,17 @@ def test_a_mode_that_changes_what_factories_make() -> None:
 
 
 def test_names() -> None:
-    assert overrides.resolve_name(torch.add) == "torch.add" and overrides.resolve_name(torch.nn.functional.relu) == "torch.nn.functional.relu"
-    assert overrides.resolve_name(torch.Tensor.__add__) == "torch.Tensor.__add__" and overrides.resolve_name(len) is None
+    assert (
+        overrides.resolve_name(torch.add) == "torch.add"
+        and overrides.resolve_name(torch.nn.functional.relu) == "torch.nn.functional.relu"
+    )
+    assert (
+        overrides.resolve_name(torch.Tensor.__add__) == "torch.Tensor.__add__" and overrides.resolve_name(len) is None
+    )
     assert overrides.resolve_name(torch.Tensor.shape.__get__) == "torch.Tensor.shape.__get__"
-    assert overrides.is_tensor_method_or_property(torch.Tensor.__add__) and not overrides.is_tensor_method_or_property(torch.cat)
+    assert overrides.is_tensor_method_or_property(torch.Tensor.__add__) and not overrides.is_tensor_method_or_property(
+        torch.cat
+    )
 
 
 def test_classes_that_want_to_be_dispatched_to_are_refused() -> None:
@@ -122,7 +138,11 @@ def test_classes_that_want_to_be_dispatched_to_are_refused() -> None:
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             raise AssertionError
 
-    for make in (lambda: torch.ones(2).as_subclass(Below), lambda: torch.Tensor._make_subclass(Below, torch.ones(2)), lambda: Below([1.0])):
+    for make in (
+        lambda: torch.ones(2).as_subclass(Below),
+        lambda: torch.Tensor._make_subclass(Below, torch.ones(2)),
+        lambda: Below([1.0]),
+    ):
         with pytest.raises(NotImplementedError, match="Below defines it"):
             make()
     with pytest.raises(NotImplementedError, match="_make_wrapper_subclass"):
@@ -180,7 +200,9 @@ S = Shown()
         (lambda: F.linear(S, X), "linear", 2, {}), (lambda: F.conv2d(S, weight=X), "conv2d", 1, {"weight": X}), (lambda: F.gelu(S), "gelu", 1, {}),
     ],
 )  # fmt: skip
-def test_arguments_that_overrides_are_shown(program: Callable[[], Any], name: str, places: int, named: dict[str, Any]) -> None:
+def test_arguments_that_overrides_are_shown(
+    program: Callable[[], Any], name: str, places: int, named: dict[str, Any]
+) -> None:
     assert program() == (f"torch.nn.functional.{name}", places, named)
 
 
@@ -201,6 +223,19 @@ def test_views_in_place_are_shown_as_such(name: str) -> None:
     assert tuple(x.as_subclass(torch.Tensor).shape) == {"squeeze_": (3,), "unsqueeze_": (1, 1, 3)}.get(name, (3, 1))
 
 
-@pytest.mark.parametrize("name", ["numel", "is_complex", "is_floating_point", "is_signed", "is_conj", "is_neg", "is_inference", "is_nonzero", "get_device"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "numel",
+        "is_complex",
+        "is_floating_point",
+        "is_signed",
+        "is_conj",
+        "is_neg",
+        "is_inference",
+        "is_nonzero",
+        "get_device",
+    ],
+)
 def test_questions_of_the_package_ask(name: str) -> None:
     assert getattr(torch, name)(S) == (f"torch.{name}", 1, {})

@@ -35,12 +35,19 @@ def test_every_operator_has_a_whole_page(key: str) -> None:
         assert section(page, title), f"{key}: nothing under {title}"
     assert MATHEMATICS.search(section(page, "Formula")), f"{key}: its text says no formula: {op.doc!r}"
     shapes = section(page, "Shapes and dtypes")
-    assert re.search(r"^\| .*`\w+\[.*\]( weak)?`.* \| `\w+\[.*\]", shapes, re.MULTILINE) or "no tensors" in shapes, f"{key}: no shapes"
+    assert re.search(r"^\| .*`\w+\[.*\]( weak)?`.* \| `\w+\[.*\]", shapes, re.MULTILINE) or "no tensors" in shapes, (
+        f"{key}: no shapes"
+    )
     example = section(page, "Example")
     assert ">>> " in example and not example.rstrip("`\n").splitlines()[-1].startswith(">>>"), f"{key}: no result"
     source = section(page, "Source")
     place = re.match(r"\[(.*):(\d+)\]", source)
-    assert place is not None and (pages.ROOT / "src" / place[1]).is_file() and "```python\n" in source and "def graph(" in source
+    assert (
+        place is not None
+        and (pages.ROOT / "src" / place[1]).is_file()
+        and "```python\n" in source
+        and "def graph(" in source
+    )
     assert page.splitlines()[2].strip(), key
 
 
@@ -71,7 +78,9 @@ def test_examples_are_what_the_package_answers(key: str) -> None:
     def real(value: object) -> object:
         return [real(v) for v in value] if isinstance(value, list) else tensors.get(id(value), value)
 
-    found = rushlight._surface.SPACES["torch"][op.public](*[real(a) for a in example.args], **{k: real(v) for k, v in example.kwargs.items()})
+    found = rushlight._surface.SPACES["torch"][op.public](
+        *[real(a) for a in example.args], **{k: real(v) for k, v in example.kwargs.items()}
+    )
     assert str(found).split("\n") == example.session()[-len(str(found).split("\n")) :]
 
 
@@ -86,7 +95,9 @@ def test_every_composite_has_a_text_and_a_page() -> None:
 
 def test_the_index_is_up_to_date() -> None:
     kept = pages.ROOT / "docs" / "operators-index.md"
-    assert kept.is_file() and kept.read_text(encoding="utf-8") == pages.index(), f"the index of operators is old; run `{COMMAND}` and commit"
+    assert kept.is_file() and kept.read_text(encoding="utf-8") == pages.index(), (
+        f"the index of operators is old; run `{COMMAND}` and commit"
+    )
 
 
 def test_the_command_writes_a_folder_of_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,4 +105,8 @@ def test_the_command_writes_a_folder_of_pages(tmp_path: Path, capsys: pytest.Cap
     count = int(capsys.readouterr().out.split()[0])
     written = list(tmp_path.glob("*.md"))
     assert count == len(written) > len(OPERATORS) + 100
-    assert (tmp_path / "softmax.md").is_file() and (tmp_path / "linalg.norm.md").is_file() and (tmp_path / "index.md").is_file()
+    assert (
+        (tmp_path / "softmax.md").is_file()
+        and (tmp_path / "linalg.norm.md").is_file()
+        and (tmp_path / "index.md").is_file()
+    )

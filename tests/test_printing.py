@@ -85,7 +85,21 @@ def cases() -> dict[str, tuple[np.ndarray, dict, dict]]:
         "full": {"profile": "full"}, "sci": {"sci_mode": True}, "fixed": {"sci_mode": False}, "mix": {"profile": "short", "precision": 6},
     }  # fmt: skip
     for label, opts in options.items():
-        for name in ("row", "whole_nan", "sci_nan", "wrap_2d", "n1001", "c", "c_2d", "int_2d", "deep", "big", "scalar", "bool_2d", "zeros"):
+        for name in (
+            "row",
+            "whole_nan",
+            "sci_nan",
+            "wrap_2d",
+            "n1001",
+            "c",
+            "c_2d",
+            "int_2d",
+            "deep",
+            "big",
+            "scalar",
+            "bool_2d",
+            "zeros",
+        ):
             if label == "full" and name in ("n1001", "deep") or label == "w1" and name in ("n1001", "deep", "c_2d"):
                 continue  # long texts that show nothing new
             out[f"{label}_{name}"] = (plain[name], {}, opts)

@@ -122,24 +122,48 @@ def test_import_rushlight_makes_no_torch(run_python) -> None:
     ("code", "kind", "says"),
     [
         ("import torch\ntorch.not_there", "AttributeError", "module 'torch' has no attribute 'not_there'\n"),
-        ("import torch\ntorch.nn.Linaer", "AttributeError", "module 'torch.nn' has no attribute 'Linaer'. Did you mean: 'Linear'?"),
+        (
+            "import torch\ntorch.nn.Linaer",
+            "AttributeError",
+            "module 'torch.nn' has no attribute 'Linaer'. Did you mean: 'Linear'?",
+        ),
         ("import torch\ntorch.mtia", "AttributeError", "rushlight has no 'mtia' yet"),
         (
             "import torch\ntorch.nn.functional.not_there(1)",
             "AttributeError",
             "module 'torch.nn.functional' has no attribute 'not_there'\n",
         ),
-        ("import torch.not_there", "ModuleNotFoundError", "No module named 'torch.not_there', neither in rushlight nor in PyTorch\n"),
-        ("import torch.optm", "ModuleNotFoundError", "No module named 'torch.optm', neither in rushlight nor in PyTorch. Did you mean: 'optim'?"),
+        (
+            "import torch.not_there",
+            "ModuleNotFoundError",
+            "No module named 'torch.not_there', neither in rushlight nor in PyTorch\n",
+        ),
+        (
+            "import torch.optm",
+            "ModuleNotFoundError",
+            "No module named 'torch.optm', neither in rushlight nor in PyTorch. Did you mean: 'optim'?",
+        ),
         ("import torch.mtia", "ModuleNotFoundError", "rushlight has no 'mtia' yet (asked for as 'torch.mtia')"),
         ("import torch.nn.not_there.deep as d", "ModuleNotFoundError", "No module named 'torch.nn.not_there'"),
         ("from torch.not_there import x", "ModuleNotFoundError", "No module named 'torch.not_there'"),
-        ("from torch import sofmax", "ImportError", "module 'torch' has no attribute 'sofmax'. Did you mean: 'softmax'?"),
+        (
+            "from torch import sofmax",
+            "ImportError",
+            "module 'torch' has no attribute 'sofmax'. Did you mean: 'softmax'?",
+        ),
         ("from torch import mtia", "ImportError", "rushlight has no 'mtia' yet"),
         ("import torch._ops", "ModuleNotFoundError", "rushlight has no '_ops' yet"),
-        ("import torch.distributed.tensor.parallel", "ModuleNotFoundError", "rushlight has no 'distributed.tensor.parallel' yet"),
+        (
+            "import torch.distributed.tensor.parallel",
+            "ModuleNotFoundError",
+            "rushlight has no 'distributed.tensor.parallel' yet",
+        ),
         ("import torch.fft.deep", "ModuleNotFoundError", "No module named 'torch.fft.deep'"),
-        ("import functorch.not_there", "ModuleNotFoundError", "No module named 'functorch.not_there', neither in rushlight nor in PyTorch"),
+        (
+            "import functorch.not_there",
+            "ModuleNotFoundError",
+            "No module named 'functorch.not_there', neither in rushlight nor in PyTorch",
+        ),
         ("import triton", "ModuleNotFoundError", "No module named 'triton': rushlight runs no kernels"),
         ("import not_there_at_all", "ModuleNotFoundError", "No module named 'not_there_at_all'"),
     ],
@@ -155,7 +179,10 @@ def test_a_package_without_its_compiled_part_is_told_so(run_python, tmp_path: Pa
     (tmp_path / "vision").mkdir()
     write(tmp_path / "vision", "import torch\ntorch.library.register_fake('vision::nms')(lambda x: x)\n", "__init__.py")
     done = run_python(*RUSHLIGHT, str(write(tmp_path, "import vision")))
-    assert "RuntimeError: operator vision::nms does not exist: " in done.stderr and "vision/_C.so) was not found" in done.stderr
+    assert (
+        "RuntimeError: operator vision::nms does not exist: " in done.stderr
+        and "vision/_C.so) was not found" in done.stderr
+    )
 
 
 def test_missing_names_are_ordinary_errors(run_python, tmp_path: Path) -> None:
@@ -204,7 +231,12 @@ assert torch.version.rushlight == OWN and torch.version.cuda is None and torch._
     import rushlight
 
     run_python(*RUSHLIGHT, str(write(tmp_path, f"OWN = {str(rushlight.__version__)!r}\n" + code)), check=True)
-    assert run_python("-c", "import rushlight; print(rushlight.__version__, rushlight.version.rushlight)", check=True).stdout.split()[0] != "2.13.0+rushlight"
+    assert (
+        run_python(
+            "-c", "import rushlight; print(rushlight.__version__, rushlight.version.rushlight)", check=True
+        ).stdout.split()[0]
+        != "2.13.0+rushlight"
+    )
 
 
 def test_the_metadata_say_the_same_version() -> None:
@@ -262,7 +294,11 @@ if __name__ == "__main__":
     child.join()
     print(torch.cat(list(DataLoader(Rows(), 2, num_workers=1, multiprocessing_context="spawn"))).tolist())
 """
-FOUND = ["['2.13.0+rushlight', 'True', 'torch.nn.functional']", "(True, '2.13.0+rushlight', [2.0, 2.0])", "[0.0, 1.0, 2.0, 3.0]"]
+FOUND = [
+    "['2.13.0+rushlight', 'True', 'torch.nn.functional']",
+    "(True, '2.13.0+rushlight', [2.0, 2.0])",
+    "[0.0, 1.0, 2.0, 3.0]",
+]
 
 
 def test_children_find_it_too(run_python, tmp_path: Path) -> None:
@@ -286,7 +322,11 @@ def test_install_as_torch_is_too_late(run_python, tmp_path: Path) -> None:
 
 
 def test_pytest_with_workers(run_python, tmp_path: Path) -> None:
-    write(tmp_path, "import torch, rushlight\n\ndef test_same():\n    assert torch is rushlight and torch.ones(2).sum() == 2\n", "test_it.py")
+    write(
+        tmp_path,
+        "import torch, rushlight\n\ndef test_same():\n    assert torch is rushlight and torch.ones(2).sum() == 2\n",
+        "test_it.py",
+    )
     done = run_python(*RUSHLIGHT, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "test_it.py", cwd=tmp_path)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
@@ -355,7 +395,13 @@ assert pickle.loads(pickle.dumps(optimizer)).param_groups[0]["lr"] == 0.5
 def test_pytorch_reads_our_pickles(run_python, tmp_path: Path) -> None:
     path = tmp_path / "ours.pkl"
     run_python(*RUSHLIGHT, "-c", f"{LOOKS}\npickle.dump(made(), open({str(path)!r}, 'wb'))", check=True)
-    run_python("-W", "ignore", "-c", f"{LOOKS}\nassert 'rushlight' not in torch.__version__\nlooks(pickle.load(open({str(path)!r}, 'rb')))", check=True)
+    run_python(
+        "-W",
+        "ignore",
+        "-c",
+        f"{LOOKS}\nassert 'rushlight' not in torch.__version__\nlooks(pickle.load(open({str(path)!r}, 'rb')))",
+        check=True,
+    )
 
 
 # Objects whose classes live in inner rooms here.
@@ -431,7 +477,9 @@ def looks(found):
 def test_pickles_of_functions_and_methods(run_python, tmp_path: Path, protocol: int) -> None:
     code = f"data = pickle.dumps(made(), {protocol})\nassert b'rushlight' not in data\nlooks(pickle.loads(data))\n"
     run_python(*RUSHLIGHT, str(write(tmp_path, FUNCTIONS + code)), check=True)
-    ours = FUNCTIONS.replace("import functools, pickle, torch", "import functools, pickle\nimport rushlight as torch").replace("torch.nn import", "rushlight.nn import")
+    ours = FUNCTIONS.replace(
+        "import functools, pickle, torch", "import functools, pickle\nimport rushlight as torch"
+    ).replace("torch.nn import", "rushlight.nn import")
     run_python("-c", f"{ours}\nlooks(pickle.loads(pickle.dumps(made(), {protocol})))", check=True)
 
 
@@ -457,11 +505,19 @@ def test_compile_is_refused_and_eager_is_eager() -> None:
             asked()
     assert torch.compile(net, disable=True) is net
     compiled = torch.compile(net, backend="eager")
-    assert torch.equal(compiled(torch.ones(1, 2)), net(torch.ones(1, 2))) and list(compiled.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
+    assert torch.equal(compiled(torch.ones(1, 2)), net(torch.ones(1, 2))) and list(compiled.state_dict()) == [
+        "_orig_mod.weight",
+        "_orig_mod.bias",
+    ]
     assert compiled.in_features == 2 and isinstance(compiled, torch._dynamo.OptimizedModule)
     with torch.compiler.set_stance("force_eager"):
         assert torch.compile(net) is net
-    assert not (torch.compiler.is_compiling() or torch.jit.is_scripting() or torch.jit.is_tracing() or torch.distributed.is_available())
+    assert not (
+        torch.compiler.is_compiling()
+        or torch.jit.is_scripting()
+        or torch.jit.is_tracing()
+        or torch.distributed.is_available()
+    )
 
 
 def test_marks_for_a_compiler_are_marks() -> None:
@@ -471,12 +527,25 @@ def test_marks_for_a_compiler_are_marks() -> None:
     def double(x):
         return x * 2
 
-    assert isinstance(double, torch.jit.ScriptFunction) and torch.equal(double(torch.ones(2)), 2 * torch.ones(2)) and double.name == "double"
+    assert (
+        isinstance(double, torch.jit.ScriptFunction)
+        and torch.equal(double(torch.ones(2)), 2 * torch.ones(2))
+        and double.name == "double"
+    )
     with pytest.raises(NotImplementedError, match="graph"):
         double.graph
-    for mark in (torch.jit.ignore, torch.jit.unused, torch.jit.export, torch.jit.interface, torch.compiler.disable, torch.compiler.allow_in_graph):
+    for mark in (
+        torch.jit.ignore,
+        torch.jit.unused,
+        torch.jit.export,
+        torch.jit.interface,
+        torch.compiler.disable,
+        torch.compiler.allow_in_graph,
+    ):
         assert mark(test_marks_for_a_compiler_are_marks) is test_marks_for_a_compiler_are_marks
-    assert torch.jit.isinstance({"a": [1]}, dict[str, list[int]]) and not torch.jit.isinstance((1, "a"), tuple[int, int])
+    assert torch.jit.isinstance({"a": [1]}, dict[str, list[int]]) and not torch.jit.isinstance(
+        (1, "a"), tuple[int, int]
+    )
     assert torch.jit.wait(torch.jit.fork(lambda: 5)) == 5 and not isinstance(double, torch.jit.ScriptModule)
 
 
@@ -514,7 +583,9 @@ def test_no_such_script(run_python, tmp_path: Path) -> None:
 
 def interrupt_when(argv: list[str], line: str, **kwargs) -> tuple[int, str]:
     """Start a child, send Ctrl-C once it has printed `line`, and return its status and standard error."""
-    held = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored, and hand that on
+    held = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs start with it ignored, and hand that on
     try:
         child = subprocess.Popen(
             [sys.executable, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
@@ -613,7 +684,9 @@ def test_overrides_are_shown_functions_of_torch_as_pytorch_shows_them(run_python
     """
     found = run_python(*RUSHLIGHT, "-c", textwrap.dedent(program), cwd=tmp_path, check=True).stdout.splitlines()
     pool = {"stride": None, "padding": 0, "dilation": 1, "ceil_mode": False, "return_indices": False}
-    assert found[0] == repr([((), {"inplace": False}), ((), {"p": 0.3, "training": True, "inplace": False}), ((2,), pool)])
+    assert found[0] == repr(
+        [((), {"inplace": False}), ((), {"p": 0.3, "training": True, "inplace": False}), ((2,), pool)]
+    )
     page = "torch.nn.functional"
     assert found[1] == repr([(page, {"inplace": False}), (page, {"alpha": 1.0, "inplace": False})])
 
@@ -642,8 +715,14 @@ def wheel_that_needs(tmp_path: Path, requirement: str) -> Path:
     path = tmp_path / "needs_torch-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr("needs_torch.py", "import torch\nprint(torch.__version__, torch.ones(2).sum().item())\n")
-        wheel.writestr("needs_torch-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: needs-torch\nVersion: 1.0\nRequires-Dist: torch {requirement}\n")
-        wheel.writestr("needs_torch-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            "needs_torch-1.0.dist-info/METADATA",
+            f"Metadata-Version: 2.1\nName: needs-torch\nVersion: 1.0\nRequires-Dist: torch {requirement}\n",
+        )
+        wheel.writestr(
+            "needs_torch-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         wheel.writestr("needs_torch-1.0.dist-info/RECORD", "")
     return path
 
@@ -652,7 +731,17 @@ def wheel_that_needs(tmp_path: Path, requirement: str) -> Path:
 def test_pip_takes_torch_for_installed(run_python, tmp_path: Path) -> None:
     """Without an index there is nothing that it could download."""
     wheel, there = wheel_that_needs(tmp_path, "(==2.13.0+rushlight)"), tmp_path / "there"
-    install = ("-m", "pip", "install", "--no-index", "--no-compile", "--disable-pip-version-check", "--prefix", str(there), str(wheel))
+    install = (
+        "-m",
+        "pip",
+        "install",
+        "--no-index",
+        "--no-compile",
+        "--disable-pip-version-check",
+        "--prefix",
+        str(there),
+        str(wheel),
+    )
     done = run_python(*RUSHLIGHT, *install)
     assert done.returncode == 0 and "Requirement already satisfied: torch==2.13.0+rushlight" in done.stdout, done.stderr
     (folder,) = there.glob("**/site-packages")

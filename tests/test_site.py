@@ -28,7 +28,11 @@ def gathered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_table_of_contents(gathered: Path) -> None:
-    listed = re.findall(r"^(?:.*<)?([\w/.-]+)>?$", (gathered / "index.md").read_text(encoding="utf-8").split("```{toctree}", 1)[1], re.MULTILINE)
+    listed = re.findall(
+        r"^(?:.*<)?([\w/.-]+)>?$",
+        (gathered / "index.md").read_text(encoding="utf-8").split("```{toctree}", 1)[1],
+        re.MULTILINE,
+    )
     pages = {p.relative_to(ROOT).with_suffix("").as_posix() for p in (ROOT / "docs").glob("*.md")}
     assert pages | {"zh", "CONTRIBUTING", "bench/README", "examples/README"} <= set(listed)
 
@@ -58,9 +62,24 @@ def test_the_settings_are_python_and_ask_no_other_host() -> None:
             assert "http" not in path.read_text(encoding="utf-8"), path
 
 
-@pytest.mark.skipif(importlib.util.find_spec("sphinx") is None or importlib.util.find_spec("furo") is None, reason="needs the extra docs")
+@pytest.mark.skipif(
+    importlib.util.find_spec("sphinx") is None or importlib.util.find_spec("furo") is None,
+    reason="needs the extra docs",
+)
 def test_sphinx_takes_the_pages_without_a_warning(gathered: Path, tmp_path: Path) -> None:
-    words = ["-b", "html", "-W", "--keep-going", "-q", "-d", str(tmp_path / "trees"), "-c", str(HERE), str(gathered), str(tmp_path / "out")]
+    words = [
+        "-b",
+        "html",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-d",
+        str(tmp_path / "trees"),
+        "-c",
+        str(HERE),
+        str(gathered),
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run([sys.executable, "-m", "sphinx", *words], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     english, chinese = ((tmp_path / "out" / f).read_text(encoding="utf-8") for f in ("index.html", "zh.html"))

@@ -92,7 +92,19 @@ def test_named_results_are_pytorchs() -> None:
 
 # ***** versions *****
 
-VERSIONS = ["2.13.0", "2.13", "2.9", "2.13.0+cpu", "2.13.0a0", "2.13.0rc1", "2.13.0.dev20250101", "2.13.0.post1", "10.0", "1!1.0", "nonsense"]
+VERSIONS = [
+    "2.13.0",
+    "2.13",
+    "2.9",
+    "2.13.0+cpu",
+    "2.13.0a0",
+    "2.13.0rc1",
+    "2.13.0.dev20250101",
+    "2.13.0.post1",
+    "10.0",
+    "1!1.0",
+    "nonsense",
+]
 OTHERS: list[Any] = [*VERSIONS, (2, 13), [2, 9, 1], (2, 13, "0+cpu"), (3,)]
 
 
@@ -148,7 +160,9 @@ def test_conversions_can_make_new_parameters() -> None:
     future.set_overwrite_module_params_on_conversion(True)
     try:
         layer.float()
-        assert layer.weight is not weight and weight.dtype is rushlight.float64 and layer.weight.dtype is rushlight.float32
+        assert (
+            layer.weight is not weight and weight.dtype is rushlight.float64 and layer.weight.dtype is rushlight.float32
+        )
     finally:
         future.set_overwrite_module_params_on_conversion(False)
     with pytest.raises(NotImplementedError):
@@ -182,7 +196,9 @@ def test_capabilities_are_pytorchs() -> None:
 
 def test_there_is_no_accelerator() -> None:
     accelerator = rushlight.accelerator
-    assert not accelerator.is_available() and accelerator.device_count() == 0 and accelerator.current_accelerator() is None
+    assert (
+        not accelerator.is_available() and accelerator.device_count() == 0 and accelerator.current_accelerator() is None
+    )
     for name in ("current_stream", "synchronize", "memory_stats", "empty_cache", "Graph", "current_device_index"):
         with pytest.raises(RuntimeError, match="Cannot access accelerator device when none is available"):
             getattr(accelerator, name)()
@@ -257,7 +273,9 @@ def test_which_functions_ask() -> None:
 
 def test_named_results_survive_pickling_of_their_parts() -> None:
     kind, (items, extra) = rushlight.sort(rushlight.tensor([2.0, 1.0])).__reduce__()
-    assert kind is rushlight.return_types.sort and extra == {} and pickle.loads(pickle.dumps(items[1].tolist())) == [1, 0]
+    assert (
+        kind is rushlight.return_types.sort and extra == {} and pickle.loads(pickle.dumps(items[1].tolist())) == [1, 0]
+    )
 
 
 # ***** dispatch keys, scalers, norms of sparse tensors *****
@@ -333,7 +351,10 @@ def test_the_native_norm_is_pytorchs() -> None:
 def test_removed_functions_say_what_took_their_place() -> None:
     x = rushlight.eye(2)
     for name in ("eig", "symeig", "matrix_rank"):
-        with pytest.raises(RuntimeError, match=f"deprecated since version 1.9 and is now removed from PyTorch: {name}; use torch.linalg"):
+        with pytest.raises(
+            RuntimeError,
+            match=f"deprecated since version 1.9 and is now removed from PyTorch: {name}; use torch.linalg",
+        ):
             getattr(rushlight, name)(x)
     for name in ("solve", "lstsq"):
         for call in (lambda name=name: getattr(rushlight, name)(x, x), lambda name=name: getattr(x, name)(x)):
@@ -428,7 +449,9 @@ def test_dispatch_modes_are_refused_and_wrappers_known() -> None:
         @staticmethod
         def __tensor_unflatten__(*args: Any) -> Any: ...
 
-    assert is_traceable_wrapper_subclass(rushlight.ones(2).as_subclass(Pair)) and not is_traceable_wrapper_subclass(rushlight.ones(2))
+    assert is_traceable_wrapper_subclass(rushlight.ones(2).as_subclass(Pair)) and not is_traceable_wrapper_subclass(
+        rushlight.ones(2)
+    )
 
 
 def test_contexts_of_packages_decorate() -> None:

@@ -49,7 +49,9 @@ def loaded_by(code: str) -> set[str]:
 def test_modules_of_an_import() -> None:
     loaded = loaded_by("import rushlight")
     tops = {name.split(".")[0] for name in loaded}
-    others = {name for name in tops - {"rushlight"} if not name.startswith("_") or name == "_hashlib"}  # parts of those below
+    others = {
+        name for name in tops - {"rushlight"} if not name.startswith("_") or name == "_hashlib"
+    }  # parts of those below
     allowed = ALLOWED | (SINCE_314 if sys.version_info >= (3, 14) else set())
     assert others <= allowed, f"`import rushlight` loads {sorted(others - allowed)}"
     ours = {name for name in loaded if name.startswith("rushlight")}
@@ -183,9 +185,13 @@ def test_digest_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("cpython", "linux", 16, 2**63 - 1, "big", "this is a 64-bit big-endian one"),
     ],
 )
-def test_interpreters_that_are_refused(name: str, system: str, object_bytes: int, largest: int, byteorder: str, message: str) -> None:
+def test_interpreters_that_are_refused(
+    name: str, system: str, object_bytes: int, largest: int, byteorder: str, message: str
+) -> None:
     assert message in (interpreter.what_is_wrong(name, system, object_bytes, largest, byteorder) or "")
-    assert all(interpreter.what_is_wrong("cpython", one, 16, 2**63 - 1, "little") is None for one in ("linux", "darwin"))
+    assert all(
+        interpreter.what_is_wrong("cpython", one, 16, 2**63 - 1, "little") is None for one in ("linux", "darwin")
+    )
 
 
 def test_another_interpreter_is_refused_at_import() -> None:
@@ -223,4 +229,7 @@ def test_a_subinterpreter_is_refused() -> None:
     assert done.returncode == 0, done.stderr
     found = done.stdout.strip()
     if "_ctypes" not in found:
-        assert found == "NotImplementedError rushlight computes in the main interpreter of a process; this is a subinterpreter"
+        assert (
+            found
+            == "NotImplementedError rushlight computes in the main interpreter of a process; this is a subinterpreter"
+        )

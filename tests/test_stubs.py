@@ -60,7 +60,9 @@ def stub_of(module: str) -> ast.Module | None:
 
 def test_up_to_date() -> None:
     different = stubs.changed()
-    assert not different, f"the stubs are not what the package says today; run `{COMMAND}` and commit (differ: {different})"
+    assert not different, (
+        f"the stubs are not what the package says today; run `{COMMAND}` and commit (differ: {different})"
+    )
 
 
 @pytest.mark.parametrize("name", stubs.public_modules())
@@ -72,7 +74,9 @@ def test_every_public_name_can_be_seen(name: str) -> None:
     tree = stub_of(name)
     wanted = {n for n, value in stubs.public_names(module).items() if not isinstance(value, ModuleType)}
     if tree is None:
-        assert wanted <= set(imports_of(name)), f"no stub for {name}, and its source does not show {sorted(wanted - set(imports_of(name)))}"
+        assert wanted <= set(imports_of(name)), (
+            f"no stub for {name}, and its source does not show {sorted(wanted - set(imports_of(name)))}"
+        )
         return
     shown = defined(tree) - {"__getattr__"}
     assert not wanted - shown, f"the stub of {name} misses {sorted(wanted - shown)}"
@@ -91,7 +95,10 @@ def test_every_member_of_tensor_has_a_stub() -> None:
 
 def test_forms_follow_the_table() -> None:
     text = (stubs.FOLDER / "__init__.pyi").read_text(encoding="utf-8")
-    assert "def add(input: _Tensor | _Scalar, other: _Tensor | _Scalar, *, alpha: _Scalar = 1, out: _Tensor | None = None) -> _Tensor" in text
+    assert (
+        "def add(input: _Tensor | _Scalar, other: _Tensor | _Scalar, *, alpha: _Scalar = 1, out: _Tensor | None = None) -> _Tensor"
+        in text
+    )
     assert re.search(r"@_overload\ndef max\(input: _Tensor, dim: _int, .*-> _rushlight_return_types.max", text)
     tensor = (stubs.FOLDER / "_engine" / "core" / "tensor.pyi").read_text(encoding="utf-8")
     assert "def add_(self, other: Tensor | _Scalar, *, alpha: _Scalar = 1) -> _Self: ..." in tensor
@@ -127,7 +134,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def expected() -> set[tuple[str, int]]:
     """(file, line) of every line that is marked as wrong."""
-    lines = [(p.name, i, line) for p in PROGRAMS for i, line in enumerate(p.read_text(encoding="utf-8").splitlines(), 1)]
+    lines = [
+        (p.name, i, line) for p in PROGRAMS for i, line in enumerate(p.read_text(encoding="utf-8").splitlines(), 1)
+    ]
     return {(name, i) for name, i, line in lines if line.endswith("# E")}
 
 
@@ -142,7 +151,17 @@ def compare(found: dict[tuple[str, int], str]) -> None:
 
 def test_mypy(installation: Path, tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    command = [sys.executable, "-m", "mypy", "--config-file=", "--python-executable", str(installation), "--cache-dir", str(tmp_path), "--warn-unused-ignores"]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file=",
+        "--python-executable",
+        str(installation),
+        "--cache-dir",
+        str(tmp_path),
+        "--warn-unused-ignores",
+    ]
     done = subprocess.run([*command, *map(str, PROGRAMS)], capture_output=True, text=True, cwd=ROOT)
     found = re.findall(r"^(?:.*/)?(\w+\.py):(\d+): error: (.*)$", done.stdout, re.MULTILINE)
     assert done.returncode in (0, 1), done.stdout + done.stderr
@@ -151,8 +170,19 @@ def test_mypy(installation: Path, tmp_path: Path) -> None:
 
 def test_mypy_accepts_the_stubs_themselves(installation: Path, tmp_path: Path) -> None:
     pytest.importorskip("mypy")
-    command = [sys.executable, "-m", "mypy", "--config-file=", "--python-executable", str(installation), "--cache-dir", str(tmp_path)]
-    done = subprocess.run([*command, "--ignore-missing-imports", str(stubs.FOLDER)], capture_output=True, text=True, cwd=ROOT)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--config-file=",
+        "--python-executable",
+        str(installation),
+        "--cache-dir",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        [*command, "--ignore-missing-imports", str(stubs.FOLDER)], capture_output=True, text=True, cwd=ROOT
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -174,7 +204,9 @@ def test_pyright(installation: Path, tmp_path: Path) -> None:
     command = [*pyright_command(), "--outputjson", "--pythonpath", str(installation), "-p", str(programs)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=programs)
     if not done.stdout.lstrip().startswith("{"):
-        pytest.skip(f"pyright does not start here (the wrapper on PyPI fetches its parts): {(done.stdout + done.stderr)[-300:]}")
+        pytest.skip(
+            f"pyright does not start here (the wrapper on PyPI fetches its parts): {(done.stdout + done.stderr)[-300:]}"
+        )
     found = {}
     for each in json.loads(done.stdout)["generalDiagnostics"]:
         if each["severity"] == "error":
@@ -184,5 +216,11 @@ def test_pyright(installation: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", RUNNING, ids=lambda p: p.stem)
 def test_the_accepted_programs_run(path: Path) -> None:
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
+    done = subprocess.run(
+        [sys.executable, str(path)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
     assert done.returncode == 0, done.stderr[-2000:]

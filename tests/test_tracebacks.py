@@ -132,7 +132,9 @@ def test_a_traceback_ends_in_the_users_frame(name: str) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     assert not [frame for frame in frames if frame.filename.startswith(PACKAGE)]
     assert frames[-1].filename == HERE
-    assert [frame.name for frame in frames if frame.name not in ("<lambda>", "test_a_traceback_ends_in_the_users_frame")] == inner
+    assert [
+        frame.name for frame in frames if frame.name not in ("<lambda>", "test_a_traceback_ends_in_the_users_frame")
+    ] == inner
     assert error.__context__ is None or error.__suppress_context__ or error.__cause__ is not None
 
 
@@ -188,24 +190,38 @@ def test_lines_of_a_wrong_shape(tmp_path: Any) -> None:
     script.write_text(PROGRAM + "\ntest_training()\n")
     done = subprocess.run([sys.executable, str(script)], env=SHORT, capture_output=True, text=True)
     lines = done.stderr.splitlines()
-    assert lines[0] == "Traceback (most recent call last):" and lines[-1].startswith("RuntimeError: mat1 and mat2 shapes")
+    assert lines[0] == "Traceback (most recent call last):" and lines[-1].startswith(
+        "RuntimeError: mat1 and mat2 shapes"
+    )
     assert done.stderr.count("  File ") == 3 and len(lines) <= 9, done.stderr
-    in_runner = subprocess.run([sys.executable, "-m", "rushlight", str(script)], env=SHORT, capture_output=True, text=True)
-    assert in_runner.stderr.count("  File ") == 3 and in_runner.stderr.splitlines()[-1].startswith("RuntimeError: mat1"), in_runner.stderr
+    in_runner = subprocess.run(
+        [sys.executable, "-m", "rushlight", str(script)], env=SHORT, capture_output=True, text=True
+    )
+    assert in_runner.stderr.count("  File ") == 3 and in_runner.stderr.splitlines()[-1].startswith(
+        "RuntimeError: mat1"
+    ), in_runner.stderr
 
 
 def test_lines_under_pytest(tmp_path: Any) -> None:
     (tmp_path / "test_program.py").write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_program.py"], cwd=tmp_path, env=SHORT, capture_output=True, text=True
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_program.py"],
+        cwd=tmp_path,
+        env=SHORT,
+        capture_output=True,
+        text=True,
     )
-    assert "RuntimeError: mat1 and mat2" in done.stdout and PACKAGE not in done.stdout and "rushlight/_" not in done.stdout, done.stdout
+    assert (
+        "RuntimeError: mat1 and mat2" in done.stdout and PACKAGE not in done.stdout and "rushlight/_" not in done.stdout
+    ), done.stdout
 
 
 @pytest.mark.skipif(importlib.util.find_spec("IPython") is None, reason="IPython is not installed")
 def test_lines_in_a_notebook(tmp_path: Any) -> None:
     script = tmp_path / "program.ipy"
     script.write_text(PROGRAM + "\ntest_training()\n")
-    done = subprocess.run([sys.executable, "-m", "IPython", "--colors=NoColor", str(script)], env=SHORT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "IPython", "--colors=NoColor", str(script)], env=SHORT, capture_output=True, text=True
+    )
     shown = done.stdout + done.stderr
     assert "RuntimeError: mat1 and mat2" in shown and PACKAGE not in shown and "rushlight/_" not in shown, shown

@@ -24,7 +24,9 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import rushlight
 
-RANDOM = re.compile(r"dropout|rrelu|bernoulli|multinomial|normal$|uniform|rand|exponential|cauchy|geometric|log_normal|empty|fractional|alpha_drop|multi_head_attention_forward")
+RANDOM = re.compile(
+    r"dropout|rrelu|bernoulli|multinomial|normal$|uniform|rand|exponential|cauchy|geometric|log_normal|empty|fractional|alpha_drop|multi_head_attention_forward"
+)
 
 
 def found(library: Any, name: str) -> Any:
@@ -41,7 +43,11 @@ def moved(value: Any, library: Any, leaves: list[Any]) -> Any:
     """A value of PyTorch's with fresh tensors of `library`; those are noted."""
     if isinstance(value, torch.Tensor):
         held = value.detach()
-        made = held.clone() if library is torch else rushlight.from_numpy(np.array(held.resolve_conj().resolve_neg().numpy()))
+        made = (
+            held.clone()
+            if library is torch
+            else rushlight.from_numpy(np.array(held.resolve_conj().resolve_neg().numpy()))
+        )
         if value.requires_grad:
             made.requires_grad_()
         leaves.append(made)
@@ -92,8 +98,21 @@ def gradients(library: Any, function: Any, sample: Any, change: tuple[str, int] 
         seeds = [library.ones_like(o) for o in roots]
         made = library.autograd.grad(roots, wanted, seeds, allow_unused=True)
     except RuntimeError as error:
-        return "raises" if "modified by an inplace" in str(error) or "version" in str(error) else f"raises {str(error)[:80]}"
-    return [None if g is None else np.array(g.detach().resolve_conj().resolve_neg().to_dense().numpy() if library is torch else g.detach().to_dense().numpy()) for g in made]
+        return (
+            "raises"
+            if "modified by an inplace" in str(error) or "version" in str(error)
+            else f"raises {str(error)[:80]}"
+        )
+    return [
+        None
+        if g is None
+        else np.array(
+            g.detach().resolve_conj().resolve_neg().to_dense().numpy()
+            if library is torch
+            else g.detach().to_dense().numpy()
+        )
+        for g in made
+    ]
 
 
 def same(a: Any, b: Any) -> bool:
@@ -109,7 +128,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def judged(library: Any, function: Any, sample: Any, change: tuple[str, int], whole: Any) -> str | None:
-    """"right", "wrong", "raises" or None."""
+    """ "right", "wrong", "raises" or None."""
     made = gradients(library, function, sample, change)
     if made is None or isinstance(made, str):
         return made
@@ -129,7 +148,10 @@ def calls(only: str, limit: int) -> Iterator[tuple[str, Any, Any, Any]]:
         if dtype is None:
             continue
         try:
-            yield from ((name, theirs, ours, s) for s in itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=True), limit))
+            yield from (
+                (name, theirs, ours, s)
+                for s in itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=True), limit)
+            )
         except Exception as error:
             print(f"{name}: no samples: {error}")
 
@@ -154,7 +176,10 @@ def main() -> None:
             continue
         for change in ((kind, k) for kind in ("result", "argument") for k in range(8)):
             try:
-                first, second = (judged(lib, f, sample, change, w) for lib, f, w in zip((torch, rushlight), (theirs, ours), wholes, strict=True))
+                first, second = (
+                    judged(lib, f, sample, change, w)
+                    for lib, f, w in zip((torch, rushlight), (theirs, ours), wholes, strict=True)
+                )
             except Exception as error:
                 print(f"{name} {change}: {type(error).__name__}: {str(error)[:100]}")
                 continue

@@ -58,7 +58,9 @@ def disagreements(name: str, dtype: Any = np.complex128) -> list[str]:
     given = points(dtype)
     function: Callable[..., Any] = getattr(rushlight, name)
     whole = function(rushlight.from_numpy(given)).resolve_conj().numpy()
-    alone = np.concatenate([function(rushlight.from_numpy(given[i : i + 1])).resolve_conj().numpy() for i in range(given.size)])
+    alone = np.concatenate(
+        [function(rushlight.from_numpy(given[i : i + 1])).resolve_conj().numpy() for i in range(given.size)]
+    )
     digits = 1e-12 if dtype == np.complex128 else 2e-5
     theirs = getattr(torch, name)(torch.from_numpy(given)).resolve_conj().numpy()
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -68,7 +70,10 @@ def disagreements(name: str, dtype: Any = np.complex128) -> list[str]:
     differ = ~same(whole, alone, 0.0)
     wrong = ~same(whole, standard, digits) & ~same(whole, theirs, digits)
     lines = [f"{name}({given[i]}): {whole[i]} in a vector, {alone[i]} alone" for i in np.flatnonzero(differ)]
-    return lines + [f"{name}({given[i]}): {whole[i]}, NumPy {standard[i]}, PyTorch {theirs[i]}" for i in np.flatnonzero(wrong & ~differ)]
+    return lines + [
+        f"{name}({given[i]}): {whole[i]}, NumPy {standard[i]}, PyTorch {theirs[i]}"
+        for i in np.flatnonzero(wrong & ~differ)
+    ]
 
 
 def main() -> None:

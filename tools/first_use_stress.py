@@ -81,7 +81,9 @@ def _order(torch: Any) -> None:
 
 
 def _convolved(torch: Any) -> None:
-    assert torch.nn.functional.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3)).tolist() == [[[[9.0, 9.0], [9.0, 9.0]]]], "conv2d"
+    assert torch.nn.functional.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3)).tolist() == [
+        [[[9.0, 9.0], [9.0, 9.0]]]
+    ], "conv2d"
 
 
 STEPS: tuple[Callable[[Any], None], ...] = (
@@ -211,7 +213,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="seed of the first round")
     parser.add_argument("--cold", action="store_true", help="every tenth round starts with an empty kernel cache")
-    parser.add_argument("--pause", type=float, default=0.02, help="longest time between two forks or signals, in seconds")
+    parser.add_argument(
+        "--pause", type=float, default=0.02, help="longest time between two forks or signals, in seconds"
+    )
     parser.add_argument("--seed", type=int, help="run one round in this process")
     options = parser.parse_args()
     if options.seed is not None:

@@ -25,7 +25,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from tests.layout_programs import MEMORY, UNEXPECTED, program, serve  # noqa: E402
 
-SLOW = (f"signal {signal.SIGXCPU}", f"signal {signal.SIGALRM}", f"signal {signal.SIGKILL}")  # a loop over what a hostile size asked for
+SLOW = (
+    f"signal {signal.SIGXCPU}",
+    f"signal {signal.SIGALRM}",
+    f"signal {signal.SIGKILL}",
+)  # a loop over what a hostile size asked for
 
 
 def main() -> None:
@@ -33,7 +37,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--together", type=int, default=1, help="programs a process; where one ends they are run again, each alone")
+    parser.add_argument(
+        "--together", type=int, default=1, help="programs a process; where one ends they are run again, each alone"
+    )
     parser.add_argument("--debug-malloc", action="store_true")
     parser.add_argument("--compare", action="store_true")
     parser.add_argument("--shown", type=int, default=40, help="disagreements that are printed")
@@ -52,7 +58,18 @@ def _serve(name: str, seeds: range, together: int) -> None:
 
 
 def _results(name: str, start: int, count: int, together: int, debug: bool) -> Iterator[tuple[int, str]]:
-    command = [sys.executable, __file__, "--serve", name, "--start", str(start), "--count", str(count), "--together", str(together)]
+    command = [
+        sys.executable,
+        __file__,
+        "--serve",
+        name,
+        "--start",
+        str(start),
+        "--count",
+        str(count),
+        "--together",
+        str(together),
+    ]
     env = os.environ | ({"PYTHONMALLOC": "debug"} if debug else {})
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env) as served:
         assert served.stdout is not None
@@ -66,8 +83,12 @@ def _run(options: argparse.Namespace) -> int:
     begun, each = time.monotonic(), -(-options.count // options.jobs)
     starts = [options.start + k * each for k in range(options.jobs)]
     counts = [min(each, options.start + options.count - s) for s in starts]
-    streams = [_results("rushlight", s, n, options.together, options.debug_malloc) for s, n in zip(starts, counts, strict=True)]
-    beside = [_results("torch", s, n, 1, False) if options.compare else None for s, n in zip(starts, counts, strict=True)]
+    streams = [
+        _results("rushlight", s, n, options.together, options.debug_malloc) for s, n in zip(starts, counts, strict=True)
+    ]
+    beside = [
+        _results("torch", s, n, 1, False) if options.compare else None for s, n in zip(starts, counts, strict=True)
+    ]
     ended, raised, apart = Counter[str](), Counter[str](), Counter[str]()
     done = bad = 0
     pending = list(zip(streams, beside, strict=True))
@@ -86,7 +107,9 @@ def _run(options: argparse.Namespace) -> int:
             if done % 1000 == 0:
                 print(f"{done} programs, {bad} bad, {time.monotonic() - begun:.0f} s", flush=True)
     missing = options.count - done
-    print(f"{done} programs in {time.monotonic() - begun:.0f} s, {missing} missing; ended by: {dict(ended)}; errors: {dict(raised.most_common())}")
+    print(
+        f"{done} programs in {time.monotonic() - begun:.0f} s, {missing} missing; ended by: {dict(ended)}; errors: {dict(raised.most_common())}"
+    )
     if options.compare:
         print(f"apart from PyTorch: {sum(apart.values())} lines: {dict(apart.most_common(60))}")
     return int(bad > 0 or missing > 0)

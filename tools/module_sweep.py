@@ -38,7 +38,11 @@ def outcome(name: str) -> str:
     try:
         importlib.import_module(f"torch.{name}")
     except ModuleNotFoundError as error:
-        return "absent" if "rushlight has no" in str(error) and f"torch.{name}.".startswith(f"{error.name}.") else f"{error!r}"
+        return (
+            "absent"
+            if "rushlight has no" in str(error) and f"torch.{name}.".startswith(f"{error.name}.")
+            else f"{error!r}"
+        )
     except ImportError as error:
         return "extra" if "belongs to the extra" in str(error) else f"{error!r}"
     except BaseException as error:
@@ -57,7 +61,9 @@ def main() -> int:
     results = {name: outcome(name) for name in names}
     packages: dict[str, Counter[str]] = {}
     for name, result in results.items():
-        packages.setdefault(name.partition(".")[0], Counter())[result if result in ("loads", "absent", "extra") else "wrong"] += 1
+        packages.setdefault(name.partition(".")[0], Counter())[
+            result if result in ("loads", "absent", "extra") else "wrong"
+        ] += 1
     for package, counts in sorted(packages.items()):
         print(f"{package:20s}", ", ".join(f"{count} {word}" for word, count in counts.most_common()))
     wrong = {name: result for name, result in results.items() if result not in ("loads", "absent", "extra")}

@@ -31,14 +31,25 @@ def curve(losses: list[float], x: float, y: float, width: float, height: float) 
     mean = [sum(losses[max(0, i - 9) : i + 1]) / len(losses[max(0, i - 9) : i + 1]) for i in range(len(losses))]
 
     def line(values: list[float], color: str, thick: float) -> str:
-        points = " ".join(f"{x + width * i / (len(values) - 1):.1f},{y + height * (1 - v / top):.1f}" for i, v in enumerate(values))
-        return f"<polyline points='{points}' fill='none' stroke='{color}' stroke-width='{thick}' stroke-linejoin='round'/>"
+        points = " ".join(
+            f"{x + width * i / (len(values) - 1):.1f},{y + height * (1 - v / top):.1f}" for i, v in enumerate(values)
+        )
+        return (
+            f"<polyline points='{points}' fill='none' stroke='{color}' stroke-width='{thick}' stroke-linejoin='round'/>"
+        )
 
     made = []
     for mark in range(int(top) + 1):
         at = y + height * (1 - mark / top)
-        made += [f"<line x1='{x}' x2='{x + width}' y1='{at:.1f}' y2='{at:.1f}' stroke='#e8dfd2'/>", text(x - 8, at + 4, str(mark), 11, FAINT, more="text-anchor='end'")]
-    made += [line(losses, "#ecc9a8", 1.2), line(mean, FLAME, 2.2), text(x + width, y + height + 18, f"{len(losses)} steps", 11, FAINT, more="text-anchor='end'")]
+        made += [
+            f"<line x1='{x}' x2='{x + width}' y1='{at:.1f}' y2='{at:.1f}' stroke='#e8dfd2'/>",
+            text(x - 8, at + 4, str(mark), 11, FAINT, more="text-anchor='end'"),
+        ]
+    made += [
+        line(losses, "#ecc9a8", 1.2),
+        line(mean, FLAME, 2.2),
+        text(x + width, y + height + 18, f"{len(losses)} steps", 11, FAINT, more="text-anchor='end'"),
+    ]
     return [*made, text(x, y + height + 18, f"loss {losses[0]:.2f} → {losses[-1]:.2f}", 11, INK)]
 
 
@@ -62,7 +73,15 @@ def picture(losses: list[float], sample: str) -> str:
         "<title>A GPT's loss curve and the text that it writes, beside the graph and the loops of a softmax</title>",
         f"<rect width='{WIDTH}' height='{HEIGHT}' rx='12' fill='{PAPER}'/>",
         f"<path d='M{mid} 0H{WIDTH - 12}a12 12 0 0 1 12 12V{HEIGHT - 12}a12 12 0 0 1 -12 12H{mid}z' fill='{NIGHT}'/>",
-        text(24, 34, f"python -m rushlight demo{f' --steps {len(losses)}' * (len(losses) != 400)}", 14, INK, MONO, "font-weight='600'"),
+        text(
+            24,
+            34,
+            f"python -m rushlight demo{f' --steps {len(losses)}' * (len(losses) != 400)}",
+            14,
+            INK,
+            MONO,
+            "font-weight='600'",
+        ),
         text(24, 54, "trains a GPT on the Python documentation, character by character", 12, FAINT),
         *curve(losses, 48, 76, mid - 80, 230),
         text(24, 356, "and then it writes", 12, FAINT),
@@ -70,7 +89,16 @@ def picture(losses: list[float], sample: str) -> str:
     ]
     for i, row in enumerate(explained()):
         title = row in ("graph", "fusion") or row.startswith((">>>", "step"))
-        parts.append(text(mid + 20, 34 + LINE * i, row if len(row) < 71 else row[:69] + "…", 11.5, "#f0a868" if title else PALE, MONO))
+        parts.append(
+            text(
+                mid + 20,
+                34 + LINE * i,
+                row if len(row) < 71 else row[:69] + "…",
+                11.5,
+                "#f0a868" if title else PALE,
+                MONO,
+            )
+        )
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -19,7 +19,12 @@ from types import ModuleType
 
 OUT = Path(__file__).resolve().parent.parent / "src" / "rushlight" / "_base" / "pytorch_names.txt"
 # Packages whose inner modules few programs name: the modules are listed, and not what they show.
-_NAMED = ("torch.ao.quantization", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.fx.experimental.proxy_tensor")
+_NAMED = (
+    "torch.ao.quantization",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch.fx.experimental.proxy_tensor",
+)
 _DEEP = ("torch.ao.", "torch.distributed.", "torch.fx.", "torch.onnx.symbolic", "torch.package.", "torch.testing.", "torch.utils.benchmark.",
     "torch.utils.bottleneck", "torch.utils.data.datapipes", "torch.utils.hipify", "torch.utils.tensorboard")  # fmt: skip
 
@@ -59,12 +64,21 @@ def main() -> None:
         try:
             with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 warnings.simplefilter("ignore")
-                names = [] if name.startswith(_DEEP) and name.count(".") > 1 and name not in _NAMED else shown(importlib.import_module(name))
-        except (Exception, SystemExit):  # of another system, or of a package that is not installed: it is there all the same
+                names = (
+                    []
+                    if name.startswith(_DEEP) and name.count(".") > 1 and name not in _NAMED
+                    else shown(importlib.import_module(name))
+                )
+        except (
+            Exception,
+            SystemExit,
+        ):  # of another system, or of a package that is not installed: it is there all the same
             names = []
         lines.append(" ".join([name, *names]))
         if name == "torch":
-            lines[-1] += "".join(f" {info.name}" for info in pkgutil.iter_modules(torch.__path__) if info.name.startswith("_"))
+            lines[-1] += "".join(
+                f" {info.name}" for info in pkgutil.iter_modules(torch.__path__) if info.name.startswith("_")
+            )
     lines.append(" ".join(["torch.Tensor", *[name for name in dir(torch.Tensor) if not name.startswith("_")]]))
     OUT.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -24,7 +24,9 @@ import rushlight
 
 DTYPE = torch.float64
 # The random numbers of these are other ones for each call, or their results are not numbers that follow from the inputs alone.
-UNDEFINED = re.compile(r"dropout|empty|bernoulli|rrelu|multinomial|normal|uniform|exponential|rand|lowrank|geometric|cauchy|gumbel|pca|lobpcg|fractional")
+UNDEFINED = re.compile(
+    r"dropout|empty|bernoulli|rrelu|multinomial|normal|uniform|exponential|rand|lowrank|geometric|cauchy|gumbel|pca|lobpcg|fractional"
+)
 
 
 def resolve(name: str) -> Any:
@@ -88,7 +90,9 @@ def second(module: Any, function: Any, args: list[Any], kwargs: dict[str, Any], 
             continue
         numbers = np.asarray(draw.standard_normal(tuple(grad.shape)))
         try:
-            twice = module.autograd.grad(grad, wrt, module.from_numpy(numbers).to(grad.dtype), retain_graph=True, allow_unused=True)
+            twice = module.autograd.grad(
+                grad, wrt, module.from_numpy(numbers).to(grad.dtype), retain_graph=True, allow_unused=True
+            )
         except (RuntimeError, NotImplementedError) as error:
             found[f"second {k}"] = f"raises: {str(error).splitlines()[0][:80]}"
             continue
@@ -164,7 +168,13 @@ def main() -> None:
                 told_of = re.sub(r"[-0-9. e\]\[]+", "", wrong)
                 if wrong and told_of not in told:
                     told.add(told_of)
-                    given = ", ".join([shown(sample.input), *map(shown, sample.args), *[f"{k}={shown(v)}" for k, v in sample.kwargs.items()]])
+                    given = ", ".join(
+                        [
+                            shown(sample.input),
+                            *map(shown, sample.args),
+                            *[f"{k}={shown(v)}" for k, v in sample.kwargs.items()],
+                        ]
+                    )
                     print(f"{info.name} {info.variant_test_name} ({given}) linked={linked}: {wrong}", flush=True)
     print(dict(counts))
 

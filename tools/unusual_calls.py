@@ -50,10 +50,14 @@ DTYPES = ("bool", "int64", "int32", "uint8", "float16", "bfloat16", "float64", "
 class Base:
     """A call that works: text of the callee, of its arguments, and the tensors that they name."""
 
-    def __init__(self, name: str, callee: str, args: list[str], kwargs: dict[str, str], tensors: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, callee: str, args: list[str], kwargs: dict[str, str], tensors: dict[str, Any]
+    ) -> None:
         self.name, self.callee, self.args, self.kwargs, self.tensors = name, callee, args, kwargs, tensors
 
-    def text(self, args: list[str] | None = None, kwargs: dict[str, str] | None = None, callee: str | None = None) -> str:
+    def text(
+        self, args: list[str] | None = None, kwargs: dict[str, str] | None = None, callee: str | None = None
+    ) -> str:
         args, kwargs = self.args if args is None else args, self.kwargs if kwargs is None else kwargs
         return f"{callee or self.callee}({', '.join([*args, *[f'{k}={v}' for k, v in kwargs.items()]])})"
 
@@ -104,7 +108,11 @@ def other_tensors(x: str, value: Any) -> Iterator[str]:
         yield from (f"{x}[0]", f"{x}[:0]", f"t.cat([{x}, {x}], -1)") if value.shape[0] else (f"{x}.reshape(-1)",)
         yield f"{x}[..., :0]"
     if value.dim() > 1:
-        yield from (f"{x}.mT", f"{x}[0][None].expand({x}.shape)" if value.shape[0] else f"{x}[None]", f"t.cat([{x}, {x}, {x}], 0)")
+        yield from (
+            f"{x}.mT",
+            f"{x}[0][None].expand({x}.shape)" if value.shape[0] else f"{x}[None]",
+            f"t.cat([{x}, {x}, {x}], 0)",
+        )
     if value.dim() == 4:
         yield from (f"{x}.contiguous(memory_format=t.channels_last)", f"{x}[:, :1].contiguous(memory_format=t.channels_last)",
                     f"{x}[:0].contiguous(memory_format=t.channels_last)")  # fmt: skip
@@ -112,7 +120,19 @@ def other_tensors(x: str, value: Any) -> Iterator[str]:
     if value.is_floating_point() or value.is_complex():
         yield f"{x}.clone().requires_grad_()"
     flat = value.flatten()[:3]
-    yield from ("None", "'abc'", "2", "1.5", "True", "1j", repr(flat.tolist()), "np.float32(1.5)", "np.ones(2)", f"[{x}, {x}]", f"({x},)")
+    yield from (
+        "None",
+        "'abc'",
+        "2",
+        "1.5",
+        "True",
+        "1j",
+        repr(flat.tolist()),
+        "np.float32(1.5)",
+        "np.ones(2)",
+        f"[{x}, {x}]",
+        f"({x},)",
+    )
 
 
 def other_values(text: str, value: Any) -> Iterator[str]:
@@ -120,7 +140,18 @@ def other_values(text: str, value: Any) -> Iterator[str]:
     if isinstance(value, torch.Tensor):
         yield from other_tensors(text, value)
     elif isinstance(value, bool):
-        yield from (repr(not value), "'abc'", "None", "1", "0", "2.5", "[True]", "t.tensor(True)", "np.bool_(True)", "t.tensor([True, False])")
+        yield from (
+            repr(not value),
+            "'abc'",
+            "None",
+            "1",
+            "0",
+            "2.5",
+            "[True]",
+            "t.tensor(True)",
+            "np.bool_(True)",
+            "t.tensor([True, False])",
+        )
     elif isinstance(value, int):
         yield from ("-1", "0", "1", "100", "-100", "1.5", f"{value}.0", "'abc'", "None", "True", f"({value},)", f"[{value}, {value}]", "1j", "2**70", f"t.tensor({value})",
                     f"t.tensor([{value}])", "t.tensor(1.5)", "t.tensor(True)", "t.tensor([1, 1])", f"np.int64({value})", "np.float32(1.5)", f"np.array({value})",
@@ -151,7 +182,20 @@ def other_values(text: str, value: Any) -> Iterator[str]:
         yield from ("'abc'", "1.5", "True", "1", "t.ones(2)")
 
 
-EXTREMES = ("2**31", "-2**31-1", "2**32", "2**62", "-2**62", "2**63-1", "-2**63", "2**63", "-2**63-1", "2**64", "2**64+1", "2**70")
+EXTREMES = (
+    "2**31",
+    "-2**31-1",
+    "2**32",
+    "2**62",
+    "-2**62",
+    "2**63-1",
+    "-2**63",
+    "2**63",
+    "-2**63-1",
+    "2**64",
+    "2**64+1",
+    "2**70",
+)
 
 
 def extreme_values(text: str, value: Any) -> Iterator[str]:
@@ -179,7 +223,14 @@ def extremes(base: Base, skip: int = 0) -> Iterator[tuple[list[str], dict[str, s
                 yield base.args, {**base.kwargs, key: other}
 
 
-_OTHER_WORDS = {"dim": ("axis", "dims"), "keepdim": ("keepdims",), "input": ("self", "x", "a"), "self": ("input", "x", "a"), "other": ("x2", "y", "b"), "dims": ("dim", "axis")}
+_OTHER_WORDS = {
+    "dim": ("axis", "dims"),
+    "keepdim": ("keepdims",),
+    "input": ("self", "x", "a"),
+    "self": ("input", "x", "a"),
+    "other": ("x2", "y", "b"),
+    "dims": ("dim", "axis"),
+}
 
 
 def signatures() -> dict[str, list[list[str]]]:
@@ -199,7 +250,11 @@ def integers() -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}
     for schema in torch._C._jit_get_all_schemas():
         if schema.name.startswith("aten::"):
-            names = [a.name for a in schema.arguments if a.has_default_value() and a.name not in _ENUMS and re.search(r"\bint\b", str(a.type))]
+            names = [
+                a.name
+                for a in schema.arguments
+                if a.has_default_value() and a.name not in _ENUMS and re.search(r"\bint\b", str(a.type))
+            ]
             found.setdefault(schema.name[6:], {}).update(dict.fromkeys(names))
     return {name: list(names) for name, names in found.items()}
 
@@ -307,7 +362,9 @@ def samples(info: Any, most: int) -> list[Any]:
         forms: dict[Any, Any] = {}
         for s in found:
             first = s.input if isinstance(s.input, torch.Tensor) else None
-            if first is not None and (first.numel() == 0 or first.numel() > 3000 or first.dim() == 0 and len(found) > 3):
+            if first is not None and (
+                first.numel() == 0 or first.numel() > 3000 or first.dim() == 0 and len(found) > 3
+            ):
                 continue
             forms.setdefault((tuple(type(a) for a in s.args), tuple(sorted(s.kwargs))), s)
         picked = list(forms.values()) or found[:1]
@@ -362,7 +419,9 @@ def module_bases(pattern: re.Pattern[str]) -> Iterator[tuple[str, Base]]:
         name = info.module_cls.__name__
         if not pattern.search(name) or not hasattr(rushlight.nn, name):
             continue
-        for number, made in enumerate(info.module_inputs_func(info, "cpu", torch.float32, requires_grad=False, training=True)):
+        for number, made in enumerate(
+            info.module_inputs_func(info, "cpu", torch.float32, requires_grad=False, training=True)
+        ):
             if number >= 2:
                 break
             tensors: dict[str, Any] = {}
@@ -395,7 +454,9 @@ def calls(form: str, base: Base, extreme: bool = False) -> Iterator[str]:
         for target in _TARGETS:
             yield base.text(callee=target.replace("{}", "s0") + base.callee.removeprefix("s0.clone()"))
     else:
-        written = places(base) if "__" in base.callee else (*places(base), *keywords(base))  # Python's own protocol has no keywords
+        written = (
+            places(base) if "__" in base.callee else (*places(base), *keywords(base))
+        )  # Python's own protocol has no keywords
         for args, kwargs in written:
             yield base.text(args, kwargs)
 
@@ -407,7 +468,9 @@ def converted(value: Any) -> Any:
     """A tensor of PyTorch's as one of ours."""
     value = value.detach().resolve_conj().resolve_neg()
     if value.device.type == "meta":
-        return rushlight.empty_strided(tuple(value.shape), value.stride(), dtype=find(rushlight, str(value.dtype)[6:]), device="meta")
+        return rushlight.empty_strided(
+            tuple(value.shape), value.stride(), dtype=find(rushlight, str(value.dtype)[6:]), device="meta"
+        )
     made = rushlight.empty_strided(tuple(value.shape), value.stride(), dtype=find(rushlight, str(value.dtype)[6:]))
     if value.dtype is torch.bfloat16:
         made.copy_(rushlight.tensor(value.float().numpy().copy()))
@@ -427,10 +490,19 @@ def described(value: Any, library: Any, arrays: list[Any], depth: int = 0) -> An
             if value.device.type != "meta":
                 x = value.detach()
                 x = x.resolve_conj().resolve_neg() if x.is_complex() or x.is_neg() else x
-                arrays.append((x.float() if "float8" in str(x.dtype) or "bfloat16" in str(x.dtype) else x).numpy().copy())
+                arrays.append(
+                    (x.float() if "float8" in str(x.dtype) or "bfloat16" in str(x.dtype) else x).numpy().copy()
+                )
         except Exception:  # of a dtype that NumPy does not have
             pass
-        return ["tensor", str(value.dtype).replace("rushlight", "torch"), list(value.shape), list(value.stride()), value.requires_grad, value.device.type]
+        return [
+            "tensor",
+            str(value.dtype).replace("rushlight", "torch"),
+            list(value.shape),
+            list(value.stride()),
+            value.requires_grad,
+            value.device.type,
+        ]
     if isinstance(value, (list, tuple)) and depth < 4:
         return [type(value).__name__, *[described(v, library, arrays, depth + 1) for v in value]]
     if value is None or isinstance(value, (bool, int, str)):
@@ -500,7 +572,11 @@ def differing(text: str, theirs: tuple[str, Any, list[Any]], ours: tuple[str, An
         elif not _UNDEFINED.search(text):
             for x, y in zip(arrays_a, arrays_b, strict=False):
                 half = "16" in str(x.dtype) or "float16" in text or "float8" in text
-                if x.shape != y.shape or x.dtype.kind in "fciub" and not np.allclose(x, y, 3e-2 if half else 2e-3, 3e-2 if half else 1e-3, equal_nan=True):
+                if (
+                    x.shape != y.shape
+                    or x.dtype.kind in "fciub"
+                    and not np.allclose(x, y, 3e-2 if half else 2e-3, 3e-2 if half else 1e-3, equal_nan=True)
+                ):
                     kind, found_a, found_b = "result", f"values {x.ravel()[:4]}", f"values {y.ravel()[:4]}"
                     break
     return dict(kind=kind, call=text, torch=a, ours=b, torch_says=found_a, we_say=found_b) if kind else None
@@ -522,7 +598,9 @@ def one(form: str, base: Base, write: Any, only: set[str] | None) -> int:
         count += 1
         found = compare(text, base.tensors, ours, write)
         if found is not None:
-            shapes = {k: f"{str(v.dtype)[6:]}{list(v.shape)}" for k, v in base.tensors.items() if re.search(rf"\b{k}\b", text)}
+            shapes = {
+                k: f"{str(v.dtype)[6:]}{list(v.shape)}" for k, v in base.tensors.items() if re.search(rf"\b{k}\b", text)
+            }
             write(dict(found, name=base.name, form=form, tensors=shapes))
             if text == base.text() and found["kind"] != "result":
                 break
@@ -538,7 +616,12 @@ def apart(form: str, base: Base, only: set[str] | None = None) -> tuple[int, lis
         with os.fdopen(end, "w", buffering=1) as file:
             try:
                 signal.signal(signal.SIGALRM, _alarm)
-                file.write(json.dumps(dict(count=one(form, base, lambda row: file.write(json.dumps(row, default=str) + "\n"), only))) + "\n")
+                file.write(
+                    json.dumps(
+                        dict(count=one(form, base, lambda row: file.write(json.dumps(row, default=str) + "\n"), only))
+                    )
+                    + "\n"
+                )
             finally:
                 file.flush()
                 os._exit(0)
@@ -602,7 +685,16 @@ def extreme_calls(form: str, base: Base) -> tuple[int, list[dict[str, Any]]]:
     return len(texts), rows
 
 
-_UNMEANT = ("SystemError", "ZeroDivisionError", "KeyError", "AssertionError", "AttributeError", "error", "UnboundLocalError", "RecursionError")
+_UNMEANT = (
+    "SystemError",
+    "ZeroDivisionError",
+    "KeyError",
+    "AssertionError",
+    "AttributeError",
+    "error",
+    "UnboundLocalError",
+    "RecursionError",
+)
 
 
 def main() -> None:
@@ -645,7 +737,9 @@ def main() -> None:
                 file.flush()
                 if not given.out:
                     for row in rows:
-                        print(f"{row['kind']:8} {row['call']}   {row.get('tensors', '')}\n           torch: {row.get('torch')} {row.get('torch_says', '')}\n           ours:  {row.get('ours')} {row.get('we_say', '')}")
+                        print(
+                            f"{row['kind']:8} {row['call']}   {row.get('tensors', '')}\n           torch: {row.get('torch')} {row.get('torch_says', '')}\n           ours:  {row.get('ours')} {row.get('we_say', '')}"
+                        )
     print(dict(totals))
 
 

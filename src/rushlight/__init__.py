@@ -1,10 +1,10 @@
 """rushlight: PyTorch's programming model, the whole stack in Python.
 
-    >>> import rushlight as torch
-    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
-    >>> (x * x).sum().backward()
-    >>> x.grad
-    tensor([2., 4.])
+>>> import rushlight as torch
+>>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+>>> (x * x).sum().backward()
+>>> x.grad
+tensor([2., 4.])
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def _array_namespace(self: Tensor, *, api_version: str | None = None) -> Any:
     """The functions of the Python array API standard over tensors: `rushlight.array_api`."""
     namespace = import_whole("rushlight.array_api")
     if api_version is not None and api_version not in namespace.VERSIONS:
-        raise ValueError(f"__array_namespace__: expected api_version one of {namespace.VERSIONS}, found {api_version!r}")
+        raise ValueError(
+            f"__array_namespace__: expected api_version one of {namespace.VERSIONS}, found {api_version!r}"
+        )
     return namespace
 
 

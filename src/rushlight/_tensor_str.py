@@ -10,7 +10,11 @@ from rushlight._engine.core.elements import elements_of
 __all__ = ["PRINT_OPTS", "_str", "_tensor_str", "get_printoptions", "printoptions", "set_printoptions"]
 
 PRINT_OPTS = printing.OPTIONS
-get_printoptions, printoptions, set_printoptions = printing.get_printoptions, printing.printoptions, printing.set_printoptions
+get_printoptions, printoptions, set_printoptions = (
+    printing.get_printoptions,
+    printing.printoptions,
+    printing.set_printoptions,
+)
 
 
 def _tensor_str(self: Any, indent: int) -> str:

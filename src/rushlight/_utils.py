@@ -10,7 +10,14 @@ import rushlight
 from rushlight.serialization import rebuild
 from rushlight.serialization.saving import recipe_of, save
 
-__all__ = ["_element_size", "_flatten_dense_tensors", "_get_device_index", "_unflatten_dense_tensors", "reduce_storage", "reduce_tensor"]
+__all__ = [
+    "_element_size",
+    "_flatten_dense_tensors",
+    "_get_device_index",
+    "_unflatten_dense_tensors",
+    "reduce_storage",
+    "reduce_tensor",
+]
 
 globals().update(rebuild.BY_NAME)
 torch = rushlight  # pickles of memory formats name `torch._utils.torch.channels_last`
@@ -61,7 +68,9 @@ def _get_device_module(device_type: str) -> Any:
     """The page of a kind of device: `torch.cpu`, `torch.cuda`..."""
     found = getattr(rushlight, device_type, None)
     if found is None:
-        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.")
+        raise RuntimeError(
+            f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'."
+        )
     return found
 
 

@@ -70,7 +70,9 @@ class Event:
 
     def __init__(self, name: str, timestamp: datetime, data: Mapping[str, data_value_t]) -> None:
         if not isinstance(name, str) or not isinstance(timestamp, datetime) or not isinstance(data, Mapping):
-            raise TypeError(f"Event(name: str, timestamp: datetime, data: dict), got ({name!r}, {timestamp!r}, {data!r})")
+            raise TypeError(
+                f"Event(name: str, timestamp: datetime, data: dict), got ({name!r}, {timestamp!r}, {data!r})"
+            )
         for key, value in data.items():
             if not isinstance(key, str) or not isinstance(value, (str, float, int)):
                 raise TypeError(f"Event(): data holds str, float, int or bool by name, got {key!r}: {value!r}")
@@ -127,9 +129,17 @@ class Stat:
     A window closes with the first value after `window_size`, with the `max_samples`-th value, and when the object goes away.
     """
 
-    def __init__(self, name: str, aggregations: Sequence[Aggregation], window_size: timedelta, max_samples: int | None = None) -> None:
-        if not isinstance(name, str) or not isinstance(window_size, timedelta) or not all(isinstance(a, Aggregation) for a in aggregations):
-            raise TypeError(f"Stat(name: str, aggregations: list of Aggregation, window_size: timedelta), got {name!r}, {aggregations!r}, {window_size!r}")
+    def __init__(
+        self, name: str, aggregations: Sequence[Aggregation], window_size: timedelta, max_samples: int | None = None
+    ) -> None:
+        if (
+            not isinstance(name, str)
+            or not isinstance(window_size, timedelta)
+            or not all(isinstance(a, Aggregation) for a in aggregations)
+        ):
+            raise TypeError(
+                f"Stat(name: str, aggregations: list of Aggregation, window_size: timedelta), got {name!r}, {aggregations!r}, {window_size!r}"
+            )
         self.name = name
         self._wanted = tuple(dict.fromkeys(aggregations))
         self._span, self._most = window_size.total_seconds(), max_samples
@@ -165,7 +175,11 @@ class Stat:
             return None
         self._last = {each: _OF[each](self._held) for each in self._wanted}
         self._held = []
-        return Event(STAT_EVENT, datetime.now(), {f"{self.name}.{each.name.lower()}": value for each, value in self._last.items()})
+        return Event(
+            STAT_EVENT,
+            datetime.now(),
+            {f"{self.name}.{each.name.lower()}": value for each, value in self._last.items()},
+        )
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, TypeError):  # a constructor that failed, an interpreter that ends

@@ -1,7 +1,7 @@
 """What a program may ask about Apple's GPUs, as `torch.mps`: there is none, and every answer says so.
 
-    >>> torch.mps.is_available()
-    False
+>>> torch.mps.is_available()
+False
 """
 
 from __future__ import annotations

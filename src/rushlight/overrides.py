@@ -111,7 +111,11 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
         found = _static_name(getattr(f, "__self__", None))
         return None if found is None else f"torch.Tensor.{found}.{name}"
     page = (getattr(f, "__module__", None) or "").partition(".")[2]
-    if page in _PAGES and name in vars(import_module(f"rushlight.{page}")) and getattr(import_module(f"rushlight.{page}"), name) is f:
+    if (
+        page in _PAGES
+        and name in vars(import_module(f"rushlight.{page}"))
+        and getattr(import_module(f"rushlight.{page}"), name) is f
+    ):
         return f"torch.{page}.{name}"
     for space, names in SPACES.items():
         if name in names and names.get(name) is f:
@@ -176,7 +180,9 @@ def enable_reentrant_dispatch() -> Iterator[None]:
     yield
 
 
-def redispatch_function(func: Callable[..., Any], types: Iterable[type], args: Iterable[Any], kwargs: dict[str, Any] | None) -> Any:
+def redispatch_function(
+    func: Callable[..., Any], types: Iterable[type], args: Iterable[Any], kwargs: dict[str, Any] | None
+) -> Any:
     """Run `func` without asking its arguments' classes or the modes a first time; what it calls inside asks again.
 
     For a `__torch_function__` that lets a composite function run and still sees its parts.
@@ -190,7 +196,9 @@ def redispatch_function(func: Callable[..., Any], types: Iterable[type], args: I
                 return func(*args, **(kwargs or {}))
         finally:
             STATE.word = before
-    with _skipping_one(plain is func):  # behind the check of a composite of ours, or with the function's own check answered
+    with _skipping_one(
+        plain is func
+    ):  # behind the check of a composite of ours, or with the function's own check answered
         return plain(*args, **(kwargs or {}))
 
 
@@ -215,7 +223,9 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     for space, names in SPACES.items():
         page = rushlight if space == "torch" else import_module(f"rushlight.{space}")
         found[page] = [function for function in dict(names).values() if _asks(function)]
-    found[Tensor] = [getattr(Tensor, name) for name in dir(Tensor) if not isinstance(inspect.getattr_static(Tensor, name), property)]
+    found[Tensor] = [
+        getattr(Tensor, name) for name in dir(Tensor) if not isinstance(inspect.getattr_static(Tensor, name), property)
+    ]
     found[Tensor] = [function for function in found[Tensor] if _asks(function)]
     return found
 
@@ -227,7 +237,9 @@ def get_default_nowrap_functions() -> set[Callable[..., Any]]:
 
 def _asks(function: Any) -> bool:
     """Whether calls of a function go through `__torch_function__` where an argument's class has one."""
-    return is_function(function) and (hasattr(function, "operator") or hasattr(function, "__wrapped__") and getattr(function, "overridable", True))
+    return is_function(function) and (
+        hasattr(function, "operator") or hasattr(function, "__wrapped__") and getattr(function, "overridable", True)
+    )
 
 
 def get_ignored_functions() -> set[Callable[..., Any]]:
@@ -238,7 +250,11 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
 
 def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
     """For each function that asks, one with the same signature that returns -1."""
-    return {function: _returns_minus_one(function) for functions in get_overridable_functions().values() for function in functions}
+    return {
+        function: _returns_minus_one(function)
+        for functions in get_overridable_functions().values()
+        for function in functions
+    }
 
 
 def _returns_minus_one(function: Callable[..., Any]) -> Callable[..., Any]:

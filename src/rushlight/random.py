@@ -68,7 +68,9 @@ def fork_rng(
         yield
         return
     if kind != "cpu" and devices is not None and list(devices):
-        raise AssertionError(f"Torch not compiled with {kind.upper()} enabled: {_caller}({_devices_kw}={list(devices)!r}) names devices, and there are none")
+        raise AssertionError(
+            f"Torch not compiled with {kind.upper()} enabled: {_caller}({_devices_kw}={list(devices)!r}) names devices, and there are none"
+        )
     state = default_generator.state_bytes()
     try:
         yield

@@ -14,7 +14,6 @@ from typing import Any
 __all__ = ["TorchVersion"]
 
 
-
 class InvalidVersion(ValueError):
     """A text is no version; comparisons with such a text take it as it is."""
 

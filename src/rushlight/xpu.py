@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-__all__ = ["device_count", "empty_cache", "is_available", "is_bf16_supported", "is_initialized", "manual_seed", "manual_seed_all"]
+__all__ = [
+    "device_count",
+    "empty_cache",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+]
 
 
 def is_available() -> bool:
@@ -57,7 +65,9 @@ def _nothing_held(name: str) -> None:
 
 def _needs_device(name: str) -> None:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise AssertionError(f"Torch not compiled with XPU enabled: torch.xpu.{name} needs an Intel GPU, and rushlight computes on the CPU only")
+        raise AssertionError(
+            f"Torch not compiled with XPU enabled: torch.xpu.{name} needs an Intel GPU, and rushlight computes on the CPU only"
+        )
 
     refuse.__name__, refuse.__doc__ = name, "AssertionError: there is no such device."
     globals()[name] = refuse

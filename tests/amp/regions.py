@@ -67,7 +67,11 @@ def layers_over_narrow_inputs(t: Any) -> Any:
     """What a convolution in the region gave is taken by recurrent layers of float32."""
     nn = t.nn
     return [
-        dtypes(t, [lambda layer=layer, x=x: layer(x)[0] for layer in (nn.RNN(6, 3), nn.GRU(6, 3), nn.LSTM(6, 3))], dtype=t.bfloat16)
+        dtypes(
+            t,
+            [lambda layer=layer, x=x: layer(x)[0] for layer in (nn.RNN(6, 3), nn.GRU(6, 3), nn.LSTM(6, 3))],
+            dtype=t.bfloat16,
+        )
         for x in (t.ones(4, 2, 6), t.ones(4, 2, 6).bfloat16())
     ]
 
@@ -120,9 +124,21 @@ def arithmetic(t: Any) -> Any:
 @program
 def joins(t: Any) -> Any:
     return [
-        dtypes(t, [lambda a=a, b=b: t.cat([t.ones(1, dtype=a), t.ones(1, dtype=b)]) for a in kinds(t) for b in (*kinds(t), t.int64)], dtype=kind)
+        dtypes(
+            t,
+            [
+                lambda a=a, b=b: t.cat([t.ones(1, dtype=a), t.ones(1, dtype=b)])
+                for a in kinds(t)
+                for b in (*kinds(t), t.int64)
+            ],
+            dtype=kind,
+        )
         for kind in (t.bfloat16, t.float16)
-    ] + [dtypes(t, [lambda: t.stack([t.ones(1), t.ones(1).bfloat16()]), lambda: t.hstack([t.ones(1), t.ones(1).bfloat16()])])]
+    ] + [
+        dtypes(
+            t, [lambda: t.stack([t.ones(1), t.ones(1).bfloat16()]), lambda: t.hstack([t.ones(1), t.ones(1).bfloat16()])]
+        )
+    ]
 
 
 @program
@@ -143,14 +159,29 @@ def windows(t: Any) -> Any:
     functional, x, y, z = t.nn.functional, t.ones(1, 2, 4), t.ones(1, 2, 4, 4), t.ones(1, 2, 4, 4, 4)
     half = [v.bfloat16() for v in (x, y, z)]
     calls: list[Any] = [
-        lambda v=v, n=n, m=m: functional.pad(v, (1, 1) * n, mode=m) for n, v in enumerate(half, 1) for m in ("reflect", "replicate", "circular", "constant")
+        lambda v=v, n=n, m=m: functional.pad(v, (1, 1) * n, mode=m)
+        for n, v in enumerate(half, 1)
+        for m in ("reflect", "replicate", "circular", "constant")
     ]
-    calls += [lambda v=v, n=n, k=k: getattr(functional, f"{k}_pool{n}d")(v, 2) for n, v in enumerate(half, 1) for k in ("avg", "max", "adaptive_avg")]
     calls += [
-        lambda v=v, n=n: getattr(functional, f"max_unpool{n}d")(*getattr(functional, f"max_pool{n}d")(v, 2, return_indices=True), 2)
+        lambda v=v, n=n, k=k: getattr(functional, f"{k}_pool{n}d")(v, 2)
+        for n, v in enumerate(half, 1)
+        for k in ("avg", "max", "adaptive_avg")
+    ]
+    calls += [
+        lambda v=v, n=n: getattr(functional, f"max_unpool{n}d")(
+            *getattr(functional, f"max_pool{n}d")(v, 2, return_indices=True), 2
+        )
         for n, v in enumerate(half, 1)
     ]
-    return dtypes(t, [*calls, lambda: functional.interpolate(half[1], scale_factor=2), lambda: functional.max_pool3d(half[2], 2, return_indices=True)[:1]])
+    return dtypes(
+        t,
+        [
+            *calls,
+            lambda: functional.interpolate(half[1], scale_factor=2),
+            lambda: functional.max_pool3d(half[2], 2, return_indices=True)[:1],
+        ],
+    )
 
 
 @program
@@ -200,7 +231,9 @@ def nesting(t: Any) -> Any:
 def threads(t: Any) -> Any:
     found: list[Any] = []
     with t.autocast("cpu"):
-        thread = threading.Thread(target=lambda: found.append((t.is_autocast_enabled("cpu"), short((t.ones(1, 1) @ t.ones(1, 1)).dtype))))
+        thread = threading.Thread(
+            target=lambda: found.append((t.is_autocast_enabled("cpu"), short((t.ones(1, 1) @ t.ones(1, 1)).dtype)))
+        )
         thread.start()
         thread.join()
     return found
@@ -214,7 +247,9 @@ def kept_casts(t: Any) -> Any:
     for keeps in (True, False):
         with t.autocast("cpu", cache_enabled=keeps):
             a, b = x @ w, x @ w
-            found.append((a.grad_fn.next_functions[-1][0] is b.grad_fn.next_functions[-1][0], t.is_autocast_cache_enabled()))
+            found.append(
+                (a.grad_fn.next_functions[-1][0] is b.grad_fn.next_functions[-1][0], t.is_autocast_cache_enabled())
+            )
             with t.no_grad():
                 w.add_(1)
             found.append((x @ w)[0, 0].item())

@@ -77,7 +77,8 @@ def test_the_lists_are_pytorchs() -> None:
     """All that PyTorch casts is in the lists, and nothing else but rows that stand for such."""
     real = pytest.importorskip("torch")
     registered = {
-        name.partition("::")[2].partition(".")[0] for name in real._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU")
+        name.partition("::")[2].partition(".")[0]
+        for name in real._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU")
     }
     assert ELSEWHERE.keys() <= registered
     ours = {name for name, policy in POLICIES.items() if policy != KEEP}

@@ -123,7 +123,13 @@ def test_state_and_pickle() -> None:
     scaler.step(optimizer)
     scaler.update()
     state = scaler.state_dict()
-    assert state == {"scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 5, "_growth_tracker": 1}
+    assert state == {
+        "scale": 8.0,
+        "growth_factor": 2.0,
+        "backoff_factor": 0.5,
+        "growth_interval": 5,
+        "_growth_tracker": 1,
+    }
     other = torch.amp.GradScaler("cpu")
     other.load_state_dict(state)
     assert other.state_dict() == state == pickle.loads(pickle.dumps(scaler)).state_dict()

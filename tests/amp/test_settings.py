@@ -26,7 +26,14 @@ def test_new_memory_is_filled() -> None:
     for dtype, wanted in ((torch.int8, 127), (torch.uint8, 255), (torch.int64, 2**63 - 1), (torch.bool, True)):
         assert torch.empty(3, dtype=dtype).tolist() == [wanted] * 3
     ones = torch.ones(2)
-    made = (torch.empty(2), torch.empty(2, dtype=torch.float16), torch.empty_like(ones), ones.new_empty(2), torch.empty_strided((2,), (1,)), torch.Tensor(2))
+    made = (
+        torch.empty(2),
+        torch.empty(2, dtype=torch.float16),
+        torch.empty_like(ones),
+        ones.new_empty(2),
+        torch.empty_strided((2,), (1,)),
+        torch.Tensor(2),
+    )
     assert all(bool(x.isnan().all()) for x in made)
     assert torch.zeros(1).resize_(3).isnan().tolist() == [False, True, True]
     torch.utils.deterministic.fill_uninitialized_memory = False
@@ -80,14 +87,27 @@ def test_the_default_dtype_goes_everywhere(dtype: Any) -> None:
     torch.set_default_dtype(dtype)
     try:
         ints = torch.tensor([1, 4])
-        made = (ints / 3, 3 / ints, ints.sqrt(), ints * 1.5, ints**0.5, torch.rand(2), torch.tensor(0.5), torch.linspace(0, 1, 3), torch.hann_window(4))
+        made = (
+            ints / 3,
+            3 / ints,
+            ints.sqrt(),
+            ints * 1.5,
+            ints**0.5,
+            torch.rand(2),
+            torch.tensor(0.5),
+            torch.linspace(0, 1, 3),
+            torch.hann_window(4),
+        )
         assert all(x.dtype is dtype for x in made)
         assert (ints / 3).tolist() == torch.tensor([1 / 3, 4 / 3], dtype=dtype).tolist()
         assert torch.nn.functional.pairwise_distance(ints, ints + 3).dtype is dtype
         assert torch.isclose(ints, ints + 1, rtol=0.25).tolist() == [False, True] and torch.allclose(ints, ints)
         assert torch.full((2,), 1j).dtype is (torch.complex128 if dtype is torch.float64 else torch.complex64)
         np.testing.assert_allclose(torch.kaiser_window(5, False).double(), np.kaiser(5, 12.0), rtol=1e-2)
-        assert torch.kaiser_window(5).dtype is dtype and torch.kaiser_window(5, dtype=torch.bfloat16, requires_grad=True).is_leaf
+        assert (
+            torch.kaiser_window(5).dtype is dtype
+            and torch.kaiser_window(5, dtype=torch.bfloat16, requires_grad=True).is_leaf
+        )
         layers = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.LayerNorm(3), nn.Embedding(3, 2), nn.LSTM(2, 2))
         assert {p.dtype for p in layers.parameters()} == {dtype}
         p = nn.Parameter(torch.ones(2))
@@ -104,7 +124,9 @@ def test_windows() -> None:
     turn = np.cos(2 * math.pi * n / 8)
     np.testing.assert_allclose(torch.hann_window(8), 0.5 - 0.5 * turn, atol=1e-7)
     np.testing.assert_allclose(torch.hamming_window(8), 0.54 - 0.46 * turn, atol=1e-7)
-    np.testing.assert_allclose(torch.blackman_window(8), 0.42 - 0.5 * turn + 0.08 * np.cos(4 * math.pi * n / 8), atol=1e-7)
+    np.testing.assert_allclose(
+        torch.blackman_window(8), 0.42 - 0.5 * turn + 0.08 * np.cos(4 * math.pi * n / 8), atol=1e-7
+    )
     np.testing.assert_allclose(torch.hann_window(9, periodic=False)[:8], 0.5 - 0.5 * turn, atol=1e-7)
 
 
@@ -112,9 +134,23 @@ def test_the_default_device_and_what_it_is_not_for() -> None:
     x = torch.ones(1)
     torch.set_default_device("meta")
     try:
-        for made in (torch.zeros(1), torch.hann_window(3), torch.kaiser_window(3), nn.Linear(1, 1).weight, torch.tensor([1.0])):
+        for made in (
+            torch.zeros(1),
+            torch.hann_window(3),
+            torch.kaiser_window(3),
+            nn.Linear(1, 1).weight,
+            torch.tensor([1.0]),
+        ):
             assert made.device.type == "meta"
-        for made in (torch.Tensor(2), torch.Tensor([1.0]), torch.FloatTensor(2), torch.ByteTensor([1]), x.new(2), x.new([1.0]), x.new_zeros(1)):
+        for made in (
+            torch.Tensor(2),
+            torch.Tensor([1.0]),
+            torch.FloatTensor(2),
+            torch.ByteTensor([1]),
+            x.new(2),
+            x.new([1.0]),
+            x.new_zeros(1),
+        ):
             assert made.device.type == "cpu"
         windows = torch.signal.windows
         for window in (windows.hann, windows.gaussian, windows.kaiser, windows.bartlett):

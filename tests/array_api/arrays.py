@@ -78,7 +78,9 @@ def same(got: Any, want: Any, about: Any = "", tolerance: float | None = None) -
         np.testing.assert_array_equal(np.signbit(found)[zeros], np.signbit(want)[zeros], str(about))
 
 
-def agree(name: str, *args: Any, space: tuple[Any, Any] = (xp, np), tolerance: float | None = None, **keywords: Any) -> None:
+def agree(
+    name: str, *args: Any, space: tuple[Any, Any] = (xp, np), tolerance: float | None = None, **keywords: Any
+) -> None:
     """Our function and NumPy's of the same name give the same for the same arguments (NumPy's arrays become ours)."""
     with np.errstate(all="ignore"):
         want = getattr(space[1], name)(*args, **keywords)

@@ -17,7 +17,11 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 def run(name: str, *options: str) -> None:
     done = subprocess.run(
-        [sys.executable, *options, str(PROGRAMS / name)], capture_output=True, text=True, timeout=900, env={**os.environ, "SCIPY_ARRAY_API": "1"}
+        [sys.executable, *options, str(PROGRAMS / name)],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 

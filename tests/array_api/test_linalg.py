@@ -137,7 +137,11 @@ def test_transforms(name: str, dtype: str) -> None:
 def test_transforms_of_several_dims(name: str, dtype: str) -> None:
     if name == "rfftn" and dtype in COMPLEX:
         return
-    keywords: list[dict[str, Any]] = [{}, {"axes": (0, 1), "s": (3, 4), "norm": "ortho"}, {"axes": [-1], "norm": "forward"}]
+    keywords: list[dict[str, Any]] = [
+        {},
+        {"axes": (0, 1), "s": (3, 4), "norm": "ortho"},
+        {"axes": [-1], "norm": "forward"},
+    ]
     for chosen in keywords:
         agree(name, plain(dtype, (2, 4, 6)), space=FFT, tolerance=loose(dtype), **chosen)
 

@@ -97,7 +97,21 @@ def test_take(dtype: str) -> None:
 def test_indices_and_masks(dtype: str) -> None:
     x = numbers(dtype, (3, 4))
     mask, where = numbers("bool", (3, 4)), np.array([2, 0, -1])
-    keys = [1, -1, slice(0, 0), slice(5, 1), (slice(None, None, 2), 1), (..., 0), (None, 1), (), ..., mask, where, (where, where), (0, where)]
+    keys = [
+        1,
+        -1,
+        slice(0, 0),
+        slice(5, 1),
+        (slice(None, None, 2), 1),
+        (..., 0),
+        (None, 1),
+        (),
+        ...,
+        mask,
+        where,
+        (where, where),
+        (0, where),
+    ]
     for key in keys:
         read = tuple(ours(k) for k in key) if isinstance(key, tuple) else ours(key)
         same(ours(x)[read], x[key], key)
@@ -141,7 +155,14 @@ def test_ranges(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", [*REAL, *COMPLEX])
 def test_linspace(dtype: str) -> None:
-    for bounds in ((0, 1, 5), (0, 1, 1), (0, 1, 0), (5, -5, 2), (1e30, -1e30, 9), *([(1j, 2, 3)] if dtype in COMPLEX else [])):
+    for bounds in (
+        (0, 1, 5),
+        (0, 1, 1),
+        (0, 1, 0),
+        (5, -5, 2),
+        (1e30, -1e30, 9),
+        *([(1j, 2, 3)] if dtype in COMPLEX else []),
+    ):
         for endpoint in (True, False):
             agree("linspace", *bounds, dtype=np.dtype(dtype), endpoint=endpoint)
 

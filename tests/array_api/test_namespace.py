@@ -99,7 +99,12 @@ def test_inspection() -> None:
     assert info.default_dtypes() == {
         "real floating": xp.float32, "complex floating": xp.complex64, "integral": xp.int64, "indexing": xp.int64,
     }  # fmt: skip
-    assert list(info.dtypes()) == [*["bool"], *["int8", "int16", "int32", "int64"], *["uint8", "uint16", "uint32", "uint64"], *ALL[9:]]
+    assert list(info.dtypes()) == [
+        *["bool"],
+        *["int8", "int16", "int32", "int64"],
+        *["uint8", "uint16", "uint32", "uint64"],
+        *ALL[9:],
+    ]
     assert list(info.dtypes(kind="unsigned integer")) == ["uint8", "uint16", "uint32", "uint64"]
     assert list(info.dtypes(kind=("bool", "complex floating"))) == ["bool", "complex64", "complex128"]
 
@@ -117,14 +122,27 @@ def test_promotion() -> None:
     assert not xp.can_cast(xp.uint64, xp.int8)
     assert xp.result_type(xp.uint8, 1, True) is xp.uint8 and xp.result_type(xp.int8, 1.0) is xp.float32
     assert xp.result_type(xp.float64, 1j) is xp.complex128 and xp.result_type(xp.bool, 1) is xp.int64
-    for wrong, error in (((1, 2.0), ValueError), ((), ValueError), (("float32",), TypeError), ((xp.uint64, xp.int64), TypeError)):
+    for wrong, error in (
+        ((1, 2.0), ValueError),
+        ((), ValueError),
+        (("float32",), TypeError),
+        ((xp.uint64, xp.int64), TypeError),
+    ):
         with pytest.raises(error):
             xp.result_type(*wrong)
 
 
 def test_kinds_and_limits() -> None:
     for dtype in ALL:
-        for one in ("bool", "signed integer", "unsigned integer", "integral", "real floating", "complex floating", "numeric"):
+        for one in (
+            "bool",
+            "signed integer",
+            "unsigned integer",
+            "integral",
+            "real floating",
+            "complex floating",
+            "numeric",
+        ):
             assert xp.isdtype(getattr(xp, dtype), one) == np.isdtype(np.dtype(dtype), one)
         assert xp.isdtype(getattr(xp, dtype), (xp.bool, "numeric"))
     with pytest.raises(ValueError, match="found 'float'"):

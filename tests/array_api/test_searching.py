@@ -37,7 +37,10 @@ def test_searchsorted(dtype: str) -> None:
     order = np.argsort(x)
     for side in ("left", "right"):
         agree("searchsorted", x[order], wanted, side=side)
-        same(xp.searchsorted(ours(x), ours(wanted), side=side, sorter=ours(order)), np.searchsorted(x, wanted, side, order))
+        same(
+            xp.searchsorted(ours(x), ours(wanted), side=side, sorter=ours(order)),
+            np.searchsorted(x, wanted, side, order),
+        )
     with pytest.raises(ValueError, match="expected side 'left' or 'right', found 'middle'"):
         xp.searchsorted(ours(x), ours(wanted), side="middle")
 
@@ -48,7 +51,9 @@ def test_unique(dtype: str) -> None:
         x = numbers(dtype, shape)
         if x.size > 2:
             x.flat[-1] = x.flat[0]
-        values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False)
+        values, first, inverse, counts = np.unique(
+            x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+        )
         found = xp.unique_all(ours(x))
         same(tuple(found), (values, first, inverse, counts))
         assert found._fields == ("values", "indices", "inverse_indices", "counts")
@@ -59,7 +64,11 @@ def test_unique(dtype: str) -> None:
 
 def test_every_nan_is_distinct_and_both_zeros_are_one() -> None:
     found = xp.unique_all(xp.asarray([xp.nan, 0.0, xp.nan, -0.0]))
-    assert found.counts.tolist() == [2, 1, 1] and found.indices.tolist() == [1, 0, 2] and found.inverse_indices.tolist() == [1, 0, 2, 0]
+    assert (
+        found.counts.tolist() == [2, 1, 1]
+        and found.indices.tolist() == [1, 0, 2]
+        and found.inverse_indices.tolist() == [1, 0, 2, 0]
+    )
     z = xp.unique_counts(xp.asarray([1 + 1j, complex(xp.nan, 0), 1 + 1j, complex(xp.nan, 0), 1 - 1j]))
     assert z.counts.tolist() == [1, 2, 1, 1]
 

@@ -28,7 +28,11 @@ def test_gradcheck_calls_the_function_with_gradients_on(options: dict[str, Any])
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize(
-    ("change", "word"), [(lambda y, n: y[: 1 + n % 2], "shape"), (lambda y, n: y.to(rushlight.float32 if n % 2 else rushlight.float64), "dtype")]
+    ("change", "word"),
+    [
+        (lambda y, n: y[: 1 + n % 2], "shape"),
+        (lambda y, n: y.to(rushlight.float32 if n % 2 else rushlight.float64), "dtype"),
+    ],
 )
 def test_outputs_that_change_their_form_are_refused(change: Any, word: str, fast: bool) -> None:
     calls = []
@@ -38,7 +42,10 @@ def test_outputs_that_change_their_form_are_refused(change: Any, word: str, fast
         return change(x * 2, len(calls))
 
     where = "" if fast else r"on index \(0,\) "
-    with pytest.raises(AssertionError, match=f"Expected `func` to return outputs with the same {word} when inputs are perturbed {where}by 1e-06, but got: {word}s"):
+    with pytest.raises(
+        AssertionError,
+        match=f"Expected `func` to return outputs with the same {word} when inputs are perturbed {where}by 1e-06, but got: {word}s",
+    ):
         gradcheck(function, X, fast_mode=fast)
 
 
@@ -55,7 +62,9 @@ def test_two_rules_for_one_gradient_are_refused() -> None:
         vjp = backward
 
     out = Both.apply(X).sum()
-    with pytest.raises(RuntimeError, match="Implementing both 'backward' and 'vjp' for a custom Function is not allowed"):
+    with pytest.raises(
+        RuntimeError, match="Implementing both 'backward' and 'vjp' for a custom Function is not allowed"
+    ):
         out.backward()
 
 

@@ -22,7 +22,11 @@ def test_the_context_is_the_node() -> None:
     class Product(Function):
         @staticmethod
         def forward(ctx: Any, a: Any, b: Any) -> Any:
-            assert isinstance(ctx, FunctionCtx) and isinstance(ctx, BackwardCFunction) and ctx.needs_input_grad == (True, False)
+            assert (
+                isinstance(ctx, FunctionCtx)
+                and isinstance(ctx, BackwardCFunction)
+                and ctx.needs_input_grad == (True, False)
+            )
             assert ctx.to_save is ctx.dirty_tensors is ctx.non_differentiable is None and ctx.saved_tensors == ()
             ctx.save_for_backward(a, None, b)
             ctx.extra, ctx.edges, ctx.places, ctx.shown = 3, "e", "p", "s"  # names that programs may use

@@ -21,8 +21,16 @@ REFUSED = [
     (lambda: F.jacobian(constant, X, strict=True), RuntimeError, "Output 0 .* does not require gradients"),
     (lambda: F.jvp(constant, X, X, strict=True), RuntimeError, "Output 0 .* does not require gradients"),
     (lambda: F.vjp(lambda a, b: a * 2, (X, X), X, strict=True), RuntimeError, "independent of input 1"),
-    (lambda: F.hessian(lambda a: a.sum(), X, strict=True), RuntimeError, "jacobian .* with respect to input 0 is independent"),
-    (lambda: F.vhp(lambda a: a.sum(), X, X, strict=True), RuntimeError, "jacobian .* with respect to input 0 is independent"),
+    (
+        lambda: F.hessian(lambda a: a.sum(), X, strict=True),
+        RuntimeError,
+        "jacobian .* with respect to input 0 is independent",
+    ),
+    (
+        lambda: F.vhp(lambda a: a.sum(), X, X, strict=True),
+        RuntimeError,
+        "jacobian .* with respect to input 0 is independent",
+    ),
     (lambda: F.vjp(lambda a: a * a, X, torch.ones(2)), RuntimeError, "v has invalid size"),
     (lambda: F.jvp(lambda a: a * a, X, (X, X)), RuntimeError, "should contain a single Tensor"),
     (lambda: F.jvp(lambda a, b: a * b, (X, X), X), RuntimeError, "invalid length"),
@@ -39,7 +47,11 @@ def test_refuses_as_pytorch(call: Any, error: type[Exception], words: str) -> No
 
 
 def test_without_strict_what_is_independent_has_no_slope() -> None:
-    assert not F.jacobian(constant, X).any() and not F.jvp(constant, X, X)[1].any() and not F.vjp(constant, X, torch.ones(2))[1].any()
+    assert (
+        not F.jacobian(constant, X).any()
+        and not F.jvp(constant, X, X)[1].any()
+        and not F.vjp(constant, X, torch.ones(2))[1].any()
+    )
     assert not F.vhp(lambda a: a.sum(), X, X)[1].any()
 
 

@@ -50,7 +50,9 @@ class Wrong(torch.autograd.Function):
 
 
 def test_wrong_gradients_are_found() -> None:
-    with pytest.raises(GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0,\nnumerical:tensor"):
+    with pytest.raises(
+        GradcheckError, match="Jacobian mismatch for output 0 with respect to input 0,\nnumerical:tensor"
+    ):
         gradcheck(Wrong.apply, (X,))
     with pytest.raises(GradcheckError, match="random directions"):
         gradcheck(Wrong.apply, (X,), fast_mode=True)
@@ -100,7 +102,9 @@ def test_options_that_do_not_go_together() -> None:
 def test_jacobians_by_themselves() -> None:
     slope = np.diag(np.cos([0.3, -0.7, 1.2]))
     with pytest.warns(FutureWarning):
-        np.testing.assert_allclose(get_numerical_jacobian(lambda a: a[0].sin(), (X,), eps=1e-6)[0].numpy(), slope, atol=1e-9)
+        np.testing.assert_allclose(
+            get_numerical_jacobian(lambda a: a[0].sin(), (X,), eps=1e-6)[0].numpy(), slope, atol=1e-9
+        )
     found = get_numerical_jacobian_wrt_specific_input(lambda x: (x.sin(), x * 2), 0, (X,), None, 1e-6)
     np.testing.assert_allclose(found[0].numpy(), slope, atol=1e-9)
     np.testing.assert_allclose(found[1].numpy(), 2 * np.eye(3), atol=1e-9)

@@ -153,7 +153,9 @@ def test_edges_stand_for_tensors() -> None:
     for got, wanted in zip(found, (np.e, 2 * np.e, 2 * np.e), strict=True):
         assert got.tolist() == pytest.approx([wanted] * 3)
     assert torch.autograd.grad(edge, X, torch.ones(3), retain_graph=True)[0].tolist() == [2.0] * 3
-    assert torch.autograd.grad(get_gradient_edge(z.sum()), X, retain_graph=True)[0].tolist() == pytest.approx([2 * np.e] * 3)
+    assert torch.autograd.grad(get_gradient_edge(z.sum()), X, retain_graph=True)[0].tolist() == pytest.approx(
+        [2 * np.e] * 3
+    )
     with pytest.raises(RuntimeError, match="scalar outputs"):
         torch.autograd.grad(edge, X)
     with pytest.raises(RuntimeError, match="Mismatch in shape"):
@@ -240,7 +242,16 @@ def test_hooks_over_several_gradients() -> None:
         register_multi_grad_hook((torch.ones(2),), print)
 
 
-@pytest.mark.parametrize("change", [lambda x: x.relu_(), lambda x: F.relu(x, inplace=True), lambda x: x.tanh_(), lambda x: x.mul_(Y), lambda x: x.pow_(2)])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.relu_(),
+        lambda x: F.relu(x, inplace=True),
+        lambda x: x.tanh_(),
+        lambda x: x.mul_(Y),
+        lambda x: x.pow_(2),
+    ],
+)
 def test_what_in_place_operators_save_is_packed(change: Any) -> None:
     packed: list[Any] = []
 
@@ -274,7 +285,10 @@ def test_what_hooks_return_is_checked() -> None:
     def leaf() -> Any:
         return torch.ones(3, requires_grad=True)
 
-    for made, error, message in ((3, TypeError, "expected Variable, but hook returned 'int'"), (Y, RuntimeError, "should return None")):
+    for made, error, message in (
+        (3, TypeError, "expected Variable, but hook returned 'int'"),
+        (Y, RuntimeError, "should return None"),
+    ):
         x = leaf()
         x.register_post_accumulate_grad_hook(lambda p, made=made: made)
         with pytest.raises(error, match=message):

@@ -181,10 +181,26 @@ def test_strided_overlap_is_computed_from_the_old_values() -> None:
 F = torch.nn.functional
 # A mistake, and what its message must say: what was found, what was expected, what would work.
 MISTAKES: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
-    (lambda: torch.nn.Linear(3, 4)(torch.ones(2, 5)), RuntimeError, ("linear()", "2x5 and 3x4", "[2, 5]", "3 features")),
-    (lambda: torch.nn.Linear(3, 4)(torch.ones(2, 3, dtype=torch.int64)), RuntimeError, ("linear()", "int64", "float32", "input.to(torch.float32)")),
-    (lambda: F.cross_entropy(torch.ones(2, 3), torch.ones(2)), RuntimeError, ("cross_entropy()", "Float", "[2]", "target.long()", "[2, 3]")),
-    (lambda: F.nll_loss(torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64)), RuntimeError, ("nll_loss()", "[2]", "[2, 3]")),
+    (
+        lambda: torch.nn.Linear(3, 4)(torch.ones(2, 5)),
+        RuntimeError,
+        ("linear()", "2x5 and 3x4", "[2, 5]", "3 features"),
+    ),
+    (
+        lambda: torch.nn.Linear(3, 4)(torch.ones(2, 3, dtype=torch.int64)),
+        RuntimeError,
+        ("linear()", "int64", "float32", "input.to(torch.float32)"),
+    ),
+    (
+        lambda: F.cross_entropy(torch.ones(2, 3), torch.ones(2)),
+        RuntimeError,
+        ("cross_entropy()", "Float", "[2]", "target.long()", "[2, 3]"),
+    ),
+    (
+        lambda: F.nll_loss(torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64)),
+        RuntimeError,
+        ("nll_loss()", "[2]", "[2, 3]"),
+    ),
     (lambda: torch.ones(2).sum().backward(), RuntimeError, ("requires_grad=True", "no_grad", "detach")),
     (lambda: torch.ones(2, requires_grad=True).backward(), RuntimeError, ("[2]", "sum()", "gradient=")),
     (lambda: torch.ones(2, requires_grad=True).add_(1), RuntimeError, ("no_grad", "clone()")),
@@ -203,7 +219,9 @@ MISTAKES: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("mistake", "kind", "words"), MISTAKES)
-def test_common_mistakes_say_what_was_found_and_what_would_work(mistake: Any, kind: type[Exception], words: tuple[str, ...]) -> None:
+def test_common_mistakes_say_what_was_found_and_what_would_work(
+    mistake: Any, kind: type[Exception], words: tuple[str, ...]
+) -> None:
     with pytest.raises(kind) as raised:
         mistake()
     assert all(word in str(raised.value) for word in words), str(raised.value)
@@ -271,37 +289,81 @@ READ_ONLY = np.ones(2)
 READ_ONLY.flags.writeable = False
 EYE = torch.eye(3)
 ADVICE: list[tuple[str, Any]] = [
-    ("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or", lambda: torch.tensor(EYE)),
+    (
+        "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or",
+        lambda: torch.tensor(EYE),
+    ),
     ("rather than tensor.new_tensor(sourceTensor).", lambda: EYE.new_tensor(EYE)),
-    ("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.", lambda: float(leaf(1.0))),
-    ("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.", lambda: complex(leaf(1.0))),
-    ("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.", lambda: torch.tensor([leaf(1.0)])),
-    ("The given NumPy array is not writable, and PyTorch does not support non-writable tensors.", lambda: torch.from_numpy(READ_ONLY)),
-    ("The given buffer is not writable, and PyTorch does not support", lambda: torch.frombuffer(b"1234", dtype=torch.uint8)),
-    ("Creating a tensor from a list of numpy.ndarrays is extremely slow.", lambda: torch.tensor([np.ones(2), np.ones(2)])),
+    (
+        "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.",
+        lambda: float(leaf(1.0)),
+    ),
+    (
+        "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.",
+        lambda: complex(leaf(1.0)),
+    ),
+    (
+        "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.",
+        lambda: torch.tensor([leaf(1.0)]),
+    ),
+    (
+        "The given NumPy array is not writable, and PyTorch does not support non-writable tensors.",
+        lambda: torch.from_numpy(READ_ONLY),
+    ),
+    (
+        "The given buffer is not writable, and PyTorch does not support",
+        lambda: torch.frombuffer(b"1234", dtype=torch.uint8),
+    ),
+    (
+        "Creating a tensor from a list of numpy.ndarrays is extremely slow.",
+        lambda: torch.tensor([np.ones(2), np.ones(2)]),
+    ),
     ("The .grad attribute of a Tensor that is not a leaf Tensor is being accessed.", lambda: (leaf(1.0) * 2).grad),
-    ("An output with one or more elements was resized since it had shape [1], which", lambda: torch.add(EYE[0], 1, out=torch.ones(1))),
+    (
+        "An output with one or more elements was resized since it had shape [1], which",
+        lambda: torch.add(EYE[0], 1, out=torch.ones(1)),
+    ),
     ("The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated", lambda: EYE[0].T),
-    ("torch.meshgrid: in an upcoming release, it will be required to pass the indexing", lambda: torch.meshgrid(EYE[0], EYE[1])),
+    (
+        "torch.meshgrid: in an upcoming release, it will be required to pass the indexing",
+        lambda: torch.meshgrid(EYE[0], EYE[1]),
+    ),
     ("torch.qr is deprecated in favor of torch.linalg.qr", lambda: torch.qr(EYE)),
     ("torch.cholesky is deprecated in favor of torch.linalg.cholesky", lambda: torch.cholesky(EYE)),
     ("torch.lu is deprecated in favor of torch.linalg.lu_factor", lambda: torch.lu(EYE)),
-    ("torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangular", lambda: torch.triangular_solve(EYE, EYE)),
+    (
+        "torch.triangular_solve is deprecated in favor of torch.linalg.solve_triangular",
+        lambda: torch.triangular_solve(EYE, EYE),
+    ),
     ("torch.chain_matmul is deprecated and will be removed", lambda: torch.chain_matmul(EYE, EYE)),
     ("torch.range is deprecated and will be removed in a future release", lambda: torch.range(0, 2)),
-    ("A window was not provided. A rectangular window will be applied", lambda: torch.stft(torch.ones(8), 4, return_complex=True)),
+    (
+        "A window was not provided. A rectangular window will be applied",
+        lambda: torch.stft(torch.ones(8), 4, return_complex=True),
+    ),
     ("Using torch.cross without specifying the dim arg is deprecated.", lambda: torch.cross(EYE, EYE)),
     ("TypedStorage is deprecated. It will be removed in the future", EYE.storage),
     ("Using a non-tuple sequence for multidimensional indexing is deprecated", lambda: EYE[[[0], [1]]]),
-    ("indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool", lambda: EYE[torch.tensor([1, 0, 1], dtype=torch.uint8)]),
+    (
+        "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool",
+        lambda: EYE[torch.tensor([1, 0, 1], dtype=torch.uint8)],
+    ),
     ("`eps` parameter is deprecated and has no effect.", lambda: torch.nn.functional.gumbel_softmax(EYE, eps=1e-3)),
-    ("var(): degrees of freedom is <= 0. Correction should be strictly less than the reduction", lambda: EYE.var(0, correction=3.0)),
-    ("std(): degrees of freedom is <= 0. Correction should be strictly less than the reduction", lambda: EYE.std(0, correction=4.0)),
+    (
+        "var(): degrees of freedom is <= 0. Correction should be strictly less than the reduction",
+        lambda: EYE.var(0, correction=3.0),
+    ),
+    (
+        "std(): degrees of freedom is <= 0. Correction should be strictly less than the reduction",
+        lambda: EYE.std(0, correction=4.0),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("text", "call"), ADVICE, ids=[f"{i}-{text.split()[0]}" for i, (text, _) in enumerate(ADVICE)])
-def test_what_pytorch_warns_of_is_warned_of_at_the_users_line(text: str, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_pytorch_warns_of_is_warned_of_at_the_users_line(
+    text: str, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(errors, "_SAID", set())
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -331,9 +393,15 @@ def message(call: Any) -> str:
 
 @pytest.mark.parametrize("name", ["Backward", "BackwardX", "XBackwardY", "X"])
 def test_views_name_the_function_that_made_them(name: str) -> None:
-    function: Any = type(name, (torch.autograd.Function,), {"forward": staticmethod(lambda ctx, x: x.view(-1)), "backward": staticmethod(lambda ctx, g: g)})
+    function: Any = type(
+        name,
+        (torch.autograd.Function,),
+        {"forward": staticmethod(lambda ctx, x: x.view(-1)), "backward": staticmethod(lambda ctx, g: g)},
+    )
     view = function.apply(torch.ones(2, 2, requires_grad=True) * 1)
-    assert message(lambda: view.mul_(2)).startswith(f"Output 0 of {name} is a view and is being modified inplace. This view was created inside a custom")
+    assert message(lambda: view.mul_(2)).startswith(
+        f"Output 0 of {name} is a view and is being modified inplace. This view was created inside a custom"
+    )
 
 
 def test_views_of_what_changed_say_so() -> None:
@@ -343,7 +411,9 @@ def test_views_of_what_changed_say_so() -> None:
     text = f"Output 1 of Unbind is a view and its base or another view of its base has been modified inplace. {SEVERAL}"
     assert message(lambda: part.grad_fn).startswith(text)
     assert message(lambda: part.backward()).startswith(text)
-    assert message(lambda: part.mul_(2)).startswith(f"Output 1 of Unbind is a view and is being modified inplace. {SEVERAL}")
+    assert message(lambda: part.mul_(2)).startswith(
+        f"Output 1 of Unbind is a view and is being modified inplace. {SEVERAL}"
+    )
     assert repr(part) == "tensor(4., grad_fn=<Invalid>)"
 
 
@@ -351,9 +421,13 @@ def test_views_made_without_gradients_say_so() -> None:
     base = torch.ones(4, 2, requires_grad=True) * 1
     with torch.no_grad():
         part = base.split(2)[1]
-    assert message(lambda: part.mul_(2)).startswith("A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given")
+    assert message(lambda: part.mul_(2)).startswith(
+        "A view was created in no_grad mode and is being modified inplace with grad mode enabled. Given"
+    )
     seen = part.view(-1)
-    assert message(lambda: seen.mul_(2)).startswith("Output 0 of View is a view of a view which was created in no_grad mode and is being modified inplace")
+    assert message(lambda: seen.mul_(2)).startswith(
+        "Output 0 of View is a view of a view which was created in no_grad mode and is being modified inplace"
+    )
 
 
 def test_an_error_stays_one_where_warnings_are_errors(capsys: Any) -> None:
@@ -369,7 +443,10 @@ def test_an_error_stays_one_where_warnings_are_errors(capsys: Any) -> None:
 
 
 def test_hooks_for_saved_tensors_are_functions() -> None:
-    with pytest.raises(TypeError, match="'pack_hook' must be callable, not int"), torch.autograd.graph.saved_tensors_hooks(5, lambda x: x):
+    with (
+        pytest.raises(TypeError, match="'pack_hook' must be callable, not int"),
+        torch.autograd.graph.saved_tensors_hooks(5, lambda x: x),
+    ):
         pass
     assert (leaf(1.0) * leaf(2.0)).requires_grad
 
@@ -385,7 +462,10 @@ def test_what_functions_save_and_ask_for() -> None:
         SavesNumber.apply(leaf(1.0, 2.0))
     with pytest.raises(RuntimeError, match="all inputs have to be Tensors or GradientEdges, but got str"):
         torch.autograd.grad(leaf(1.0).sum(), "a")
-    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward AD with add_out that does not support it"):
+    with (
+        torch.autograd.forward_ad.dual_level(),
+        pytest.raises(NotImplementedError, match="forward AD with add_out that does not support it"),
+    ):
         torch.add(torch.autograd.forward_ad.make_dual(torch.ones(2), torch.ones(2)), 1, out=torch.empty(2))
 
 

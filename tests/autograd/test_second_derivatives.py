@@ -23,7 +23,10 @@ def leaf(*values: float) -> Any:
 def twice(f: Callable[..., Any], *leaves: Any) -> tuple[Any, ...]:
     """The diagonal of the second derivative of an elementwise function of one argument, or all blocks summed over rows."""
     first = grad(f(*leaves).sum(), leaves, create_graph=True)
-    return tuple(None if g is None or not g.requires_grad else grad(g.sum(), leaves, retain_graph=True, allow_unused=True) for g in first)
+    return tuple(
+        None if g is None or not g.requires_grad else grad(g.sum(), leaves, retain_graph=True, allow_unused=True)
+        for g in first
+    )
 
 
 def images(f: Callable[..., Any]) -> Callable[[Any], Any]:
@@ -70,7 +73,14 @@ def test_other_constant_slopes_want_no_gradient(f: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "f", [lambda a, b: a * b, rushlight.dot, lambda a, b: a.reshape(1, -1) @ b, lambda a, b: rushlight.addcmul(a.detach(), a, b), rushlight.linalg.vecdot]
+    "f",
+    [
+        lambda a, b: a * b,
+        rushlight.dot,
+        lambda a, b: a.reshape(1, -1) @ b,
+        lambda a, b: rushlight.addcmul(a.detach(), a, b),
+        rushlight.linalg.vecdot,
+    ],
 )
 def test_each_factor_of_a_product_has_a_slope_that_does_not_depend_on_it(f: Any) -> None:
     a, b = leaf(1.0, 2.0), leaf(3.0, 5.0)
@@ -94,8 +104,14 @@ VALUES: dict[str, tuple[Any, dict[float, float]]] = {
     "mish": (F.mish, {-1e300: 0.0, -1e4: 0.0, 1e4: 0.0}),
     "softplus": (F.softplus, {-math.inf: 0.0, -1e4: 0.0, 0.0: 0.25, 30.0: 0.0}),
     "logsigmoid": (F.logsigmoid, {-1e4: 0.0, 0.0: -0.25, 1e4: 0.0, math.inf: 0.0}),
-    "logaddexp": (lambda x: rushlight.logaddexp(x, leaf(0.0).detach()), {-math.inf: 0.0, -1e4: 0.0, 0.0: 0.25, 1e4: 0.0, math.inf: 0.0}),
-    "logaddexp2": (lambda x: rushlight.logaddexp2(x, leaf(0.0).detach()), {-1e4: 0.0, 0.0: 0.25 * math.log(2.0), 1e4: 0.0}),
+    "logaddexp": (
+        lambda x: rushlight.logaddexp(x, leaf(0.0).detach()),
+        {-math.inf: 0.0, -1e4: 0.0, 0.0: 0.25, 1e4: 0.0, math.inf: 0.0},
+    ),
+    "logaddexp2": (
+        lambda x: rushlight.logaddexp2(x, leaf(0.0).detach()),
+        {-1e4: 0.0, 0.0: 0.25 * math.log(2.0), 1e4: 0.0},
+    ),
     "log_ndtr": (rushlight.special.log_ndtr, {-1e12: -1.0, -1e4: -0.99999999, 0.0: -2 / math.pi, 100.0: 0.0}),
     "erfcx": (rushlight.special.erfcx, {0.0: 2.0, 1e9: 0.0}),
     "sinc": (rushlight.sinc, {0.0: -(math.pi**2) / 3, 1e-300: -(math.pi**2) / 3, 1.0: 2.0}),
@@ -115,7 +131,9 @@ def test_second_derivatives_at_zero_and_far_out(name: str) -> None:
 @pytest.mark.parametrize("include_self", [True, False])
 def test_products_of_what_is_scattered_have_second_derivatives_at_zeros(include_self: bool) -> None:
     x, source = leaf(2.0, 0.0, 4.0), leaf(0.0, 7.0, 0.0, 13.0)
-    first = grad(x.scatter_reduce(0, INDICES, source, "prod", include_self=include_self).sum(), (x, source), create_graph=True)
+    first = grad(
+        x.scatter_reduce(0, INDICES, source, "prod", include_self=include_self).sum(), (x, source), create_graph=True
+    )
     mixed = grad(first[1].sum(), (x, source), allow_unused=True)
     a = x.detach() if include_self else rushlight.ones(3)
     assert mixed[1].tolist() == [a[0].item(), a[0].item(), 0, 0]
@@ -136,7 +154,16 @@ def test_what_is_empty_takes_part() -> None:
     assert [tuple(g.shape) for g in found] == [(0,), (2,)]
 
 
-SAMPLED = ("nn.functional.hardtanh", "nn.functional.prelu", "nn.functional.max_pool2d", "clamp", "addmm", "div", "fmod", "pow")
+SAMPLED = (
+    "nn.functional.hardtanh",
+    "nn.functional.prelu",
+    "nn.functional.max_pool2d",
+    "clamp",
+    "addmm",
+    "div",
+    "fmod",
+    "pow",
+)
 
 
 @pytest.mark.oracle

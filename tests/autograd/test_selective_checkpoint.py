@@ -50,9 +50,13 @@ def keep_products(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPol
     return CheckpointPolicy.MUST_SAVE if op == torch.ops.aten.mm.default else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-@pytest.mark.parametrize("policy", [[torch.mm], [torch.ops.aten.mm.default, torch.exp], keep_products, lambda *a, **k: True])
+@pytest.mark.parametrize(
+    "policy", [[torch.mm], [torch.ops.aten.mm.default, torch.exp], keep_products, lambda *a, **k: True]
+)
 def test_the_same_gradients_whatever_is_kept(policy: Any) -> None:
-    assert gradients(block, context_fn=functools.partial(create_selective_checkpoint_contexts, policy)) == gradients(block)
+    assert gradients(block, context_fn=functools.partial(create_selective_checkpoint_contexts, policy)) == gradients(
+        block
+    )
 
 
 def test_what_is_kept_is_not_computed_again() -> None:
@@ -66,7 +70,11 @@ def test_what_is_kept_is_not_computed_again() -> None:
     contexts = functools.partial(create_selective_checkpoint_contexts, policy)
     y = checkpoint(lambda v: torch.mm(v, v).exp().sin(), x, use_reentrant=False, context_fn=contexts)
     y.sum().backward()
-    assert asked == [(name, second) for second in (False, True) for name in ("aten.mm.default", "aten.exp.default", "aten.sin.default")]
+    assert asked == [
+        (name, second)
+        for second in (False, True)
+        for name in ("aten.mm.default", "aten.exp.default", "aten.sin.default")
+    ]
 
 
 def test_layers_ask_for_native_operators() -> None:
@@ -88,7 +96,9 @@ def test_a_kept_result_may_not_change() -> None:
 
     x = torch.eye(2, requires_grad=True)
     for allowed in (False, True):
-        contexts = functools.partial(create_selective_checkpoint_contexts, [torch.mm], allow_cache_entry_mutation=allowed)
+        contexts = functools.partial(
+            create_selective_checkpoint_contexts, [torch.mm], allow_cache_entry_mutation=allowed
+        )
         y = checkpoint(step, x, use_reentrant=False, context_fn=contexts)
         if allowed:
             y.sum().backward()
@@ -104,7 +114,9 @@ def test_policies_are_checked() -> None:
         create_selective_checkpoint_contexts([3])
 
 
-@pytest.mark.parametrize(("outer", "inner", "calls"), [(None, True, 1), (None, False, 2), (False, True, 2), (True, False, 1)])
+@pytest.mark.parametrize(
+    ("outer", "inner", "calls"), [(None, True, 1), (None, False, 2), (False, True, 2), (True, False, 1)]
+)
 def test_computing_again_stops_early(outer: bool | None, inner: bool, calls: int) -> None:
     CALLS.clear()
     x = torch.ones(2, requires_grad=True)

@@ -12,7 +12,13 @@ import rushlight as torch
 
 @pytest.mark.parametrize(
     "change",
-    [lambda x: x.t_(), lambda x: x.transpose_(0, 1), lambda x: x.swapaxes_(0, 1), lambda x: x.unsqueeze_(0), lambda x: x.as_strided_((2, 2), (1, 2))],
+    [
+        lambda x: x.t_(),
+        lambda x: x.transpose_(0, 1),
+        lambda x: x.swapaxes_(0, 1),
+        lambda x: x.unsqueeze_(0),
+        lambda x: x.as_strided_((2, 2), (1, 2)),
+    ],
 )
 def test_what_was_saved_is_not_read_in_another_shape(change: Callable[[Any], Any]) -> None:
     x = torch.arange(4.0).reshape(2, 2).requires_grad_() * 1

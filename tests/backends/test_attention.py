@@ -31,7 +31,11 @@ attend = torch.nn.functional.scaled_dot_product_attention
 def held(x, dtype):
     """An array as it lies in memory, strides kept; float32 as bfloat16 in its upper bits, rounded toward zero."""
     if dtype is BFLOAT16 and x.dtype == np.float32:
-        return (x.view(np.uint32) >> 16).astype(np.uint16) if x.flags.c_contiguous else held(np.ascontiguousarray(x.T), dtype).T
+        return (
+            (x.view(np.uint32) >> 16).astype(np.uint16)
+            if x.flags.c_contiguous
+            else held(np.ascontiguousarray(x.T), dtype).T
+        )
     return x if x.dtype == bool else x.astype(dtype.name, copy=False)
 
 
@@ -45,7 +49,10 @@ def known(x):
 def run(name, arrays, dtype, causal, scale, shapes):
     """The results of a routine on arrays as they lie, in float64."""
     kinds = [BOOL if x.dtype == bool else dtype if x.dtype.itemsize == dtype.itemsize else dtype.wide for x in arrays]
-    inputs = [Operand(i, k, x.shape, [s // x.itemsize for s in x.strides]) for i, (x, k) in enumerate(zip(arrays, kinds, strict=True))]
+    inputs = [
+        Operand(i, k, x.shape, [s // x.itemsize for s in x.strides])
+        for i, (x, k) in enumerate(zip(arrays, kinds, strict=True))
+    ]
     kinds = [dtype, dtype.wide] if name == "attention" else [dtype] * 3
     spans = [[int(np.prod(shape[d + 1 :])) for d in range(len(shape))] for shape in shapes]
     outputs = [Operand(0, k, shape, span) for k, shape, span in zip(kinds, shapes, spans, strict=True)]
@@ -62,7 +69,9 @@ def expected(xs, causal, scale):
 
 
 def draw(rng, shape, dtype, order=None):
-    x = rng.standard_normal(shape if order is None else [shape[d] for d in order]).astype(np.float64 if dtype is FLOAT64 else np.float32)
+    x = rng.standard_normal(shape if order is None else [shape[d] for d in order]).astype(
+        np.float64 if dtype is FLOAT64 else np.float32
+    )
     x = held(x, dtype)
     return x if order is None else x.transpose(np.argsort(order))
 
@@ -78,14 +87,20 @@ def masks(rng, lead, rows, keys, dtype):
     yield (some,), False
     yield (np.broadcast_to(rng.random((*lead, 1, keys)) < 0.5, full),), False
     yield (added,), False
-    yield (np.broadcast_to(np.where(rng.random((rows, keys)) < 0.1, -np.inf, 1.0).astype(dtype.wide.name), full),), False
+    yield (
+        (np.broadcast_to(np.where(rng.random((rows, keys)) < 0.1, -np.inf, 1.0).astype(dtype.wide.name), full),),
+        False,
+    )
 
 
 def compare(got, want, dtype):
     for g, w in zip(got, want, strict=True):
         finite = np.isfinite(w)
         assert np.array_equal(g[~finite], w[~finite], equal_nan=True)
-        assert np.abs(g[finite] - w[finite]).max(initial=0) <= TOLERANCE[dtype.name] * max(1, np.abs(w[finite]).max(initial=0)) * 2
+        assert (
+            np.abs(g[finite] - w[finite]).max(initial=0)
+            <= TOLERANCE[dtype.name] * max(1, np.abs(w[finite]).max(initial=0)) * 2
+        )
 
 
 def check(rng, dtype, lead, rows, keys, width, depth, orders=(None, None, None), masks=masks):
@@ -105,7 +120,13 @@ def check(rng, dtype, lead, rows, keys, width, depth, orders=(None, None, None),
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64, BFLOAT16, FLOAT16], ids=lambda d: d.name)
 @pytest.mark.parametrize(
     ("lead", "sizes"),
-    [((), (1, 1, 1, 1)), ((3,), (5, 7, 4, 6)), ((2, 2), (33, 65, 20, 9)), ((1,), (70, 131, 64, 64)), ((9,), (40, 34, 16, 8))],
+    [
+        ((), (1, 1, 1, 1)),
+        ((3,), (5, 7, 4, 6)),
+        ((2, 2), (33, 65, 20, 9)),
+        ((1,), (70, 131, 64, 64)),
+        ((9,), (40, 34, 16, 8)),
+    ],
 )
 def test_against_the_definition(dtype, lead, sizes):
     check(np.random.default_rng(0), dtype, lead, *sizes)
@@ -149,7 +170,12 @@ def test_operands_as_they_lie(dtype):
     check(np.random.default_rng(2), dtype, (2, 3), 37, 41, 16, 16, (beside, beside, (3, 1, 0, 2)))
 
 
-TILES = [register_tile(kind, w, r, f) for kind in ("f32", "f64") for w, r, f in ((64, 32, True), (32, 16, True), (16, 16, False), (16, 32, True)) if w in WIDTHS]
+TILES = [
+    register_tile(kind, w, r, f)
+    for kind in ("f32", "f64")
+    for w, r, f in ((64, 32, True), (32, 16, True), (16, 16, False), (16, 32, True))
+    if w in WIDTHS
+]
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda t: f"{t.kind}-{t.rows}x{t.columns}")
@@ -197,7 +223,9 @@ def test_memory_grows_with_the_length_alone():
 
 
 def steps_of(function, *avals):
-    program = compile_graph(trace(function, list(avals)), [[int(np.prod(a[0][d + 1 :])) for d in range(len(a[0]))] for a in avals])
+    program = compile_graph(
+        trace(function, list(avals)), [[int(np.prod(a[0][d + 1 :])) for d in range(len(a[0]))] for a in avals]
+    )
     return [step.name if isinstance(step, ExternStep) else "kernel" for step in program.steps]
 
 
@@ -240,6 +268,7 @@ def test_derivatives_of_derivatives_both_modes_and_batches():
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, n, 2, dtype=torch.float64, requires_grad=True) for n in (33, 5, 5))
     for causal, mask in ((True, None), (False, torch.randn(33, 5, dtype=torch.float64))):
+
         def f(q, k, v, causal=causal, mask=mask):
             return attend(q, k, v, mask, is_causal=causal)
 
@@ -265,7 +294,10 @@ def test_shared_heads_and_layout_of_the_result():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_gradients_of_few_queries_where_one_weight_is_near_one(dtype):
     draw = np.random.default_rng(2)
-    q, k, v = (torch.from_numpy(8 * draw.standard_normal((4, n, 8))).to(getattr(torch, dtype)).requires_grad_() for n in (3, 6, 6))
+    q, k, v = (
+        torch.from_numpy(8 * draw.standard_normal((4, n, 8))).to(getattr(torch, dtype)).requires_grad_()
+        for n in (3, 6, 6)
+    )
     ct = torch.from_numpy(draw.standard_normal((4, 3, 8))).to(q.dtype)
     attend(q, k, v).backward(ct)
     qs, ks, vs, cs = (x.detach().double().numpy() for x in (q, k, v, ct))
@@ -275,5 +307,9 @@ def test_half_gradients_of_few_queries_where_one_weight_is_near_one(dtype):
     share = cs @ vs.swapaxes(1, 2)
     slopes = weights * (share - (weights * share).sum(-1, keepdims=True)) / np.sqrt(8)
     eps = {"bfloat16": 2**-8, "float16": 2**-11}[dtype]
-    for found, wanted in ((q.grad, slopes @ ks), (k.grad, slopes.swapaxes(1, 2) @ qs), (v.grad, weights.swapaxes(1, 2) @ cs)):
+    for found, wanted in (
+        (q.grad, slopes @ ks),
+        (k.grad, slopes.swapaxes(1, 2) @ qs),
+        (v.grad, weights.swapaxes(1, 2) @ cs),
+    ):
         assert np.abs(found.double().numpy() - wanted).max() <= 2 * eps * np.abs(wanted).max()

@@ -310,7 +310,9 @@ def test_own_kernels_have_the_same_bits_for_any_number_of_threads():
 
 
 def test_own_kernels_serve_where_there_is_no_library():
-    kernel = stubs.make_kernel_callable(blas.tiled_address("f64", blas.host_tiles("f64"), blas.Blas(None, None)), "alone")
+    kernel = stubs.make_kernel_callable(
+        blas.tiled_address("f64", blas.host_tiles("f64"), blas.Blas(None, None)), "alone"
+    )
     for m, n, k in ((1, 30, 20), (30, 1, 20), (3, 4, 0), (60, 70, 80)):
         a, b = random("f64", (m, k), 1), random("f64", (k, n), 2)
         close(product("f64", a, b, kernel=kernel), a @ b)

@@ -282,7 +282,9 @@ def test_a_second_process_compiles_nothing(tmp_path, run_python, monkeypatch):
     assert second[2] == "False", "the compiler of the native language is not even imported"
 
 
-@pytest.mark.skipif(host_target().native_vector_bytes == 16, reason="there is no narrower target to take for another machine")
+@pytest.mark.skipif(
+    host_target().native_vector_bytes == 16, reason="there is no narrower target to take for another machine"
+)
 def test_code_for_another_machine_is_never_loaded(tmp_path, run_python, monkeypatch):
     """Neither from a directory that machines share, nor where somebody has copied one machine's files over another's."""
     (tmp_path / "test_first_import.py").write_text(

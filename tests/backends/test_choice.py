@@ -187,7 +187,9 @@ def test_an_object_that_is_there_is_kept(tmp_path):
 def tiles(empty, monkeypatch):
     """A machine that says it has matrix tiles."""
     monkeypatch.setattr(choice, "_ALLOWED", [True])
-    monkeypatch.setattr(choice.host_target(), "flags", choice.host_target().flags | {"amx_tile", "amx_bf16", "amx_int8"}, raising=False)
+    monkeypatch.setattr(
+        choice.host_target(), "flags", choice.host_target().flags | {"amx_tile", "amx_bf16", "amx_int8"}, raising=False
+    )
     if choice.host_target().vector_bytes != 64 or choice.host_target().arch != "x86_64":
         pytest.skip("no such machine has matrix tiles")
 

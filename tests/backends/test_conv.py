@@ -95,10 +95,21 @@ def test_what_is_left_over_by_the_tiles(monkeypatch, dtype, form):
     rng = np.random.default_rng(form)
     for channels, side in ((13, 5), (15, 4), (22, 6), (23, 7), (50, 3)):
         x, w = numbers(rng, (2, 1, 9, side, side), dtype), numbers(rng, (1, channels, 9, 3, 3), dtype)
-        params = {"stride": (1, 1), "spread": (1, 1), "dilation": (1, 1), "lo": (1, 1), "size": (side, side), "flip": False}
-        graph = trace_arrays(lambda *xs, p=params: WINDOWS(*xs, **p, dtype=BY_NAME[dtype]), [x, w], [BY_NAME[dtype]] * 2)
+        params = {
+            "stride": (1, 1),
+            "spread": (1, 1),
+            "dilation": (1, 1),
+            "lo": (1, 1),
+            "size": (side, side),
+            "flip": False,
+        }
+        graph = trace_arrays(
+            lambda *xs, p=params: WINDOWS(*xs, **p, dtype=BY_NAME[dtype]), [x, w], [BY_NAME[dtype]] * 2
+        )
         want = WINDOWS.reference(x.astype(np.float64), w.astype(np.float64), **params, dtype=BY_NAME["float64"])
-        np.testing.assert_allclose(Ran(graph, [x, w]).results[0], want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(want).max())
+        np.testing.assert_allclose(
+            Ran(graph, [x, w]).results[0], want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(want).max()
+        )
 
 
 def test_narrow_operands_with_a_wide_result():
@@ -151,14 +162,22 @@ FAR_TAPS = [  # of which some, and some places, see nothing but what is around t
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("x, w, params, left", FAR_TAPS, ids=lambda v: "x".join(map(str, v)) if isinstance(v, tuple) else "")
+@pytest.mark.parametrize(
+    "x, w, params, left", FAR_TAPS, ids=lambda v: "x".join(map(str, v)) if isinstance(v, tuple) else ""
+)
 def test_taps_that_never_meet_the_image_are_left_out(x, w, params, left, dtype):
     """Forwards, and both gradients: of all taps of a kernel only `left` are multiplied."""
     wide, kind = BY_NAME["float32"], BY_NAME[dtype]
     rng = np.random.default_rng(0)
     arrays = [numbers(rng, s, dtype) for s in (x, w)]
-    forward = trace_arrays(lambda x, w: build.convert(CONV(build.convert(x, wide), build.convert(w, wide), **params), kind), arrays, [kind] * 2)
-    taken = {math.prod(v.shape[3:]) for node in prepared(forward).nodes if node.prim is WINDOWS for v in node.inputs[1:2]} or {1}
+    forward = trace_arrays(
+        lambda x, w: build.convert(CONV(build.convert(x, wide), build.convert(w, wide), **params), kind),
+        arrays,
+        [kind] * 2,
+    )
+    taken = {
+        math.prod(v.shape[3:]) for node in prepared(forward).nodes if node.prim is WINDOWS for v in node.inputs[1:2]
+    } or {1}
     assert taken == {left}
     backward = vjp(forward, [0, 1]).backward
     by_shape = {v.shape: a for v, a in zip(forward.inputs, arrays, strict=True)} | {
@@ -173,6 +192,7 @@ def test_taps_that_never_meet_the_image_are_left_out(x, w, params, left, dtype):
 
 def test_nothing_is_written_out_between():
     """Padding, spreading, turning, widening, the bias and rounding are inside the one call."""
+
     def transposed(x, w, b):
         x, w, b = (build.convert(v, BY_NAME["float32"]) for v in (x, w, b))
         x = build.pad(x, (0, 0, 1, 1), (0, 0, 1, 1), (0, 0, 1, 1))
@@ -191,7 +211,9 @@ def test_nothing_is_written_out_between():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("size, lo, gap, routine", [(1, 3, 1, "dot"), (1, 2, 1, "dot"), (1, 6, 2, "dot"), (2, 3, 1, "conv_windows")])
+@pytest.mark.parametrize(
+    "size, lo, gap, routine", [(1, 3, 1, "dot"), (1, 2, 1, "dot"), (1, 6, 2, "dot"), (2, 3, 1, "conv_windows")]
+)
 def test_images_of_one_place_are_multiplied(dtype, size, lo, gap, routine):
     """A transposed convolution of them is a product, not a convolution of zeros."""
     rng = np.random.default_rng(4)
@@ -207,7 +229,9 @@ def test_images_of_one_place_are_multiplied(dtype, size, lo, gap, routine):
     assert routine in {getattr(step, "name", "kernel").removesuffix("_wide") for step in ran.program.steps}
     want = run_reference(trace_arrays(function, [x, w], [BY_NAME[dtype]] * 2), [x, w])[0]
     want = np.asarray(want, np.float32)
-    np.testing.assert_allclose(ran.results[0] / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=TOLERANCE[dtype])
+    np.testing.assert_allclose(
+        ran.results[0] / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=TOLERANCE[dtype]
+    )
 
 
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
@@ -257,10 +281,14 @@ def test_channels_side_by_side(monkeypatch, placed, dtype):
         }  # fmt: skip
         last = (0, *range(3, 3 + n), 1, 2)
         x = numbers(rng, (batch, groups, depth, *space), dtype, last)
-        w = numbers(rng, (groups, outs, depth, *kernel), dtype, (0, 1, *range(3, 3 + n), 2) if r.random() < 0.5 else None)
+        w = numbers(
+            rng, (groups, outs, depth, *kernel), dtype, (0, 1, *range(3, 3 + n), 2) if r.random() < 0.5 else None
+        )
         _, got, want = followed(x, w, params, dtype, r.random() < 0.7, seed=seed)
         scale = np.abs(want).max(initial=1.0)
-        np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=f"{seed} {x.shape} {w.shape} {params}")
+        np.testing.assert_allclose(
+            got / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=f"{seed} {x.shape} {w.shape} {params}"
+        )
     assert {form for form, _ in placed} >= {2} and max(parts for _, parts in placed) > 1
 
 
@@ -270,7 +298,10 @@ def test_what_is_outside_does_not_matter(placed, dtype, last):
     """NaN reaches exactly the results whose windows hold it: none comes from the fillings of panels and words."""
     rng = np.random.default_rng(3)
     for channels, outs, size in ((3, 5, 7), (7, 9, 13), (40, 40, 6), (2, 16, 9), (3, 32, 20)):
-        x, w = numbers(rng, (3, channels, size, size), dtype, (0, 2, 3, 1) if last else None), numbers(rng, (outs, channels, 3, 3), dtype)
+        x, w = (
+            numbers(rng, (3, channels, size, size), dtype, (0, 2, 3, 1) if last else None),
+            numbers(rng, (outs, channels, 3, 3), dtype),
+        )
         x[1, channels // 2, 2, 3] = np.nan
         graph = trace_arrays(
             lambda x, w: CONV(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1),
@@ -299,13 +330,22 @@ def test_bits_do_not_depend_on_threads(x, w, params):
     assert all(bits == seen[0] for bits in seen[1:])
 
 
-@pytest.mark.parametrize("order, spread", [(None, 1), ((0, 1, 3, 4, 2), 1), (None, 2)], ids=["plain", "channels last", "spread"])
+@pytest.mark.parametrize(
+    "order, spread", [(None, 1), ((0, 1, 3, 4, 2), 1), (None, 2)], ids=["plain", "channels last", "spread"]
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_weights_packed_once_for_all_pieces(monkeypatch, dtype, order, spread):
     """The same bits as where every piece packs its own, and right ones."""
     rng, size = np.random.default_rng(5), (24 * spread, 23 * spread)
     x, w = numbers(rng, (1, 2, 38, 24, 23), dtype), numbers(rng, (2, 40, 38, 3, 3), dtype, order)
-    params = {"stride": (1, 1), "spread": (spread,) * 2, "dilation": (1, 1), "lo": (1, 1), "size": size, "flip": spread > 1}
+    params = {
+        "stride": (1, 1),
+        "spread": (spread,) * 2,
+        "dilation": (1, 1),
+        "lo": (1, 1),
+        "size": size,
+        "flip": spread > 1,
+    }
     graph = trace_arrays(lambda x, w: WINDOWS(x, w, **params, dtype=BY_NAME[dtype]), [x, w], [BY_NAME[dtype]] * 2)
     packed, pack_once = [], conv._pack_once
 
@@ -358,7 +398,10 @@ def test_what_follows_is_done_in_the_one_call(dtype, last):
     ]
     for x, w, given in cases:
         params = {"dilation": (1, 1), "groups": 1, **given}
-        places = [(s + 2 * p - k) // t + 1 for s, p, k, t in zip(x[2:], params["padding"], w[2:], params["stride"], strict=True)]
+        places = [
+            (s + 2 * p - k) // t + 1
+            for s, p, k, t in zip(x[2:], params["padding"], w[2:], params["stride"], strict=True)
+        ]
         shape, order = (x[0], w[0], *places), (0, 2, 3, 1) if last else None
         arrays = [numbers(rng, x, dtype, order), numbers(rng, w, dtype), numbers(rng, (w[0],), dtype)]
         arrays += [numbers(rng, (w[0],), "float32") for _ in range(2)]
@@ -379,14 +422,18 @@ def test_what_follows_is_done_in_the_one_call(dtype, last):
         assert all(one.tobytes() == seen[0].tobytes() for one in seen)
         want = np.asarray(run_reference(trace_arrays(function, arrays, dtypes), arrays)[0], np.float32)
         scale = np.abs(want).max()
-        np.testing.assert_allclose(seen[0] / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=str((x, w)))
+        np.testing.assert_allclose(
+            seen[0] / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=str((x, w))
+        )
 
 
 @pytest.fixture
 def always_winograd(monkeypatch):
     """Wherever it can be done, and the sizes of what was done so."""
     seen = []
-    monkeypatch.setattr(winograd, "worth", lambda words, tiles, tile: not seen.append((words["n"], words["c"], words["o"])))
+    monkeypatch.setattr(
+        winograd, "worth", lambda words, tiles, tile: not seen.append((words["n"], words["c"], words["o"]))
+    )
     return seen
 
 
@@ -401,13 +448,17 @@ def followed(x, w, params, dtype, last, *, residual_over=False, seed=0):
 
     def function(x, w, bias, scale, shift, residual):
         y = build.reshape(WINDOWS(x, w, build.reshape(bias, w.shape[:2]), **params, dtype=narrow), shape)
-        row = lambda v: build.broadcast_to(build.reshape(build.convert(v, sums), (1, shape[1], *(1,) * len(params["size"]))), shape)
+        row = lambda v: build.broadcast_to(
+            build.reshape(build.convert(v, sums), (1, shape[1], *(1,) * len(params["size"]))), shape
+        )
         y = build.convert(y, sums) * row(scale) + row(shift) + build.convert(residual, sums)
         return build.convert(PRIMITIVES["maximum"](y, build.full(shape, 0.0, sums)), narrow)
 
     graph = trace_arrays(function, arrays, [narrow, narrow, narrow, BY_NAME["float32"], BY_NAME["float32"], narrow])
     wide = [a.astype(np.float64) for a in arrays]
-    want = WINDOWS.reference(wide[0], wide[1], wide[2].reshape(w.shape[:2]), **params, dtype=BY_NAME["float64"]).reshape(shape)
+    want = WINDOWS.reference(
+        wide[0], wide[1], wide[2].reshape(w.shape[:2]), **params, dtype=BY_NAME["float64"]
+    ).reshape(shape)
     scale, shift = (v.reshape(1, -1, *(1,) * len(params["size"])) for v in wide[3:5])
     want = np.maximum(want * scale + shift + wide[5], 0)
     strides = [s // arrays[-1].itemsize for s in arrays[-1].strides]
@@ -416,7 +467,9 @@ def followed(x, w, params, dtype, last, *, residual_over=False, seed=0):
         for count in (1, 2, 3, 8):
             threads.set_num_threads(count)
             given = [*arrays[:-1], np.copy(arrays[-1], order="K")]
-            ran = Ran(graph, given, aliases={0: 5}) if residual_over else Ran(graph, given, out_strides=[tuple(strides)])
+            ran = (
+                Ran(graph, given, aliases={0: 5}) if residual_over else Ran(graph, given, out_strides=[tuple(strides)])
+            )
             seen.append(given[-1] if residual_over else ran.results[0])
     finally:
         threads.set_num_threads(before)
@@ -433,10 +486,19 @@ def test_what_follows_any_convolution(dtype, last):
         r, x, w, params = case(200 + seed)
         rng = np.random.default_rng(seed)
         order = (0, *range(3, len(x)), 1, 2) if r.random() < 0.5 else None
-        steps, got, want = followed(numbers(rng, x, dtype, order), numbers(rng, w, dtype), params, dtype, last, residual_over=r.random() < 0.3 and dtype != "bfloat16")
+        steps, got, want = followed(
+            numbers(rng, x, dtype, order),
+            numbers(rng, w, dtype),
+            params,
+            dtype,
+            last,
+            residual_over=r.random() < 0.3 and dtype != "bfloat16",
+        )
         together += len(steps) == 1 and steps[0].epilogue is not None
         scale = np.abs(want).max(initial=1.0)
-        np.testing.assert_allclose(got / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=f"{seed} {x} {w} {params}")
+        np.testing.assert_allclose(
+            got / scale, want / scale, rtol=0, atol=2 * TOLERANCE[dtype], err_msg=f"{seed} {x} {w} {params}"
+        )
     assert together >= 20
 
 
@@ -479,10 +541,21 @@ def test_what_follows_winograd(always_winograd, last):
         r, rng = random.Random(seed), np.random.default_rng(seed)
         groups, depth, outs = r.choice((1, 1, 2)), r.choice((5, 20, 150)), r.choice((9, 17, 40))
         space = (r.choice((2, 3, 8, 17)), r.choice((2, 7, 20, 41)))
-        x = numbers(rng, (r.choice((1, 2, 5)), groups, depth, *space), "float32", (0, 3, 4, 1, 2) if r.random() < 0.5 else None)
+        x = numbers(
+            rng, (r.choice((1, 2, 5)), groups, depth, *space), "float32", (0, 3, 4, 1, 2) if r.random() < 0.5 else None
+        )
         w = numbers(rng, (groups, outs, depth, 3, 3), "float32")
-        params = {"stride": (1, 1), "spread": (1, 1), "dilation": (1, 1), "lo": (1, 1), "size": space, "flip": r.random() < 0.3}
-        if seed % 4 == 1:  # a piece that is not finite is computed again, after the residual might have been written over
+        params = {
+            "stride": (1, 1),
+            "spread": (1, 1),
+            "dilation": (1, 1),
+            "lo": (1, 1),
+            "size": space,
+            "flip": r.random() < 0.3,
+        }
+        if (
+            seed % 4 == 1
+        ):  # a piece that is not finite is computed again, after the residual might have been written over
             x[0, 0, 2, 1, 1] = np.nan
         steps, got, want = followed(x, w, params, "float32", last, residual_over=seed % 2 == 1, seed=seed)
         assert len(steps) == 1 and steps[0].epilogue is not None
@@ -512,7 +585,12 @@ def test_a_residual_that_is_written_over():
 
 def convolved(x, w, bias=None, groups=1, last=False):
     """A convolution with a padding of 1 by the kernels, and by float64."""
-    params = {"stride": (1,) * (x.ndim - 2), "padding": (1,) * (x.ndim - 2), "dilation": (1,) * (x.ndim - 2), "groups": groups}
+    params = {
+        "stride": (1,) * (x.ndim - 2),
+        "padding": (1,) * (x.ndim - 2),
+        "dilation": (1,) * (x.ndim - 2),
+        "groups": groups,
+    }
 
     def function(x, w, *bias):
         y = CONV(x, w, **params)
@@ -535,19 +613,25 @@ def test_winograd_any_sizes_and_layouts(always_winograd):
     for seed in range(40):
         r, rng = random.Random(seed), np.random.default_rng(seed)
         groups, depth, outs = r.choice((1, 1, 2)), r.choice((1, 5, 20, 150)), r.choice((9, 17, 40))
-        x = numbers(rng, (r.choice((1, 2, 5)), groups * depth, r.choice((2, 3, 8, 17)), r.choice((2, 7, 20, 41))), "float32")
+        x = numbers(
+            rng, (r.choice((1, 2, 5)), groups * depth, r.choice((2, 3, 8, 17)), r.choice((2, 7, 20, 41))), "float32"
+        )
         w = numbers(rng, (groups * outs, depth, 3, 3), "float32", r.sample(range(4), 4) if r.random() < 0.3 else None)
         if r.random() < 0.3:
             x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
         bias = numbers(rng, (groups * outs,), "float32") if r.random() < 0.5 else None
         got, want = convolved(x, w, bias, groups, r.random() < 0.4)
-        np.testing.assert_allclose(got / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=2e-6, err_msg=str(seed))
+        np.testing.assert_allclose(
+            got / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=2e-6, err_msg=str(seed)
+        )
     assert len(always_winograd) > 30
 
 
 def test_winograd_of_turned_weights(always_winograd):
     """The gradient by the image."""
-    graph, arrays = gradient_case((3, 40, 20, 19), (36, 40, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
+    graph, arrays = gradient_case(
+        (3, 40, 20, 19), (36, 40, 3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1
+    )
     by_shape = {a.shape: a for a in arrays}
     given = [by_shape[v.shape] for v in graph.inputs]
     for got, want in zip(Ran(graph, given).results, run_reference(graph, given), strict=True):
@@ -559,7 +643,10 @@ def test_errors_of_winograd_are_those_of_sums_in_order(always_winograd):
     """Numbers of one sign are the worst case: the transforms take differences of what is alike."""
     rng = np.random.default_rng(7)
     for channels, draw in ((64, rng.standard_normal), (256, rng.standard_normal), (64, rng.random)):
-        x, w = draw((1, channels, 14, 14)).astype(np.float32), rng.standard_normal((64, channels, 3, 3)).astype(np.float32)
+        x, w = (
+            draw((1, channels, 14, 14)).astype(np.float32),
+            rng.standard_normal((64, channels, 3, 3)).astype(np.float32),
+        )
         got, want = convolved(x, w)
         around, ordered = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), np.zeros(want.shape, np.float32)
         for c in range(channels):
@@ -595,9 +682,13 @@ def test_results_that_are_written_apart(step, dtype):
     rng = np.random.default_rng(step)
     for wide in (1, 5, 16, 37, 90):
         x, w, b = (rng.standard_normal(s).astype(dtype) for s in ((2, 24, 3, wide), (24, 10, step, step), (10,)))
-        want = np.einsum("nchw,coij->nohiwj", x, w, dtype=np.float64).reshape(2, 10, 3 * step, wide * step) + b.reshape(-1, 1, 1)
+        want = np.einsum("nchw,coij->nohiwj", x, w, dtype=np.float64).reshape(2, 10, 3 * step, wide * step) + b.reshape(
+            -1, 1, 1
+        )
         got = torch.nn.functional.conv_transpose2d(torch.tensor(x), torch.tensor(w), torch.tensor(b), stride=step)
-        np.testing.assert_allclose(got.numpy(), want, rtol=0, atol=(2e-6 if dtype == "float32" else 1e-14) * np.abs(want).max() * 4)
+        np.testing.assert_allclose(
+            got.numpy(), want, rtol=0, atol=(2e-6 if dtype == "float32" else 1e-14) * np.abs(want).max() * 4
+        )
 
 
 def test_bits_of_winograd_do_not_depend_on_what_memory_held(always_winograd):
@@ -630,12 +721,27 @@ def test_bits_of_winograd_do_not_depend_on_threads(always_winograd):
     assert len(always_winograd) == 4 and all(bits == seen[0] for bits in seen[1:])
 
 
-@pytest.mark.parametrize(("n", "c", "size", "outs"), [(2, 64, 28, 64), (1, 512, 14, 256), (33, 16, 9, 100), (5, 24, 31, 150)])
+@pytest.mark.parametrize(
+    ("n", "c", "size", "outs"), [(2, 64, 28, 64), (1, 512, 14, 256), (33, 16, 9, 100), (5, 24, 31, 150)]
+)
 def test_tiles_are_cut_in_the_way_that_costs_least(n, c, size, outs):
     tile = host_tiles("f32")[0]
     words = dict.fromkeys(conv.W, 0)
     half = -(-size // 2)
-    words |= {"n": n, "g": 1, "c": c, "o": outs, "d": 1, "h": half, "w": half, "k_d": 1, "k_h": 4, "k_w": 4, "block_d": 1, "block_w": half}
+    words |= {
+        "n": n,
+        "g": 1,
+        "c": c,
+        "o": outs,
+        "d": 1,
+        "h": half,
+        "w": half,
+        "k_d": 1,
+        "k_h": 4,
+        "k_w": 4,
+        "block_d": 1,
+        "block_w": half,
+    }
     conv_choice.choose_tiles(words, tile)
     least = conv_choice.tiles_cost(words, tile)
     boxes = [(1, h) for h in range(1, half + 1)] + [(k, half) for k in range(2, n + 1)]
@@ -644,13 +750,18 @@ def test_tiles_are_cut_in_the_way_that_costs_least(n, c, size, outs):
     for block_n, block_h in allowed:
         for count in (1, 2, 4, 8):
             block_o = math.ceil(math.ceil(outs / max(count, math.ceil(outs / 256))) / tile.rows) * tile.rows
-            assert conv_choice.tiles_cost(words | {"block_n": block_n, "block_h": block_h, "block_o": block_o}, tile) >= least * (1 - 1e-12)
+            assert conv_choice.tiles_cost(
+                words | {"block_n": block_n, "block_h": block_h, "block_o": block_o}, tile
+            ) >= least * (1 - 1e-12)
 
 
 def test_winograd_is_left_alone_where_it_would_not_pay_or_is_not_wanted():
     def taken(n, c, size, outs):
         x, w = numbers(rng, (n, c, size, size), "float32"), numbers(rng, (outs, c, 3, 3), "float32")
-        program = Ran(trace_arrays(lambda x, w: CONV(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1), [x, w]), [x, w]).program
+        program = Ran(
+            trace_arrays(lambda x, w: CONV(x, w, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1), [x, w]),
+            [x, w],
+        ).program
         (step,) = (step for step in program.steps if getattr(step, "name", "") == "conv_windows")
         return winograd.winograd_call(step) is not None
 

@@ -29,7 +29,9 @@ def convolved(x: Any, w: Any, bias: Any = None, *, transposed: bool = False, **p
     """The definition in float64."""
     n = x.ndim - 2
     groups = p.get("groups", 1)
-    stride, dilation, padding = ((v,) * n if isinstance(v, int) else v for v in (p.get("stride", 1), p.get("dilation", 1), p.get("padding", 0)))
+    stride, dilation, padding = (
+        (v,) * n if isinstance(v, int) else v for v in (p.get("stride", 1), p.get("dilation", 1), p.get("padding", 0))
+    )
     if transposed:
         extra = p.get("output_padding", 0)
         w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
@@ -67,7 +69,11 @@ CASES: list[tuple[Any, ...]] = [
     ((2, 6, 9, 21), (6, 1, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1, "groups": 6, "transposed": True}),
     ((2, 6, 9, 21), (6, 2, 3, 4), {"padding": 2, "stride": 3, "groups": 3, "transposed": True}),
     # spread images, large enough to be convolved one rest at a time where channels lie side by side
-    ((1, 36, 21, 24), (36, 1, 3, 3), {"padding": 1, "stride": 2, "output_padding": 1, "groups": 36, "transposed": True}),
+    (
+        (1, 36, 21, 24),
+        (36, 1, 3, 3),
+        {"padding": 1, "stride": 2, "output_padding": 1, "groups": 36, "transposed": True},
+    ),
     ((2, 32, 13, 15), (32, 4, 5, 4), {"padding": (2, 1), "stride": (2, 3), "groups": 8, "transposed": True}),
     ((1, 34, 6, 9, 10), (34, 1, 2, 3, 3), {"padding": (0, 1, 1), "stride": 2, "groups": 34, "transposed": True}),
     ((1, 36, 50, 53), (36, 1, 3, 3), {"padding": 1, "stride": 2, "groups": 36}),
@@ -102,7 +108,9 @@ def test_values_follow_the_definition(number: int) -> None:
     name = f"conv_transpose{n}d" if transposed else f"conv{n}d"
     outs = weight[1] * p["groups"] if transposed else weight[0]
     x, w, b = RNG.standard_normal(shape), RNG.standard_normal(weight), RNG.standard_normal(outs)
-    for dtype in ("float32", "float64", "bfloat16", "float16") if number % 3 == 0 or number in NARROW else ("float32", "float64"):
+    for dtype in (
+        ("float32", "float64", "bfloat16", "float16") if number % 3 == 0 or number in NARROW else ("float32", "float64")
+    ):
         tx, tw, tb = (torch.tensor(a).to(getattr(torch, dtype)) for a in (x, w, b))
         wanted = convolved(as_float(tx), as_float(tw), as_float(tb), transposed=transposed, **p)
         layouts = [tx]
@@ -139,7 +147,10 @@ def test_gradients_are_the_adjoints(number: int) -> None:
                 operands = [v if at == k else a for k, a in enumerate(given)]
                 wanted = (convolved(*operands, transposed=transposed, **p) * ct).sum()
                 scale = np.sqrt((found**2).sum() * v.size) + 1.0
-                assert abs((found * v).sum() - wanted) < {"bfloat16": 8e-3, "float16": 1e-3}.get(dtype, 4 * TOLERANCE[dtype]) * scale
+                assert (
+                    abs((found * v).sum() - wanted)
+                    < {"bfloat16": 8e-3, "float16": 1e-3}.get(dtype, 4 * TOLERANCE[dtype]) * scale
+                )
 
 
 def test_bits_do_not_depend_on_threads() -> None:
@@ -163,7 +174,11 @@ def test_pieces_of_all_channels(dtype: str) -> None:
     """Large images whose channels lie side by side are cut into bands of rows: right numbers, and the same bits for any number of threads."""
     before = torch.get_num_threads()
     for shape, size, stride in (((4, 70, 37, 50), 3, 1), ((3, 40, 61, 44), 5, 2), ((8, 33, 9, 100), 7, 1)):
-        x, w, p = RNG.standard_normal(shape), RNG.standard_normal((shape[1], 1, size, size)), {"padding": size // 2, "stride": stride, "groups": shape[1]}
+        x, w, p = (
+            RNG.standard_normal(shape),
+            RNG.standard_normal((shape[1], 1, size, size)),
+            {"padding": size // 2, "stride": stride, "groups": shape[1]},
+        )
         tx = torch.tensor(x).to(getattr(torch, dtype)).contiguous(memory_format=torch.channels_last)
         tw, seen = torch.tensor(w).to(tx.dtype), []
         for threads in (1, 2, 3, 8):
@@ -171,7 +186,9 @@ def test_pieces_of_all_channels(dtype: str) -> None:
             seen.append(as_float(torch.nn.functional.conv2d(tx, tw, **p)))
         torch.set_num_threads(before)
         want = convolved(as_float(tx), as_float(tw), **p)
-        np.testing.assert_allclose(seen[0] / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=TOLERANCE[dtype])
+        np.testing.assert_allclose(
+            seen[0] / np.abs(want).max(), want / np.abs(want).max(), rtol=0, atol=TOLERANCE[dtype]
+        )
         assert all((one == seen[0]).all() for one in seen)
 
 
@@ -187,14 +204,21 @@ def test_special_values_stay_where_they_belong() -> None:
 @pytest.mark.parametrize("few", [1, 4])
 def test_what_lies_around_an_image_is_not_read(last: bool, few: int) -> None:
     """Rows are read where they lie: images that are parts of larger ones."""
-    for width, p in ((50, {"padding": 1}), (50, {}), (20, {"padding": (1, 2), "dilation": 2}), (50, {"padding": 1, "stride": (2, 1)})):
+    for width, p in (
+        (50, {"padding": 1}),
+        (50, {}),
+        (20, {"padding": (1, 2), "dilation": 2}),
+        (50, {"padding": 1, "stride": (2, 1)}),
+    ):
         whole = torch.full((2, 40, 13, width + 9), float("nan"))
         whole = whole.contiguous(memory_format=torch.channels_last) if last else whole
         x = whole[:, 4:36, 2:11, 3 : width + 3]
         given, w = RNG.standard_normal(tuple(x.shape)), RNG.standard_normal((32, few, 3, 3))
         x.copy_(torch.tensor(given).float())
         got = as_float(torch.nn.functional.conv2d(x, torch.tensor(w).float(), groups=32 // few, **p))
-        np.testing.assert_allclose(got, convolved(as_float(x), w.astype(np.float32).astype(float), groups=32 // few, **p), rtol=0, atol=2e-5)
+        np.testing.assert_allclose(
+            got, convolved(as_float(x), w.astype(np.float32).astype(float), groups=32 // few, **p), rtol=0, atol=2e-5
+        )
 
 
 def test_places_beyond_the_result_do_not_count() -> None:
@@ -216,7 +240,13 @@ def step_of(shape: tuple[int, ...], weight: tuple[int, ...], **p: Any) -> Extern
 def test_groups_of_a_few_channels_share_vectors() -> None:
     dtype = BY_NAME["float32"]
     params = {"size": (9, 20), "stride": (1, 1), "dilation": (1, 1), "lo": (1, 1), "spread": (1, 1), "flip": False}
-    last = lambda c: (180 * 16 * c, c, 1, 20 * 16 * c, 16 * c)  # strides of images of 16 groups of c channels, [N, G, C, H, W]
+    last = lambda c: (
+        180 * 16 * c,
+        c,
+        1,
+        20 * 16 * c,
+        16 * c,
+    )  # strides of images of 16 groups of c channels, [N, G, C, H, W]
     first = lambda c: (180 * 16 * c, 180 * c, 180, 20, 1)
     for few, mixed in ((1, 1), (2, 2), (3, 1), (4, 4), (6, 1), (8, 8 if host_target().vector_bytes >= 32 else 1)):
         for strides, mix in ((last(few), mixed), (first(few), 1)):
@@ -253,7 +283,12 @@ def test_large_results_bypass_the_caches() -> None:
     target, before = host_target(), host_target().l3_bytes
     try:
         target.l3_bytes = 256
-        for shape, last in (((2, 16, 8, 32), False), ((2, 16, 8, 32), True), ((3, 32, 9, 64), False), ((1, 20, 5, 33), True)):
+        for shape, last in (
+            ((2, 16, 8, 32), False),
+            ((2, 16, 8, 32), True),
+            ((3, 32, 9, 64), False),
+            ((1, 20, 5, 33), True),
+        ):
             x, w = torch.randn(shape), torch.randn(shape[1], 1, 3, 3)
             x = x.to(memory_format=torch.channels_last) if last else x
             wanted = convolved(as_float(x), as_float(w), padding=1, groups=shape[1])

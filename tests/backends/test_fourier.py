@@ -49,11 +49,27 @@ def along(x: Any, n: int, dim: int, dtype: str) -> None:
     wide, wide_z, wide_half = x.astype("float64"), z.astype("complex128"), half.astype("complex128")
     for norm in ("backward", "ortho", "forward"):
         assert_near(torch.fft.fft(wave, dim=dim, norm=norm), np.fft.fft(wide_z, axis=dim, norm=norm), n, eps, (n, norm))
-        assert_near(torch.fft.ifft(wave, dim=dim, norm=norm), np.fft.ifft(wide_z, axis=dim, norm=norm), n, eps, (n, norm))
+        assert_near(
+            torch.fft.ifft(wave, dim=dim, norm=norm), np.fft.ifft(wide_z, axis=dim, norm=norm), n, eps, (n, norm)
+        )
         assert_near(torch.fft.rfft(item, dim=dim, norm=norm), np.fft.rfft(wide, axis=dim, norm=norm), n, eps, (n, norm))
-        assert_near(torch.fft.ihfft(item, dim=dim, norm=norm), np.fft.ihfft(wide, axis=dim, norm=norm), n, eps, (n, norm))
-        assert_near(torch.fft.irfft(torch.from_numpy(half), n, dim, norm), np.fft.irfft(wide_half, n, dim, norm), n, eps, (n, norm))
-        assert_near(torch.fft.hfft(torch.from_numpy(half), n, dim, norm), np.fft.hfft(wide_half, n, dim, norm), n, eps, (n, norm))
+        assert_near(
+            torch.fft.ihfft(item, dim=dim, norm=norm), np.fft.ihfft(wide, axis=dim, norm=norm), n, eps, (n, norm)
+        )
+        assert_near(
+            torch.fft.irfft(torch.from_numpy(half), n, dim, norm),
+            np.fft.irfft(wide_half, n, dim, norm),
+            n,
+            eps,
+            (n, norm),
+        )
+        assert_near(
+            torch.fft.hfft(torch.from_numpy(half), n, dim, norm),
+            np.fft.hfft(wide_half, n, dim, norm),
+            n,
+            eps,
+            (n, norm),
+        )
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
@@ -77,7 +93,12 @@ def test_long_sequences(n: int, dtype: str) -> None:
     real = numbers((n,), REAL[dtype])
     half = np.fft.rfft(real.astype("float64"))
     assert_near(torch.fft.rfft(torch.from_numpy(real)), half, n, eps)
-    assert_near(torch.fft.irfft(torch.from_numpy(half.astype(dtype)), n), np.fft.irfft(half.astype(dtype).astype("complex128"), n), n, eps)
+    assert_near(
+        torch.fft.irfft(torch.from_numpy(half.astype(dtype)), n),
+        np.fft.irfft(half.astype(dtype).astype("complex128"), n),
+        n,
+        eps,
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -85,7 +106,9 @@ def test_any_dims_of_any_layout(seed: int) -> None:
     draw = random.Random(seed)
     for _ in range(12):
         ndim = draw.randint(1, 4)
-        shape = tuple(draw.choice([1, 2, 3, 5, 8, 16, 17, 24, 33, 64] if ndim < 4 else [1, 2, 5, 8, 17]) for _ in range(ndim))
+        shape = tuple(
+            draw.choice([1, 2, 3, 5, 8, 16, 17, 24, 33, 64] if ndim < 4 else [1, 2, 5, 8, 17]) for _ in range(ndim)
+        )
         dtype = draw.choice(["complex64", "complex128"])
         order, dims = draw.sample(range(ndim), ndim), draw.sample(range(ndim), draw.randint(1, ndim))
         steps = tuple(slice(None, None, draw.choice([1, 1, 2])) for _ in range(ndim))
@@ -96,7 +119,13 @@ def test_any_dims_of_any_layout(seed: int) -> None:
             count = math.prod(x.shape[d] for d in dims)
             got = getattr(torch.fft, name)(torch.from_numpy(x), dim=dims, norm=norm)
             if name == "ihfftn":  # NumPy has none over several dims
-                wanted = np.conj(np.fft.rfftn(x.astype("float64"), axes=dims, norm={"backward": "forward", "forward": "backward"}.get(norm, norm)))
+                wanted = np.conj(
+                    np.fft.rfftn(
+                        x.astype("float64"),
+                        axes=dims,
+                        norm={"backward": "forward", "forward": "backward"}.get(norm, norm),
+                    )
+                )
             else:
                 wanted = getattr(np.fft, name)(x.astype("float64" if real else "complex128"), axes=dims, norm=norm)
             assert_near(got, wanted, count, np.finfo(dtype).eps, (name, shape, order, dims, norm))
@@ -109,8 +138,22 @@ def test_any_dims_of_any_layout(seed: int) -> None:
 
 
 def test_many_rows_and_many_columns() -> None:
-    cases = (((3, 40, 100), (1,)), ((700, 16), (1,)), ((16, 700), (0,)), ((9000, 20), (0,)), ((2, 3, 40, 5, 33), (2,)), ((64, 64, 64), (0, 1, 2)))
-    cases += (((700, 4), (1,)), ((700, 2), (1,)), ((40, 128, 5), (1,)), ((3, 1009, 5), (1,)), ((8, 30, 30, 3), (1, 2)), ((12, 4096, 2), (1,)))
+    cases = (
+        ((3, 40, 100), (1,)),
+        ((700, 16), (1,)),
+        ((16, 700), (0,)),
+        ((9000, 20), (0,)),
+        ((2, 3, 40, 5, 33), (2,)),
+        ((64, 64, 64), (0, 1, 2)),
+    )
+    cases += (
+        ((700, 4), (1,)),
+        ((700, 2), (1,)),
+        ((40, 128, 5), (1,)),
+        ((3, 1009, 5), (1,)),
+        ((8, 30, 30, 3), (1, 2)),
+        ((12, 4096, 2), (1,)),
+    )
     for shape, dims in cases:
         x = numbers(shape, "complex64")
         count = math.prod(shape[d] for d in dims)
@@ -146,7 +189,14 @@ def test_what_is_not_finite_reaches_every_frequency_of_its_row() -> None:
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_the_same_bits_for_any_number_of_threads(dtype: str) -> None:
-    shapes = (((1 << 18,), (0,)), ((64, 1009), (1,)), ((300, 16), (1,)), ((5, 120, 70), (1,)), ((33, 250), (0, 1)), ((40, 40, 40), (0, 1, 2)))
+    shapes = (
+        ((1 << 18,), (0,)),
+        ((64, 1009), (1,)),
+        ((300, 16), (1,)),
+        ((5, 120, 70), (1,)),
+        ((33, 250), (0, 1)),
+        ((40, 40, 40), (0, 1, 2)),
+    )
     for shape, dims in shapes:
         x, real = torch.from_numpy(numbers(shape, dtype)), torch.from_numpy(numbers(shape, REAL[dtype]))
         before, found = threads.get_num_threads(), []
@@ -155,7 +205,12 @@ def test_the_same_bits_for_any_number_of_threads(dtype: str) -> None:
                 threads.set_num_threads(count)
                 half = torch.fft.rfftn(real, dim=dims)
                 size = [shape[d] for d in dims]
-                parts = torch.fft.fftn(x, dim=dims), torch.fft.ifftn(x, dim=dims), half, torch.fft.irfftn(half, size, dim=dims)
+                parts = (
+                    torch.fft.fftn(x, dim=dims),
+                    torch.fft.ifftn(x, dim=dims),
+                    half,
+                    torch.fft.irfftn(half, size, dim=dims),
+                )
                 found.append([part.numpy().tobytes() for part in parts])
         finally:
             threads.set_num_threads(before)
@@ -209,7 +264,10 @@ def test_tables_die_with_their_plans() -> None:
     """Those of long sequences: plans of short ones, which long ones are made of, are kept a while."""
     item, n, known = 8, 7 * 11 * 13 * 32, set(fourier._TABLES)
     assert n > fourier._ROWS
-    call, whole = fourier._Call(), fourier._Transform(fourier._family("f32"), COMPLEX, n, (item, item), (), (item, item), False, 1.0)
+    call, whole = (
+        fourier._Call(),
+        fourier._Transform(fourier._family("f32"), COMPLEX, n, (item, item), (), (item, item), False, 1.0),
+    )
     fourier._by_matrix(call, whole, 1, 0)
     made = {key for key in set(fourier._TABLES) - known if n in key}
     assert made

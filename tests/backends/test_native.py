@@ -255,7 +255,10 @@ def rest_of_products(p, q, r):
 
 
 def test_products_are_subtracted_in_lanes():
-    p, q, r = ((ctypes.c_double * 8)(*(f(k) for k in range(8))) for f in (lambda k: 10.0 * k, lambda k: k + 0.5, lambda k: 2.0 - k))
+    p, q, r = (
+        (ctypes.c_double * 8)(*(f(k) for k in range(8)))
+        for f in (lambda k: 10.0 * k, lambda k: k + 0.5, lambda k: 2.0 - k)
+    )
     bind(rest_of_products)(address(p), address(q), address(r))
     assert list(p) == [10.0 * k - (k + 0.5) * (2.0 - k) for k in range(8)]
 

@@ -89,7 +89,9 @@ def run_tile(tile, a, b, c, add=0):
 
 def pair_tiles():
     own = [t for t in blas.host_tiles("bf16") if t.instruction]
-    return own + [register_tile("bf16", w, r, f) for w, r, f in ((64, 32, True), (32, 16, True), (16, 16, False)) if w in WIDTHS]
+    return own + [
+        register_tile("bf16", w, r, f) for w, r, f in ((64, 32, True), (32, 16, True), (16, 16, False)) if w in WIDTHS
+    ]
 
 
 @pytest.mark.parametrize("tile", pair_tiles(), ids=lambda t: f"{t.rows}x{t.columns}{t.instruction}")
@@ -141,7 +143,17 @@ def check(forms, m, n, k, layouts):
     assert (np.abs(decoded(got, result) - x @ y) <= TOLERANCE[result.name] * np.maximum(size, 1e-3)).all()
 
 
-SHAPES = ((1, 1, 1), (5, 3, 2), (14, 32, 30), (33, 70, 301), (8, 8, 64), (15, 600, 530), (500, 40, 7), (430, 10, 64), (401, 24, 600))
+SHAPES = (
+    (1, 1, 1),
+    (5, 3, 2),
+    (14, 32, 30),
+    (33, 70, 301),
+    (8, 8, 64),
+    (15, 600, 530),
+    (500, 40, 7),
+    (430, 10, 64),
+    (401, 24, 600),
+)
 LAYOUTS = ("row-major", "transposed", "apart")
 PAIRS = ((BFLOAT16, FLOAT32), (BFLOAT16, BFLOAT16), (FLOAT16, FLOAT32), (FLOAT16, FLOAT16), (FLOAT64, FLOAT64))
 
@@ -169,7 +181,9 @@ def test_what_is_not_finite_stays_in_its_row(n):
 def test_short_sums_are_rounded_once():
     """Where all of k is one block the tile may write elements of the result itself."""
     rng = np.random.default_rng(12)
-    for (m, n, k), la, lb in itertools.product(((512, 70, 2), (33, 100, 3), (130, 64, 512), (64, 70, 100), (20, 40, 513)), LAYOUTS, LAYOUTS):
+    for (m, n, k), la, lb in itertools.product(
+        ((512, 70, 2), (33, 100, 3), (130, 64, 512), (64, 70, 100), (20, 40, 513)), LAYOUTS, LAYOUTS
+    ):
         a, b = (laid(to_bits(rng.standard_normal(shape)), layout) for shape, layout in (((m, k), la), ((k, n), lb)))
         wide, narrow = (product(blas.host_forms(BFLOAT16, result), a, b, result) for result in (FLOAT32, BFLOAT16))
         np.testing.assert_array_equal(narrow, to_bits(wide))
@@ -181,7 +195,9 @@ def test_products_of_other_machines(width):
     registers = 32 if width == 64 else 16
     for source, result, kind in ((BFLOAT16, BFLOAT16, "bf16"), (BFLOAT16, FLOAT32, "f32"), (FLOAT16, FLOAT16, "f32")):
         forms = (Form(source, result, register_tile(kind, width, registers, fma)),)
-        for shape, layouts in itertools.product(SHAPES[2:5], (("row-major", "row-major"), ("transposed", "apart"), ("apart", "transposed"))):
+        for shape, layouts in itertools.product(
+            SHAPES[2:5], (("row-major", "row-major"), ("transposed", "apart"), ("apart", "transposed"))
+        ):
             check(forms, *shape, layouts)
 
 
@@ -193,7 +209,9 @@ def called(source, result, a, b, **given):
         **{f"{x}_batch": tuple(s // v.itemsize for s in v.strides[:-2]) for x, v in (("a", a), ("b", b))}, **given,
     ))  # fmt: skip
     made = multiply(a.ctypes.data, b.ctypes.data)
-    return np.frombuffer(made, np.uint16 if result is BFLOAT16 else result.name).reshape(*a.shape[:-1], b.shape[-1]).copy()
+    return (
+        np.frombuffer(made, np.uint16 if result is BFLOAT16 else result.name).reshape(*a.shape[:-1], b.shape[-1]).copy()
+    )
 
 
 @pytest.mark.parametrize(("source", "result"), [*PAIRS, (FLOAT32, FLOAT32)], ids=lambda d: d.name)
@@ -252,7 +270,9 @@ def test_bytes_give_exact_sums(source):
     for m, n, k in ((1, 1, 1), (5, 9, 7), (30, 70, 301), (64, 33, 1100), (3, 40, 2500), (200, 8, 16)):
         a, b = rng.integers(low, high, (m, k)).astype(source.name), rng.integers(-128, 128, (k, n)).astype(np.int8)
         a[0], b[:, 0] = low, -128  # the largest sums
-        for forms, la, lb in zip(integer_forms(source), itertools.cycle(LAYOUTS), itertools.cycle(LAYOUTS[::-1]), strict=False):
+        for forms, la, lb in zip(
+            integer_forms(source), itertools.cycle(LAYOUTS), itertools.cycle(LAYOUTS[::-1]), strict=False
+        ):
             x, y = laid(a, la), laid(b, lb)
             multiply = joined(products._shared(forms, m, n, k, x.strides, y.strides, (n, 1)))
             got = np.frombuffer(multiply(x.ctypes.data, y.ctypes.data), np.int32).reshape(m, n)
@@ -289,7 +309,9 @@ def emulated(kind, instruction):
                 for w in range(k):
                     for e in range(64 // (2 if wide else 1)):
                         if wide:
-                            s += as_float(a.u16[w * 1024 + i * 32 + e]) * as_float(b.u16[w * 1024 + e // 2 * 64 + j * 2 + e % 2])
+                            s += as_float(a.u16[w * 1024 + i * 32 + e]) * as_float(
+                                b.u16[w * 1024 + e // 2 * 64 + j * 2 + e % 2]
+                            )
                         elif signed:
                             s += i32(a.i8[w * 2048 + i * 64 + e]) * i32(b.i8[w * 2048 + e // 4 * 128 + j * 4 + e % 4])
                         else:
@@ -329,21 +351,25 @@ def test_operands_are_packed_for_matrix_tiles(instruction):
             x, y = laid(a, la), laid(b, lb)
             strides = [tuple(s // v.itemsize for s in v.strides) for v in (x, y)]
             multiply = joined(products._shared([form], m, n, k, *strides, (n, 1)))
-            made = np.frombuffer(multiply(x.ctypes.data, y.ctypes.data), np.uint16 if result is BFLOAT16 else result.name)
+            made = np.frombuffer(
+                multiply(x.ctypes.data, y.ctypes.data), np.uint16 if result is BFLOAT16 else result.name
+            )
             np.testing.assert_array_equal(made, (to_bits(want) if result is BFLOAT16 else want).reshape(-1))
             if source is BFLOAT16:
                 np.testing.assert_array_equal(product((form,), x, y, result).reshape(-1), made)
 
 
-@pytest.mark.parametrize(("kind", "instruction"), [("amx_bf16", "tdpbf16ps"), ("amx_i8", "tdpbssd"), ("amx_i8", "tdpbusd")])
+@pytest.mark.parametrize(
+    ("kind", "instruction"), [("amx_bf16", "tdpbf16ps"), ("amx_i8", "tdpbssd"), ("amx_i8", "tdpbusd")]
+)
 def test_matrix_tiles_compile(kind, instruction):
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple("x86_64-unknown-linux-gnu")
-    text = target.create_target_machine(cpu="sapphirerapids", features="+amx-tile,+amx-bf16,+amx-int8", opt=2).emit_assembly(
-        llvm.parse_assembly(AmxTile(kind, instruction).text)
-    )
+    text = target.create_target_machine(
+        cpu="sapphirerapids", features="+amx-tile,+amx-bf16,+amx-int8", opt=2
+    ).emit_assembly(llvm.parse_assembly(AmxTile(kind, instruction).text))
     assert text.count(f"\t{instruction}\t") == 4 and text.count("tilestored") == 4 and text.count("tileloadd") == 8
     for word in ("ldtilecfg", "tilerelease"):
         assert text.count(word) == 1
@@ -357,9 +383,19 @@ def test_nothing_to_sum_is_zero():
 MACHINES = (
     ("aarch64-unknown-linux-gnu", "+neon", RegisterTile("bf16", 4, 8, 3, True), "fmla"),
     ("aarch64-unknown-linux-gnu", "+neon,+bf16", RegisterTile("bf16", 4, 8, 3, True, "bfdot"), "bfdot"),
-    ("x86_64-unknown-linux-gnu", "+avx512f,+avx512bw,+avx512bf16", RegisterTile("bf16", 16, 14, 2, True, "vdpbf16ps"), "vdpbf16ps"),
+    (
+        "x86_64-unknown-linux-gnu",
+        "+avx512f,+avx512bw,+avx512bf16",
+        RegisterTile("bf16", 16, 14, 2, True, "vdpbf16ps"),
+        "vdpbf16ps",
+    ),
     ("x86_64-unknown-linux-gnu", "+avx2,+fma", register_tile("bf16", 32, 16, True), "vfmadd"),
-    ("x86_64-unknown-linux-gnu", "+avx512f,+avx512bw,+avx512vnni", RegisterTile("i8", 16, 14, 2, True, "vpdpbusd"), "vpdpbusd"),
+    (
+        "x86_64-unknown-linux-gnu",
+        "+avx512f,+avx512bw,+avx512vnni",
+        RegisterTile("i8", 16, 14, 2, True, "vpdpbusd"),
+        "vpdpbusd",
+    ),
     ("aarch64-unknown-linux-gnu", "+neon,+dotprod", RegisterTile("i8", 4, 8, 3, True, "sdot"), "sdot"),
     ("aarch64-unknown-linux-gnu", "+neon", RegisterTile("i16", 4, 8, 3, True), "mla"),
 )
@@ -420,7 +456,9 @@ EPILOGUES = {
 def test_pointwise_work_after_a_product_is_done_where_it_is_made(name, way):
     body, want, residual = EPILOGUES[name]
     rng = np.random.default_rng(11)
-    for dtype, (batch, m, k, n) in itertools.product((FLOAT32, FLOAT64), (((), 1, 7, 30), ((), 50, 40, 1), ((), 33, 300, 70), ((3, 2), 5, 9, 17))):
+    for dtype, (batch, m, k, n) in itertools.product(
+        (FLOAT32, FLOAT64), (((), 1, 7, 30), ((), 50, 40, 1), ((), 33, 300, 70), ((3, 2), 5, 9, 17))
+    ):
         a, b = (rng.standard_normal((*batch, *s)).astype(dtype.name) for s in ((m, k), (k, n)))
         third = rng.standard_normal((*batch, m, n) if residual else (n,)).astype(dtype.name)
         operands = [(x, dtype) for x in (a, b, third)]
@@ -428,7 +466,9 @@ def test_pointwise_work_after_a_product_is_done_where_it_is_made(name, way):
             program, made = run_graph(graph_of(lambda x, y, z: body(build_values.dot(x, y), z), *operands), operands)
         assert [type(step) for step in program.steps] == [ExternStep] and program.steps[0].epilogue is not None
         expected = want(a.astype(np.float64) @ b, third, third)
-        np.testing.assert_allclose(np.frombuffer(made, dtype.name).reshape(expected.shape), expected, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(
+            np.frombuffer(made, dtype.name).reshape(expected.shape), expected, rtol=2e-5, atol=2e-5
+        )
 
 
 def test_an_epilogue_rounds_as_if_the_product_had_been_stored(monkeypatch):
@@ -437,7 +477,9 @@ def test_an_epilogue_rounds_as_if_the_product_had_been_stored(monkeypatch):
     operands = [(x, BFLOAT16) for x in (a, b, row)]
 
     def body(x, y, z):
-        total = build_values.convert(build_values.dot(x, y), FLOAT32) + build_values.broadcast_to(build_values.convert(z, FLOAT32), (70, 90))
+        total = build_values.convert(build_values.dot(x, y), FLOAT32) + build_values.broadcast_to(
+            build_values.convert(z, FLOAT32), (70, 90)
+        )
         return build_values.convert(total, BFLOAT16)
 
     program, made = run_graph(graph_of(body, *operands), operands)
@@ -468,7 +510,10 @@ def test_a_product_that_is_repeated_along_another_dim_is_stored():
     rng = np.random.default_rng(14)
     a, b, c = (rng.standard_normal(shape).astype("float32") for shape in ((2, 1, 1, 3), (2, 1, 3, 1), (2, 1, 1, 5)))
     operands = [(x, FLOAT32) for x in (a, b, c)]
-    _, made = run_graph(graph_of(lambda x, y, z: build_values.broadcast_to(build_values.dot(x, y), (2, 1, 1, 5)) * z, *operands), operands)
+    _, made = run_graph(
+        graph_of(lambda x, y, z: build_values.broadcast_to(build_values.dot(x, y), (2, 1, 1, 5)) * z, *operands),
+        operands,
+    )
     np.testing.assert_allclose(np.frombuffer(made, "float32").reshape(2, 1, 1, 5), (a @ b) * c, rtol=1e-6)
 
 
@@ -504,7 +549,12 @@ def test_a_large_product_with_an_epilogue_has_the_same_bits_for_any_number_of_th
         threads.set_num_threads(before)
     assert all((r == results[0]).all() for r in results[1:])
     x, y, z = (decoded(v, source).astype(np.float64) for v, _ in operands)
-    np.testing.assert_allclose(decoded(results[0], source).reshape(350, 340), x @ y + 0.5 * z, rtol=1e-2, atol=5e-4 if source is FLOAT32 else 0.2)
+    np.testing.assert_allclose(
+        decoded(results[0], source).reshape(350, 340),
+        x @ y + 0.5 * z,
+        rtol=1e-2,
+        atol=5e-4 if source is FLOAT32 else 0.2,
+    )
 
 
 @pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64"])
@@ -555,7 +605,11 @@ def test_an_operand_of_a_large_product_is_made_while_it_is_packed(name, layout, 
     m, k, n = 261, 1100, 270
     operands = []
     for dtype, way, shape in zip(dtypes, layout, ((m, k), (k, n)), strict=True):
-        x = rng.integers(-128, 127, shape).astype(np.int8) if dtype is INT8 else encoded(rng.standard_normal(shape), dtype)
+        x = (
+            rng.integers(-128, 127, shape).astype(np.int8)
+            if dtype is INT8
+            else encoded(rng.standard_normal(shape), dtype)
+        )
         operands.append((np.ascontiguousarray(x.T) if way == "t" else x, dtype))
     operands.append((rng.standard_normal(k).astype(np.float32), FLOAT32))
 
@@ -586,15 +640,23 @@ def test_an_operand_of_a_large_product_is_made_while_it_is_packed(name, layout, 
 def test_a_prologue_gives_the_product_of_what_it_makes(monkeypatch):
     monkeypatch.setattr(kernel_products, "LARGE_WORK", 1 << 20)
     rng = np.random.default_rng(17)
-    x, w, scale = rng.standard_normal((300, 400)), rng.integers(-128, 127, (280, 400)).astype(np.int8), rng.random(280) / 100
+    x, w, scale = (
+        rng.standard_normal((300, 400)),
+        rng.integers(-128, 127, (280, 400)).astype(np.int8),
+        rng.random(280) / 100,
+    )
     operands = [(x.astype(np.float32), FLOAT32), (w, INT8), (scale.astype(np.float32), FLOAT32)]
 
     def body(a, b, c):
         return build_values.dot(a, turned(converted(b, FLOAT32) * along(build_values.reshape(c, (280, 1)), b)))
 
     program, made = run_graph(graph_of(body, *operands), operands)
-    assert [p is not None for p in program.steps[-1].prologues] == ([False, True] if host_target().vector_bytes == 64 else [])
-    np.testing.assert_allclose(np.frombuffer(made, np.float32).reshape(300, 280), x @ (w * scale[:, None]).T, rtol=1e-4, atol=1e-3)
+    assert [p is not None for p in program.steps[-1].prologues] == (
+        [False, True] if host_target().vector_bytes == 64 else []
+    )
+    np.testing.assert_allclose(
+        np.frombuffer(made, np.float32).reshape(300, 280), x @ (w * scale[:, None]).T, rtol=1e-4, atol=1e-3
+    )
 
 
 def test_what_others_read_or_a_product_overwrites_is_made_before_it(monkeypatch):
@@ -613,14 +675,19 @@ def test_what_others_read_or_a_product_overwrites_is_made_before_it(monkeypatch)
     np.testing.assert_allclose(np.frombuffer(made, np.float32).reshape(300, 300), want, rtol=1e-4, atol=1e-3)
     np.testing.assert_allclose(np.frombuffer(e, np.float32).reshape(300, 300), np.exp(a), rtol=1e-6)
     want = want + a
-    program, _ = run_graph(graph_of(lambda x, y: build_values.dot(PRIMITIVES["exp"](x), y) + x, *operands), operands, aliases={0: 0})
+    program, _ = run_graph(
+        graph_of(lambda x, y: build_values.dot(PRIMITIVES["exp"](x), y) + x, *operands), operands, aliases={0: 0}
+    )
     assert not any(p for step in program.steps if isinstance(step, ExternStep) for p in step.prologues)
     np.testing.assert_allclose(a, want, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64"])
 def test_prologues_compile_for_other_machines(machine):
-    graph = trace(lambda x, w: build_values.dot(converted(x), converted(turned(w))), [((1024, 1024), FLOAT32), ((1024, 1024), INT8)])
+    graph = trace(
+        lambda x, w: build_values.dot(converted(x), converted(turned(w))),
+        [((1024, 1024), FLOAT32), ((1024, 1024), INT8)],
+    )
     compiled = null_compile(graph, machine=machine)
     assert compiled.calls == ["dot"] and len(compiled.kernels) == 2
     assert all(kernel.assembly() for kernel in compiled.kernels)
@@ -648,7 +715,9 @@ def test_complex_products_by_tiles_of_real_numbers(dtype, shared, monkeypatch):
                 if len(shape) == 1:
                     a, b = laid(a, LAYOUTS[la]), laid(b, LAYOUTS[lb])
                 want = a.astype(np.complex128) @ b
-                np.testing.assert_allclose(called(dtype, dtype, a, b), want, rtol=0, atol=TOLERANCE[dtype.to_real().name] * np.abs(want).max())
+                np.testing.assert_allclose(
+                    called(dtype, dtype, a, b), want, rtol=0, atol=TOLERANCE[dtype.to_real().name] * np.abs(want).max()
+                )
 
 
 @pytest.mark.parametrize("dtype", [COMPLEX64, COMPLEX128], ids=lambda d: d.name)
@@ -697,7 +766,9 @@ def test_long_sums_of_a_small_result_are_made_in_pieces(dtype, size):
     np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * np.abs(want).max())
 
 
-@pytest.mark.parametrize(("triple", "features"), [("aarch64-unknown-linux-gnu", "+neon"), ("x86_64-unknown-linux-gnu", "+avx2,+fma")])
+@pytest.mark.parametrize(
+    ("triple", "features"), [("aarch64-unknown-linux-gnu", "+neon"), ("x86_64-unknown-linux-gnu", "+avx2,+fma")]
+)
 def test_complex_packing_compiles_for_other_machines(triple, features):
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_all_targets()

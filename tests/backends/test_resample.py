@@ -41,11 +41,20 @@ def tables(size: int, out: int, taps: int, dtype: str) -> list[Any]:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("dims", [(3, 2), (3,), (2,)])
 def test_sums_along_dims(dims: tuple[int, ...], dtype: str) -> None:
-    for shape, out, taps in (((2, 3, 5, 7), (9, 4), 2), ((1, 20, 6, 1), (1, 33), 4), ((3, 1, 70, 65), (140, 130), 1), ((1, 2, 1, 3), (2, 5), 3)):
+    for shape, out, taps in (
+        ((2, 3, 5, 7), (9, 4), 2),
+        ((1, 20, 6, 1), (1, 33), 4),
+        ((3, 1, 70, 65), (140, 130), 1),
+        ((1, 2, 1, 3), (2, 5), 3),
+    ):
         x = RNG.standard_normal(shape).astype(dtype)
         words = [t for d in dims for t in tables(shape[d], out[d - 2], taps, dtype)]
         wanted = PRIMITIVES["resample"].reference(x, *words, dims=dims)
-        for given in (x, np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1), np.swapaxes(np.swapaxes(x, 2, 3).copy(), 2, 3)):
+        for given in (
+            x,
+            np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1),
+            np.swapaxes(np.swapaxes(x, 2, 3).copy(), 2, 3),
+        ):
             for layout in ("rows", "last"):
                 got = called("resample", [given, *words], wanted.shape, layout, dims=dims)
                 np.testing.assert_array_equal(got, wanted)

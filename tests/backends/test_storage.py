@@ -196,7 +196,10 @@ def test_a_larger_free_block_is_cut_to_size():
     assert storage.memory_stats()["cached_blocks"] == 2
     small = storage.alloc(1 << 20)  # not of the mapped ones
     assert not where <= small.ptr < where + 16 * MB and storage.memory_stats()["cached"] == 16 * MB
-    assert (np.frombuffer(storage.alloc(8 * MB), np.uint8).nbytes, storage.alloc_zeroed(10 * MB).nbytes) == (8 * MB, 10 * MB)
+    assert (np.frombuffer(storage.alloc(8 * MB), np.uint8).nbytes, storage.alloc_zeroed(10 * MB).nbytes) == (
+        8 * MB,
+        10 * MB,
+    )
     assert not np.frombuffer(storage.alloc_zeroed(9 * MB), np.uint8).any()
 
 

@@ -475,7 +475,10 @@ def passes(value):
     ("change", "wrong"),
     [
         (lambda a, w: w ^ (8 if a == id(1) + 16 else 0), ["ints"]),  # as if a tag counted digits from elsewhere
-        (lambda a, w: w | 4 if a in (id(0) + 16, id(255) + 16) and objects.NEW_INTS else w, []),  # 3.14 marks those that never die
+        (
+            lambda a, w: w | 4 if a in (id(0) + 16, id(255) + 16) and objects.NEW_INTS else w,
+            [],
+        ),  # 3.14 marks those that never die
         (lambda a, w: w + 8 if a == id(objects._Slotted.__dict__["first"]) + 40 else w, ["slots"]),
         (lambda a, w: w + 1 if w == 3 else w, [*["ints"][objects.NEW_INTS :], "tuples", "lists"]),  # how much they hold
         (lambda a, w: w ^ 1 if w == id(float) else w, ["objects"]),
@@ -486,5 +489,7 @@ def passes(value):
 def test_objects_that_lie_otherwise_are_noticed(change, wrong):
     assert objects.faults(changed_words(change)) == wrong
     if wrong:
-        with pytest.raises(NotImplementedError, match=f"objects as they lie in memory from 3.11 on, and here {', '.join(wrong)} do not"):
+        with pytest.raises(
+            NotImplementedError, match=f"objects as they lie in memory from 3.11 on, and here {', '.join(wrong)} do not"
+        ):
             objects.require_layouts(changed_words(change))

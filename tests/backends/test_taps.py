@@ -18,17 +18,30 @@ RNG = np.random.default_rng(4)
 def called(name: str, arrays: list[Any], shapes: list[tuple[int, ...]], **params: Any) -> list[Any]:
     """The kernels' results."""
     dtype = BY_NAME[arrays[0].dtype.name]
-    graph = trace(lambda *xs: getattr(prim, name)(*xs, **params), [(a.shape, INT64 if a.dtype == np.int64 else dtype) for a in arrays])
+    graph = trace(
+        lambda *xs: getattr(prim, name)(*xs, **params),
+        [(a.shape, INT64 if a.dtype == np.int64 else dtype) for a in arrays],
+    )
     dense = [[s // a.itemsize for s in a.strides] for a in (*arrays, *(np.empty(s, np.int8) for s in shapes))]
     made = build(compile_graph(graph, dense[: len(arrays)], dense[len(arrays) :]))(*(a.ctypes.data for a in arrays))
     storages = made if isinstance(made, tuple) else (made,)
-    return [np.frombuffer(bytes(memoryview(s)), arrays[0].dtype).reshape(shape) for s, shape in zip(storages, shapes, strict=True)]
+    return [
+        np.frombuffer(bytes(memoryview(s)), arrays[0].dtype).reshape(shape)
+        for s, shape in zip(storages, shapes, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("n", "channels", "size", "points", "taps", "low"),
-    [(2, 1, 40, 300, 4, 0), (1, 2, 9, 257, 1, -3), (3, 3, 50, 128, 4, -1), (1, 7, 33, 1000, 8, 0), (2, 4, 5, 129, 16, -2), (1, 130, 20, 7, 5, -1)],
+    [
+        (2, 1, 40, 300, 4, 0),
+        (1, 2, 9, 257, 1, -3),
+        (3, 3, 50, 128, 4, -1),
+        (1, 7, 33, 1000, 8, 0),
+        (2, 4, 5, 129, 16, -2),
+        (1, 130, 20, 7, 5, -1),
+    ],
 )
 def test_products_of_taps(dtype: str, n: int, channels: int, size: int, points: int, taps: int, low: int) -> None:
     x, y = (RNG.standard_normal((n, channels, m)).astype(dtype) for m in (size, points))
@@ -40,8 +53,12 @@ def test_products_of_taps(dtype: str, n: int, channels: int, size: int, points: 
         ("taps_back", [y, *places, *weights], [x.shape], {"size": size}),
         ("tap_weights", [y, x, *places], [(n, points)] * taps, {}),
     ):
-        wanted = PRIMITIVES[name].reference(*(a.astype("float64") if a.dtype.kind == "f" else a for a in given), **params)
-        for got, right in zip(called(name, given, shapes, **params), wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        wanted = PRIMITIVES[name].reference(
+            *(a.astype("float64") if a.dtype.kind == "f" else a for a in given), **params
+        )
+        for got, right in zip(
+            called(name, given, shapes, **params), wanted if isinstance(wanted, tuple) else (wanted,), strict=True
+        ):
             np.testing.assert_allclose(got, right, rtol=exact, atol=100 * exact)
 
 

@@ -173,7 +173,12 @@ print(len(made), "pieces of code")
 
 @pytest.mark.slow
 def test_all_kinds_of_kernels_as_on_a_machine_with_neon(run_python, tmp_path):
-    env = {**os.environ, "RUSHLIGHT_CACHE_DIR": str(tmp_path), "RUSHLIGHT_GEMM": "generated", "RUSHLIGHT_VECTOR_BYTES": "0"}
+    env = {
+        **os.environ,
+        "RUSHLIGHT_CACHE_DIR": str(tmp_path),
+        "RUSHLIGHT_GEMM": "generated",
+        "RUSHLIGHT_VECTOR_BYTES": "0",
+    }
     done = run_python("-c", _NEON, env=env, timeout=1200, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[0]) > 500

@@ -241,7 +241,9 @@ print(len(os.listdir("/proc/self/task")) >= 3)
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs /proc")
 def test_no_worker_runs_during_a_fork(run_python):
     """Python warns of threads that a copy of the process would lack (from 3.12 on)."""
-    done = run_python("-c", _FORK.format(here=os.path.dirname(__file__)), env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, check=True)
+    done = run_python(
+        "-c", _FORK.format(here=os.path.dirname(__file__)), env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, check=True
+    )
     assert done.stdout.splitlines() == ["True 1 [] 0", "True"]
 
 
@@ -434,7 +436,9 @@ def test_a_worker_whose_turn_is_over_leaves_no_piece_out():
     words = runtime().threads
     before = words[TURN]
     try:
-        words[TURN] = words[LONGEST_TURN] >> 10  # so short that a worker offers its core in the middle of a job, again and again
+        words[TURN] = (
+            words[LONGEST_TURN] >> 10
+        )  # so short that a worker offers its core in the middle of a job, again and again
         for pieces, size in ((2, 3), (7, 100), (500, 3), (64, 1000)):
             for _ in range(20):
                 run(pieces, size)

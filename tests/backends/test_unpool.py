@@ -31,7 +31,9 @@ def wanted_gradient(x: Any, ct: Any, kernel: Any, stride: Any, padding: Any, dil
         best: Any = None
         for k in np.ndindex(*kernel):
             u = tuple(o * s + j * d - p for o, s, j, d, p in zip(at[2:], stride, k, dilation, padding, strict=True))
-            if all(0 <= v < size for v, size in zip(u, x.shape[2:], strict=True)) and (best is None or x[at[:2] + u] > x[at[:2] + best]):
+            if all(0 <= v < size for v, size in zip(u, x.shape[2:], strict=True)) and (
+                best is None or x[at[:2] + u] > x[at[:2] + best]
+            ):
                 best = u
         found[at[:2] + best] += ct[at]
     assert n + 2 == x.ndim

@@ -29,11 +29,11 @@ def run(t: Any, d: Any) -> dict[str, Any]:
         "shuffle": d.DataLoader(data, batch_size=4, shuffle=True),
         "drop_last": d.DataLoader(data, batch_size=4, drop_last=True),
         "no batches": d.DataLoader(data, batch_size=None),
-        "replacement": d.DataLoader(data, batch_size=5, sampler=d.RandomSampler(data, replacement=True, num_samples=70)),
-        "generator": d.DataLoader(data, batch_size=3, shuffle=True, generator=seeded),
-        "batch_sampler": d.DataLoader(
-            data, batch_sampler=d.BatchSampler(d.SubsetRandomSampler([1, 5, 7]), 2, False)
+        "replacement": d.DataLoader(
+            data, batch_size=5, sampler=d.RandomSampler(data, replacement=True, num_samples=70)
         ),
+        "generator": d.DataLoader(data, batch_size=3, shuffle=True, generator=seeded),
+        "batch_sampler": d.DataLoader(data, batch_sampler=d.BatchSampler(d.SubsetRandomSampler([1, 5, 7]), 2, False)),
         "weights": d.DataLoader(data, sampler=d.WeightedRandomSampler([0.1, 0.5, 0.4], 9)),
         "weights once": d.DataLoader(data, sampler=d.WeightedRandomSampler([0.1, 0.5, 0.4], 3, replacement=False)),
         "many": d.DataLoader(data, sampler=d.RandomSampler(data, num_samples=50), batch_size=7),

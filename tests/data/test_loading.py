@@ -141,7 +141,9 @@ def test_dataset_without_items() -> None:
 def test_sampler_arguments() -> None:
     d = TensorDataset(torch.arange(3))
     assert list(SequentialSampler(d)) == [0, 1, 2] and len(SequentialSampler(d)) == 3
-    assert list(BatchSampler(range(5), 2, False)) == [[0, 1], [2, 3], [4]] and len(BatchSampler(range(5), 2, False)) == 3
+    assert (
+        list(BatchSampler(range(5), 2, False)) == [[0, 1], [2, 3], [4]] and len(BatchSampler(range(5), 2, False)) == 3
+    )
     assert list(BatchSampler(range(5), 2, True)) == [[0, 1], [2, 3]] and len(BatchSampler(range(5), 2, True)) == 2
     for bad in (
         lambda: BatchSampler(range(5), 0, False),
@@ -210,7 +212,9 @@ def test_default_collate(batch: Any, wanted: str) -> None:
 
 
 def test_collate_errors() -> None:
-    with pytest.raises(TypeError, match="must contain tensors, numpy arrays, numbers, dicts or lists; found <class 'object'>"):
+    with pytest.raises(
+        TypeError, match="must contain tensors, numpy arrays, numbers, dicts or lists; found <class 'object'>"
+    ):
         default_collate([object()])
     with pytest.raises(TypeError, match="default_collate"):
         default_collate([np.array(["a"])])
@@ -224,7 +228,9 @@ def test_collate_with_own_types() -> None:
     class Point:
         pass
 
-    made = data._utils.collate.collate([Point(), Point()], collate_fn_map={Point: lambda batch, *, collate_fn_map: len(batch)})
+    made = data._utils.collate.collate(
+        [Point(), Point()], collate_fn_map={Point: lambda batch, *, collate_fn_map: len(batch)}
+    )
     assert made == 2
 
 

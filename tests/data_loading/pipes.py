@@ -100,7 +100,10 @@ def workers(name: str) -> dict[str, Any]:
             found[f"{options} {shuffle}"] = [passes, broken, float(t.rand(1))]
         found[f"{options} stream"] = plain(list(d.DataLoader(stream, **options)))
     generator = t.Generator().manual_seed(9)
-    found["generator"] = [plain(list(d.DataLoader(samples, shuffle=True, generator=generator, num_workers=1))), float(t.rand(1, generator=generator))]
+    found["generator"] = [
+        plain(list(d.DataLoader(samples, shuffle=True, generator=generator, num_workers=1))),
+        float(t.rand(1, generator=generator)),
+    ]
     return found
 
 

@@ -30,7 +30,13 @@ NAMED = {
 
 
 def die(way: str) -> None:
-    signals = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "segv": signal.SIGSEGV, "abort": signal.SIGABRT, "stream": signal.SIGKILL}
+    signals = {
+        "kill": signal.SIGKILL,
+        "term": signal.SIGTERM,
+        "segv": signal.SIGSEGV,
+        "abort": signal.SIGABRT,
+        "stream": signal.SIGKILL,
+    }
     if way in signals:
         os.kill(os.getpid(), signals[way])
     if way == "exit":
@@ -41,6 +47,8 @@ def die(way: str) -> None:
         1 / 0
     if way == "memory":
         bytearray(1 << 60)
+
+
 PATIENCE = 60  # seconds that a busy machine may take; nobody waits for as long as a worker sleeps
 
 

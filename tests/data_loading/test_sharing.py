@@ -62,7 +62,12 @@ def test_both_sides_see_the_same_memory(ask: Any) -> None:
     x = torch.zeros(3, 2)
     view = x[1:].T
     assert ask("add", x) is True and ask("add", view) is True
-    assert x.tolist() == [[1, 1], [2, 2], [2, 2]] and x.is_shared() and view.is_shared() and view.tolist() == [[2, 2], [2, 2]]
+    assert (
+        x.tolist() == [[1, 1], [2, 2], [2, 2]]
+        and x.is_shared()
+        and view.is_shared()
+        and view.tolist() == [[2, 2], [2, 2]]
+    )
     assert ask("same", (x[0], view)) is True
     weight = torch.nn.Parameter(torch.ones(2))
     assert ask("parameter", weight) == ("Parameter", True, True) and weight.tolist() == [7, 7]
@@ -125,7 +130,9 @@ def test_shared_memory_goes_with_its_last_tensor() -> None:
 def test_weak_references_to_storages() -> None:
     x = torch.ones(3)
     held = mp.reductions.StorageWeakRef(x.untyped_storage())
-    assert not held.expired() and held == mp.reductions.StorageWeakRef(x[1:].untyped_storage()) and len({held, held}) == 1
+    assert (
+        not held.expired() and held == mp.reductions.StorageWeakRef(x[1:].untyped_storage()) and len({held, held}) == 1
+    )
     assert held != mp.reductions.StorageWeakRef(torch.ones(3).untyped_storage())
     del x
     gc.collect()
@@ -138,7 +145,9 @@ def double(x: Any) -> Any:
 
 def test_pipes_pools_and_the_rest() -> None:
     ours, theirs = context.Pipe()
-    child = context.Process(target=lambda: (theirs.send(torch.ones(2)), theirs.recv()))  # the sender lives until it is received
+    child = context.Process(
+        target=lambda: (theirs.send(torch.ones(2)), theirs.recv())
+    )  # the sender lives until it is received
     child.start()
     assert ours.recv().tolist() == [1, 1]
     ours.send("got it")
@@ -146,7 +155,10 @@ def test_pipes_pools_and_the_rest() -> None:
     with context.Pool(2) as pool:
         assert [y.tolist() for y in pool.map(double, [torch.arange(2), torch.ones(1)])] == [[0, 2], [2]]
     assert mp.Process is multiprocessing.Process and set(multiprocessing.__all__) - {"reducer"} <= set(dir(mp))  # type: ignore[attr-defined]
-    assert mp.get_all_sharing_strategies() == {"file_descriptor", "file_system"} and mp.get_sharing_strategy() == "file_descriptor"
+    assert (
+        mp.get_all_sharing_strategies() == {"file_descriptor", "file_system"}
+        and mp.get_sharing_strategy() == "file_descriptor"
+    )
     with pytest.raises(AssertionError, match="invalid sharing strategy 'x'"):
         mp.set_sharing_strategy("x")
 
@@ -198,7 +210,9 @@ def test_start_processes() -> None:
     assert shared.tolist() == [0, 2, 2] and started.join()
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # from 3.12 on Python counts the threads of NumPy's BLAS
+@pytest.mark.filterwarnings(
+    "ignore:.*fork.*:DeprecationWarning"
+)  # from 3.12 on Python counts the threads of NumPy's BLAS
 def test_spawned_processes_share_memory() -> None:
     shared = torch.zeros(2)
     mp.spawn(adding, (shared.share_memory_(),), nprocs=2)

@@ -124,9 +124,13 @@ def loaders(workers: int) -> dict[str, Any]:
     return {
         "shuffle": lambda: StatefulDataLoader(noisy, batch_size=2, shuffle=True, **more),
         "single": lambda: StatefulDataLoader(noisy, batch_size=None, shuffle=True, **more),
-        "generator": lambda: StatefulDataLoader(noisy, batch_size=3, shuffle=True, generator=seeded(), drop_last=True, **more),
+        "generator": lambda: StatefulDataLoader(
+            noisy, batch_size=3, shuffle=True, generator=seeded(), drop_last=True, **more
+        ),
         "replacement": lambda: StatefulDataLoader(noisy, sampler=RandomSampler(noisy, True, 20, seeded()), **more),
-        "subset": lambda: StatefulDataLoader(noisy, batch_sampler=BatchSampler(SubsetRandomSampler(range(9)), 2, False), **more),
+        "subset": lambda: StatefulDataLoader(
+            noisy, batch_sampler=BatchSampler(SubsetRandomSampler(range(9)), 2, False), **more
+        ),
         "weights": lambda: StatefulDataLoader(noisy, sampler=WeightedRandomSampler(torch.ones(11), 9), **more),
         "distributed": lambda: StatefulDataLoader(noisy, sampler=DistributedSampler(noisy, 2, 1, seed=3), **more),  # type: ignore[arg-type]
         "counting": lambda: StatefulDataLoader(Counting(), batch_size=2, **more),
@@ -240,7 +244,9 @@ def test_at_the_ends_of_an_epoch() -> None:
         assert again.state_dict() == state and len(list(again)) == 2
     batches = iter(loader)
     next(batches)
-    again = StatefulDataLoader(list(range(4)), batch_size=2, num_workers=1)  # the order of samples needs no workers' states
+    again = StatefulDataLoader(
+        list(range(4)), batch_size=2, num_workers=1
+    )  # the order of samples needs no workers' states
     again.load_state_dict(loader.state_dict())
     assert [b.tolist() for b in again] == [[2, 3]]
 

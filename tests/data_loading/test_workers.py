@@ -124,7 +124,9 @@ def test_memory_is_used_again() -> None:
 
 def test_memory_in_use_is_not_given_out_again() -> None:
     chance, arena = random.Random(3), Arena()
-    used: dict[int, tuple[int, int, Any]] = {}  # number: start, end, and the chunk (held by the main process) or storage (by the worker)
+    used: dict[
+        int, tuple[int, int, Any]
+    ] = {}  # number: start, end, and the chunk (held by the main process) or storage (by the worker)
     for number in range(2000):
         nbytes = chance.choice((1, 8, 100, 3000, 60_000, 200_000, 300_000, 1_000_000, 1_200_000))
         if chance.random() < 0.3:
@@ -153,7 +155,9 @@ def test_everything_that_is_picklable_comes() -> None:
     })  # fmt: skip
     assert made["array"].sum() == 60_000 * 59_999 / 2 and made["array"].flags.writeable
     assert (len(made["bytes"]), len(made["text"])) == (100_000, 100_000)
-    assert made["leaf"].requires_grad and made["parameter"].requires_grad and type(made["parameter"]) is torch.nn.Parameter
+    assert (
+        made["leaf"].requires_grad and made["parameter"].requires_grad and type(made["parameter"]) is torch.nn.Parameter
+    )
     assert made["none"].shape == (0,) and made["strided"].stride() == (1, 3) and made["conj"].tolist() == [-1j]
     assert made["row"].tolist() == [3, 4] and made["storage"].nbytes() == 4 and made["meta"].shape == (2,)
     made["two"][0][1] = 5
@@ -195,7 +199,9 @@ def test_a_pass_goes_on_after_an_error() -> None:
         except StopIteration:
             break
         except KeyError as error:
-            assert "Caught KeyError in DataLoader worker process 1.\nOriginal Traceback" in str(error) and "three" in str(error)
+            assert "Caught KeyError in DataLoader worker process 1.\nOriginal Traceback" in str(
+                error
+            ) and "three" in str(error)
             found.append("error")
     assert found == [0, 1, 2, "error", 4, 5]
 
@@ -234,7 +240,13 @@ def test_a_worker_knows_itself() -> None:
                 info.id = 3  # type: ignore[misc]
             with pytest.raises(AssertionError, match="daemonic processes are not allowed to have children"):
                 list(DataLoader([1], num_workers=1))
-            return info.id, info.num_workers, info.seed, torch.get_num_threads(), float((torch.ones(300, 300) @ torch.ones(300, 300)).sum())
+            return (
+                info.id,
+                info.num_workers,
+                info.seed,
+                torch.get_num_threads(),
+                float((torch.ones(300, 300) @ torch.ones(300, 300)).sum()),
+            )
 
     first_, second = DataLoader(Asking(), num_workers=2, batch_size=None)
     assert first_[:2] == [0, 2] and second[:2] == [1, 2] and second[2] == first_[2] + 1
@@ -264,7 +276,9 @@ def test_batches_as_they_become_ready() -> None:
         next(batches)
     slow.go.set()
     del batches
-    assert [int(b) for b in DataLoader(Slow(), num_workers=1, batch_sampler=[[k] for k in range(1, 6)], prefetch_factor=5)] == [1, 2, 3, 4, 5]
+    assert [
+        int(b) for b in DataLoader(Slow(), num_workers=1, batch_sampler=[[k] for k in range(1, 6)], prefetch_factor=5)
+    ] == [1, 2, 3, 4, 5]
 
 
 def test_warnings_of_loaders() -> None:
@@ -273,7 +287,9 @@ def test_warnings_of_loaders() -> None:
         iter(DataLoader(Many(), num_workers=0, pin_memory=True, pin_memory_device="cuda"))
         loader = DataLoader(Many(), num_workers=len(os.sched_getaffinity(0)) + 1)
     texts = [str(w.message) for w in caught]
-    assert texts[0].startswith("pin_memory_device is deprecated") and texts[1].startswith("'pin_memory' argument is set as true but no")
+    assert texts[0].startswith("pin_memory_device is deprecated") and texts[1].startswith(
+        "'pin_memory' argument is set as true but no"
+    )
     assert texts[2].startswith(f"This DataLoader will create {loader.num_workers} worker processes in total.")
     with pytest.raises(AssertionError, match="prefetch_factor must be greater than 0"):
         iter(DataLoader(Many(), num_workers=1, prefetch_factor=0))
@@ -331,7 +347,11 @@ def test_no_worker_outlives_the_program(end: int, tmp_path: pathlib.Path) -> Non
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(PROGRAM))
     program = subprocess.Popen(
-        [sys.executable, str(script), "fork", "wait"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, str(script), "fork", "wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert program.stdout is not None
     pids = [int(word) for word in program.stdout.readline().split()]
@@ -358,7 +378,10 @@ def test_an_error_of_pickling_tells_what_needs_it() -> None:
         with pytest.raises((pickle.PicklingError, AttributeError)) as caught:
             iter(loader)
         note = caught.value.__notes__[-1]
-        assert note.startswith(f"The loader's workers are started by '{method}'") and 'multiprocessing_context="fork"' in note
+        assert (
+            note.startswith(f"The loader's workers are started by '{method}'")
+            and 'multiprocessing_context="fork"' in note
+        )
 
 
 # ***** pipes *****
@@ -368,7 +391,10 @@ def test_a_pipe_has_one_reader() -> None:
     mapped = IterableWrapper(range(3)).map(int)
     a, b = iter(mapped), iter(mapped)
     assert next(a) == 0 and next(b) == 0
-    with pytest.raises(RuntimeError, match=r"This iterator has been invalidated .* MapperIterDataPipe\(datapipe=IterableWrapperIterDataPipe"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"This iterator has been invalidated .* MapperIterDataPipe\(datapipe=IterableWrapperIterDataPipe",
+    ):
         next(a)
     left, right = mapped.fork(2, buffer_size=1)
     with pytest.raises(BufferError, match="ForkerIterDataPipe buffer overflow,buffer size 1 is insufficient"):
@@ -381,15 +407,31 @@ def test_errors_of_pipes() -> None:
     for kind, text, bad in (
         (AssertionError, "Batch size is required to be larger than 0", lambda: w.batch(0)),
         (ValueError, "Expected `num_instances` larger than 0", lambda: w.fork(0)),
-        (ValueError, "classification fn should be between 0 and 1. 5 is returned", lambda: list(w.demux(2, lambda x: 5)[0])),
+        (
+            ValueError,
+            "classification fn should be between 0 and 1. 5 is returned",
+            lambda: list(w.demux(2, lambda x: 5)[0]),
+        ),
         (TypeError, "Expected all inputs to be `IterDataPipe`", lambda: w.concat(3)),
         (TypeError, "All inputs are required to be `IterDataPipe`", lambda: w.zip(3)),
         (TypeError, "has no len", lambda: len(w.filter(bool))),
-        (IndexError, "unbatch_level 1 exceeds the depth of the DataPipe\nThis exception is thrown by __iter__ of UnBatcher", lambda: list(w.unbatch())),
-        (ValueError, "Boolean output is required for `filter_fn` of FilterIterDataPipe", lambda: list(w.filter(lambda x: x))),
+        (
+            IndexError,
+            "unbatch_level 1 exceeds the depth of the DataPipe\nThis exception is thrown by __iter__ of UnBatcher",
+            lambda: list(w.unbatch()),
+        ),
+        (
+            ValueError,
+            "Boolean output is required for `filter_fn` of FilterIterDataPipe",
+            lambda: list(w.filter(lambda x: x)),
+        ),
         (TypeError, "A callable function is expected", lambda: w.map(3)),
         (ValueError, "takes 2 positional parameters, but 1 are required", lambda: w.map(lambda x, y: x)),
-        (ValueError, "instance_id(2) should be smaller than num_of_instances(2)", lambda: w.sharding_filter().apply_sharding(2, 2)),
+        (
+            ValueError,
+            "instance_id(2) should be smaller than num_of_instances(2)",
+            lambda: w.sharding_filter().apply_sharding(2, 2),
+        ),
         (IndexError, "Index 9 is out of range", lambda: m.concat(m)[9]),
         (IndexError, "out of range for one of the input MapDataPipes SequenceWrapperMapDataPipe", lambda: m.zip(m)[2]),
         (AttributeError, "'IterableWrapperIterDataPipe' object has no attribute 'foo'", lambda: w.foo),

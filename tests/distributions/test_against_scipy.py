@@ -275,7 +275,9 @@ def test_draws_follow_the_distribution(name: str) -> None:
 
 
 # Their mean has no formula, in PyTorch either.
-WITHOUT_MOMENTS = frozenset(("LKJCholesky", "LogisticNormal", "RelaxedBernoulli", "RelaxedOneHotCategorical", "TransformedDistribution"))
+WITHOUT_MOMENTS = frozenset(
+    ("LKJCholesky", "LogisticNormal", "RelaxedBernoulli", "RelaxedOneHotCategorical", "TransformedDistribution")
+)
 
 
 @pytest.mark.parametrize("of", CASES, ids=repr)

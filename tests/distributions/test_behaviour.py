@@ -31,7 +31,13 @@ def f(x: Any) -> Any:
 
 
 # What has no formula, in PyTorch either.
-WITHOUT_MOMENTS = {"LKJCholesky", "LogisticNormal", "RelaxedBernoulli", "RelaxedOneHotCategorical", "TransformedDistribution"}
+WITHOUT_MOMENTS = {
+    "LKJCholesky",
+    "LogisticNormal",
+    "RelaxedBernoulli",
+    "RelaxedOneHotCategorical",
+    "TransformedDistribution",
+}
 UNDEFINED = {
     "mean": WITHOUT_MOMENTS, "variance": WITHOUT_MOMENTS,
     "mode": WITHOUT_MOMENTS | {"ContinuousBernoulli", "MixtureSameFamily", "Multinomial"},

@@ -49,7 +49,9 @@ def made(key: str, i: int) -> list[bytes]:
     op = OPERATORS[key]
     args, kwargs, leaves, bound = arguments(op, i, lower=False)
     refused = [name in op.constants for name in names_of_tensors(op, bound)]
-    wrt = [x for x, no in zip(leaves, refused, strict=True) if not no and (x.dtype.is_floating_point or x.dtype.is_complex)]
+    wrt = [
+        x for x, no in zip(leaves, refused, strict=True) if not no and (x.dtype.is_floating_point or x.dtype.is_complex)
+    ]
     outs = listed(function_of(key)(*args, **kwargs))
     found = bits(outs)
     for x in wrt:

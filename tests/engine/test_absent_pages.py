@@ -18,7 +18,10 @@ def test_quantization() -> None:
         lambda: ao.QConfig(1, 2), ao.MinMaxObserver, lambda: ao.prepare(1), lambda: ao.default_qconfig.activation, lambda: ao.default_observer(),
         lambda: torch.quantization.quantize_dynamic(torch.nn.Linear(1, 1)), lambda: ao.get_default_qconfig("x86"),
     ):  # fmt: skip
-        with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.ao\.quantization\.\w+(\(\))? yet: models are not quantized"):
+        with pytest.raises(
+            NotImplementedError,
+            match=r"rushlight has no torch\.ao\.quantization\.\w+(\(\))? yet: models are not quantized",
+        ):
             use()
     assert issubclass(ao.FakeQuantize, ao.FakeQuantizeBase) and not isinstance(torch.nn.ReLU(), ao.ObserverBase)
     model = ao.QuantWrapper(torch.nn.Linear(2, 3))
@@ -26,7 +29,11 @@ def test_quantization() -> None:
 
 
 def test_package() -> None:
-    for use in (lambda: torch.package.PackageExporter("x"), lambda: torch.package.PackageImporter("x"), lambda: torch.package.sys_importer.import_module("x")):
+    for use in (
+        lambda: torch.package.PackageExporter("x"),
+        lambda: torch.package.PackageImporter("x"),
+        lambda: torch.package.sys_importer.import_module("x"),
+    ):
         with pytest.raises(NotImplementedError, match=r"rushlight has no torch\.package\.\w+ yet"):
             use()
     assert torch.package.is_from_package(1) is False
@@ -36,8 +43,16 @@ def test_package() -> None:
 def test_pages_of_gpus() -> None:
 
     cuda = torch.cuda
-    assert cuda.memory.memory_allocated() == 0 and cuda.memory_stats() == {} and not cuda.graphs.is_current_stream_capturing()
-    assert cuda.graphs.CUDAGraph is cuda.CUDAGraph and cuda.streams.Event is cuda.Event and cuda.random.manual_seed is cuda.manual_seed
+    assert (
+        cuda.memory.memory_allocated() == 0
+        and cuda.memory_stats() == {}
+        and not cuda.graphs.is_current_stream_capturing()
+    )
+    assert (
+        cuda.graphs.CUDAGraph is cuda.CUDAGraph
+        and cuda.streams.Event is cuda.Event
+        and cuda.random.manual_seed is cuda.manual_seed
+    )
     with cuda.memory.caching_allocator_disabled():
         cuda.seed_all()
     for use in (
@@ -54,11 +69,29 @@ def test_the_pages_have_pytorchs_names() -> None:
 
     import torch as theirs
 
-    for page in ("cuda.memory", "cuda.graphs", "cuda.streams", "cuda.random", "cuda.nccl", "cuda.comm", "cuda.sparse", "cuda.profiler", "fx.operator_schemas"):
+    for page in (
+        "cuda.memory",
+        "cuda.graphs",
+        "cuda.streams",
+        "cuda.random",
+        "cuda.nccl",
+        "cuda.comm",
+        "cuda.sparse",
+        "cuda.profiler",
+        "fx.operator_schemas",
+    ):
         there, here = (importlib.import_module(f"{root}.{page}") for root in ("torch", "rushlight"))
-        own = [n for n, v in vars(there).items() if not n.startswith("_") and getattr(v, "__module__", None) == there.__name__]
+        own = [
+            n
+            for n, v in vars(there).items()
+            if not n.startswith("_") and getattr(v, "__module__", None) == there.__name__
+        ]
         assert [n for n in getattr(there, "__all__", own) if not hasattr(here, n)] == []
     for page in (theirs.quantization, theirs.ao.quantization):
         here = importlib.import_module(page.__name__.replace("torch", "rushlight"))
-        own = [n for n, v in vars(page).items() if not n.startswith("_") and getattr(v, "__module__", "").startswith("torch.ao")]
+        own = [
+            n
+            for n, v in vars(page).items()
+            if not n.startswith("_") and getattr(v, "__module__", "").startswith("torch.ao")
+        ]
         assert own and [n for n in own if not hasattr(here, n) and n != "ObserverOrFakeQuantize"] == []

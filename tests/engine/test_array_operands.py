@@ -49,7 +49,7 @@ def test_an_operator_with_an_array_gives_a_tensor():
 def test_an_array_in_front_is_refused_as_by_pytorch():
     """`array * tensor` asks the tensor, which leaves it to the array: Python then refuses both."""
     x, a = torch.ones(2), np.ones(2)
-    for call in (lambda: a * x, lambda: a - x, lambda: a @ x, lambda: a ** x, lambda: a < x):
+    for call in (lambda: a * x, lambda: a - x, lambda: a @ x, lambda: a**x, lambda: a < x):
         with pytest.raises(TypeError, match="not supported|unsupported operand"):
             call()
     with pytest.raises(RuntimeError, match="requires grad"):
@@ -58,14 +58,27 @@ def test_an_array_in_front_is_refused_as_by_pytorch():
 
 def test_methods_and_functions_take_no_arrays():
     x = torch.ones(2)
-    for call in (lambda: x.add(np.ones(2)), lambda: torch.add(x, np.ones(2)), lambda: x.eq(np.ones(2)), lambda: x.mul_(np.ones(2))):
+    for call in (
+        lambda: x.add(np.ones(2)),
+        lambda: torch.add(x, np.ones(2)),
+        lambda: x.eq(np.ones(2)),
+        lambda: x.mul_(np.ones(2)),
+    ):
         with pytest.raises(TypeError, match="must be Tensor"):
             call()
 
 
 def test_operands_of_no_kind_leave_it_to_python():
     x = torch.ones(2)
-    for call in (lambda: x + None, lambda: x - "a", lambda: None / x, lambda: "a" ** x, lambda: [1] - x, lambda: x < [1, 2], lambda: x @ 2):
+    for call in (
+        lambda: x + None,
+        lambda: x - "a",
+        lambda: None / x,
+        lambda: "a" ** x,
+        lambda: [1] - x,
+        lambda: x < [1, 2],
+        lambda: x @ 2,
+    ):
         with pytest.raises(TypeError, match="not supported|unsupported operand"):
             call()
     assert x.__iadd__([1]) is NotImplemented and x.tolist() == [1.0, 1.0]
@@ -86,7 +99,11 @@ def test_scalars_of_numpy():
     assert (x + np.longdouble(1.5)).tolist() == [2.5, 3.5]
     assert (x + np.bool_(True)).dtype is torch.float32  # as in PyTorch, where it reads as a float
     for wrong in (np.str_("a"), np.datetime64("2020-01-01")):
-        for call in (lambda wrong=wrong: x.clamp(min=wrong), lambda wrong=wrong: torch.add(x, wrong), lambda wrong=wrong: torch.add(x, x, alpha=wrong)):
+        for call in (
+            lambda wrong=wrong: x.clamp(min=wrong),
+            lambda wrong=wrong: torch.add(x, wrong),
+            lambda wrong=wrong: torch.add(x, x, alpha=wrong),
+        ):
             with pytest.raises(TypeError, match="must be (Number|Tensor)"):
                 call()
 

@@ -30,7 +30,9 @@ class Program:
         for _ in range(rng.randint(1, 3)):
             self.add([], t.from_numpy(values.uniform(0.5, 1.5, (2, 3))).requires_grad_())
         for _ in range(rng.randint(3, 9)):
-            getattr(self, rng.choice(("product", "total", "power", "parts", "views", "changed")))(t, rng.choice(self.alive), rng.choice(self.alive))
+            getattr(self, rng.choice(("product", "total", "power", "parts", "views", "changed")))(
+                t, rng.choice(self.alive), rng.choice(self.alive)
+            )
         self.out = self.alive[-1]
         for other in self.alive[:-1]:
             if rng.random() < 0.3:

@@ -25,8 +25,21 @@ def test_a_conjugate_shares_memory_and_says_so(z: torch.Tensor) -> None:
     w = z.conj()
     assert w.is_conj() and torch.is_conj(w) and not z.is_conj() and w._is_view() and w._base is z
     assert w.data_ptr() == z.data_ptr() and w.stride() == z.stride() and w.dtype is torch.complex64
-    assert all(v.is_conj() for v in (z.mH, z.H, z.adjoint(), w.t(), w[0], w.view(4), w.detach(), w.unsqueeze(0).contiguous()))
-    assert not any(v.is_conj() for v in (w.conj(), w.clone(), w * 1, w.resolve_conj(), w.conj_physical(), torch.empty_like(w), copy.deepcopy(w)))
+    assert all(
+        v.is_conj() for v in (z.mH, z.H, z.adjoint(), w.t(), w[0], w.view(4), w.detach(), w.unsqueeze(0).contiguous())
+    )
+    assert not any(
+        v.is_conj()
+        for v in (
+            w.conj(),
+            w.clone(),
+            w * 1,
+            w.resolve_conj(),
+            w.conj_physical(),
+            torch.empty_like(w),
+            copy.deepcopy(w),
+        )
+    )
     assert z.resolve_conj() is z and torch.ones(2).conj().is_conj() is False
 
 
@@ -34,11 +47,22 @@ def test_every_reader_sees_the_conjugates(z: torch.Tensor) -> None:
     expected, w = np.conj(values(z)), z.conj()
     assert np.array_equal(values(w), expected) and w[0, 0].item() == 1 - 2j and complex(w[1, 0]) == 2j
     assert repr(w) == repr(torch.tensor(expected.tolist()))
-    for made in (w.clone(), w + 0, w.resolve_conj(), torch.cat([w]), torch.stack([w])[0], w.to(torch.complex128), copy.deepcopy(w), w.contiguous()):
+    for made in (
+        w.clone(),
+        w + 0,
+        w.resolve_conj(),
+        torch.cat([w]),
+        torch.stack([w])[0],
+        w.to(torch.complex128),
+        copy.deepcopy(w),
+        w.contiguous(),
+    ):
         assert np.array_equal(values(made), expected)
     assert np.array_equal(values(w[torch.tensor([1, 0])]), expected[[1, 0]])
     assert np.array_equal(values(w[torch.tensor([[True, False], [False, True]])]), expected[[0, 1], [0, 1]])
-    assert np.allclose(values(w @ z), expected @ values(z)) and np.allclose(values(torch.linalg.inv(z.mH)), np.linalg.inv(expected.T))
+    assert np.allclose(values(w @ z), expected @ values(z)) and np.allclose(
+        values(torch.linalg.inv(z.mH)), np.linalg.inv(expected.T)
+    )
     assert w.real.tolist() == expected.real.tolist() and w.imag.tolist() == expected.imag.tolist()
     assert np.array_equal(values(pickle.loads(pickle.dumps(w))), expected)
     assert np.array_equal(w.numpy(force=True), expected)
@@ -102,26 +126,69 @@ def test_gradients_through_conjugates_that_are_changed_in_place() -> None:
 
 def test_imaginary_parts_of_a_conjugate_share_memory(z: torch.Tensor) -> None:
     w = z.conj().imag
-    assert w.is_neg() and torch.is_neg(w) and not w.is_conj() and w._is_view() and w._base is z and not z.conj().real.is_neg()
+    assert (
+        w.is_neg()
+        and torch.is_neg(w)
+        and not w.is_conj()
+        and w._is_view()
+        and w._base is z
+        and not z.conj().real.is_neg()
+    )
     assert w.data_ptr() == z.imag.data_ptr() and w.stride() == z.imag.stride() and w.dtype is torch.float32
     assert all(v.is_neg() for v in (w.t(), w[0], w.view(2, 2), w.detach(), w.unsqueeze(0), torch._neg_view(z.real)))
-    assert not any(v.is_neg() for v in (w.clone(), w * 1, w.resolve_neg(), w.neg(), w._neg_view(), torch.empty_like(w), copy.deepcopy(w), w.double()))
+    assert not any(
+        v.is_neg()
+        for v in (
+            w.clone(),
+            w * 1,
+            w.resolve_neg(),
+            w.neg(),
+            w._neg_view(),
+            torch.empty_like(w),
+            copy.deepcopy(w),
+            w.double(),
+        )
+    )
     assert z.imag.resolve_neg().data_ptr() == z.imag.data_ptr() and w.resolve_conj() is w
     z[0, 0] = 7j
     assert w[0, 0].item() == -7
 
 
 def test_every_reader_sees_the_negatives(z: torch.Tensor) -> None:
-    for w in (z.conj().imag, z.imag.clone()._neg_view(), z.imag.half()._neg_view(), torch.tensor([[3, -1], [0, 2]])._neg_view()):
+    for w in (
+        z.conj().imag,
+        z.imag.clone()._neg_view(),
+        z.imag.half()._neg_view(),
+        torch.tensor([[3, -1], [0, 2]])._neg_view(),
+    ):
         expected = -values(w._neg_view())
-        assert np.array_equal(values(w), expected) and w[0, 0].item() == float(w[0, 0]) == expected[0, 0] and values(w[0]).tolist() == expected[0].tolist()
+        assert (
+            np.array_equal(values(w), expected)
+            and w[0, 0].item() == float(w[0, 0]) == expected[0, 0]
+            and values(w[0]).tolist() == expected[0].tolist()
+        )
         assert repr(w) == repr(w.resolve_neg())
-        for made in (w.clone(), w + 0, w.resolve_neg(), torch.cat([w]), torch.stack([w])[0], w.to(torch.float64), copy.deepcopy(w), w.contiguous()):
+        for made in (
+            w.clone(),
+            w + 0,
+            w.resolve_neg(),
+            torch.cat([w]),
+            torch.stack([w])[0],
+            w.to(torch.float64),
+            copy.deepcopy(w),
+            w.contiguous(),
+        ):
             assert np.array_equal(values(made), expected)
-        assert np.array_equal(values(w[torch.tensor([1, 0])]), expected[[1, 0]]) and np.array_equal(values(w.t()), expected.T)
+        assert np.array_equal(values(w[torch.tensor([1, 0])]), expected[[1, 0]]) and np.array_equal(
+            values(w.t()), expected.T
+        )
         assert np.array_equal(values(w[torch.tensor([[True, False], [False, True]])]), expected[[0, 1], [0, 1]])
-        assert np.array_equal(values(w.sum(0)), expected.sum(0)) and np.array_equal(values(w.sort().values), np.sort(expected))
-        assert np.allclose(values(w.double() @ w.double()), expected @ expected) and np.array_equal(w.numpy(force=True), expected)
+        assert np.array_equal(values(w.sum(0)), expected.sum(0)) and np.array_equal(
+            values(w.sort().values), np.sort(expected)
+        )
+        assert np.allclose(values(w.double() @ w.double()), expected @ expected) and np.array_equal(
+            w.numpy(force=True), expected
+        )
         again = pickle.loads(pickle.dumps(w))
         assert again.is_neg() and np.array_equal(values(again), expected)
         file = io.BytesIO()
@@ -135,7 +202,9 @@ def test_every_reader_sees_the_negatives(z: torch.Tensor) -> None:
 
 def test_what_cannot_show_a_negative_refuses_it(z: torch.Tensor) -> None:
     w = z.conj().imag
-    with pytest.raises(RuntimeError, match=r"Can't call numpy\(\) on Tensor that has negative bit set. Use tensor.resolve_neg\(\)"):
+    with pytest.raises(
+        RuntimeError, match=r"Can't call numpy\(\) on Tensor that has negative bit set. Use tensor.resolve_neg\(\)"
+    ):
         w.numpy()
     with pytest.raises(RuntimeError, match="not supported for tensors with negative bit set"):
         w.view(torch.int32)

@@ -36,35 +36,96 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "cast": lambda x, y: (x.double(), x.to(torch.int64), x.long(), x.float(), x.to(y.dtype), x.clone(), x.detach()),
     "out": lambda x, y: (torch.add(x, y, out=torch.empty(4, 6)), torch.sum(x, 1, out=torch.empty(4))),
     "in place": lambda x, y: x.clone().add_(y, alpha=2).mul_(0.5).clamp_(0, 1),
-    "copy": lambda x, y: (torch.empty(4, 6).copy_(y), torch.zeros(4, 6).copy_(x[0]), torch.empty(4, 6, dtype=torch.float64).copy_(x)),
+    "copy": lambda x, y: (
+        torch.empty(4, 6).copy_(y),
+        torch.zeros(4, 6).copy_(x[0]),
+        torch.empty(4, 6, dtype=torch.float64).copy_(x),
+    ),
     "index by tensors, in tuples": lambda x, y: (
-        x[torch.tensor([0, 2]), 1:3], x[:, torch.tensor([1, 1])], x[torch.tensor([3, 0]), torch.tensor([1, 2])], x[None, torch.tensor([1])],
-        x[torch.tensor([0, 2]), torch.tensor(1)], x[2:, torch.tensor([4])], x[1:][torch.tensor([-1]), None],
+        x[torch.tensor([0, 2]), 1:3],
+        x[:, torch.tensor([1, 1])],
+        x[torch.tensor([3, 0]), torch.tensor([1, 2])],
+        x[None, torch.tensor([1])],
+        x[torch.tensor([0, 2]), torch.tensor(1)],
+        x[2:, torch.tensor([4])],
+        x[1:][torch.tensor([-1]), None],
     ),
     "powers": lambda x, y: (x**y, 2**x, torch.pow(x, y), x.pow(torch.tensor(2)), x.clone().pow_(y)),
     "factories": lambda x, y: (
-        torch.zeros(2, 3), torch.zeros((2, 3), dtype=torch.int64), torch.ones([2]), torch.full((2,), 2.5), torch.full((2,), 3, dtype=torch.uint8),
-        torch.full_like(x.t(), 2), torch.ones_like(x.t()), x.new_zeros(2, 3), x.new_full((2,), 7), torch.arange(5), torch.arange(0, 1, 0.25),
-        torch.arange(5, 0, -2, dtype=torch.float32), torch.linspace(0, 1, 5), torch.eye(2, 3), torch.tril_indices(3, 3),
-        torch.zeros(3, device=torch.device("cpu")), torch.arange(3, device=x.device),
+        torch.zeros(2, 3),
+        torch.zeros((2, 3), dtype=torch.int64),
+        torch.ones([2]),
+        torch.full((2,), 2.5),
+        torch.full((2,), 3, dtype=torch.uint8),
+        torch.full_like(x.t(), 2),
+        torch.ones_like(x.t()),
+        x.new_zeros(2, 3),
+        x.new_full((2,), 7),
+        torch.arange(5),
+        torch.arange(0, 1, 0.25),
+        torch.arange(5, 0, -2, dtype=torch.float32),
+        torch.linspace(0, 1, 5),
+        torch.eye(2, 3),
+        torch.tril_indices(3, 3),
+        torch.zeros(3, device=torch.device("cpu")),
+        torch.arange(3, device=x.device),
     ),
     "composites": lambda x, y: (
-        x.norm(), x.norm(dim=1), torch.cross(x[:, :3], y[:, :3]), torch.trapezoid(x), x.median(), *x.mode(1), torch.renorm(x, 2, 0, 1.0), torch.pdist(x),
-        torch.combinations(x[0]), torch.cartesian_prod(x[0], y[0]), *torch.meshgrid(x[0], y[0, :2], indexing="ij"), torch.block_diag(x, y),
-        x.ravel(), x.t().ravel(), x.expand_as(x), torch.broadcast_to(x[0], (4, 6)), *torch.broadcast_tensors(x, y[0]), x.type_as(y.double()),
-        torch.tensordot(x, y.t(), 1), torch.einsum("ij,kj->ik", x, y), *torch.tensor_split(x, 3), torch.repeat_interleave(x, 2, dim=0),
-        torch.isin(x, y), torch.searchsorted(x.sort()[0], y), *torch.gradient(x), torch.linalg.matrix_power(x @ y.t(), 3),
+        x.norm(),
+        x.norm(dim=1),
+        torch.cross(x[:, :3], y[:, :3]),
+        torch.trapezoid(x),
+        x.median(),
+        *x.mode(1),
+        torch.renorm(x, 2, 0, 1.0),
+        torch.pdist(x),
+        torch.combinations(x[0]),
+        torch.cartesian_prod(x[0], y[0]),
+        *torch.meshgrid(x[0], y[0, :2], indexing="ij"),
+        torch.block_diag(x, y),
+        x.ravel(),
+        x.t().ravel(),
+        x.expand_as(x),
+        torch.broadcast_to(x[0], (4, 6)),
+        *torch.broadcast_tensors(x, y[0]),
+        x.type_as(y.double()),
+        torch.tensordot(x, y.t(), 1),
+        torch.einsum("ij,kj->ik", x, y),
+        *torch.tensor_split(x, 3),
+        torch.repeat_interleave(x, 2, dim=0),
+        torch.isin(x, y),
+        torch.searchsorted(x.sort()[0], y),
+        *torch.gradient(x),
+        torch.linalg.matrix_power(x @ y.t(), 3),
     ),
     "parts of complex numbers": lambda x, y: (
-        torch.complex(x, y).real, torch.complex(x, y).imag, torch.complex(x, y).conj().resolve_conj(), torch.view_as_real(torch.complex(x, y)),
-        torch.view_as_complex(x.view(4, 3, 2)), torch.complex(x, y).conj().imag.clone(), torch.fft.fft(x), torch.fft.irfft(torch.fft.rfft(y)),
+        torch.complex(x, y).real,
+        torch.complex(x, y).imag,
+        torch.complex(x, y).conj().resolve_conj(),
+        torch.view_as_real(torch.complex(x, y)),
+        torch.view_as_complex(x.view(4, 3, 2)),
+        torch.complex(x, y).conj().imag.clone(),
+        torch.fft.fft(x),
+        torch.fft.irfft(torch.fft.rfft(y)),
     ),
     "memory under other layouts": lambda x, y: (
-        x.view(torch.int32), x.view(torch.float16).view(torch.int16), x.as_strided((2, 2), (6, 1)), x.as_strided((2, 2), (6, 1), 3),
+        x.view(torch.int32),
+        x.view(torch.float16).view(torch.int16),
+        x.as_strided((2, 2), (6, 1)),
+        x.as_strided((2, 2), (6, 1), 3),
         x[1:].as_strided((2, 3), (1, 2)),
     ),
-    "answers": lambda x, y: (torch.tensor(torch.equal(x, y)), torch.tensor(torch.equal(x, x.clone())), torch.tensor(torch.allclose(x, y))),
-    "product": lambda x, y: (x @ y.t(), torch.nn.functional.linear(x, y), torch.softmax(x, -1), torch.where(x > y, x, y)),
+    "answers": lambda x, y: (
+        torch.tensor(torch.equal(x, y)),
+        torch.tensor(torch.equal(x, x.clone())),
+        torch.tensor(torch.allclose(x, y)),
+    ),
+    "product": lambda x, y: (
+        x @ y.t(),
+        torch.nn.functional.linear(x, y),
+        torch.softmax(x, -1),
+        torch.where(x > y, x, y),
+    ),
 }
 
 
@@ -155,8 +216,12 @@ def test_what_depends_on_elements_is_no_tape() -> None:
 def test_a_tensor_that_is_given_twice_is_not_taken_for_another() -> None:
     x, y, b = torch.rand(3, 3), torch.rand(3, 3), torch.rand(3, 3) > 0.5
     for first, second in ((x, x), (x, y), (y, x), (y, y)):
-        np.testing.assert_array_equal(torch.where(b, first, second).numpy(), np.where(b.numpy(), first.numpy(), second.numpy()))
-        np.testing.assert_allclose(torch.cross(first, second).numpy(), np.cross(first.numpy(), second.numpy(), axis=0), atol=1e-6)
+        np.testing.assert_array_equal(
+            torch.where(b, first, second).numpy(), np.where(b.numpy(), first.numpy(), second.numpy())
+        )
+        np.testing.assert_allclose(
+            torch.cross(first, second).numpy(), np.cross(first.numpy(), second.numpy(), axis=0), atol=1e-6
+        )
     call = learnt(lambda a, b: (a + b * 2, b), "a?", "b?")
     for wants in (False, True):
         x, y = torch.rand(2).requires_grad_(wants), torch.rand(2).requires_grad_(wants)
@@ -240,7 +305,13 @@ def test_a_number_is_never_taken_for_another() -> None:
 def test_assignment_to_parts() -> None:
     x, held = torch.zeros(4, 6), np.zeros((4, 6), np.float32)
     for k in range(3):
-        for index, value in (((1, 2), 0.5 + k), (1, 1), (slice(2, 4), 3.5), ((slice(None), 3), k), ((Ellipsis, 0), -1.0)):
+        for index, value in (
+            ((1, 2), 0.5 + k),
+            (1, 1),
+            (slice(2, 4), 3.5),
+            ((slice(None), 3), k),
+            ((Ellipsis, 0), -1.0),
+        ):
             x[index] = value
             held[index] = value
         x[1], held[1] = x[2], held[2]
@@ -307,9 +378,15 @@ def test_factories_ask_the_state() -> None:
         assert torch.zeros(2, requires_grad=True).requires_grad and not torch.zeros(2).requires_grad
         assert torch.arange(2.0, requires_grad=True).requires_grad and not torch.arange(2.0).requires_grad
         with torch.inference_mode():
-            assert torch.zeros(2).is_inference() and torch.full((2,), 1.0).is_inference() and torch.arange(2).is_inference()
+            assert (
+                torch.zeros(2).is_inference()
+                and torch.full((2,), 1.0).is_inference()
+                and torch.arange(2).is_inference()
+            )
         with torch.device("meta"):
-            assert torch.zeros(2).device.type == torch.full((2,), 1.0).device.type == torch.arange(2).device.type == "meta"
+            assert (
+                torch.zeros(2).device.type == torch.full((2,), 1.0).device.type == torch.arange(2).device.type == "meta"
+            )
         torch.set_default_dtype(torch.float64)
         try:
             assert torch.zeros(2).dtype is torch.full((2,), 1.0).dtype is torch.arange(2.0).dtype is torch.float64
@@ -323,7 +400,13 @@ def test_factories_ask_the_state() -> None:
 
 
 def test_random_fills_go_on() -> None:
-    for fill in (lambda x: x.normal_(), lambda x: x.uniform_(-1, 1), lambda x: x.exponential_(), lambda x: x.geometric_(0.01), torch.randn_like):
+    for fill in (
+        lambda x: x.normal_(),
+        lambda x: x.uniform_(-1, 1),
+        lambda x: x.exponential_(),
+        lambda x: x.geometric_(0.01),
+        torch.randn_like,
+    ):
         for x in (torch.zeros(20), torch.zeros(4, 5).t(), torch.zeros(3, 8)[:, ::2]):
             torch.manual_seed(7)
             clear_plans()
@@ -343,7 +426,14 @@ def test_random_fills_go_on() -> None:
 
 def test_devices_are_one_object() -> None:
     cpu = torch.device("cpu")
-    assert cpu is torch.device("cpu") is torch.device(cpu) is copy.deepcopy(cpu) is pickle.loads(pickle.dumps(cpu)) is torch.zeros(1).device
+    assert (
+        cpu
+        is torch.device("cpu")
+        is torch.device(cpu)
+        is copy.deepcopy(cpu)
+        is pickle.loads(pickle.dumps(cpu))
+        is torch.zeros(1).device
+    )
     assert torch.device("cuda:1") is torch.device("cuda", 1) and torch.device("cpu", 0) != cpu
 
 
@@ -473,7 +563,11 @@ def test_a_dispatcher_looks_like_a_function() -> None:
     function = torch.add
     assert function.__name__ == "add" and function.__doc__ and callable(function) and inspect.isroutine(function)
     assert pickle.loads(pickle.dumps(function)) is function and copy.deepcopy(function) is function
-    assert repr(function).startswith("<function") and native_plans.is_function(function) and not native_plans.is_function(torch.Tensor)
+    assert (
+        repr(function).startswith("<function")
+        and native_plans.is_function(function)
+        and not native_plans.is_function(torch.Tensor)
+    )
     x = torch.rand(3)
     bound = x.add
     assert torch.equal(bound(1), x + 1)
@@ -618,12 +712,28 @@ def test_guards_leave_the_usual_calls_to_the_function() -> None:
     plain, own = torch.ones(2), torch.ones(2).as_subclass(Asked)
     weight = torch.nn.Parameter(plain)
     guard = native_plans.make_guard(lambda *args, **kwargs: "asked", lambda *args, **kwargs: "function", 1 << 4, 6)
-    usual = [(), (plain,), (weight, 1, 2.0, True, None, "sum"), ([plain, weight], (1, 2)), (torch.float32, plain.shape, torch.device("cpu"))]
-    unusual = [(own,), (plain, own), ([plain, own],), ((1, (plain, own)),), (np.float32(1.0),), ([[1, 2]],), (1, 2, 3, 4, 5, 6, 7)]
+    usual = [
+        (),
+        (plain,),
+        (weight, 1, 2.0, True, None, "sum"),
+        ([plain, weight], (1, 2)),
+        (torch.float32, plain.shape, torch.device("cpu")),
+    ]
+    unusual = [
+        (own,),
+        (plain, own),
+        ([plain, own],),
+        ((1, (plain, own)),),
+        (np.float32(1.0),),
+        ([[1, 2]],),
+        (1, 2, 3, 4, 5, 6, 7),
+    ]
     assert [guard(*args) for args in usual] == ["function"] * len(usual)
     assert [guard(*args) for args in unusual] == ["asked"] * len(unusual)
     assert guard(plain, b=weight) == "function" and guard(plain, b=own) == "asked"
-    by_place = native_plans.make_guard(lambda *args, **kwargs: "asked", lambda *args, **kwargs: "function", 0, named=False)
+    by_place = native_plans.make_guard(
+        lambda *args, **kwargs: "asked", lambda *args, **kwargs: "function", 0, named=False
+    )
     assert by_place(plain) == "function" and by_place(plain, b=1) == "asked"
     with torch.overrides.TorchFunctionMode():
         assert guard(plain) == "asked" and by_place(plain) == "function"
@@ -632,7 +742,13 @@ def test_guards_leave_the_usual_calls_to_the_function() -> None:
 
 @pytest.mark.parametrize(
     ("name", "args"),
-    [("batch_norm", (None, None, None, None, True)), ("interpolate", (4,)), ("one_hot", ()), ("relu", ()), ("scaled_dot_product_attention", (None, None))],
+    [
+        ("batch_norm", (None, None, None, None, True)),
+        ("interpolate", (4,)),
+        ("one_hot", ()),
+        ("relu", ()),
+        ("scaled_dot_product_attention", (None, None)),
+    ],
 )
 def test_functions_behind_guards_are_what_overrides_are_shown(name: str, args: tuple[Any, ...]) -> None:
     function = getattr(torch.nn.functional, name)

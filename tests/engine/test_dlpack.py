@@ -42,7 +42,11 @@ def test_capsules():
 
 def test_numpy_reads_a_tensor():
     x = torch.arange(3)
-    assert _shares(np.from_dlpack(x), x) and _shares(np.from_dlpack(x, copy=False), x) and not _shares(np.from_dlpack(x, copy=True), x)
+    assert (
+        _shares(np.from_dlpack(x), x)
+        and _shares(np.from_dlpack(x, copy=False), x)
+        and not _shares(np.from_dlpack(x, copy=True), x)
+    )
 
 
 def test_what_is_not_exported():

@@ -69,7 +69,18 @@ def test_meta() -> None:
 
 
 def test_nested_lists_and_arrays_give_what_they_hold() -> None:
-    cases = ([1, 2, 3], [[1.5, 2], [3, 4]], [[1, 2], [3, 4]], (1, 2), [], [[], []], [[True], [False]], [[[1.0]], [[2.0]]], [(1, 2), [3, 4]], [[True], [0]])
+    cases = (
+        [1, 2, 3],
+        [[1.5, 2], [3, 4]],
+        [[1, 2], [3, 4]],
+        (1, 2),
+        [],
+        [[], []],
+        [[True], [False]],
+        [[[1.0]], [[2.0]]],
+        [(1, 2), [3, 4]],
+        [[True], [0]],
+    )
     for data in cases:
         for _ in range(2):
             made, wanted = torch.tensor(data), np.array(data)

@@ -81,7 +81,10 @@ def test_what_is_recorded_holds_for_other_sizes(seed: int) -> None:
     rng, used = random.Random(seed), 0
     for _ in range(150):
         sizes = rng.sample(range(3, 200), rng.randint(1, 3))
-        steps = [(rng.randrange(len(STEPS)), rng.randrange(20), rng.randrange(20), rng.choice([1, 2, 3, 4, 8, 16, 64])) for _ in range(rng.randint(1, 14))]
+        steps = [
+            (rng.randrange(len(STEPS)), rng.randrange(20), rng.randrange(20), rng.choice([1, 2, 3, 4, 8, 16, 64]))
+            for _ in range(rng.randint(1, 14))
+        ]
         shape_env = ShapeEnv(sizes)
         try:
             found = arithmetic(steps, shape_env.symbols)
@@ -90,7 +93,11 @@ def test_what_is_recorded_holds_for_other_sizes(seed: int) -> None:
         assert [n.value if is_symbolic(n) else n for n in found] == arithmetic(steps, sizes)
         again = shape_env.compiled(found)
         for _ in range(12):
-            others = [max(3, n + rng.randint(-2, 2)) for n in sizes] if rng.random() < 0.4 else rng.sample(range(3, 200), len(sizes))
+            others = (
+                [max(3, n + rng.randint(-2, 2)) for n in sizes]
+                if rng.random() < 0.4
+                else rng.sample(range(3, 200), len(sizes))
+            )
             values = again(*others)
             if values is not None:
                 used += 1
@@ -180,7 +187,12 @@ def results_of(function: Any, call: Any, rest: tuple[Any, ...], seed: int) -> li
         except RuntimeError as error:
             assert str(error).startswith("derivative for aten::"), error
             found.append(told(error))
-    given = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, list) else [a]) if isinstance(t, Tensor) and t.grad is not None]
+    given = [
+        t
+        for a in (*args, *kwargs.values())
+        for t in (a if isinstance(a, list) else [a])
+        if isinstance(t, Tensor) and t.grad is not None
+    ]
     return [*found, *[t.grad.resolve_conj().numpy().copy() for t in given]]
 
 
@@ -193,7 +205,9 @@ def same(found: list[Any], wanted: list[Any]) -> bool:
     if len(found) != len(wanted):
         return False
     return all(
-        a == b if isinstance(a, tuple) or isinstance(b, tuple) else a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+        a == b
+        if isinstance(a, tuple) or isinstance(b, tuple)
+        else a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
         for a, b in zip(found, wanted, strict=True)
     )
 
@@ -204,7 +218,11 @@ UNSET = {"empty_like"}  # what lies there is anybody's
 @pytest.mark.parametrize("key", sorted(k for k, op in OPERATORS.items() if k not in UNSET))
 def test_operators_in_other_sizes(key: str) -> None:
     """The same bits, and the same errors, as without families; and what is cast is what would be derived."""
-    with_families, without, choose = make_function(Caller(OPERATORS[key])), make_function(Caller(OPERATORS[key])), random.Random(key)
+    with_families, without, choose = (
+        make_function(Caller(OPERATORS[key])),
+        make_function(Caller(OPERATORS[key])),
+        random.Random(key),
+    )
     for call in samples_of(OPERATORS[key])[:1]:
         values = [*call.args, *call.kwargs.values()]
         for layout, grad in (("rows", True), ("turned", False), ("channels last", True)):
@@ -212,14 +230,22 @@ def test_operators_in_other_sizes(key: str) -> None:
                 continue
             ran = 0
             for seed in range(3):
-                sizes = {s: s + (choose.choice([0, 1, 6, choose.randrange(40)]) if seed else 0) for s in set().union(*map(dims_of, values))}
+                sizes = {
+                    s: s + (choose.choice([0, 1, 6, choose.randrange(40)]) if seed else 0)
+                    for s in set().union(*map(dims_of, values))
+                }
                 with families.FAMILIES.scoped(False):
                     wanted = results_of(without, call, (sizes, layout, grad), seed)
                 with families.CHECK.scoped(True):
                     found = results_of(with_families, call, (sizes, layout, grad), seed)
                 assert same(found, wanted), (key, call, sizes, layout, found, wanted)
                 ran += not isinstance(wanted[0], tuple)
-            assert ran or (key, layout) == ("view", "turned"), (key, call, layout, wanted)  # a call that is refused in all sizes compares nothing
+            assert ran or (key, layout) == ("view", "turned"), (
+                key,
+                call,
+                layout,
+                wanted,
+            )  # a call that is refused in all sizes compares nothing
 
 
 # ***** values *****
@@ -298,7 +324,9 @@ def test_convolutions_of_few_channels_in_changing_sizes(
     monkeypatch.setattr(families, "ASKED", 2)  # plan templates of both kinds
     clear_plans()
     rng = np.random.default_rng(0)
-    w = rl.from_numpy(rng.standard_normal((outs, channels // groups, kernel, kernel)).astype(np.float32)).requires_grad_()
+    w = rl.from_numpy(
+        rng.standard_normal((outs, channels // groups, kernel, kernel)).astype(np.float32)
+    ).requires_grad_()
     for k in range(30):
         high, wide = (11 + 3 * k, 16) if k < 20 else (int(rng.integers(8, 90)), int(rng.integers(8, 90)))
         x = rl.from_numpy(rng.standard_normal((2, channels, high, wide)).astype(np.float32)).requires_grad_()
@@ -308,7 +336,12 @@ def test_convolutions_of_few_channels_in_changing_sizes(
         windows = np.lib.stride_tricks.sliding_window_view(a, (kernel, kernel), (2, 3))[:, :, ::stride, ::stride]
         assert windows.shape[2:4] == tuple(size)
         sums = windows.sum((0, 2, 3)).reshape(groups, 1, channels // groups, kernel, kernel)  # of a sum of results
-        np.testing.assert_allclose(w.grad.numpy(), np.broadcast_to(sums, (groups, outs // groups, *sums.shape[2:])).reshape(w.shape), rtol=1e-4, atol=2e-3)
+        np.testing.assert_allclose(
+            w.grad.numpy(),
+            np.broadcast_to(sums, (groups, outs // groups, *sums.shape[2:])).reshape(w.shape),
+            rtol=1e-4,
+            atol=2e-3,
+        )
         w.grad = None
 
 
@@ -338,7 +371,9 @@ def test_gradients_of_changes_in_place_in_changing_sizes(sizes: tuple[int, ...],
         slope = kept * 2 * s * a * a * s * (1 - s)
         np.testing.assert_allclose(given.grad.numpy(), 2 * slope, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(bias.grad.numpy(), slope.sum(0), rtol=1e-9, atol=1e-10)
-        np.testing.assert_allclose(scale.grad.numpy(), (kept * 2 * s * a * s).sum(1, keepdims=True), rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(
+            scale.grad.numpy(), (kept * 2 * s * a * s).sum(1, keepdims=True), rtol=1e-9, atol=1e-10
+        )
 
 
 def test_second_derivatives_of_plans_that_were_cast() -> None:
@@ -415,7 +450,10 @@ def test_what_differs_in_more_than_sizes_is_another_family(checked: None) -> Non
         np.testing.assert_array_equal(y.t().contiguous().numpy(), b.T)
         np.testing.assert_array_equal(x.narrow(0, n // 2, n - n // 2).numpy(), a[n // 2 :])
         np.testing.assert_array_equal(x[:, : rng.choice([m, 1, -1])].shape[0], n)
-        np.testing.assert_array_equal(x.unsqueeze(k).expand(*((3, n, m) if k == 0 else (n, 3, m) if k == 1 else (n, m, 3))).sum().item(), a.sum() * 3)
+        np.testing.assert_array_equal(
+            x.unsqueeze(k).expand(*((3, n, m) if k == 0 else (n, 3, m) if k == 1 else (n, m, 3))).sum().item(),
+            a.sum() * 3,
+        )
         np.testing.assert_array_equal(rl.cat([x, y.t(), x], k).numpy(), np.concatenate([a, b.T, a], k))
         np.testing.assert_array_equal((x @ y).numpy(), a @ b)
 
@@ -477,7 +515,10 @@ def test_library_calls_of_several_kernels_are_not_derived(derivations: list[Any]
 
 def test_layers_of_several_sizes_are_not_derived(derivations: list[Any]) -> None:
     """They are of one family, and each is cut differently for short and for long inputs: more ways than a few."""
-    layers = [(rl.ones(a, b, requires_grad=True), rl.ones(a)) for a, b in ((24, 64), (64, 24), (192, 64), (64, 256), (256, 64), (10, 64), (65, 66))]
+    layers = [
+        (rl.ones(a, b, requires_grad=True), rl.ones(a))
+        for a, b in ((24, 64), (64, 24), (192, 64), (64, 256), (256, 64), (10, 64), (65, 66))
+    ]
     lengths = random.Random(0).sample(range(12, 300), 240)
 
     def step(n: int) -> None:
@@ -492,10 +533,16 @@ def test_layers_of_several_sizes_are_not_derived(derivations: list[Any]) -> None
     assert len(derivations) <= before + 8  # of some 840 plans
 
 
-def test_numbers_that_follow_from_sizes_are_no_part_of_kernels(derivations: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_follow_from_sizes_are_no_part_of_kernels(
+    derivations: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither n / (n - 1), by which the variance of a batch is made unbiased, nor small sizes, by which means are divided."""
     compiled: list[str] = []
-    monkeypatch.setattr(kernels, "load_kernel", lambda data, symbol, load=kernels.load_kernel: compiled.append(symbol) or load(data, symbol))
+    monkeypatch.setattr(
+        kernels,
+        "load_kernel",
+        lambda data, symbol, load=kernels.load_kernel: compiled.append(symbol) or load(data, symbol),
+    )
     layer = rl.nn.BatchNorm2d(8)
 
     def step(n: int) -> None:
@@ -546,7 +593,9 @@ def test_moulds_that_are_in_use_outlive_plans(monkeypatch: pytest.MonkeyPatch, d
     for n in range(100, 900):
         rl.ones(n, 3).logsumexp(1)
         assert plan_counts() <= 500
-    assert len([shape for shape in derivations if len(shape) == 1]) <= 12  # made once for each way of cutting, not after each thinning
+    assert (
+        len([shape for shape in derivations if len(shape) == 1]) <= 12
+    )  # made once for each way of cutting, not after each thinning
 
 
 def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
@@ -626,7 +675,14 @@ def test_numbers_that_are_sizes_are_not_derived(derivations: list[Any]) -> None:
     clear_plans()
     for n in range(200, 280):
         x = rl.ones(300, n)
-        x.roll(n, 1), x.repeat(n // 50 + 3, 1), F.pad(x, (n, 3)), x.topk(n), x.tril(n), F.interpolate(x[None], size=n + 7, mode="linear")
+        (
+            x.roll(n, 1),
+            x.repeat(n // 50 + 3, 1),
+            F.pad(x, (n, 3)),
+            x.topk(n),
+            x.tril(n),
+            F.interpolate(x[None], size=n + 7, mode="linear"),
+        )
         F.grid_sample(x[None, None], rl.zeros(1, 4, 4, 2), align_corners=False)
     assert len(derivations) < 60
 
@@ -663,7 +719,12 @@ def test_the_moulds_of_a_family_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         found = family.find((), [type(spec).of(spec.dtype, spec.device, (n,))], make, again=True)
         assert found is None or found[1] == (n + n // 100,)
         assert all(len(kept.plan_templates) <= 3 and len(kept.near) <= 4 for kept in family._known.values())
-        assert all(entry in kept.plan_templates for kept in family._known.values() for near in kept.near.values() for entry in near)
+        assert all(
+            entry in kept.plan_templates
+            for kept in family._known.values()
+            for near in kept.near.values()
+            for entry in near
+        )
 
 
 def test_moulds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

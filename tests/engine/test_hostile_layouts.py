@@ -104,8 +104,12 @@ def test_places_of_triangles_are_numpys(rows: int) -> None:
 
     for columns in range(4):
         for offset in range(-6, 6):
-            assert torch.tril_indices(rows, columns, offset).tolist() == [list(map(int, p)) for p in np.tril_indices(rows, offset, columns)]
-            assert torch.triu_indices(rows, columns, offset).tolist() == [list(map(int, p)) for p in np.triu_indices(rows, offset, columns)]
+            assert torch.tril_indices(rows, columns, offset).tolist() == [
+                list(map(int, p)) for p in np.tril_indices(rows, offset, columns)
+            ]
+            assert torch.triu_indices(rows, columns, offset).tolist() == [
+                list(map(int, p)) for p in np.triu_indices(rows, offset, columns)
+            ]
 
 
 def test_native_descriptions_refuse_what_is_no_layout() -> None:
@@ -168,7 +172,15 @@ print("whole")
 
 def test_indices_into_a_dim_without_places() -> None:
     i = torch.tensor([0])
-    for call in (lambda: torch.empty(0)[i], lambda: torch.empty(0, 3)[i], lambda: torch.empty_strided((0,), (0,))[i, None]):
+    for call in (
+        lambda: torch.empty(0)[i],
+        lambda: torch.empty(0, 3)[i],
+        lambda: torch.empty_strided((0,), (0,))[i, None],
+    ):
         with pytest.raises(IndexError, match="index is out of bounds for dimension with size 0"):
             call()
-    assert torch.empty(3, 0)[i].shape == (1, 0) and torch.empty(0, 3)[:, i].shape == (0, 1) and torch.empty(0, 3)[i[:0]].shape == (0, 3)
+    assert (
+        torch.empty(3, 0)[i].shape == (1, 0)
+        and torch.empty(0, 3)[:, i].shape == (0, 1)
+        and torch.empty(0, 3)[i[:0]].shape == (0, 3)
+    )

@@ -57,9 +57,25 @@ def test_operators_ask_a_kind_in_every_form() -> None:
 
 def test_facts_come_from_the_spec_and_memory_does_not_exist() -> None:
     d = doubled(torch.ones(2, 3))
-    assert d.shape == (2, 3) and d.size(1) == 3 and d.dim() == 2 and d.numel() == 6 and len(d) == 2 and isinstance(d, torch.Tensor)
-    for call in (lambda: torch.exp(d), lambda: d.tolist(), lambda: d.T, lambda: d.exp_(), lambda: d.normal_(), lambda: d.data_ptr()):
-        with pytest.raises(NotImplementedError, match=r"Could not run 'aten::\w+' with arguments from the 'Doubled' backend"):
+    assert (
+        d.shape == (2, 3)
+        and d.size(1) == 3
+        and d.dim() == 2
+        and d.numel() == 6
+        and len(d) == 2
+        and isinstance(d, torch.Tensor)
+    )
+    for call in (
+        lambda: torch.exp(d),
+        lambda: d.tolist(),
+        lambda: d.T,
+        lambda: d.exp_(),
+        lambda: d.normal_(),
+        lambda: d.data_ptr(),
+    ):
+        with pytest.raises(
+            NotImplementedError, match=r"Could not run 'aten::\w+' with arguments from the 'Doubled' backend"
+        ):
             call()
 
 

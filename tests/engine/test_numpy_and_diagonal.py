@@ -71,14 +71,21 @@ def test_tensors_of_lists_of_numbers_in_tensors(name: str) -> None:
         made = torch.tensor(given)
         assert made.dtype is dtype and made.tolist() == [v.item() for v in given] and not made.requires_grad
         assert torch.tensor(given, dtype=torch.complex128, requires_grad=True).requires_grad
-    assert torch.tensor([x[0], torch.tensor(0.5, dtype=torch.float64)]).dtype is torch.promote_types(dtype, torch.float64)
+    assert torch.tensor([x[0], torch.tensor(0.5, dtype=torch.float64)]).dtype is torch.promote_types(
+        dtype, torch.float64
+    )
     with pytest.raises(ValueError):
         torch.tensor([x[0], x])
 
 
-@pytest.mark.parametrize("scalar", [np.float32(2.5), np.float64(2.5), np.int16(-3), np.bool_(True), np.complex64(1 + 2j), np.float16(0.5)])
+@pytest.mark.parametrize(
+    "scalar", [np.float32(2.5), np.float64(2.5), np.int16(-3), np.bool_(True), np.complex64(1 + 2j), np.float16(0.5)]
+)
 def test_tensors_of_numpy_scalars(scalar: np.generic) -> None:
     made = torch.tensor(scalar)
     assert made.shape == () and made.item() == scalar.item() and str(made.dtype) == f"torch.{scalar.dtype.name}"
     assert torch.tensor(scalar, dtype=torch.complex128, requires_grad=True).requires_grad
-    assert torch.tensor(scalar, dtype=torch.bfloat16 if scalar.dtype.kind != "c" else torch.complex64).item() == scalar.item()
+    assert (
+        torch.tensor(scalar, dtype=torch.bfloat16 if scalar.dtype.kind != "c" else torch.complex64).item()
+        == scalar.item()
+    )

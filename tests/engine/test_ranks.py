@@ -134,4 +134,7 @@ def test_rank_of_a_long_row_of_the_widest_range():
     b = RNG.choice(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -3.0], np.float32), 90000)
     for k in (1, 20000, 40000, 60000, 90000):
         np.testing.assert_array_equal(torch.from_numpy(b).kthvalue(k)[0].numpy(), np.sort(b)[k - 1])
-    assert torch.from_numpy(b).median().isnan() and torch.from_numpy(np.nan_to_num(b)).median() == np.sort(np.nan_to_num(b))[44999]
+    assert (
+        torch.from_numpy(b).median().isnan()
+        and torch.from_numpy(np.nan_to_num(b)).median() == np.sort(np.nan_to_num(b))[44999]
+    )

@@ -35,8 +35,25 @@ def with_gradients(out: Any, *leaves: Any) -> list[Any]:
 @program
 def pointwise_and_reductions() -> Any:
     x = drawn(300, 1025, grad=True)
-    made = [x.sum(), x.sum(0), x.sum(1), x.mean(), x.var(0), x.var(1), x.norm(), x.logsumexp(1), x.prod(1), x.cumsum(0), x.cumsum(1)]
-    return [*made, *with_gradients(F.gelu(x) * x.sigmoid() + x.exp(), x), *with_gradients(x.softmax(1), x), *with_gradients(x.softmax(0), x)]
+    made = [
+        x.sum(),
+        x.sum(0),
+        x.sum(1),
+        x.mean(),
+        x.var(0),
+        x.var(1),
+        x.norm(),
+        x.logsumexp(1),
+        x.prod(1),
+        x.cumsum(0),
+        x.cumsum(1),
+    ]
+    return [
+        *made,
+        *with_gradients(F.gelu(x) * x.sigmoid() + x.exp(), x),
+        *with_gradients(x.softmax(1), x),
+        *with_gradients(x.softmax(0), x),
+    ]
 
 
 @program
@@ -49,7 +66,11 @@ def norms() -> Any:
     x, w, b = drawn(16, 32, 24, 24, grad=True), drawn(32, grad=True, seed=1), drawn(32, grad=True, seed=2)
     rows, found = x.reshape(-1, 768), []
     for image in (x, x.detach().to(memory_format=torch.channels_last).requires_grad_()):
-        made = [F.batch_norm(image, None, None, w, b, training=True), F.group_norm(image, 8, w, b), F.instance_norm(image)]
+        made = [
+            F.batch_norm(image, None, None, w, b, training=True),
+            F.group_norm(image, 8, w, b),
+            F.instance_norm(image),
+        ]
         for out, leaves in zip(made, ((image, w, b), (image, w, b), (image,)), strict=True):
             found += with_gradients(out, *leaves)
     return [*found, *with_gradients(F.layer_norm(rows, (768,)), x), *with_gradients(F.rms_norm(rows, (768,)), x)]
@@ -67,7 +88,9 @@ def products() -> Any:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         a, b = drawn(300, 257, dtype=dtype, grad=True), drawn(257, 310, dtype=dtype, grad=True, seed=1)
         batch = drawn(6, 120, 65, dtype=dtype, grad=True, seed=2)
-        found += with_gradients(a @ b, a, b) + with_gradients(batch @ batch.mT, batch) + with_gradients(a @ b[:, 0], a, b)
+        found += (
+            with_gradients(a @ b, a, b) + with_gradients(batch @ batch.mT, batch) + with_gradients(a @ b[:, 0], a, b)
+        )
     return found
 
 
@@ -134,21 +157,47 @@ def choosing_and_moving() -> Any:
 @program
 def ordering() -> Any:
     x = (drawn(300, 400) * 50).round()
-    long = [*drawn(70_001).sort(), *drawn(2, 70_001).double().sort(), drawn(70_001).median(), *drawn(2, 70_001).kthvalue(50_000)]
-    return [*long, *x.sort(-1), *x.sort(0, stable=True), *x.flatten().sort(), *x.topk(20), *x.unique(return_counts=True), x.nonzero(), x[x > 3]]
+    long = [
+        *drawn(70_001).sort(),
+        *drawn(2, 70_001).double().sort(),
+        drawn(70_001).median(),
+        *drawn(2, 70_001).kthvalue(50_000),
+    ]
+    return [
+        *long,
+        *x.sort(-1),
+        *x.sort(0, stable=True),
+        *x.flatten().sort(),
+        *x.topk(20),
+        *x.unique(return_counts=True),
+        x.nonzero(),
+        x[x > 3],
+    ]
 
 
 @program
 def random_numbers() -> Any:
     torch.manual_seed(5)
     x = drawn(100_003)
-    return [torch.randn(100_003), torch.rand(100_003), F.dropout(x, 0.3), torch.randperm(70_001), x.exp().multinomial(50), torch.bernoulli(x.sigmoid())]
+    return [
+        torch.randn(100_003),
+        torch.rand(100_003),
+        F.dropout(x, 0.3),
+        torch.randperm(70_001),
+        x.exp().multinomial(50),
+        torch.bernoulli(x.sigmoid()),
+    ]
 
 
 @program
 def optimizers() -> Any:
     found = []
-    for kind, options in ((torch.optim.AdamW, {}), (torch.optim.SGD, {"momentum": 0.9}), (torch.optim.RMSprop, {}), (torch.optim.Adagrad, {})):
+    for kind, options in (
+        (torch.optim.AdamW, {}),
+        (torch.optim.SGD, {"momentum": 0.9}),
+        (torch.optim.RMSprop, {}),
+        (torch.optim.Adagrad, {}),
+    ):
         params = [torch.nn.Parameter(drawn(n, seed=n)) for n in (70_001, 3, 1000)]
         optimizer = kind(params, lr=0.01, **options)
         for step in range(2):
@@ -163,7 +212,10 @@ def optimizers() -> Any:
 @program
 def winograd_and_direct_convolutions() -> Any:
     found = []
-    for images, taps, options in (((2, 64, 40, 41), (64, 64, 3, 3), {"padding": 1}), ((2, 64, 33, 31), (64, 1, 5, 5), {"padding": 2, "groups": 64})):
+    for images, taps, options in (
+        ((2, 64, 40, 41), (64, 64, 3, 3), {"padding": 1}),
+        ((2, 64, 33, 31), (64, 1, 5, 5), {"padding": 2, "groups": 64}),
+    ):
         for dtype in (torch.float32, torch.bfloat16):
             x, w = drawn(*images, dtype=dtype, grad=True), drawn(*taps, dtype=dtype, grad=True, seed=1)
             found += with_gradients(F.conv2d(x, w, **options), x, w)
@@ -203,7 +255,9 @@ def transforms_and_factors() -> Any:
     x, m = drawn(90, 1000, grad=True), drawn(60, 40, 40, dtype=torch.float64, grad=True)
     s = (m @ m.mT + torch.eye(40, dtype=torch.float64)).detach().requires_grad_()
     long = drawn(1 << 16, grad=True)
-    found = with_gradients(torch.view_as_real(torch.fft.rfft(x)), x) + with_gradients(torch.view_as_real(torch.fft.fft(long)), long)
+    found = with_gradients(torch.view_as_real(torch.fft.rfft(x)), x) + with_gradients(
+        torch.view_as_real(torch.fft.fft(long)), long
+    )
     found += with_gradients(torch.linalg.cholesky(s), s) + with_gradients(torch.linalg.solve(s, m), s, m)
     return found + [*torch.linalg.qr(m), *torch.linalg.eigh(s), torch.linalg.svdvals(m)]
 

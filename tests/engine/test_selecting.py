@@ -32,12 +32,18 @@ def test_masks_of_several_dims(shape):
     np.testing.assert_array_equal(torch.from_numpy(a)[given].numpy(), a[mask])
 
 
-@pytest.mark.parametrize("shape", [(3,), (4, 5), (2, 3, 4), (1, 1, 5, 3), (2, 1, 1), (1,) * 20 + (3, 2), (2, *(1,) * 40, 3)])
+@pytest.mark.parametrize(
+    "shape", [(3,), (4, 5), (2, 3, 4), (1, 1, 5, 3), (2, 1, 1), (1,) * 20 + (3, 2), (2, *(1,) * 40, 3)]
+)
 @pytest.mark.parametrize("share", [0, 0.3, 1])
 def test_small_masks(shape, share):
     mask = RNG.random(shape) < share
     expected = np.argwhere(mask.squeeze()) if len(shape) > 32 else np.argwhere(mask)
-    for given in (torch.from_numpy(mask.copy()), torch.from_numpy(mask.astype("float32") * -2.5), torch.from_numpy(mask.astype("int16")).float().requires_grad_()):
+    for given in (
+        torch.from_numpy(mask.copy()),
+        torch.from_numpy(mask.astype("float32") * -2.5),
+        torch.from_numpy(mask.astype("int16")).float().requires_grad_(),
+    ):
         found, columns = given.nonzero().numpy(), [c.numpy() for c in torch.where(given)]
         assert found.shape == (mask.sum(), len(shape)) and not given.nonzero().requires_grad
         np.testing.assert_array_equal(found, np.stack(columns, 1))
@@ -76,12 +82,20 @@ def _any_index(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
     for n in shape[: rng.integers(len(shape) + 1)]:
         kind = rng.integers(4)
         bounds = [None if rng.integers(4) == 0 else int(rng.integers(-n - 2, n + 3)) for _ in range(2)]
-        items.append(int(rng.integers(-n, n)) if kind == 0 else slice(*bounds) if kind < 3 else slice(*bounds, int(rng.integers(1, 4))))
+        items.append(
+            int(rng.integers(-n, n))
+            if kind == 0
+            else slice(*bounds)
+            if kind < 3
+            else slice(*bounds, int(rng.integers(1, 4)))
+        )
     if rng.integers(3) == 0:
         items.insert(int(rng.integers(len(items) + 1)), ...)
         behind = len(items) - 1 - items.index(...)
         if behind:  # what comes after it counts from the last dim
-            items[-behind:] = [int(rng.integers(-n, n)) if rng.integers(2) else slice(n // 2, None) for n in shape[-behind:]]
+            items[-behind:] = [
+                int(rng.integers(-n, n)) if rng.integers(2) else slice(n // 2, None) for n in shape[-behind:]
+            ]
     return items[0] if len(items) == 1 and rng.integers(2) else tuple(items)
 
 
@@ -103,7 +117,11 @@ def test_parts_are_the_same_before_and_after_they_have_a_plan() -> None:
                 x[index]
             continue
         found = [x[index] for _ in range(7)]  # the last ones by a plan
-        found.append(x[tuple([torch.tensor(i) if type(i) is int else i for i in index])] if isinstance(index, tuple) else x[index])
+        found.append(
+            x[tuple([torch.tensor(i) if type(i) is int else i for i in index])]
+            if isinstance(index, tuple)
+            else x[index]
+        )
         assert all(np.array_equal(part.numpy(), expected) and part._base is whole for part in found)
         assert {(part.shape, part.stride(), part.storage_offset()) for part in found} == {
             (found[-1].shape, found[-1].stride(), found[-1].storage_offset())
@@ -120,7 +138,11 @@ def test_parts_are_written_before_and_after_they_have_a_plan() -> None:
             if isinstance(value, str):
                 value = torch.rand(x[index].shape, dtype=torch.float64)
             version = x._version
-            given = tuple([torch.tensor(i) if type(i) is int else i for i in index]) if isinstance(index, tuple) and turn % 2 else index
+            given = (
+                tuple([torch.tensor(i) if type(i) is int else i for i in index])
+                if isinstance(index, tuple) and turn % 2
+                else index
+            )
             x[given] = value
             array[index] = np.asarray(value)
             assert x._version == version + 1
@@ -171,7 +193,11 @@ def test_strides_of_parts_are_pytorchs_also_where_sizes_leave_them_open() -> Non
         index, expected = tuple(items), y[tuple(items)]
         for _ in range(6):  # the last ones by a plan
             part = x[index]
-            assert (tuple(part.shape), part.stride(), part.storage_offset()) == (tuple(expected.shape), expected.stride(), expected.storage_offset())
+            assert (tuple(part.shape), part.stride(), part.storage_offset()) == (
+                tuple(expected.shape),
+                expected.stride(),
+                expected.storage_offset(),
+            )
 
 
 def test_a_bool_may_be_any_byte():
@@ -180,7 +206,9 @@ def test_a_bool_may_be_any_byte():
         given = torch.from_numpy(values.copy()).view(torch.bool)
         np.testing.assert_array_equal(given.nonzero().numpy()[:, 0], np.nonzero(values)[0])
         np.testing.assert_array_equal(given.view(5, 3, 4).nonzero().numpy(), np.argwhere(values.reshape(5, 3, 4)))
-        for part, expected in zip(given.view(5, 12).nonzero(as_tuple=True), np.nonzero(values.reshape(5, 12)), strict=True):
+        for part, expected in zip(
+            given.view(5, 12).nonzero(as_tuple=True), np.nonzero(values.reshape(5, 12)), strict=True
+        ):
             np.testing.assert_array_equal(part.numpy(), expected)
 
 
@@ -193,7 +221,10 @@ def test_coordinates_of_little(shape):
         assert all(len(part) == found.shape[0] for part in x.nonzero(as_tuple=True))
 
 
-@pytest.mark.parametrize(("shape", "of_mask"), [((3, 4), (3, 4)), ((3, 4), (4,)), ((5, 1), (5, 7)), ((), ()), ((0, 3), (3,)), ((400, 300), (400, 300))])
+@pytest.mark.parametrize(
+    ("shape", "of_mask"),
+    [((3, 4), (3, 4)), ((3, 4), (4,)), ((5, 1), (5, 7)), ((), ()), ((0, 3), (3,)), ((400, 300), (400, 300))],
+)
 def test_elements_written_in_order_where_a_mask_holds(shape, of_mask):
     mask = RNG.random(of_mask) < 0.5
     a, b = RNG.normal(size=shape), RNG.normal(size=np.broadcast_shapes(shape, of_mask) + (2,))
@@ -206,7 +237,11 @@ def test_elements_written_in_order_where_a_mask_holds(shape, of_mask):
     ct = RNG.normal(size=found.shape)
     from_x, from_y = torch.autograd.grad(found, (x, y), torch.tensor(ct), allow_unused=True)
     kept = np.where(whole, 0, ct)
-    dims = tuple(d for d, (n, m) in enumerate(zip(found.shape, (1,) * (found.ndim - x.ndim) + tuple(x.shape), strict=True)) if n != m)
+    dims = tuple(
+        d
+        for d, (n, m) in enumerate(zip(found.shape, (1,) * (found.ndim - x.ndim) + tuple(x.shape), strict=True))
+        if n != m
+    )
     np.testing.assert_allclose(from_x.numpy(), kept.sum(dims, keepdims=True).reshape(a.shape))
     if from_y is not None:
         taken = np.zeros(b.size)
@@ -220,4 +255,7 @@ def test_a_mask_with_more_places_than_elements():
             torch.zeros(3).masked_scatter(torch.tensor([True, True, True]), source)
     x = torch.zeros(3)
     assert x.masked_scatter_(torch.tensor([True, False, True]), torch.arange(1.0, 3.0)) is x
-    assert x.tolist() == [1, 0, 2] and torch.zeros(2).masked_scatter(torch.zeros(2) > 0, torch.ones(0)).tolist() == [0, 0]
+    assert x.tolist() == [1, 0, 2] and torch.zeros(2).masked_scatter(torch.zeros(2) > 0, torch.ones(0)).tolist() == [
+        0,
+        0,
+    ]

@@ -98,7 +98,9 @@ def to_array(t: Any) -> Any:
 
 def rebound(function: types.FunctionType) -> Any:
     """A function of PyTorch's tests, with our package as its global `torch`."""
-    mine = types.FunctionType(function.__code__, {**function.__globals__, "torch": rushlight}, function.__name__, function.__defaults__)
+    mine = types.FunctionType(
+        function.__code__, {**function.__globals__, "torch": rushlight}, function.__name__, function.__defaults__
+    )
     mine.__kwdefaults__ = function.__kwdefaults__
     return mine
 

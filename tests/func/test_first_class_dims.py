@@ -28,7 +28,13 @@ def test_names_and_sizes() -> None:
     alone = dims()
     some, named = dimlists(sizes=[2, [4, None]])
     assert (str(i), str(j), str(alone)) == ("i", "j", "alone") and isinstance(alone, Dim) and isinstance(some, DimList)
-    assert len(some) == 2 and str(some) == "(some0, some1)" and named[0].size == 4 and not named[1].is_bound and named[:] == (named[0], named[1])
+    assert (
+        len(some) == 2
+        and str(some) == "(some0, some1)"
+        and named[0].size == 4
+        and not named[1].is_bound
+        and named[:] == (named[0], named[1])
+    )
     found = dims(3)
     assert [str(d) for d in found] == ["d0", "d1", "d2"]
 
@@ -40,7 +46,10 @@ def test_names_and_sizes() -> None:
     assert [str(d) for d in (z, box.x, q)] == ["z", "d1", "d2"]
     i.size = 5
     i.size = 5
-    with pytest.raises(DimensionBindError, match="Dim 'i' previously bound to a dimension of size 5 cannot bind to a dimension of size 3"):
+    with pytest.raises(
+        DimensionBindError,
+        match="Dim 'i' previously bound to a dimension of size 5 cannot bind to a dimension of size 3",
+    ):
         i.size = 3
     with pytest.raises(ValueError, match="dimension j is unbound"):
         j.size
@@ -59,8 +68,19 @@ def test_binding() -> None:
     batch, channel, width, height = dims(4)
     x = torch.rand(2, 3, 4, 5)
     bound, mixed = x[batch, channel, width, height], x[batch, :, :, height]
-    assert bound.dims == (batch, channel, width, height) and bound.ndim == 0 and mixed.dims == (batch, height) and mixed.ndim == 2
-    assert mixed.shape == (3, 4) and mixed.dtype == torch.float32 and x.ndim == 4 and height.size == 5 and isinstance(bound, Tensor)
+    assert (
+        bound.dims == (batch, channel, width, height)
+        and bound.ndim == 0
+        and mixed.dims == (batch, height)
+        and mixed.ndim == 2
+    )
+    assert (
+        mixed.shape == (3, 4)
+        and mixed.dtype == torch.float32
+        and x.ndim == 4
+        and height.size == 5
+        and isinstance(bound, Tensor)
+    )
     with pytest.raises(IndexError, match="at least 1 indices were supplied but the tensor only has 0 dimensions"):
         bound[0]
     close(x[batch, channel].order(channel, batch), x.permute(1, 0, 2, 3))
@@ -110,7 +130,9 @@ def test_batching() -> None:
     close(torch.stack([a[i, 0], a[i, 1]], 1).order(i), torch.stack([a[:, 0], a[:, 1]], 2))
     assert {i} == set(torch.rand_like(a[i]).dims) == set(torch.nn.functional.dropout(a[i]).dims)
     assert not torch.equal(*torch.rand_like(torch.zeros(2, 9)[dims(1)]).data)
-    layer = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3, track_running_stats=False), torch.nn.Flatten())
+    layer = torch.nn.Sequential(
+        torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3, track_running_stats=False), torch.nn.Flatten()
+    )
     image = torch.rand(2, 2, 1, 2, 6, 6)
     x, y = dims(2)
     close(layer(image[x, y]).order(x, y)[1, 0], layer(image[1, 0]), atol=1e-5, rtol=1e-5)
@@ -182,7 +204,9 @@ def test_writing() -> None:
     a, b = dims(2)
     x[a, :, b] = torch.rand(4)[b] + torch.tensor([[1.0], [2.0], [3.0]])[a]
     assert (x[0, 0] < 2).all() and (x[2, 1] >= 3).all() and torch.equal(x[:, 0], x[:, 1])
-    with pytest.raises(DimensionBindError, match="rhs of setitem contains dimension b which is not in the dimension on the left"):
+    with pytest.raises(
+        DimensionBindError, match="rhs of setitem contains dimension b which is not in the dimension on the left"
+    ):
         x[a, 0, 0] = torch.rand(4)[b]
 
 
@@ -310,7 +334,13 @@ def test_attention() -> None:
 
 def test_under_the_names_of_pytorch(run_python) -> None:
     program = "import torch; from functorch.dim import dims; import functorch.dim, torchdim; i, k = dims(2); a = torch.ones(2, 3)\n"
-    done = run_python("-m", "rushlight", "-c", program + "print((a[i, k] * a[i, k]).sum(k).order(i), torchdim.dims is dims, a.index(0, 1).shape)", check=True)
+    done = run_python(
+        "-m",
+        "rushlight",
+        "-c",
+        program + "print((a[i, k] * a[i, k]).sum(k).order(i), torchdim.dims is dims, a.index(0, 1).shape)",
+        check=True,
+    )
     assert done.stdout == "tensor([3., 3.]) True torch.Size([3])\n"
 
 

@@ -20,7 +20,9 @@ def test_tangents_follow_operators() -> None:
         d = fwAD.make_dual(x, t)
         out = fwAD.unpack_dual(torch.exp(d * 2).sum())
         np.testing.assert_allclose(out.tangent.item(), (2 * torch.exp(2 * x) * t).sum().item())
-        assert fwAD.unpack_dual(x).tangent is None and repr(d).endswith("tangent=tensor([ 1., -1.], dtype=torch.float64))")
+        assert fwAD.unpack_dual(x).tangent is None and repr(d).endswith(
+            "tangent=tensor([ 1., -1.], dtype=torch.float64))"
+        )
         view = d[1:]
         view.mul_(3)  # a change of a view is a change of the value and of the tangent
         assert fwAD.unpack_dual(d).tangent.tolist() == [1.0, -3.0] and fwAD.unpack_dual(d).primal.tolist() == [0.5, 6.0]
@@ -78,7 +80,9 @@ def test_rows_and_columns_at_once() -> None:
             for a, b in zip(row, other, strict=True):
                 np.testing.assert_allclose(a.numpy(), b.numpy())
     for options in ({}, {"vectorize": True}, {"vectorize": True, "outer_jacobian_strategy": "forward-mode"}):
-        np.testing.assert_allclose(functional.hessian(lambda v: (v**3).sum(), x, **options).numpy(), np.diag(6 * x.numpy()))
+        np.testing.assert_allclose(
+            functional.hessian(lambda v: (v**3).sum(), x, **options).numpy(), np.diag(6 * x.numpy())
+        )
     with pytest.raises(RuntimeError, match="not supported together"):
         functional.jacobian(f, (x, x), strict=True, vectorize=True)
     with pytest.raises(NotImplementedError, match="vectorize=True"):
@@ -105,7 +109,10 @@ def test_views_that_were_there_before_move_with_their_base() -> None:
     with fwAD.dual_level():
         z[1:].add_(fwAD.make_dual(x, t))
         nested.mul_(2)
-        assert fwAD.unpack_dual(row).tangent.tolist() == [1.0, -2.0] and fwAD.unpack_dual(row).primal.tolist() == [0.5, 4.0]
+        assert fwAD.unpack_dual(row).tangent.tolist() == [1.0, -2.0] and fwAD.unpack_dual(row).primal.tolist() == [
+            0.5,
+            4.0,
+        ]
         assert fwAD.unpack_dual(column).tangent.tolist() == [0.0, 1.0, 1.0]
         assert fwAD.unpack_dual(z * z).tangent.tolist() == [[0.0, 0.0], [1.0, -16.0], [1.0, -4.0]]
         with pytest.raises(RuntimeError, match="already has a forward gradient"):
@@ -121,7 +128,9 @@ def test_views_of_complex_values_move_as_real_numbers() -> None:
     z = torch.zeros(3, dtype=torch.complex128)
     pairs, imaginary = torch.view_as_real(z), z.imag
     with fwAD.dual_level():
-        z.mul_(0).add_(fwAD.make_dual(torch.tensor([1 + 2j, 3j, 4], dtype=z.dtype), torch.tensor([1j, 5, 2 - 1j], dtype=z.dtype)))
+        z.mul_(0).add_(
+            fwAD.make_dual(torch.tensor([1 + 2j, 3j, 4], dtype=z.dtype), torch.tensor([1j, 5, 2 - 1j], dtype=z.dtype))
+        )
         assert fwAD.unpack_dual(imaginary).tangent.tolist() == [1.0, 0.0, -1.0]
         assert fwAD.unpack_dual(pairs).tangent.tolist() == [[0.0, 1.0], [5.0, 0.0], [2.0, -1.0]]
         imaginary.zero_()
@@ -150,7 +159,9 @@ def test_strict_second_derivatives() -> None:
     for derivative in (lambda: functional.jacobian(lambda x: 2 * x, x, strict=True, create_graph=True),
                        lambda: functional.vjp(lambda x: 2 * x, x, y, strict=True, create_graph=True),
                        lambda: functional.jvp(lambda x: 2 * x, x, y, strict=True, create_graph=True)):  # fmt: skip
-        with pytest.raises(RuntimeError, match="independent of input 0. This is not allowed in strict mode when create_graph=True"):
+        with pytest.raises(
+            RuntimeError, match="independent of input 0. This is not allowed in strict mode when create_graph=True"
+        ):
             derivative()
 
 

@@ -76,7 +76,9 @@ def first(name: str, dtype: Any) -> Sample:
 def test_batches_as_pytorch(name: str) -> None:
     """The result of `vmap` is PyTorch's, wherever PyTorch has one."""
     kinds = INFOS[name].supported_dtypes("cpu")
-    sample = first(name, next(kind for kind in (oracle.float64, oracle.int64, oracle.complex128, oracle.float32) if kind in kinds))
+    sample = first(
+        name, next(kind for kind in (oracle.float64, oracle.int64, oracle.complex128, oracle.float32) if kind in kinds)
+    )
     count = len(sample.tensors)
     for mask in ([True] * count, [k == 0 for k in range(count)])[: 2 if count > 1 else 1]:
         dims = tuple(0 if m else None for m in mask)
@@ -96,14 +98,20 @@ def test_batches_as_pytorch(name: str) -> None:
 
 def pieces(sample: Sample, constants: tuple[int, ...] = ()) -> tuple[list[int], Any]:
     """The float tensors among the arguments but for `constants`, and the function of them that gives the float results."""
-    floats = [k for k, t in enumerate(sample.tensors) if (t.is_floating_point() or t.is_complex()) and k not in constants]
+    floats = [
+        k for k, t in enumerate(sample.tensors) if (t.is_floating_point() or t.is_complex()) and k not in constants
+    ]
 
     def function(*values: Any) -> Any:
         lib = rushlight if isinstance(values[0], rushlight.Tensor) else oracle
         whole = [to_mine(t) if lib is rushlight else t for t in sample.tensors]
         for k, v in zip(floats, values, strict=True):
             whole[k] = v
-        return tuple(r for r in sample.call(lib, whole) if isinstance(r, lib.Tensor) and (r.is_floating_point() or r.is_complex()))
+        return tuple(
+            r
+            for r in sample.call(lib, whole)
+            if isinstance(r, lib.Tensor) and (r.is_floating_point() or r.is_complex())
+        )
 
     return floats, function
 
@@ -154,14 +162,18 @@ def test_derivatives(name: str, dtype: str) -> None:
     assert inner(weights, tangents) == pytest.approx(slope, rel=1e-4, abs=1e-4), "forward mode against differences"
     grads = vjp(function, *mine)[1](tuple(weights))
     assert inner(grads, my_moves) == pytest.approx(inner(weights, tangents), rel=1e-6, abs=1e-7), "duality"
-    if not info.supports_gradgrad or name in ONCE or dtype == "complex128":  # `tests/ops/test_derivatives.py` has the complex ones
+    if (
+        not info.supports_gradgrad or name in ONCE or dtype == "complex128"
+    ):  # `tests/ops/test_derivatives.py` has the complex ones
         return
 
     def gradient(*at: Any) -> Any:
         return vjp(function, *at)[1](tuple(weights))
 
     second = jvp(gradient, tuple(mine), tuple(my_moves))[1]
-    assert inner(my_moves, second) == pytest.approx(inner(my_moves, difference(gradient, mine, my_moves)), rel=1e-3, abs=1e-3), "second derivative"
+    assert inner(my_moves, second) == pytest.approx(
+        inner(my_moves, difference(gradient, mine, my_moves)), rel=1e-3, abs=1e-3
+    ), "second derivative"
 
 
 def pytorch_tangents(function: Any, points: Any, moves: Any) -> Any:
@@ -178,7 +190,9 @@ def difference(function: Any, points: Any, moves: Any) -> list[Any]:
     step = 1e-6
     ends = []
     for side in (step, -step):
-        moved = [rushlight.from_numpy(np.asarray(array(p) + side * array(m))) for p, m in zip(points, moves, strict=True)]
+        moved = [
+            rushlight.from_numpy(np.asarray(array(p) + side * array(m))) for p, m in zip(points, moves, strict=True)
+        ]
         ends.append([array(r) for r in function(*moved)])
     return [(a - b) / (2 * step) for a, b in zip(*ends, strict=True)]
 

@@ -34,7 +34,9 @@ def arange(*shape: int) -> torch.Tensor:
 
 
 def close(a: torch.Tensor, b: torch.Tensor | np.ndarray) -> None:
-    np.testing.assert_allclose(a.detach().numpy(), b if isinstance(b, np.ndarray) else b.detach().numpy(), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        a.detach().numpy(), b if isinstance(b, np.ndarray) else b.detach().numpy(), rtol=1e-9, atol=1e-12
+    )
 
 
 def loop(function, *batches):
@@ -89,7 +91,10 @@ def test_indexing_and_composites() -> None:
     close(vmap(lambda v: torch.einsum("ij,kj->ik", v, v))(x), loop(lambda v: v @ v.T, x))
     close(vmap(lambda v: torch.linalg.det(v[:4, :4]))(x), loop(lambda v: torch.linalg.det(v[:4, :4]), x))
     close(vmap(lambda v: torch.fft.rfft(v).abs())(x), torch.fft.rfft(x).abs())
-    close(vmap(lambda v: torch.cat([v, v.flip(0)]).reshape(-1))(x), loop(lambda v: torch.cat([v, v.flip(0)]).reshape(-1), x))
+    close(
+        vmap(lambda v: torch.cat([v, v.flip(0)]).reshape(-1))(x),
+        loop(lambda v: torch.cat([v, v.flip(0)]).reshape(-1), x),
+    )
 
 
 def test_changes_in_place_reach_the_memory_outside() -> None:
@@ -296,8 +301,12 @@ def test_what_is_differentiated_changes_no_captured_tensor(what) -> None:
     assert held.tolist() == [2.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("seen", [lambda y: y.detach(), lambda y: y.detach().view(3), lambda y: y.view(3).detach(), lambda y: y.detach()[:]])
-@pytest.mark.parametrize("transform", [hessian, lambda f: jacrev(grad(f)), lambda f: jacfwd(jacfwd(f)), lambda f: jacfwd(grad(f))])
+@pytest.mark.parametrize(
+    "seen", [lambda y: y.detach(), lambda y: y.detach().view(3), lambda y: y.view(3).detach(), lambda y: y.detach()[:]]
+)
+@pytest.mark.parametrize(
+    "transform", [hessian, lambda f: jacrev(grad(f)), lambda f: jacfwd(jacfwd(f)), lambda f: jacfwd(grad(f))]
+)
 def test_what_is_detached_shows_what_is_written_to_its_memory(seen, transform) -> None:
     def by_its_base(x):
         y = torch.ones(3, dtype=x.dtype)
@@ -427,8 +436,16 @@ KINKED = {
     "max over a dim": (lambda x: torch.stack([x, x.abs()]).max(0).values, [2.0, 2.0, 2.0, 2.0, 2.0]),
     "elu": (lambda x: torch.nn.functional.elu(x[2:4]), [2.0, 2.0]),
     "softplus": (lambda x: torch.nn.functional.softplus(x[3:], threshold=2.0), [2 / (1 + np.exp(-2)) ** 2, 2.0]),
-    "huber": (lambda x: torch.nn.functional.huber_loss(x[2:4], torch.tensor([0.0, 0.0], dtype=x.dtype), reduction="none", delta=2.0), [0.0, 12.0]),
-    "smooth l1": (lambda x: torch.nn.functional.smooth_l1_loss(x[2:4], x[2:4].detach() - 1e-3, reduction="none"), [3e-6, 3e-6]),
+    "huber": (
+        lambda x: torch.nn.functional.huber_loss(
+            x[2:4], torch.tensor([0.0, 0.0], dtype=x.dtype), reduction="none", delta=2.0
+        ),
+        [0.0, 12.0],
+    ),
+    "smooth l1": (
+        lambda x: torch.nn.functional.smooth_l1_loss(x[2:4], x[2:4].detach() - 1e-3, reduction="none"),
+        [3e-6, 3e-6],
+    ),
     "hardswish": (lambda x: torch.nn.functional.hardswish(x[4:]), [2.0]),
 }
 
@@ -443,7 +460,11 @@ def test_second_derivatives_at_corners_are_those_of_the_side_that_the_first_one_
         return (f(x) ** 2).sum()
 
     for outer, inner in ((jacrev, jacrev), (jacfwd, jacrev), (jacrev, jacfwd), (jacfwd, jacfwd)):
-        found = outer(inner(squares))(x).detach().diagonal()[{"elu": 2, "huber": 2, "smooth l1": 2}.get(name, 5 - len(expected)) :][: len(expected)]
+        found = (
+            outer(inner(squares))(x)
+            .detach()
+            .diagonal()[{"elu": 2, "huber": 2, "smooth l1": 2}.get(name, 5 - len(expected)) :][: len(expected)]
+        )
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
 
 
@@ -468,7 +489,11 @@ def test_a_tangent_without_a_batch_gets_one_where_it_is_written() -> None:
 def test_forward_mode_follows_what_is_written(f) -> None:
     x = arange(3)
     slope = slope_of(f, x)
-    for jacobian in (jacfwd(f)(x), jacrev(f)(x), torch.stack([jvp(f, (x,), (e,))[1] for e in torch.eye(3, dtype=x.dtype)], -1)):
+    for jacobian in (
+        jacfwd(f)(x),
+        jacrev(f)(x),
+        torch.stack([jvp(f, (x,), (e,))[1] for e in torch.eye(3, dtype=x.dtype)], -1),
+    ):
         np.testing.assert_allclose(jacobian.detach().numpy(), slope.numpy(), rtol=1e-7, atol=1e-8)
 
 
@@ -533,7 +558,10 @@ def test_gradients_of_gradients() -> None:
     close(grad(grad(torch.sin))(x), -torch.sin(x))
     close(grad(grad(grad(lambda t: t**4)))(x), 24 * x)
     # d/dx of x * d/dy (x + y): the inner derivative must not see the outer variable
-    close(grad(lambda u: u * grad(lambda y: u + y)(torch.ones((), dtype=torch.float64)))(x), torch.ones((), dtype=torch.float64))
+    close(
+        grad(lambda u: u * grad(lambda y: u + y)(torch.ones((), dtype=torch.float64)))(x),
+        torch.ones((), dtype=torch.float64),
+    )
 
 
 def test_values_and_more() -> None:
@@ -635,7 +663,10 @@ def test_tangents_of_dropouts() -> None:
         low = drop(x * 0)
         torch.manual_seed(0)
         slope = drop(x) - low
-        assert sorted(set(moved.tolist())) == pytest.approx(sorted(set((2 * slope).tolist())), abs=1e-6) and len(set(value.tolist())) == 2
+        assert (
+            sorted(set(moved.tolist())) == pytest.approx(sorted(set((2 * slope).tolist())), abs=1e-6)
+            and len(set(value.tolist())) == 2
+        )
 
 
 def test_perturbations_are_not_confused() -> None:
@@ -712,7 +743,9 @@ def test_ensembles() -> None:
     assert params["0.weight"].shape == (3, 4, 3) and params["0.weight"].requires_grad and params["0.weight"].is_leaf
     x = torch.randn(5, 3)
     made = vmap(lambda p, b: functional_call(models[0], (p, b), x))(params, buffers)
-    np.testing.assert_allclose(made.detach().numpy(), torch.stack([m(x) for m in models]).detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        made.detach().numpy(), torch.stack([m(x) for m in models]).detach().numpy(), rtol=1e-5, atol=1e-6
+    )
     with pytest.raises(RuntimeError, match="at least one model"):
         stack_module_state([])
 
@@ -737,7 +770,9 @@ def test_batch_norm_without_running_statistics() -> None:
     net = replace_all_batch_norm_modules_(nn.Sequential(nn.BatchNorm1d(3)))
     assert net[0].running_mean is None and not net[0].track_running_stats
     x = torch.randn(2, 5, 3)
-    np.testing.assert_allclose(vmap(net)(x).detach().numpy(), torch.stack([net(v) for v in x]).detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        vmap(net)(x).detach().numpy(), torch.stack([net(v) for v in x]).detach().numpy(), rtol=1e-4, atol=1e-5
+    )
 
 
 # ***** custom functions *****
@@ -897,7 +932,11 @@ def test_functionalize_computes_the_same_without_changes(function: Any, remove: 
     finally:
         unobserve(names)
     assert torch.equal(given, eager)
-    for got, wanted in zip(found if isinstance(found, tuple) else [found], expected if isinstance(expected, tuple) else [expected], strict=True):
+    for got, wanted in zip(
+        found if isinstance(found, tuple) else [found],
+        expected if isinstance(expected, tuple) else [expected],
+        strict=True,
+    ):
         assert torch.equal(got, wanted)
     # `index_put` works on a copy of its own; an argument is written once, at the end.
     changed = [n for n in names.names if n.endswith("_") and n not in ("copy_", "index_put_core_")]
@@ -919,7 +958,11 @@ def test_functionalize_composes() -> None:
         return r.clone().mul_(r)
 
     assert vmap(functionalize(square))(x).tolist() == functionalize(vmap(square))(x).tolist() == (x * x).tolist()
-    assert functionalize(jacrev(square))(x[0]).tolist() == jacrev(functionalize(square))(x[0]).tolist() == [[2.0, 0.0], [0.0, 4.0]]
+    assert (
+        functionalize(jacrev(square))(x[0]).tolist()
+        == jacrev(functionalize(square))(x[0]).tolist()
+        == [[2.0, 0.0], [0.0, 4.0]]
+    )
     w = x.clone().requires_grad_()
     functionalize(total)(w).backward()
     assert w.grad.tolist() == slope
@@ -966,9 +1009,13 @@ def test_cotangents_that_are_none_are_ones_for_scalars() -> None:
 def test_jacobians_are_of_real_tensors_alone() -> None:
     x = arange(3)
     for jacobian in (jacrev, jacfwd):
-        with pytest.raises(RuntimeError, match="all inputs to be real but received complex tensor at flattened input idx: 0"):
+        with pytest.raises(
+            RuntimeError, match="all inputs to be real but received complex tensor at flattened input idx: 0"
+        ):
             jacobian(torch.sin)(torch.complex(x, x))
-        with pytest.raises(RuntimeError, match="all outputs to be real but received complex tensor at flattened output idx: 1"):
+        with pytest.raises(
+            RuntimeError, match="all outputs to be real but received complex tensor at flattened output idx: 1"
+        ):
             jacobian(lambda x: (x, torch.complex(x, x)))(x)
         with pytest.raises(RuntimeError, match="Expected tensors, got unsupported type <class 'int'>"):
             jacobian(lambda x: (x, 3), has_aux=True)(x)
@@ -986,7 +1033,10 @@ def test_windows_by_strides_begin_where_they_are_told() -> None:
     close(vmap(lambda row: row.as_strided((2,), (2,), 1))(x), torch.stack([whole[4 * k + 1 :][:3:2] for k in range(3)]))
     close(vmap(lambda row: row[1:].as_strided((2,), (1,)))(x), x[:, 1:3])
     tangent = x.t().contiguous().t() ** 2
-    close(jvp(lambda x: x.as_strided((2, 2), (5, 1), 2), (x,), (tangent,))[1], tangent.contiguous().as_strided((2, 2), (5, 1), 2))
+    close(
+        jvp(lambda x: x.as_strided((2, 2), (5, 1), 2), (x,), (tangent,))[1],
+        tangent.contiguous().as_strided((2, 2), (5, 1), 2),
+    )
 
 
 def test_arguments_of_distributions_are_checked_for_a_batch() -> None:
@@ -999,7 +1049,9 @@ def test_arguments_of_distributions_are_checked_for_a_batch() -> None:
         vmap(lambda s: torch.distributions.Normal(0 * s, s).rsample(), randomness="different")(-scale)
 
 
-@pytest.mark.parametrize("draw", [torch.bernoulli, torch.poisson, lambda p: torch.multinomial(p, 1), lambda p: torch.normal(p, 1.0)])
+@pytest.mark.parametrize(
+    "draw", [torch.bernoulli, torch.poisson, lambda p: torch.multinomial(p, 1), lambda p: torch.normal(p, 1.0)]
+)
 def test_one_draw_cannot_serve_items_that_differ(draw) -> None:
     with pytest.raises(RuntimeError, match="same randomness with a batched tensor input"):
         vmap(draw, randomness="same")(arange(2, 3) / 2)

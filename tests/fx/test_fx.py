@@ -84,12 +84,30 @@ def test_code_of_a_module_and_its_values() -> None:
     assert net.lin.weight.grad is not None and set(traced.state_dict()) == set(net.state_dict()) | {"c"}
     for made in (pickle.loads(pickle.dumps(traced)), copy.deepcopy(traced)):
         assert code(made) == NET.strip() and torch.equal(made(x)["o"], net(x)["o"]) and made.lin is not net.lin
-    assert str(traced).endswith("# To see more debug info, please use `graph_module.print_readable()`") and NET.strip() in str(traced)
+    assert str(traced).endswith(
+        "# To see more debug info, please use `graph_module.print_readable()`"
+    ) and NET.strip() in str(traced)
 
 
 def test_arguments_in_code() -> None:
     def program(x, *a):
-        return (x, (x,), [x], math.sqrt(x), x.foo, -x, ~x, 3 - x, x[..., None], x.a(math.nan), abs(x), x == 1, 2**x, x.to(torch.device("cpu")), {"k": x})
+        return (
+            x,
+            (x,),
+            [x],
+            math.sqrt(x),
+            x.foo,
+            -x,
+            ~x,
+            3 - x,
+            x[..., None],
+            x.a(math.nan),
+            abs(x),
+            x == 1,
+            2**x,
+            x.to(torch.device("cpu")),
+            {"k": x},
+        )
 
     assert text(fx.symbolic_trace(program).code) == text("""
         torch.fx._symbolic_trace.wrap("math_sqrt")
@@ -134,7 +152,11 @@ def test_printed_graph_and_nodes() -> None:
         """)
     nodes = {node.name: node for node in graph.nodes}
     assert list(nodes["l_2"].meta["nn_module_stack"]) == ["l.0@1"] and list(nodes["l_0"].users) == [nodes["l_1"]]
-    assert nodes["l_1"].all_input_nodes == [nodes["l_0"]] and nodes["l_0"] < nodes["l_1"] and graph.output_node().type is torch.Tensor
+    assert (
+        nodes["l_1"].all_input_nodes == [nodes["l_0"]]
+        and nodes["l_0"] < nodes["l_1"]
+        and graph.output_node().type is torch.Tensor
+    )
     assert graph.find_nodes(op="call_module", target="l.0") == [nodes["l_0"], nodes["l_2"]]
 
 
@@ -172,7 +194,10 @@ def test_concrete_arguments() -> None:
 def test_what_cannot_be_traced(program: Callable[..., Any], kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         fx.symbolic_trace(program)
-    assert not fx._symbolic_trace.is_fx_tracing() and nn.Linear(1, 1)(torch.ones(1, 1)).shape == (1, 1)  # all that was changed meanwhile is as it was
+    assert not fx._symbolic_trace.is_fx_tracing() and nn.Linear(1, 1)(torch.ones(1, 1)).shape == (
+        1,
+        1,
+    )  # all that was changed meanwhile is as it was
 
 
 def test_a_graph_by_hand_and_its_changes() -> None:
@@ -203,7 +228,9 @@ def test_a_graph_by_hand_and_its_changes() -> None:
     z.replace_all_uses_with(x)
     assert graph.eliminate_dead_code() and len(graph.nodes) == 3 and str(a.args) == "(x, x)"
     with pytest.raises(TypeError, match="does not support mutation"):
-        graph.output_node().args[0].append(x) if isinstance(graph.output_node().args[0], list) else fx.immutable_collections.immutable_list().append(x)
+        graph.output_node().args[0].append(x) if isinstance(
+            graph.output_node().args[0], list
+        ) else fx.immutable_collections.immutable_list().append(x)
     with pytest.raises(RuntimeError, match="was used before it has been defined"):
         x.append(a)
         a.append(x)
@@ -224,9 +251,13 @@ def test_patterns() -> None:
     assert Other(traced).transform()(x, y).item() == -(2 - 3) - (-(2 - 3) - 2)
     assert fx.Interpreter(traced).run(x, y).item() == traced(x, y).item()
     kept = fx.symbolic_trace(lambda x: (torch.relu(x).neg(), torch.relu(x)))
-    assert not fx.subgraph_rewriter.replace_pattern_with_filters(kept, lambda a: torch.relu(a).neg(), lambda a: a, [lambda match, graph, pattern: False])
+    assert not fx.subgraph_rewriter.replace_pattern_with_filters(
+        kept, lambda a: torch.relu(a).neg(), lambda a: a, [lambda match, graph, pattern: False]
+    )
     shared = fx.symbolic_trace(lambda x: (lambda r: r.neg() + r)(torch.relu(x)))
-    assert not fx.replace_pattern(shared, lambda a: torch.relu(a).neg(), lambda a: a)  # what is inside of the pattern is used outside
+    assert not fx.replace_pattern(
+        shared, lambda a: torch.relu(a).neg(), lambda a: a
+    )  # what is inside of the pattern is used outside
 
 
 def test_tracers_of_ones_own() -> None:
@@ -302,7 +333,9 @@ def test_split_modules() -> None:
     """)
     x = torch.randn(2, 4)
     torch.testing.assert_close(made(x), model(x))
-    assert names == {"submod_0.a": "a", "submod_0.inner_0": "inner.0"} and made.submod_0.a is model.a and made.w is model.w
+    assert (
+        names == {"submod_0.a": "a", "submod_0.inner_0": "inner.0"} and made.submod_0.a is model.a and made.w is model.w
+    )
     alone = split_module(traced, model, lambda node: 0, tuple_return=True)
     assert "return (mul,)" in alone.submod_0.code and torch.equal(alone(x), model(x))
     with pytest.raises(RuntimeError, match="cycle exists"):
@@ -313,11 +346,25 @@ def test_batch_normalisation_is_folded_into_convolutions() -> None:
     from rushlight.fx.experimental.optimization import fuse, remove_dropout
 
     torch.manual_seed(0)
-    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4, track_running_stats=False), nn.Dropout(0.9))
+    layers = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 1),
+        nn.BatchNorm2d(4, track_running_stats=False),
+        nn.Dropout(0.9),
+    )
     layers[1].running_mean.normal_(), layers[1].running_var.uniform_(0.5, 2)
     model, x = nn.Sequential(layers, nn.Linear(4, 2)).eval(), torch.randn(1, 3, 6, 6)
     made = fuse(model)
-    assert [node.target for node in made.graph.nodes if node.op == "call_module"] == ["0.0", "0.2", "0.3", "0.4", "0.5", "1"]
+    assert [node.target for node in made.graph.nodes if node.op == "call_module"] == [
+        "0.0",
+        "0.2",
+        "0.3",
+        "0.4",
+        "0.5",
+        "1",
+    ]
     torch.testing.assert_close(made(x), model(x), rtol=1e-4, atol=1e-5)
     assert isinstance(model[0][1], nn.BatchNorm2d) and made.get_submodule("0.0") is not model[0][0]
     kept = remove_dropout(model.train())

@@ -23,9 +23,9 @@ from rushlight.fx.passes.dialect.common.cse_pass import CSEPass, get_CSE_banned_
 
 
 def test_signatures() -> None:
-    assert str(get_signature_for_torch_op(torch.ops.aten.add.Tensor)[0]).replace("rushlight._engine.core.tensor", "torch") == (
-        "(input: torch.Tensor, other: torch.Tensor, *, alpha: numbers.Number = 1) -> torch.Tensor"
-    )
+    assert str(get_signature_for_torch_op(torch.ops.aten.add.Tensor)[0]).replace(
+        "rushlight._engine.core.tensor", "torch"
+    ) == ("(input: torch.Tensor, other: torch.Tensor, *, alpha: numbers.Number = 1) -> torch.Tensor")
     linear = get_signature_for_torch_op(nn.functional.linear)[0]
     assert list(linear.parameters) == ["input", "weight", "bias"] and linear.parameters["bias"].default is None
     assert get_signature_for_torch_op(len) is None
@@ -39,7 +39,10 @@ def test_signatures() -> None:
 def test_calls_with_all_arguments() -> None:
     f = nn.functional
     assert normalize_function(f.linear, (1, 2), {"bias": 3}) == ((1, 2), {"bias": 3})
-    assert normalize_function(f.linear, (1, 2), {"bias": 3}, normalize_to_only_use_kwargs=True) == ((), {"input": 1, "weight": 2, "bias": 3})
+    assert normalize_function(f.linear, (1, 2), {"bias": 3}, normalize_to_only_use_kwargs=True) == (
+        (),
+        {"input": 1, "weight": 2, "bias": 3},
+    )
     assert normalize_function(torch.add, (1, 2)) == ((1, 2), {"alpha": 1})
     assert normalize_function(lambda x, y=3: x, (1,)) == ((1,), {"y": 3})
     assert normalize_function(f.linear, (1, 2, 3, 4)) is None and normalize_function(lambda *x: x, (1,)) is None
@@ -64,7 +67,12 @@ def test_types() -> None:
 
 def test_common_subexpressions() -> None:
     def f(x):
-        return torch.cat([x.sin(), torch.add(x, 1)]) + torch.cat([x.sin(), torch.add(x, 1)]) + torch.add(x, 1.0).sum() + torch.add(x, True).sum()
+        return (
+            torch.cat([x.sin(), torch.add(x, 1)])
+            + torch.cat([x.sin(), torch.add(x, 1)])
+            + torch.add(x, 1.0).sum()
+            + torch.add(x, True).sum()
+        )
 
     traced = fx.symbolic_trace(f)
     result = CSEPass()(traced)

@@ -71,7 +71,10 @@ def test_scalars_given_at_run_time_are_marked() -> None:
         ('def f(x: "float32[2]"):\n    y = x.exp()\n    return y', "a call of a primitive"),
         ('def f(x: "float32[2]"):\n    y = prim.exp(z)\n    return y', "a name defined above"),
         ('def f(x: "float32[2]"):\n    y = prim.exp(x)', "does not return"),
-        ('def f(x: "float32[2]"):\n    y = prim.full(shape=(2,), value=open("a"), dtype=FLOAT32)\n    return y', "not a literal"),
+        (
+            'def f(x: "float32[2]"):\n    y = prim.full(shape=(2,), value=open("a"), dtype=FLOAT32)\n    return y',
+            "not a literal",
+        ),
         ('def f(x: "float32[2]"):\n    import os\n    return x', "expected `names = prim"),
         ('def f(x: "float32[2]"):\n    x = prim.exp(x)\n    return x', "a new name"),
     ],

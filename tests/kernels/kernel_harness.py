@@ -50,7 +50,8 @@ class Ran:
         fresh = [i for i in range(len(graph.outputs)) if i not in aliases]
         strides = options.get("out_strides") or [None] * len(graph.outputs)
         self.results = [
-            from_memory(s, graph.outputs[i].dtype, graph.outputs[i].shape, strides[i]) for s, i in zip(storages, fresh, strict=True)
+            from_memory(s, graph.outputs[i].dtype, graph.outputs[i].shape, strides[i])
+            for s, i in zip(storages, fresh, strict=True)
         ]
 
 

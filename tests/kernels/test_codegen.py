@@ -63,7 +63,9 @@ def test_transposing_copies(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8", "bool", "complex64"])
-@pytest.mark.parametrize("shape", [(9, 8, 8), (7, 16, 16), (5, 31, 33), (3, 24, 40), (2, 4, 6), (6, 10, 300), (4, 300, 10), (3, 200, 5)])
+@pytest.mark.parametrize(
+    "shape", [(9, 8, 8), (7, 16, 16), (5, 31, 33), (3, 24, 40), (2, 4, 6), (6, 10, 300), (4, 300, 10), (3, 200, 5)]
+)
 def test_small_matrices_are_transposed_in_tiles_that_fit_them(shape, dtype):
     x = (normal(*shape) * 50).astype(dtype)
     ran = check(lambda x: prim.transpose(x, perm=(0, 2, 1)), x)
@@ -121,7 +123,11 @@ def test_concatenations_of_concatenations_ask_nothing_either():
     ran = check(frame, *arrays)
     (text,) = [step.kernel.text() for step in ran.program.steps]
     assert text.count("section") == 5 and "select" not in text
-    kept = check(lambda x, left: [(inner := prim.cat(left, x, dim=1)), prim.cat(inner, inner * 2.0, dim=0)], normal(20, 40), normal(20, 2))
+    kept = check(
+        lambda x, left: [(inner := prim.cat(left, x, dim=1)), prim.cat(inner, inner * 2.0, dim=0)],
+        normal(20, 40),
+        normal(20, 2),
+    )
     assert len(kept.results) == 2
 
 
@@ -189,7 +195,11 @@ def test_rows_written_in_place(accumulate):
     else:
         for row, k in zip(v, i, strict=True):
             want[k] = row
-    ran = Ran(trace_arrays(lambda a, b, c: prim.index_put(a, b, c, accumulate=accumulate), [x, v, i]), [x, v, i], aliases={0: 0})
+    ran = Ran(
+        trace_arrays(lambda a, b, c: prim.index_put(a, b, c, accumulate=accumulate), [x, v, i]),
+        [x, v, i],
+        aliases={0: 0},
+    )
     np.testing.assert_allclose(x, want, rtol=1e-6)
     assert len(ran.program.steps) == 1 and ran.executable.kernel is not None
 
@@ -198,7 +208,9 @@ def test_scatter_in_place_that_reads_itself():
     x, i = normal(6, 9), rng.integers(0, 9, (6, 9))
     want = x.copy()
     np.add.at(want, (np.arange(6)[:, None], i), np.tanh(x))
-    Ran(trace_arrays(lambda a, b: prim.scatter(a, b, prim.tanh(a), dim=1, reduce="add"), [x, i]), [x, i], aliases={0: 0})
+    Ran(
+        trace_arrays(lambda a, b: prim.scatter(a, b, prim.tanh(a), dim=1, reduce="add"), [x, i]), [x, i], aliases={0: 0}
+    )
     np.testing.assert_allclose(x, want, rtol=1e-5, atol=1e-6)
 
 
@@ -237,7 +249,9 @@ def test_indices_are_checked():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "uint8", "complex64"])
-@pytest.mark.parametrize(("rows", "columns", "picked"), [(5, 1025, 1025), (3, 2000, 700), (7, 3000, 3001), (1, 600, 5000)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "picked"), [(5, 1025, 1025), (3, 2000, 700), (7, 3000, 3001), (1, 600, 5000)]
+)
 def test_the_next_row_is_asked_for_while_one_is_picked_from(rows, columns, picked, dtype):
     """Rows that fit the nearest cache and of which most lines are wanted; the one behind the last is no row, and is not read."""
     x = (rng.standard_normal((rows, columns)) * 50).astype(dtype)
@@ -276,7 +290,14 @@ def test_bfloat16():
     ran = check(lambda v: build.convert(build.convert(v, FLOAT32) * 1.5, BFLOAT16), x, dtypes=[BFLOAT16])
     assert len(ran.program.steps) == 1
     a, b = ((normal(20, 30).view(np.uint32) & 0xFFFF0000).view(np.float32) for _ in range(2))
-    check(lambda p, q: build.dot(p, prim.transpose(q, perm=(1, 0))), a, b, dtypes=[BFLOAT16, BFLOAT16], rtol=2e-2, atol=1e-2)
+    check(
+        lambda p, q: build.dot(p, prim.transpose(q, perm=(1, 0))),
+        a,
+        b,
+        dtypes=[BFLOAT16, BFLOAT16],
+        rtol=2e-2,
+        atol=1e-2,
+    )
 
 
 def test_empty_and_zero_dims():
@@ -300,7 +321,9 @@ def test_long_chains_read_what_they_need():
 @pytest.mark.parametrize("shape", [(20, 30), (2, 90_000)])
 def test_many_results(shape):
     def many(x):
-        parts = [prim.sum(x * float(k), dims=(1,)) for k in range(1, 5)] + [prim.amax(x * float(k), dims=(1,)) for k in range(1, 5)]
+        parts = [prim.sum(x * float(k), dims=(1,)) for k in range(1, 5)] + [
+            prim.amax(x * float(k), dims=(1,)) for k in range(1, 5)
+        ]
         return [*parts, x + 1.0, x + 2.0, x * 3.0, x * 4.0, x * 5.0, x * 6.0, x * 7.0]
 
     check(many, normal(*shape), rtol=1e-3, atol=1e-2)

@@ -66,7 +66,10 @@ def test_what_comes_apart_comes_together():
     assert const(0).floordiv(3) == const(0)
 
 
-@pytest.mark.parametrize(("shape", "target"), [((6, 4), (24,)), ((24,), (2, 3, 4)), ((2, 1, 12), (24, 1)), ((4, 6), (8, 3)), ((1,), ()), ((), (1, 1))])
+@pytest.mark.parametrize(
+    ("shape", "target"),
+    [((6, 4), (24,)), ((24,), (2, 3, 4)), ((2, 1, 12), (24, 1)), ((4, 6), (8, 3)), ((1,), ()), ((), (1, 1))],
+)
 def test_reindex(shape, target):
     dims = [Var(s) for s in shape]
     new = reindex([d.ix for d in dims], shape, target)

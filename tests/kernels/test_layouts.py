@@ -55,7 +55,10 @@ def test_places_of_extremes(dtype, shape, kind):
     for a, x in pairs:
         assert int(x.argmax()) == int(np.argmax(a)) and int(x.argmin()) == int(np.argmin(a))
         for d in range(len(shape)):
-            for found, places, best in ((x.max(d), np.argmax(a, d), np.max(a, d)), (x.min(d), np.argmin(a, d), np.min(a, d))):
+            for found, places, best in (
+                (x.max(d), np.argmax(a, d), np.max(a, d)),
+                (x.min(d), np.argmin(a, d), np.min(a, d)),
+            ):
                 np.testing.assert_array_equal(found[1].numpy(), places)
                 np.testing.assert_array_equal(found[0].numpy(), best)
 
@@ -116,11 +119,18 @@ def test_scans_of_long_rows(dtype, size):
         a[1, size // 3 :: size // 3] = np.nan
         a[2, :5] = 0.0, -0.0, 0.0, -np.inf, np.inf
     for b in (a, np.sort(a, 1), np.sort(a, 1)[:, ::-1].copy()):
-        for c, x, d in ((b, torch.from_numpy(b), 1), (b.T, torch.from_numpy(b).T, 0), (b[0], torch.from_numpy(b[0]), 0)):
+        for c, x, d in (
+            (b, torch.from_numpy(b), 1),
+            (b.T, torch.from_numpy(b).T, 0),
+            (b[0], torch.from_numpy(b[0]), 0),
+        ):
             if not np.isinf(c).any():
                 sums = np.cumsum(c.astype(np.float64) if floats else c, axis=d, dtype=None if floats else np.int64)
                 np.testing.assert_allclose(x.cumsum(d).numpy(), sums.astype(dtype if floats else np.int64), rtol=1e-6)
-            for best, places, whole, than in ((*x.cummax(d), np.maximum, np.greater_equal), (*x.cummin(d), np.minimum, np.less_equal)):
+            for best, places, whole, than in (
+                (*x.cummax(d), np.maximum, np.greater_equal),
+                (*x.cummin(d), np.minimum, np.less_equal),
+            ):
                 expected = whole.accumulate(c, axis=d)
                 np.testing.assert_array_equal(best.numpy(), expected)
                 before = np.concatenate((np.take(expected, [0], d), np.delete(expected, -1, d)), d)
@@ -151,7 +161,11 @@ def test_concatenations_side_by_side(shapes, dim):
 @pytest.mark.parametrize("shape", [(3, 5), (64, 64), (65, 130), (7, 8, 9)])
 def test_complex_numbers_change_their_order(dtype, shape):
     """They move as words of their size: parts stay together, and signs of conjugates are followed."""
-    parts = np.random.RandomState(0).randn(*shape, 2).astype({"complex32": "float16", "complex64": "float32", "complex128": "float64"}[dtype])
+    parts = (
+        np.random.RandomState(0)
+        .randn(*shape, 2)
+        .astype({"complex32": "float16", "complex64": "float32", "complex128": "float64"}[dtype])
+    )
     x = torch.view_as_complex(torch.from_numpy(parts))
     turned = parts.swapaxes(0, -2)
     assert np.array_equal(torch.view_as_real(x.transpose(0, -1).contiguous()).numpy(), turned)
@@ -191,14 +205,19 @@ def small_second_cache():
 def test_columns_that_the_caches_do_not_hold(small_second_cache, shape, dtype):
     a = RNG.integers(-5, 6, shape).astype(dtype)
     x = torch.from_numpy(a.copy())
-    np.testing.assert_array_equal(x.sum(0).numpy(), a.sum(0, dtype=None if dtype[0] == "i" else np.float64).astype(dtype if dtype[0] == "f" else "int64"))
+    np.testing.assert_array_equal(
+        x.sum(0).numpy(),
+        a.sum(0, dtype=None if dtype[0] == "i" else np.float64).astype(dtype if dtype[0] == "f" else "int64"),
+    )
     np.testing.assert_array_equal(x.amax(0).numpy(), a.max(0))
     np.testing.assert_array_equal(x.amin(0).numpy(), a.min(0))
     np.testing.assert_array_equal((x != 0).any(0).numpy(), (a != 0).any(0))
     np.testing.assert_array_equal(((x > 1) | (x < -1)).sum(0).numpy(), (abs(a) > 1).sum(0))
     if dtype.startswith("float") and dtype != "float16":
         y = torch.from_numpy(RNG.normal(size=shape).astype(dtype))
-        np.testing.assert_allclose((x * y + 1).mean(0).numpy(), (a.astype("f8") * y.numpy() + 1).mean(0), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            (x * y + 1).mean(0).numpy(), (a.astype("f8") * y.numpy() + 1).mean(0), rtol=1e-5, atol=1e-5
+        )
         np.testing.assert_allclose(y.var(0).numpy(), y.numpy().var(0, ddof=1), rtol=1e-5)
 
 
@@ -254,6 +273,10 @@ def test_large_sequences_are_searched_far_down_a_program() -> None:
     """A step of the search for every bit of the size, each made of several primitives: the code is written within Python's limit of frames."""
 
     def called(depth: int) -> Any:
-        return called(depth - 1) if depth else torch.searchsorted(one("int16", (1 << 24) + 1), torch.tensor([2], dtype=torch.int16))
+        return (
+            called(depth - 1)
+            if depth
+            else torch.searchsorted(one("int16", (1 << 24) + 1), torch.tensor([2], dtype=torch.int16))
+        )
 
     assert called(200).tolist() == [(1 << 24) + 1]

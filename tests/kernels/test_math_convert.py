@@ -178,7 +178,9 @@ def test_bfloat16_that_need_not_be_rounded():
     }  # fmt: skip
     for name, (made, expected) in cases.items():
         if expected is None:  # what is computed is rounded
-            assert np.array_equal(made.float().numpy(), (x.abs().float() * 0.3).bfloat16().float().numpy(), equal_nan=True)
+            assert np.array_equal(
+                made.float().numpy(), (x.abs().float() * 0.3).bfloat16().float().numpy(), equal_nan=True
+            )
             continue
         found = made.view(torch.int16).numpy().view(np.uint16)
         nan = np.isnan(expected)

@@ -80,12 +80,7 @@ def test_bits_comparisons_and_extremes(dtype):
     ):  # fmt: skip
         np.testing.assert_array_equal(run(name, x, y), reference(x, y))
     for name in ("eq", "ne", "lt", "le"):
-        reference = {
-            "eq": "equal",
-            "ne": "not_equal",
-            "lt": "less",
-            "le": "less_equal",
-        }
+        reference = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal"}
         np.testing.assert_array_equal(run(name, x, y, out="bool"), getattr(np, reference[name])(x, y))
 
 
@@ -112,7 +107,9 @@ def test_power(dtype):
             return pow(a, b, 2**bits)
         return a ** (b % 2) if a in (1, -1) else 0
 
-    np.testing.assert_array_equal(run("pow", x, y), wrapped([power(int(a), int(b)) for a, b in zip(x, y, strict=True)], dtype))
+    np.testing.assert_array_equal(
+        run("pow", x, y), wrapped([power(int(a), int(b)) for a, b in zip(x, y, strict=True)], dtype)
+    )
 
 
 @pytest.mark.parametrize("features", FEATURES)

@@ -131,13 +131,7 @@ def test_maximum_and_minimum_propagate_nan(name, reference, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    ("name", "reference"),
-    [
-        ("eq", np.equal),
-        ("ne", np.not_equal),
-        ("lt", np.less),
-        ("le", np.less_equal),
-    ],
+    ("name", "reference"), [("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal)]
 )
 def test_comparisons(name, reference, dtype):
     x, y = grid(dtype)

@@ -21,4 +21,10 @@ def test_sample(primitive, arrays, params):
     arrays = [np.asarray(a) for a in arrays]
     single = any(a.dtype.name in ("float32", "complex64", "float16") for a in arrays)
     dtypes = [BY_NAME[a.dtype.name] for a in arrays]
-    check(lambda *xs: primitive(*xs, **params), *arrays, dtypes=dtypes, rtol=2e-5 if single else 1e-10, atol=1e-5 if single else 1e-10)
+    check(
+        lambda *xs: primitive(*xs, **params),
+        *arrays,
+        dtypes=dtypes,
+        rtol=2e-5 if single else 1e-10,
+        atol=1e-5 if single else 1e-10,
+    )

@@ -136,7 +136,9 @@ def scan(g, x):
 def arg(g, x):
     if not x.shape:
         return None
-    return build.convert(getattr(prim, g.random.choice(("argmax", "argmin")))(x, dim=g.random.randrange(len(x.shape))), g.dtype)
+    return build.convert(
+        getattr(prim, g.random.choice(("argmax", "argmin")))(x, dim=g.random.randrange(len(x.shape))), g.dtype
+    )
 
 
 def gather(g, x):
@@ -148,7 +150,9 @@ def gather(g, x):
 
 def _places(g, x, dim):
     size = x.shape[dim]
-    return prim.sub(prim.iota(shape=x.shape, dim=dim, dtype=INT64), build.full(x.shape, g.random.randint(0, size - 1), INT64))
+    return prim.sub(
+        prim.iota(shape=x.shape, dim=dim, dtype=INT64), build.full(x.shape, g.random.randint(0, size - 1), INT64)
+    )
 
 
 def dot(g, x):

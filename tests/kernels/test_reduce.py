@@ -44,7 +44,9 @@ def test_full(n, dtype):
     check(lambda v: [prim.argmax(v, dim=0), prim.argmin(v, dim=0)], x)
 
 
-@pytest.mark.parametrize("shape", [(3, 70_001), (70_001, 3), (300, 300), (1, 100_000), (100_000, 1), (17, 5000), (5000, 17), (2000, 100)])
+@pytest.mark.parametrize(
+    "shape", [(3, 70_001), (70_001, 3), (300, 300), (1, 100_000), (100_000, 1), (17, 5000), (5000, 17), (2000, 100)]
+)
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("order", "CF")
 def test_two_dims(shape, dims, order):
@@ -59,14 +61,21 @@ def test_two_dims(shape, dims, order):
 def test_four_dims(dims):
     x = normal(6, 20, 33, 40)
     check(lambda v: prim.sum(v, dims=dims), x, rtol=1e-4, atol=1e-3)
-    check(lambda v: prim.sum(v, dims=dims), np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), rtol=1e-4, atol=1e-3)
+    check(
+        lambda v: prim.sum(v, dims=dims),
+        np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+        rtol=1e-4,
+        atol=1e-3,
+    )
 
 
 @pytest.mark.parametrize("where", [0, 5, 63, 64, 999])
 def test_nan_wins(where):
     x = normal(1000)
     x[where] = np.nan
-    ran = check(lambda v: [prim.amax(v, dims=(0,)), prim.amin(v, dims=(0,)), prim.argmax(v, dim=0), prim.argmin(v, dim=0)], x)
+    ran = check(
+        lambda v: [prim.amax(v, dims=(0,)), prim.amin(v, dims=(0,)), prim.argmax(v, dim=0), prim.argmin(v, dim=0)], x
+    )
     assert np.isnan(ran.results[0]) and int(ran.results[2]) == int(ran.results[3]) == where
 
 
@@ -128,7 +137,9 @@ def test_a_few_long_rows_are_read_along(rows):
     """Sums over pieces of a row are so small that where they are stored says nothing about how the row is read."""
     ran = check(lambda x: prim.sum(x * x, dims=(1,)), normal(rows, 100_000), rtol=1e-4)
     first = ran.program.steps[0].kernel.text()
-    assert len(ran.program.steps) == 2 and any("reduce over" in line and line.endswith("lanes") for line in first.splitlines()), first
+    assert len(ran.program.steps) == 2 and any(
+        "reduce over" in line and line.endswith("lanes") for line in first.splitlines()
+    ), first
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
@@ -138,7 +149,9 @@ def test_rows_of_every_other_element_are_read_along(shape, step, dtype):
     x = (normal(shape[0], shape[1] * step) * 20).astype(dtype)[:, ::step]
     for reduce in (lambda x: prim.sum(x, dims=(1,)), lambda x: prim.amax(x, dims=(1,))):
         ran = check(reduce, x, rtol=1e-4, atol=1e-3)
-        assert any("reduce over" in line and line.endswith("lanes") for line in ran.program.steps[0].kernel.text().splitlines())
+        assert any(
+            "reduce over" in line and line.endswith("lanes") for line in ran.program.steps[0].kernel.text().splitlines()
+        )
 
 
 @pytest.mark.parametrize("shape", [(2, 24, 33, 40), (3, 8, 60, 50), (1, 96, 5, 9, 12)])
@@ -243,7 +256,9 @@ def test_rows_and_columns_of_a_square(size):
     assert len(ran.program.steps) == 1 + wide
 
 
-@pytest.mark.parametrize("sizes", [(2, 16, 49), (2, 2), (64,), (1, 63), (3, 65), (7, 7, 7, 7), (1, 100_000), (100_000, 1)])
+@pytest.mark.parametrize(
+    "sizes", [(2, 16, 49), (2, 2), (64,), (1, 63), (3, 65), (7, 7, 7, 7), (1, 100_000), (100_000, 1)]
+)
 def test_what_is_cut_is_cut_into_several_pieces(sizes):
     for wanted in (2, 18, 40, 512):
         var, chunk = _cut([Var(n, "v") for n in sizes], wanted)

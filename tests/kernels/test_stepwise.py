@@ -28,7 +28,9 @@ def test_incomplete_gamma_functions_in_the_tails_and_near_the_mean() -> None:
             if want > 1e-250:
                 assert abs(got - want) <= GAMMA_BOUND * want, (order[k], x[k], got, want)
     single = rl.igamma(rl.tensor(order.astype("float32")), rl.tensor(x.astype("float32"))).numpy()
-    wide = rl.igamma(rl.tensor(order.astype("float32").astype("float64")), rl.tensor(x.astype("float32").astype("float64"))).numpy()
+    wide = rl.igamma(
+        rl.tensor(order.astype("float32").astype("float64")), rl.tensor(x.astype("float32").astype("float64"))
+    ).numpy()
     np.testing.assert_array_equal(single, wide.astype("float32"))
 
 
@@ -36,8 +38,12 @@ def test_incomplete_gamma_functions_at_the_edges() -> None:
     inf, nan = np.inf, np.nan
     a = np.array([0, 0, 1, inf, inf, 2, -1, 1, nan, nan, nan, inf, 0])
     x = np.array([0, 3, 0, 5, inf, inf, 1, -1, 1, 0, inf, nan, nan])
-    np.testing.assert_array_equal(rl.igamma(rl.tensor(a), rl.tensor(x)).numpy(), [nan, 1, 0, 0, nan, 1, nan, nan, nan, 0, 1, 0, nan])
-    np.testing.assert_array_equal(rl.igammac(rl.tensor(a), rl.tensor(x)).numpy(), [nan, 0, 1, 1, nan, 0, nan, nan, nan, 1, 0, 1, nan])
+    np.testing.assert_array_equal(
+        rl.igamma(rl.tensor(a), rl.tensor(x)).numpy(), [nan, 1, 0, 0, nan, 1, nan, nan, nan, 0, 1, 0, nan]
+    )
+    np.testing.assert_array_equal(
+        rl.igammac(rl.tensor(a), rl.tensor(x)).numpy(), [nan, 0, 1, 1, nan, 0, nan, nan, nan, 1, 0, 1, nan]
+    )
 
 
 def test_the_derivative_by_the_order_is_refused() -> None:
@@ -102,7 +108,9 @@ def test_polygamma_at_infinity() -> None:
 def test_trigamma_at_its_poles_and_beyond_them() -> None:
     x = np.concatenate([np.linspace(-20.7, 40, 400), 10.0 ** np.arange(-150, 300, 15), [0.25, 0.5, -0.5]])
     np.testing.assert_allclose(rl.polygamma(1, rl.tensor(x)).numpy(), special.polygamma(1, x), rtol=1e-12)
-    np.testing.assert_array_equal(rl.polygamma(1, rl.tensor([0.0, -1.0, -7.0, 1e-200, -1e30])).numpy(), np.full(5, np.inf))
+    np.testing.assert_array_equal(
+        rl.polygamma(1, rl.tensor([0.0, -1.0, -7.0, 1e-200, -1e30])).numpy(), np.full(5, np.inf)
+    )
 
 
 def test_huge_orders_are_expanded_and_not_stepped_through() -> None:
@@ -113,4 +121,6 @@ def test_huge_orders_are_expanded_and_not_stepped_through() -> None:
 
 def test_airy_keeps_its_digits_where_its_angle_is_large() -> None:
     x = np.array([-501.0, -100.0, -40.0, -3.0, 1.0, 8.0], dtype="float32")
-    np.testing.assert_allclose(rl.special.airy_ai(rl.tensor(x)).numpy(), special.airy(x.astype("float64"))[0], rtol=2e-7)
+    np.testing.assert_allclose(
+        rl.special.airy_ai(rl.tensor(x)).numpy(), special.airy(x.astype("float64"))[0], rtol=2e-7
+    )

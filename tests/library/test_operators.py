@@ -34,7 +34,13 @@ sine.register_autograd(lambda ctx, grad: grad * ctx.saved_tensors[0].cos(), setu
 
 
 @torch.library.custom_op("tests::mixed", mutates_args=())
-def mixed(xs: List[torch.Tensor], y: torch.Tensor, k: int = 2, *, shift: float = 0.0) -> Tuple[torch.Tensor, List[torch.Tensor]]:  # noqa: UP006
+def mixed(
+    xs: List[torch.Tensor],  # noqa: UP006
+    y: torch.Tensor,
+    k: int = 2,
+    *,
+    shift: float = 0.0,
+) -> Tuple[torch.Tensor, List[torch.Tensor]]:  # noqa: UP006
     """Lists of tensors in and out, a number, and one by name."""
     return y * k + shift, [x * y for x in xs]
 
@@ -70,7 +76,10 @@ def leaf(*values: float) -> torch.Tensor:
 def test_it_is_an_operator() -> None:
     op = torch.ops.tests.sine
     assert repr(sine) == "<CustomOpDef(tests::sine)>" and repr(op) == "<OpOverloadPacket(op='tests.sine')>"
-    assert repr(op.default) == "<OpOverload(op='tests.sine', overload='default')>" and str(op.default._schema) == "tests::sine(Tensor x) -> Tensor"
+    assert (
+        repr(op.default) == "<OpOverload(op='tests.sine', overload='default')>"
+        and str(op.default._schema) == "tests::sine(Tensor x) -> Tensor"
+    )
     assert op.overloads() == ["default"] and op.default.name() == "tests::sine" and op.default.overloadpacket is op
     for call in (sine, op, op.default):
         assert torch.allclose(call(X), X.sin()) and torch.allclose(call(x=X), X.sin())
@@ -110,7 +119,9 @@ def test_without_a_formula_or_a_fake() -> None:
         return x * 2
 
     y = bare(leaf(1.0))
-    with pytest.raises(RuntimeError, match="Trying to backward through tests.bare.default but no autograd formula was registered"):
+    with pytest.raises(
+        RuntimeError, match="Trying to backward through tests.bare.default but no autograd formula was registered"
+    ):
         y.sum().backward()
     with pytest.raises(RuntimeError, match=r"no fake impl registered for <CustomOpDef\(tests::bare\)>"):
         bare(torch.empty(1, device="meta"))
@@ -139,7 +150,11 @@ def test_a_rule_for_batches() -> None:
     batched.register_autograd(lambda ctx, g: (g, g, None))
     rows = torch.arange(6.0).reshape(3, 2)
     assert torch.vmap(batched, in_dims=(0, None))(rows, X).tolist() == (rows + X).tolist() and seen == [(3, (0, None))]
-    assert torch.vmap(lambda v: batched(v, X, 2), in_dims=1)(rows.T).tolist() == (rows + 2 * X).tolist() and seen[-1][0] == 3 and len(seen[-1][1]) == 3
+    assert (
+        torch.vmap(lambda v: batched(v, X, 2), in_dims=1)(rows.T).tolist() == (rows + 2 * X).tolist()
+        and seen[-1][0] == 3
+        and len(seen[-1][1]) == 3
+    )
 
 
 def test_arguments_that_change() -> None:
@@ -147,7 +162,10 @@ def test_arguments_that_change() -> None:
     def scale_(x: torch.Tensor, n: int = 2, *, s: float = 1.5, name: str = "a", b: bool = True) -> None:
         np.multiply(x.detach().numpy(), n * s, out=x.detach().numpy())
 
-    assert str(torch.ops.tests.scale_.default._schema) == 'tests::scale_(Tensor(a0!) x, SymInt n=2, *, float s=1.5, str name="a", bool b=True) -> ()'
+    assert (
+        str(torch.ops.tests.scale_.default._schema)
+        == 'tests::scale_(Tensor(a0!) x, SymInt n=2, *, float s=1.5, str name="a", bool b=True) -> ()'
+    )
     x = torch.ones(2)
     before = x._version
     assert scale_(x) is None and x.tolist() == [3, 3] and x._version > before
@@ -175,7 +193,9 @@ def test_kernels_for_devices() -> None:
     def placed(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
-    with pytest.raises(NotImplementedError, match="Could not run 'tests::placed' with arguments from the 'CPU' backend"):
+    with pytest.raises(
+        NotImplementedError, match="Could not run 'tests::placed' with arguments from the 'CPU' backend"
+    ):
         placed(X)
     placed.register_kernel("cpu", lambda x: x + 2)
     assert placed(X).tolist() == [2.5, 3.0]
@@ -210,7 +230,9 @@ def test_subclasses_are_asked() -> None:
         pass
 
     assert sine(X.as_subclass(Asked)) == ("asked", "tests.sine.default")
-    sine.register_torch_dispatch(Special, lambda mode, func, types, args, kwargs: ("special", func is torch.ops.tests.sine.default, types))
+    sine.register_torch_dispatch(
+        Special, lambda mode, func, types, args, kwargs: ("special", func is torch.ops.tests.sine.default, types)
+    )
     assert sine(X.as_subclass(Special)) == ("special", True, (Special,))
 
 
@@ -229,7 +251,9 @@ def test_wrong_arguments(args: Any, kwargs: Any, text: str) -> None:
 
 def test_defining_again_replaces() -> None:
     for k in (1, 2):
-        op = torch.library.custom_op("tests::again", lambda x, k=k: x * k, mutates_args=(), schema="(Tensor x) -> Tensor")
+        op = torch.library.custom_op(
+            "tests::again", lambda x, k=k: x * k, mutates_args=(), schema="(Tensor x) -> Tensor"
+        )
     assert op(X).tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match='of the form "namespace::name"'):
         torch.library.custom_op("nospace", lambda x: x, mutates_args=(), schema="(Tensor x) -> Tensor")
@@ -261,10 +285,17 @@ def test_opcheck() -> None:
         return torch.ones(3) if how == 1 else torch.rand(2)
 
     wrong.register_fake(lambda x, how: torch.empty(2, device="meta"))
-    for how, name, text in ((0, "test_schema", "was mutated"), (1, "test_faketensor", "shape"), (2, "test_aot_dispatch_dynamic", "other numbers")):
+    for how, name, text in (
+        (0, "test_schema", "was mutated"),
+        (1, "test_faketensor", "shape"),
+        (2, "test_aot_dispatch_dynamic", "other numbers"),
+    ):
         with pytest.raises(torch.library.OpCheckError, match=text):
             torch.library.opcheck(wrong, (torch.ones(2), how), test_utils=name)
-    assert isinstance(torch.library.opcheck(wrong, (torch.ones(2), 1), raise_exception=False)["test_faketensor"], torch.library.OpCheckError)
+    assert isinstance(
+        torch.library.opcheck(wrong, (torch.ones(2), 1), raise_exception=False)["test_faketensor"],
+        torch.library.OpCheckError,
+    )
 
 
 # ***** schemas *****
@@ -284,7 +315,9 @@ def test_inferred_schemas() -> None:
     )
     assert infer_schema(many, mutates_args=()) == f"(Tensor x, {rest}"
     assert infer_schema(many, mutates_args={"x"}, op_name="many") == f"many(Tensor(a0!) x, {rest}"
-    assert infer_schema(many, mutates_args="unknown").startswith("(Tensor(a0!) x, ") and "Tensor(a7!)[] ts" in infer_schema(many, mutates_args="unknown")
+    assert infer_schema(many, mutates_args="unknown").startswith(
+        "(Tensor(a0!) x, "
+    ) and "Tensor(a7!)[] ts" in infer_schema(many, mutates_args="unknown")
     for bad in ({"q"}, {"z"}, "x"):
         with pytest.raises(ValueError, match="mutates_args|mutable_args"):
             infer_schema(many, mutates_args=bad)
@@ -293,9 +326,16 @@ def test_inferred_schemas() -> None:
 def test_numbers_in_schemas() -> None:
     from rushlight.library.schema import parse
 
-    text = "ns::op.form(Tensor(a!)[] x, float a=1., float b=0.10000000000000001, int[2] d=[1, 2], str e=\"a,b\", *, bool f=True) -> Tensor(a!)[]"
+    text = 'ns::op.form(Tensor(a!)[] x, float a=1., float b=0.10000000000000001, int[2] d=[1, 2], str e="a,b", *, bool f=True) -> Tensor(a!)[]'
     assert str(parse(text)) == text and parse(text).overload_name == "form" and parse(text).arguments[0].written
-    for bad in ("op(Tensor x)", "op Tensor x -> Tensor", "op(Zensor x) -> Tensor", "op(Tensor) -> Tensor", "op(Tensor x -> Tensor", "op(Tensor x) -> "):
+    for bad in (
+        "op(Tensor x)",
+        "op Tensor x -> Tensor",
+        "op(Zensor x) -> Tensor",
+        "op(Tensor) -> Tensor",
+        "op(Tensor x -> Tensor",
+        "op(Tensor x) -> ",
+    ):
         with pytest.raises(RuntimeError):
             parse(bad)
 
@@ -338,7 +378,10 @@ def test_a_library() -> None:
         torch.ops.tests_low.foo(torch.empty(2, device="meta"))
     library.define("foo.two(Tensor x, Tensor y) -> Tensor")
     library.impl("foo.two", torch.add, "CompositeImplicitAutograd")
-    assert torch.ops.tests_low.foo(X, X).tolist() == [1, 2] and torch.ops.tests_low.foo.overloads() == ["default", "two"]
+    assert torch.ops.tests_low.foo(X, X).tolist() == [1, 2] and torch.ops.tests_low.foo.overloads() == [
+        "default",
+        "two",
+    ]
     y = leaf(1.0, 2.0)
     torch.ops.tests_low.foo.two(y, y).sum().backward()
     assert y.grad.tolist() == [2, 2]
@@ -425,8 +468,14 @@ def test_the_packages_own_operators() -> None:
     aten = torch.ops.aten
     assert aten.add.Tensor(X, X).tolist() == [1, 2] and aten.mm(torch.eye(2), torch.eye(2)).tolist() == [[1, 0], [0, 1]]
     assert aten.sin.default is aten.sin.default and str(aten.sin.default) == "aten.sin.default"
-    assert str(aten.sin.default._schema) == "aten::sin(Tensor self) -> Tensor" and aten.sin(self=X).tolist() == X.sin().tolist()
-    assert aten.linalg_vector_norm(X, 2).item() == pytest.approx(1.25**0.5) and aten.relu_(X.clone()).tolist() == [0.5, 1]
+    assert (
+        str(aten.sin.default._schema) == "aten::sin(Tensor self) -> Tensor"
+        and aten.sin(self=X).tolist() == X.sin().tolist()
+    )
+    assert aten.linalg_vector_norm(X, 2).item() == pytest.approx(1.25**0.5) and aten.relu_(X.clone()).tolist() == [
+        0.5,
+        1,
+    ]
     with pytest.raises(AttributeError, match="'aten' object has no attribute 'zork'"):
         aten.zork
     with pytest.raises(OSError, match="Could not load this library"):

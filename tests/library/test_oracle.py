@@ -41,7 +41,8 @@ class Operators:
         self.bare = library.custom_op("compared::bare", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
         self.sine.register_fake(lambda x: t.empty_like(x))
         self.sine.register_autograd(
-            lambda ctx, g: g * ctx.saved_tensors[0].cos(), setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+            lambda ctx, g: g * ctx.saved_tensors[0].cos(),
+            setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
         )
         self.low = library.Library("compared_low", "DEF")
         self.low.define("foo(Tensor x, int n=2, *, float[]? s=None, Scalar c=1.5, ScalarType? d=None) -> Tensor")

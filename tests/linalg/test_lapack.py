@@ -88,7 +88,9 @@ def test_indefinite_systems_against_scipy() -> None:
         _, middle, _ = scipy.linalg.ldl(a, lower=True, hermitian=hermitian)
         np.testing.assert_allclose(np.sort(np.abs(np.diag(factors))), np.sort(np.abs(np.diag(middle))), rtol=1e-9)
         b = matrix(6, 2, dtype="complex128")
-        np.testing.assert_allclose(a @ by_kernels("ldl_solve", factors, pivots, b, hermitian=hermitian)[0], b, atol=1e-10)
+        np.testing.assert_allclose(
+            a @ by_kernels("ldl_solve", factors, pivots, b, hermitian=hermitian)[0], b, atol=1e-10
+        )
 
 
 # ***** memory *****
@@ -96,7 +98,11 @@ def test_indefinite_systems_against_scipy() -> None:
 
 def test_any_strides_in_and_out() -> None:
     wide = matrix(4, 10, 6)
-    for a in (wide[:, ::2, :5], np.swapaxes(wide[:, 1:6, ::-1][..., ::-1], -1, -2)[:, :5], np.broadcast_to(wide[0, :5, :5], (3, 5, 5))):
+    for a in (
+        wide[:, ::2, :5],
+        np.swapaxes(wide[:, 1:6, ::-1][..., ::-1], -1, -2)[:, :5],
+        np.broadcast_to(wide[0, :5, :5], (3, 5, 5)),
+    ):
         graph = trace(lambda x: prim.lu(x), [(a.shape, BY_NAME["float64"])])
         lead = a.shape[0]
         outs = [(25, 1, 5), (5, 1), (1,)]
@@ -126,7 +132,11 @@ def test_info() -> None:
     np.testing.assert_array_equal(apply("cholesky", a)[1], [0, 2, 3])
     singular = np.array([[1.0, 2.0], [2.0, 4.0]])
     assert by_kernels("lu", singular)[2] == apply("lu", singular)[2] == 2
-    assert by_kernels("ldl", np.zeros((2, 2)), hermitian=False)[2] == apply("ldl", np.zeros((2, 2)), hermitian=False)[2] == 1
+    assert (
+        by_kernels("ldl", np.zeros((2, 2)), hermitian=False)[2]
+        == apply("ldl", np.zeros((2, 2)), hermitian=False)[2]
+        == 1
+    )
     assert by_kernels("svd", np.full((3, 3), np.nan), full=False, vectors=False)[1] != 0
 
 

@@ -172,7 +172,9 @@ def test_older_functions_against_scipy() -> None:
     np.testing.assert_allclose(torch.orgqr(packed, tau).numpy(), q[:, :3], atol=1e-12)
     c = tensor(4, 2)
     np.testing.assert_allclose(torch.ormqr(packed, tau, c).numpy(), q @ c.numpy(), atol=1e-12)
-    np.testing.assert_allclose(torch.ormqr(packed, tau, c.mT, left=False, transpose=True).numpy(), c.numpy().T @ q.T, atol=1e-12)
+    np.testing.assert_allclose(
+        torch.ormqr(packed, tau, c.mT, left=False, transpose=True).numpy(), c.numpy().T @ q.T, atol=1e-12
+    )
     lu, pivots = torch.lu(A[0])
     expected, places = scipy.linalg.lu_factor(a)
     np.testing.assert_allclose(lu.numpy(), expected)
@@ -200,13 +202,20 @@ def test_least_squares(dtype: torch.dtype, driver: str, lead: tuple[int, ...], m
         if deficient:
             a[..., -1] = a[..., 0] * 2
         found = linalg.lstsq(a, b, driver=driver, rcond=1e-4)
-        rows = [np.linalg.lstsq(x, y, 1e-4) for x, y in zip(a.reshape(-1, m, n).numpy(), b.reshape(-1, m, k).numpy(), strict=True)]
-        np.testing.assert_allclose(found.solution.reshape(-1, n, k).numpy(), np.stack([row[0] for row in rows]), rtol=exact, atol=exact)
+        rows = [
+            np.linalg.lstsq(x, y, 1e-4)
+            for x, y in zip(a.reshape(-1, m, n).numpy(), b.reshape(-1, m, k).numpy(), strict=True)
+        ]
+        np.testing.assert_allclose(
+            found.solution.reshape(-1, n, k).numpy(), np.stack([row[0] for row in rows]), rtol=exact, atol=exact
+        )
         if driver != "gels":
             assert found.rank.reshape(-1).tolist() == [row[2] for row in rows]
     right = torch.randn(m, dtype=dtype)
     alone = linalg.lstsq(a.reshape(-1, m, n)[0], right, driver=driver, rcond=1e-4).solution
-    np.testing.assert_allclose(alone.numpy(), np.linalg.lstsq(a.reshape(-1, m, n)[0].numpy(), right.numpy(), 1e-4)[0], rtol=exact, atol=exact)
+    np.testing.assert_allclose(
+        alone.numpy(), np.linalg.lstsq(a.reshape(-1, m, n)[0].numpy(), right.numpy(), 1e-4)[0], rtol=exact, atol=exact
+    )
 
 
 def test_empty_matrices() -> None:
@@ -219,7 +228,9 @@ def test_empty_matrices() -> None:
     assert u.shape == (0, 0) and s.shape == (0,) and bool((vh == torch.eye(3)).all())
     q, r = linalg.qr(torch.zeros(3, 0), "complete")
     assert bool((q == torch.eye(3)).all()) and r.shape == (3, 0)
-    assert linalg.pinv(torch.zeros(0, 3)).shape == (3, 0) and linalg.matrix_rank(torch.zeros(4, 0, 3)).tolist() == [0] * 4
+    assert (
+        linalg.pinv(torch.zeros(0, 3)).shape == (3, 0) and linalg.matrix_rank(torch.zeros(4, 0, 3)).tolist() == [0] * 4
+    )
     assert linalg.solve(none, torch.zeros(2, 0, 3)).shape == (2, 0, 3)
     assert linalg.lstsq(torch.zeros(0, 3), torch.zeros(0, 2)).solution.tolist() == [[0.0, 0.0]] * 3
 
@@ -287,7 +298,11 @@ def test_gradients_of_values_that_are_equal() -> None:
 
 
 def test_what_has_no_derivative_says_so() -> None:
-    for function in (lambda x: torch.geqrf(x)[0], lambda x: linalg.ldl_factor(symmetric(x))[0], lambda x: linalg.qr(x, "r")[1]):
+    for function in (
+        lambda x: torch.geqrf(x)[0],
+        lambda x: linalg.ldl_factor(symmetric(x))[0],
+        lambda x: linalg.qr(x, "r")[1],
+    ):
         with pytest.raises(RuntimeError, match="derivative"):
             function(leaf(A[0])).sum().backward()
     with pytest.raises(RuntimeError, match="not differentiable when mode='complete' and nrows > ncols"):
@@ -305,8 +320,12 @@ def test_lobpcg() -> None:
     values, vectors = torch.lobpcg(a, k=3, tol=1e-9)
     np.testing.assert_allclose(values.numpy(), every[:-4:-1], rtol=1e-9)
     np.testing.assert_allclose((a @ vectors).numpy(), (vectors * values).numpy(), atol=1e-5)
-    np.testing.assert_allclose(torch.lobpcg(torch.stack([a, 2 * a]), k=1, largest=False)[0].numpy(), [[every[0]], [2 * every[0]]], rtol=1e-6)
-    np.testing.assert_allclose(torch.lobpcg(a, k=2, B=weights)[0].numpy(), scipy.linalg.eigh(a.numpy(), weights.numpy())[0][:-3:-1], rtol=1e-6)
+    np.testing.assert_allclose(
+        torch.lobpcg(torch.stack([a, 2 * a]), k=1, largest=False)[0].numpy(), [[every[0]], [2 * every[0]]], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        torch.lobpcg(a, k=2, B=weights)[0].numpy(), scipy.linalg.eigh(a.numpy(), weights.numpy())[0][:-3:-1], rtol=1e-6
+    )
     with pytest.raises(ValueError, match="LOBPCG algorithm is not applicable"):
         torch.lobpcg(a[:5, :5], k=2)
 
@@ -316,7 +335,10 @@ def test_gradient_of_lobpcg_is_that_of_eigh() -> None:
     a = a @ a.mT
     weights = tensor(12, 2)
     grads = []
-    for pairs in (lambda x: torch.lobpcg(x, k=2, tol=1e-12), lambda x: tuple(v.flip(-1)[..., :2] for v in linalg.eigh(x))):
+    for pairs in (
+        lambda x: torch.lobpcg(x, k=2, tol=1e-12),
+        lambda x: tuple(v.flip(-1)[..., :2] for v in linalg.eigh(x)),
+    ):
         x = leaf(a)
         values, vectors = pairs(x)
         (values.sum() + (vectors**2 * weights).sum()).backward()
@@ -333,7 +355,9 @@ def test_distances_of_all_pairs(rows, others, p):
     expected = gap.max(-1) if p == float("inf") else (gap != 0).sum(-1) if p == 0 else (gap**p).sum(-1) ** (1 / p)
     modes = ["use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"]
     for mode in modes if p == 2 else modes[:1]:
-        np.testing.assert_allclose(torch.cdist(torch.tensor(a), torch.tensor(b), p, mode).numpy(), expected, rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(
+            torch.cdist(torch.tensor(a), torch.tensor(b), p, mode).numpy(), expected, rtol=1e-9, atol=1e-7
+        )
     if p >= 1 and rows * others < 1000:
         x, y = (torch.tensor(v, requires_grad=True) for v in (a[0, 0], b[0]))
         assert torch.autograd.gradcheck(lambda x, y: torch.cdist(x, y, p), (x, y))
@@ -384,9 +408,13 @@ def test_addmm_with_an_activation() -> None:
     for _ in range(2):
         x, a, b = tensor(4), tensor(3, 5), tensor(5, 4)
         wanted = 2 * x.numpy() + 0.5 * (a.numpy() @ b.numpy())
-        np.testing.assert_allclose(torch._addmm_activation(x, a, b, beta=2, alpha=0.5).numpy(), np.maximum(wanted, 0), rtol=1e-12)
+        np.testing.assert_allclose(
+            torch._addmm_activation(x, a, b, beta=2, alpha=0.5).numpy(), np.maximum(wanted, 0), rtol=1e-12
+        )
         gelu = wanted * scipy.special.ndtr(wanted)
-        np.testing.assert_allclose(x._addmm_activation(a, b, beta=2, alpha=0.5, use_gelu=True).numpy(), gelu, rtol=1e-10, atol=1e-14)
+        np.testing.assert_allclose(
+            x._addmm_activation(a, b, beta=2, alpha=0.5, use_gelu=True).numpy(), gelu, rtol=1e-10, atol=1e-14
+        )
         out = torch.empty(3, 4, dtype=torch.float64)
         assert torch._addmm_activation(x, a, b, beta=2, alpha=0.5, out=out) is out
         np.testing.assert_allclose(out.numpy(), np.maximum(wanted, 0), rtol=1e-12)

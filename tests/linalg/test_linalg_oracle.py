@@ -71,7 +71,11 @@ def test_results_and_their_layout(lead: tuple[int, ...], dtype: str) -> None:
         assert len(wants) == len(gots)
         assert type(want).__name__ == type(got).__name__, name
         for w, g in zip(wants, gots, strict=True):
-            assert (tuple(w.shape), w.stride(), str(w.dtype)) == (tuple(g.shape), g.stride(), str(g.dtype).replace("rushlight", "torch")), name
+            assert (tuple(w.shape), w.stride(), str(w.dtype)) == (
+                tuple(g.shape),
+                g.stride(),
+                str(g.dtype).replace("rushlight", "torch"),
+            ), name
             w, g = w.resolve_conj(), g.resolve_conj()
             tolerance = 1e-3 if dtype == "complex64" else 1e-9
             scale = float(np.abs(w.numpy()).max()) if w.numel() else 1.0

@@ -33,7 +33,10 @@ def test_variance_and_softmax() -> None:
 
 
 def test_median_of_whole_numbers_stays_whole() -> None:
-    x, mask = torch.tensor([[5, 1, 7, 2**60 + 1], [9, 8, 3, 4]]), torch.tensor([[True, False, True, True], [True, True, False, False]])
+    x, mask = (
+        torch.tensor([[5, 1, 7, 2**60 + 1], [9, 8, 3, 4]]),
+        torch.tensor([[True, False, True, True], [True, True, False, False]]),
+    )
     found = torch.masked.median(x, 1, mask=mask)
     assert found.dtype is torch.int64 and found.tolist() == [7, 8]
     assert torch.masked.median(x, 1, keepdim=True, mask=mask).shape == (2, 1)
@@ -66,7 +69,9 @@ def test_windows_as_scipy() -> None:
     ]:  # fmt: skip
         for sym in (True, False):
             found = getattr(torch.signal.windows, name)(9, sym=sym, dtype=torch.float64, **more).numpy()
-            np.testing.assert_allclose(found, getattr(windows, name)(9, *theirs, sym=sym), rtol=1e-12, atol=1e-12, err_msg=name)
+            np.testing.assert_allclose(
+                found, getattr(windows, name)(9, *theirs, sym=sym), rtol=1e-12, atol=1e-12, err_msg=name
+            )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -74,7 +79,9 @@ def test_kaiser_is_computed_in_its_dtype(dtype: str) -> None:
     for beta, M in ((0.0, 4), (6.0, 33), (85.0, 64), (150.0, 64)):
         across = np.linspace(-beta, beta, M).astype(dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            height = np.i0(np.sqrt(np.maximum(np.asarray(beta, dtype) ** 2 - across**2, 0)).astype("float64")).astype(dtype)
+            height = np.i0(np.sqrt(np.maximum(np.asarray(beta, dtype) ** 2 - across**2, 0)).astype("float64")).astype(
+                dtype
+            )
             expected = height / np.i0(beta).astype(dtype)
         found = torch.signal.windows.kaiser(M, beta=beta, dtype=getattr(torch, dtype)).numpy()
         assert np.isnan(found).any() == (beta > 91 and dtype == "float32")  # inf / inf
@@ -84,7 +91,9 @@ def test_kaiser_is_computed_in_its_dtype(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int32", "float32"])
 def test_logsumexp_of_what_counts(dtype: str) -> None:
     x, mask = np.array([[3, 1, 2], [0, 5, 7]], dtype), np.array([[True, False, True], [False, True, False]])
-    rest = 0.0 if dtype == "uint8" else -np.inf if dtype == "float32" else float(np.iinfo(dtype).min)  # PyTorch's identity: the dtype's least
+    rest = (
+        0.0 if dtype == "uint8" else -np.inf if dtype == "float32" else float(np.iinfo(dtype).min)
+    )  # PyTorch's identity: the dtype's least
     expected = np.log(np.exp(np.where(mask, x, rest).astype("float64")).sum(1))
     found = torch.masked.logsumexp(torch.from_numpy(x), 1, mask=torch.from_numpy(mask), dtype=torch.float32)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)

@@ -48,7 +48,12 @@ def described(value: Any) -> Any:
         return ("masked", repr(value), str(value.dtype), tuple(value.shape), value.requires_grad, str(value.layout))
     if hasattr(value, "requires_grad"):
         shown = value.to_dense() if value.layout is not type(value.detach().to_dense()).layout else value
-        return ("plain", [round(float(v), 4) for v in shown.detach().to_dense().reshape(-1)], str(value.dtype), tuple(value.shape))
+        return (
+            "plain",
+            [round(float(v), 4) for v in shown.detach().to_dense().reshape(-1)],
+            str(value.dtype),
+            tuple(value.shape),
+        )
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
 
 

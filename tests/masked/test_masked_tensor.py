@@ -12,7 +12,9 @@ import pytest
 import rushlight as torch
 from rushlight.masked import MaskedTensor, as_masked_tensor, is_masked_tensor, masked_tensor
 
-pytestmark = pytest.mark.filterwarnings("ignore:The API of MaskedTensor", "ignore:MaskedTensor", "ignore:.*is not implemented for MaskedTensor")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The API of MaskedTensor", "ignore:MaskedTensor", "ignore:.*is not implemented for MaskedTensor"
+)
 
 RNG = np.random.default_rng(5)
 A = RNG.uniform(0.1, 0.9, (3, 4))
@@ -39,7 +41,9 @@ def test_functions_as_numpy_ma(name: str) -> None:
     same(getattr(torch, name)(ours(A)), getattr(np.ma if hasattr(np.ma, name) else np, name)(theirs(A)))
 
 
-@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "true_divide", "maximum", "arctan2", "greater", "fmod"])
+@pytest.mark.parametrize(
+    "name", ["add", "subtract", "multiply", "true_divide", "maximum", "arctan2", "greater", "fmod"]
+)
 def test_pairs_as_numpy_ma(name: str) -> None:
     plain = getattr(np.ma, name)
     wanted = np.ma.array(plain(A, B), mask=~COUNTS)
@@ -48,7 +52,10 @@ def test_pairs_as_numpy_ma(name: str) -> None:
     same(getattr(torch, name)(torch.from_numpy(A), ours(B)), wanted)
 
 
-@pytest.mark.parametrize(("name", "reduced"), [("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "min"), ("prod", "prod"), ("all", "all")])
+@pytest.mark.parametrize(
+    ("name", "reduced"),
+    [("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin", "min"), ("prod", "prod"), ("all", "all")],
+)
 def test_reductions_as_numpy_ma(name: str, reduced: str) -> None:
     for args, axis in [((), None), ((0,), 0), ((1,), 1)]:
         same(getattr(ours(A), name)(*args), getattr(theirs(A), reduced)(axis=axis))
@@ -58,7 +65,9 @@ def test_reductions_as_numpy_ma(name: str, reduced: str) -> None:
 def test_spread_norm_and_places_as_numpy_ma() -> None:
     x, y = ours(A), theirs(A)
     assert x.var().item() == pytest.approx(y.var(ddof=1)) and x.std().item() == pytest.approx(y.std(ddof=1))
-    assert x.norm().item() == pytest.approx(np.linalg.norm(A[COUNTS])) and x.norm(1).item() == pytest.approx(A[COUNTS].sum())
+    assert x.norm().item() == pytest.approx(np.linalg.norm(A[COUNTS])) and x.norm(1).item() == pytest.approx(
+        A[COUNTS].sum()
+    )
     same(x.argmax(1), np.ma.array(y.argmax(1), mask=~COUNTS.any(1)))
     same(x.argmin(0), np.ma.array(y.argmin(0), mask=~COUNTS.any(0)))
 
@@ -82,7 +91,11 @@ def test_gradients_are_masked() -> None:
 
 
 def test_gradients_of_means_and_extremes() -> None:
-    for name, wanted in [("mean", COUNTS / COUNTS.sum()), ("amax", (theirs(A).max() == A) * 1.0), ("prod", A[COUNTS].prod() / A)]:
+    for name, wanted in [
+        ("mean", COUNTS / COUNTS.sum()),
+        ("amax", (theirs(A).max() == A) * 1.0),
+        ("prod", A[COUNTS].prod() / A),
+    ]:
         x = ours(A, grad=True)
         getattr(x, name)().backward()
         same(x.grad, np.ma.array(wanted, mask=~COUNTS))
@@ -145,7 +158,11 @@ def test_elements_and_mask_move_together() -> None:
 def test_sparse_parts(layout: str) -> None:
     x = ours(A, grad=True)
     sparse = getattr(x, f"to_sparse_{layout}")()
-    assert sparse.is_sparse and getattr(sparse, f"is_sparse_{layout}")() and sparse.layout is getattr(torch, f"sparse_{layout}")
+    assert (
+        sparse.is_sparse
+        and getattr(sparse, f"is_sparse_{layout}")()
+        and sparse.layout is getattr(torch, f"sparse_{layout}")
+    )
     assert sparse.get_data()._nnz() == COUNTS.sum() and sparse.shape == x.shape
     same((sparse.exp() + sparse).to_dense(), np.ma.array(np.exp(A) + A, mask=~COUNTS))
     assert sparse.sum().item() == pytest.approx(A[COUNTS].sum())
@@ -153,7 +170,10 @@ def test_sparse_parts(layout: str) -> None:
     same(x.grad, np.ma.array(2 * A, mask=~COUNTS))
     with pytest.raises(TypeError, match="along a dim"):
         sparse.sum(0)
-    other = masked_tensor(getattr(torch.from_numpy(A), f"to_sparse_{layout}")(), getattr(torch.from_numpy(COUNTS), f"to_sparse_{layout}")())
+    other = masked_tensor(
+        getattr(torch.from_numpy(A), f"to_sparse_{layout}")(),
+        getattr(torch.from_numpy(COUNTS), f"to_sparse_{layout}")(),
+    )
     same(other.to_dense(), theirs(A))  # what the mask lacks is dropped
 
 
@@ -165,7 +185,12 @@ def test_copies_are_apart() -> None:
     for made in (copy.deepcopy(x), copy.copy(x), pickle.loads(pickle.dumps(x))):
         same(made, theirs(A))
         assert made.requires_grad and made.is_leaf and made is not x
-    assert not x.detach().requires_grad and x.clone().grad_fn is not None and x.double() is x and x.float().dtype is torch.float32
+    assert (
+        not x.detach().requires_grad
+        and x.clone().grad_fn is not None
+        and x.double() is x
+        and x.float().dtype is torch.float32
+    )
 
 
 def test_in_place() -> None:
@@ -191,7 +216,9 @@ def test_optimizers_take_no_memory_that_is_not_there(plain: bool) -> None:
     """The kernel over many parameters must not see masked parameters or gradients: they have no memory of their own."""
     leaf = torch.from_numpy(A.copy()).requires_grad_() if plain else ours(A, grad=True)
     (leaf * ours(B)).sum().backward()
-    with pytest.raises((TypeError, ValueError)):  # PyTorch's step fails as well: no alpha, and no masked gradient for a plain parameter
+    with pytest.raises(
+        (TypeError, ValueError)
+    ):  # PyTorch's step fails as well: no alpha, and no masked gradient for a plain parameter
         torch.optim.SGD([leaf], lr=0.1).step()
     if not plain:
         with torch.no_grad():

@@ -35,8 +35,23 @@ def same(made: Any, expected: Any) -> None:
 def test_items_come_back(layout: str) -> None:
     given = parts(2, 4, 1)
     n = make(given, layout)
-    assert n.is_nested and n.layout is getattr(torch, layout) and n.dim() == 3 and n.numel() == 21 and n.size(0) == 3 and n.size(-1) == 3
-    for other in (n, n.clone(), n.detach(), copy.deepcopy(n), pickle.loads(pickle.dumps(n)), n.float().double(), n.contiguous()):
+    assert (
+        n.is_nested
+        and n.layout is getattr(torch, layout)
+        and n.dim() == 3
+        and n.numel() == 21
+        and n.size(0) == 3
+        and n.size(-1) == 3
+    )
+    for other in (
+        n,
+        n.clone(),
+        n.detach(),
+        copy.deepcopy(n),
+        pickle.loads(pickle.dumps(n)),
+        n.float().double(),
+        n.contiguous(),
+    ):
         same(other, given)
     same([n[1], n.select(0, 2)], given[1:])
     padded = n.to_padded_tensor(-1.0)
@@ -51,7 +66,9 @@ def test_jagged_parts() -> None:
     held = torch.nested.nested_tensor_from_jagged(torch.arange(6.0), torch.tensor([0, 3, 6]), torch.tensor([2, 1]))
     same(held, [torch.arange(2.0), torch.tensor([3.0])])
     same(held.contiguous() + 1, [torch.arange(2.0) + 1, torch.tensor([4.0])])
-    narrowed = torch.nested.narrow(torch.arange(8.0).reshape(2, 4), 1, torch.tensor([1, 0]), torch.tensor([2, 4]), layout=torch.jagged)
+    narrowed = torch.nested.narrow(
+        torch.arange(8.0).reshape(2, 4), 1, torch.tensor([1, 0]), torch.tensor([2, 4]), layout=torch.jagged
+    )
     same(narrowed, [torch.tensor([1.0, 2.0]), torch.arange(4.0, 8.0)])
     with pytest.raises(RuntimeError, match="not supported for nested tensors with holes"):
         narrowed.to_padded_tensor(0.0)
@@ -59,7 +76,10 @@ def test_jagged_parts() -> None:
 
 def test_the_printed_forms() -> None:
     n = torch.nested.nested_tensor([torch.ones(2), torch.ones(1)], requires_grad=True)
-    assert repr(n) == "nested_tensor([\n  tensor([1., 1.], requires_grad=True),\n  tensor([1.], requires_grad=True)\n], requires_grad=True)"
+    assert (
+        repr(n)
+        == "nested_tensor([\n  tensor([1., 1.], requires_grad=True),\n  tensor([1.], requires_grad=True)\n], requires_grad=True)"
+    )
     j = torch.nested.nested_tensor([torch.ones(2), torch.ones(1)], layout=torch.jagged)
     assert repr(j) == f"NestedTensor(size=(2, {j.shape[1]}), offsets=tensor([0, 2, 3]), contiguous=True)"
 
@@ -125,7 +145,10 @@ def test_attention(layout: str) -> None:
     heads = [t.reshape(-1, 1, 3) for t in parts(2, 4)]  # (length, heads, size)
     given = [h.transpose(0, 1) for h in heads]
     n = make(heads, layout).transpose(1, 2) if layout == "jagged" else make(given, layout)
-    expected = [F.scaled_dot_product_attention(t.unsqueeze(0), t.unsqueeze(0), t.unsqueeze(0), is_causal=True).squeeze(0) for t in given]
+    expected = [
+        F.scaled_dot_product_attention(t.unsqueeze(0), t.unsqueeze(0), t.unsqueeze(0), is_causal=True).squeeze(0)
+        for t in given
+    ]
     same(F.scaled_dot_product_attention(n, n, n, is_causal=True), expected)
 
 
@@ -153,7 +176,9 @@ def test_gradients(layout: str) -> None:
 
 def test_layers_take_batches_of_sequences() -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2)).double()
+    model = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2)
+    ).double()
     given = parts(2, 5, 1)
     same(model(make(given, "jagged")).detach(), [model(t).detach() for t in given])
 

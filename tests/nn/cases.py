@@ -70,10 +70,7 @@ LAYERS: dict[str, tuple[Any, Any]] = {
     "LPPool1d": (lambda nn: nn.LPPool1d(2, 3), _x(1, 2, 7)),
     "LPPool2d": (lambda nn: nn.LPPool2d(1.5, 2, stride=1), lambda t: (t.rand(1, 2, 4, 4),)),
     "ChannelShuffle": (lambda nn: nn.ChannelShuffle(2), _x(1, 4, 2, 2)),
-    "MaxUnpool2d": (
-        lambda nn: nn.MaxUnpool2d(2),
-        lambda t: (t.randn(1, 1, 2, 2), t.tensor([[[[0, 3], [9, 14]]]])),
-    ),
+    "MaxUnpool2d": (lambda nn: nn.MaxUnpool2d(2), lambda t: (t.randn(1, 1, 2, 2), t.tensor([[[[0, 3], [9, 14]]]]))),
     "MultiLabelMarginLoss": (
         lambda nn: nn.MultiLabelMarginLoss(),
         lambda t: (t.randn(2, 4), t.tensor([[3, 0, -1, 1], [1, -1, 0, 2]])),
@@ -107,10 +104,7 @@ LAYERS: dict[str, tuple[Any, Any]] = {
     "CircularPad2d": (lambda nn: nn.CircularPad2d(1), _x(1, 1, 2, 3)),
     "Upsample": (lambda nn: nn.Upsample(scale_factor=2), _x(1, 1, 2, 3)),
     "Upsample bilinear": (lambda nn: nn.Upsample(size=(3, 5), mode="bilinear"), _x(1, 1, 2, 3)),
-    "Upsample aligned": (
-        lambda nn: nn.Upsample(scale_factor=1.5, mode="bilinear", align_corners=True),
-        _x(1, 1, 3, 4),
-    ),
+    "Upsample aligned": (lambda nn: nn.Upsample(scale_factor=1.5, mode="bilinear", align_corners=True), _x(1, 1, 3, 4)),
     "PixelShuffle": (lambda nn: nn.PixelShuffle(2), _x(1, 4, 2, 3)),
     "PixelUnshuffle": (lambda nn: nn.PixelUnshuffle(2), _x(1, 1, 4, 2)),
     "Sequential": (lambda nn: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), _x(2, 3)),
@@ -206,8 +200,14 @@ LAYERS: dict[str, tuple[Any, Any]] = {
         lambda nn: nn.MultiheadAttention(4, 2, add_bias_kv=True, kdim=3, vdim=2),
         lambda t: (t.randn(3, 2, 4), t.randn(5, 2, 3), t.randn(5, 2, 2)),
     ),
-    "TransformerEncoderLayer": (lambda nn: nn.TransformerEncoderLayer(4, 2, 8, 0.1, activation="gelu", norm_first=True), _x(3, 2, 4)),
-    "TransformerDecoderLayer": (lambda nn: nn.TransformerDecoderLayer(4, 2, 8, 0.0, batch_first=True, bias=False), _two(2, 3, 4)),
+    "TransformerEncoderLayer": (
+        lambda nn: nn.TransformerEncoderLayer(4, 2, 8, 0.1, activation="gelu", norm_first=True),
+        _x(3, 2, 4),
+    ),
+    "TransformerDecoderLayer": (
+        lambda nn: nn.TransformerDecoderLayer(4, 2, 8, 0.0, batch_first=True, bias=False),
+        _two(2, 3, 4),
+    ),
     "Transformer": (lambda nn: nn.Transformer(4, 2, 1, 2, 8, 0.0, batch_first=True), _two(2, 3, 4)),
     "AdaptiveLogSoftmaxWithLoss": (
         lambda nn: nn.AdaptiveLogSoftmaxWithLoss(4, 8, [3, 5], div_value=2.0),
@@ -217,7 +217,10 @@ LAYERS: dict[str, tuple[Any, Any]] = {
         lambda nn: nn.CTCLoss(),
         lambda t: (t.randn(5, 2, 4), t.tensor([[1, 2], [3, 3]]), t.tensor([5, 4]), t.tensor([2, 1])),
     ),
-    "LinearCrossEntropyLoss": (lambda nn: nn.LinearCrossEntropyLoss(3, 5, bias=True), lambda t: (t.randn(4, 3), t.tensor([1, 0, 4, 2]))),
+    "LinearCrossEntropyLoss": (
+        lambda nn: nn.LinearCrossEntropyLoss(3, 5, bias=True),
+        lambda t: (t.randn(4, 3), t.tensor([1, 0, 4, 2])),
+    ),
     # Shapes from the first input.
     "LazyLinear": (lambda nn: nn.LazyLinear(4, bias=False), _x(2, 3)),
     "LazyConv1d": (lambda nn: nn.LazyConv1d(3, 2), _x(2, 2, 4)),
@@ -234,14 +237,25 @@ LAYERS: dict[str, tuple[Any, Any]] = {
     "LazyInstanceNorm3d": (lambda nn: nn.LazyInstanceNorm3d(track_running_stats=False), _x(1, 2, 2, 2, 1)),
     # Parameters that are functions of others.
     "weight norm": (lambda nn: nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 3, 2), dim=1), _x(1, 2, 4)),
-    "spectral norm": (lambda nn: nn.utils.parametrizations.spectral_norm(nn.ConvTranspose1d(2, 3, 2), n_power_iterations=2), _x(1, 2, 3)),
+    "spectral norm": (
+        lambda nn: nn.utils.parametrizations.spectral_norm(nn.ConvTranspose1d(2, 3, 2), n_power_iterations=2),
+        _x(1, 2, 3),
+    ),
     "orthogonal": (lambda nn: nn.utils.parametrizations.orthogonal(nn.Linear(3, 3)), _x(2, 3)),
-    "orthogonal tall": (lambda nn: nn.utils.parametrizations.orthogonal(nn.Linear(2, 4), use_trivialization=False), _x(2, 2)),
-    "orthogonal wide": (lambda nn: nn.utils.parametrizations.orthogonal(nn.Linear(4, 2), orthogonal_map="cayley"), _x(2, 4)),
+    "orthogonal tall": (
+        lambda nn: nn.utils.parametrizations.orthogonal(nn.Linear(2, 4), use_trivialization=False),
+        _x(2, 2),
+    ),
+    "orthogonal wide": (
+        lambda nn: nn.utils.parametrizations.orthogonal(nn.Linear(4, 2), orthogonal_map="cayley"),
+        _x(2, 4),
+    ),
     "old spectral norm": (lambda nn: nn.utils.spectral_norm(nn.Linear(3, 4)), _x(2, 3)),
     "pruned": (lambda nn: _prune(nn).random_unstructured(nn.Linear(3, 4), "weight", 0.4), _x(2, 3)),
     "pruned twice": (
-        lambda nn: _prune(nn).ln_structured(_prune(nn).l1_unstructured(nn.Linear(3, 4), "weight", 3), "weight", 1, 2, 0),
+        lambda nn: _prune(nn).ln_structured(
+            _prune(nn).l1_unstructured(nn.Linear(3, 4), "weight", 3), "weight", 1, 2, 0
+        ),
         _x(2, 3),
     ),
 }
@@ -273,7 +287,8 @@ def start(t: Any, layer: Any) -> dict[str, Any]:
     """Shape and values of everything in the state dict; its printed form for what has no shape yet."""
     lazy = t.nn.parameter.is_lazy
     return {
-        key: repr(value) if lazy(value) else [list(value.shape), _numbers(value)] for key, value in layer.state_dict().items()
+        key: repr(value) if lazy(value) else [list(value.shape), _numbers(value)]
+        for key, value in layer.state_dict().items()
     }
 
 
@@ -285,7 +300,11 @@ def run(t: Any, name: str) -> dict[str, Any]:
         first.requires_grad_(True)
     text, before = repr(layer), start(t, layer)
     outs = tensors(layer(*args))
-    waves = [(out * t.arange(out.numel(), dtype=out.dtype).reshape(out.shape).sin()).sum() for out in outs if out.requires_grad]
+    waves = [
+        (out * t.arange(out.numel(), dtype=out.dtype).reshape(out.shape).sin()).sum()
+        for out in outs
+        if out.requires_grad
+    ]
     if waves:
         sum(waves).backward()
     return {

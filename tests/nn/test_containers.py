@@ -78,7 +78,9 @@ def test_module_list() -> None:
     with pytest.raises(NotImplementedError, match="forward"):
         net(1)
     assert repr(nn.ModuleList()) == "ModuleList()"
-    assert repr(nn.ModuleList([nn.ReLU(), nn.ReLU(), nn.Tanh()])) == "ModuleList(\n  (0-1): 2 x ReLU()\n  (2): Tanh()\n)"
+    assert (
+        repr(nn.ModuleList([nn.ReLU(), nn.ReLU(), nn.Tanh()])) == "ModuleList(\n  (0-1): 2 x ReLU()\n  (2): Tanh()\n)"
+    )
 
 
 def test_module_dict() -> None:

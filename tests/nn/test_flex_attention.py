@@ -48,10 +48,14 @@ def test_score_and_mask_are_applied_to_every_pair() -> None:
     q, k, v = inputs(3)
     table = torch.tensor(np.random.default_rng(1).standard_normal((3, 6)), requires_grad=True)
     blocks = create_block_mask(lambda b, h, q, k: q > k + b, None, None, 5, 6, BLOCK_SIZE=2)
-    out, aux = flex_attention(q, k, v, lambda s, b, h, q, k: s + table[h, k] * (q + 1), blocks, return_aux=AuxRequest(True, True))
+    out, aux = flex_attention(
+        q, k, v, lambda s, b, h, q, k: s + table[h, k] * (q + 1), blocks, return_aux=AuxRequest(True, True)
+    )
     rows, columns = np.arange(5)[:, None], np.arange(6)
     bias = table.detach().numpy()[:, None] * (rows + 1)
-    expected = attended(*(t.detach().numpy() for t in (q, k, v)), bias[None], rows > columns + np.arange(2)[:, None, None, None])
+    expected = attended(
+        *(t.detach().numpy() for t in (q, k, v)), bias[None], rows > columns + np.arange(2)[:, None, None, None]
+    )
     for got, wanted in zip((out, aux.lse, aux.max_scores), expected, strict=True):
         np.testing.assert_allclose(got.detach().numpy(), wanted, rtol=1e-12, atol=1e-12)
     assert not out[:, :, 0].any() and aux.lse.dtype is torch.float64
@@ -66,7 +70,12 @@ def test_gradients_reach_everything_that_takes_part() -> None:
     def attend(q: Any, k: Any, v: Any, slope: Any) -> Any:
         return flex_attention(q, k, v, lambda s, b, h, i, j: torch.tanh(s + slope[h] * (i - j)), blocks)
 
-    given = [q[:1, :, :3].detach().requires_grad_(), k[:1, :, :3].detach().requires_grad_(), v[:1, :, :3].detach().requires_grad_(), slope]
+    given = [
+        q[:1, :, :3].detach().requires_grad_(),
+        k[:1, :, :3].detach().requires_grad_(),
+        v[:1, :, :3].detach().requires_grad_(),
+        slope,
+    ]
     blocks = blocks._adjust(3, 3)
     assert torch.autograd.gradcheck(attend, given)
     first = torch.autograd.grad(attend(*given).square().sum(), given[0], create_graph=True)[0]
@@ -141,7 +150,9 @@ def test_write_order_counts_the_blocks_before() -> None:
     assert made.dq_write_order.tolist() == [[[[0, 1, 2, 3], [0, -1, 1, 2], [0, -1, -1, 1], [0, -1, -1, -1]]]]
     assert made.dq_write_order_full.tolist() == [[[[1, 2, 3, 0], [1, 2, -1, 0], [1, -1, -1, 0], [-1, -1, -1, 0]]]]
     assert made.dq_kv_order_spt is True
-    other = create_block_mask(lambda b, h, q, k: q - k <= 20, 1, 1, 64, 48, BLOCK_SIZE=16, compute_dq_write_order=True, dq_kv_order=False)
+    other = create_block_mask(
+        lambda b, h, q, k: q - k <= 20, 1, 1, 64, 48, BLOCK_SIZE=16, compute_dq_write_order=True, dq_kv_order=False
+    )
     assert other.dq_write_order.tolist() == [[[[0, 0, 0, 0], [1, 0, 1, 1], [1, 2, 2, 2]]]]
 
 
@@ -152,14 +163,18 @@ def test_pictures_of_blocks() -> None:
         "(0, 1)\n██      \n████    \n██████  \n████████\n)"
     )
     assert blocks.to_string((2, 2), limit=1).startswith("(0, 0)\n░░  \n██░░\n\n...\n")
-    assert "full_kv_indices=torch.Size([1, 2, 4, 4]),\n" in repr(blocks) and repr(blocks).endswith("    mask_mod=causal\n)")
+    assert "full_kv_indices=torch.Size([1, 2, 4, 4]),\n" in repr(blocks) and repr(blocks).endswith(
+        "    mask_mod=causal\n)"
+    )
 
 
 def test_causal_biases_say_where_the_diagonal_is() -> None:
     q, k = torch.ones(1, 1, 2, 4), torch.arange(12.0).reshape(1, 1, 3, 4)
     attend = torch.nn.functional.scaled_dot_product_attention
     for bias in (causal_upper_left(2, 3), causal_lower_right(2, 3)):
-        np.testing.assert_array_equal(attend(q, k, k, attn_mask=bias).numpy(), attend(q, k, k, bias._materialize()).numpy())
+        np.testing.assert_array_equal(
+            attend(q, k, k, attn_mask=bias).numpy(), attend(q, k, k, bias._materialize()).numpy()
+        )
     assert causal_lower_right(2, 3)._materialize().tolist() == [[True, True, False], [True, True, True]]
     with pytest.raises(ValueError, match="causal=True"):
         attend(q, k, k, causal_upper_left(2, 3), is_causal=True)

@@ -25,7 +25,8 @@ from rushlight.nn.utils.rnn import pad_sequence, unpad_sequence
 
 
 @pytest.mark.parametrize(
-    ("mode", "numpy_mode"), [("constant", "constant"), ("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]
+    ("mode", "numpy_mode"),
+    [("constant", "constant"), ("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")],
 )
 def test_pad_against_numpy(mode: str, numpy_mode: str) -> None:
     x = torch.arange(24.0).reshape(1, 2, 3, 4)
@@ -140,12 +141,16 @@ def test_batch_norm() -> None:
 @pytest.mark.parametrize("shape", [(5,), (1, 5), (4, 5), (2, 5, 3)], ids=str)
 @pytest.mark.parametrize("wanted", [(True, False), (False, True), (True, True)], ids=["input", "target", "both"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_cross_entropy_of_probabilities_is_differentiated_twice(shape: tuple[int, ...], wanted: tuple[bool, bool], smoothing: float) -> None:
+def test_cross_entropy_of_probabilities_is_differentiated_twice(
+    shape: tuple[int, ...], wanted: tuple[bool, bool], smoothing: float
+) -> None:
     """Where one thing alone is kept for backward it may be the derivative itself, which does not say how to differentiate it."""
     x = torch.randn(shape, dtype=torch.float64, requires_grad=wanted[0])
     target = torch.rand(shape, dtype=torch.float64, requires_grad=wanted[1])
     weight = torch.rand(5, dtype=torch.float64)
-    assert torch.autograd.gradgradcheck(lambda x, t: F.cross_entropy(x, t, weight, label_smoothing=smoothing), (x, target))
+    assert torch.autograd.gradgradcheck(
+        lambda x, t: F.cross_entropy(x, t, weight, label_smoothing=smoothing), (x, target)
+    )
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -363,13 +368,23 @@ def test_embedding_bag(mode: str, rows: list[list[float]]) -> None:
 @pytest.mark.parametrize(("mode", "weighted"), [("sum", False), ("sum", True), ("mean", False)])
 def test_embedding_bag_with_sparse_gradients(mode: str, weighted: bool, last: bool) -> None:
     r = np.random.default_rng(0)
-    rows, places, starts = r.standard_normal((10, 3), np.float32), np.array([4, 1, 1, 9, 4, 0, 7]), np.array([0, 2, 2, 5])
+    rows, places, starts = (
+        r.standard_normal((10, 3), np.float32),
+        np.array([4, 1, 1, 9, 4, 0, 7]),
+        np.array([0, 2, 2, 5]),
+    )
     scales, given = r.standard_normal(7, np.float32), r.standard_normal((4, 3), np.float32)
     table = torch.from_numpy(rows.copy()).requires_grad_()
     weights = torch.from_numpy(scales.copy()).requires_grad_() if weighted else None
     offsets = torch.from_numpy(np.append(starts, 7) if last else starts)
     found = F.embedding_bag(
-        torch.from_numpy(places), table, offsets, mode=mode, sparse=True, per_sample_weights=weights, include_last_offset=last
+        torch.from_numpy(places),
+        table,
+        offsets,
+        mode=mode,
+        sparse=True,
+        per_sample_weights=weights,
+        include_last_offset=last,
     )
     found.backward(torch.from_numpy(given))
     expected, slopes, each = np.zeros((4, 3)), np.zeros((10, 3)), np.zeros(7)
@@ -426,7 +441,9 @@ def test_the_nearest_value_moves_by_nothing_with_the_grid(shape: tuple[int, ...]
     grid.view(-1)[:3] = torch.tensor([np.nan, np.inf, -np.inf])
     grid.requires_grad_()
     seen = F.grid_sample(image, grid, mode="nearest", padding_mode=padding, align_corners=False)
-    assert torch.equal(seen, F.grid_sample(image, grid.detach(), mode="nearest", padding_mode=padding, align_corners=False))
+    assert torch.equal(
+        seen, F.grid_sample(image, grid.detach(), mode="nearest", padding_mode=padding, align_corners=False)
+    )
     seen.sum().backward()
     assert grid.grad.shape == grid.shape and not grid.grad.any() and image.grad.any()
 
@@ -446,7 +463,8 @@ def test_distances_of_narrow_numbers_through_a_product(dtype: torch.dtype) -> No
 
 
 @pytest.mark.parametrize(
-    ("padding", "row"), [("zeros", [0.0, 0.5, 2.0, 0.0]), ("border", [1.0, 1.0, 2.0, 3.0]), ("reflection", [1.5, 1.0, 2.0, 2.5])]
+    ("padding", "row"),
+    [("zeros", [0.0, 0.5, 2.0, 0.0]), ("border", [1.0, 1.0, 2.0, 3.0]), ("reflection", [1.5, 1.0, 2.0, 2.5])],
 )
 def test_grid_sample_outside_the_picture(padding: str, row: list[float]) -> None:
     picture = torch.tensor([1.0, 2.0, 3.0]).reshape(1, 1, 1, 3)

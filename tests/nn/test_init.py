@@ -34,7 +34,9 @@ def test_stored_numbers_are_those_of_the_installed_pytorch() -> None:
 
 
 def test_gains() -> None:
-    assert init.calculate_gain("linear") == init.calculate_gain("conv_transpose2d") == init.calculate_gain("sigmoid") == 1
+    assert (
+        init.calculate_gain("linear") == init.calculate_gain("conv_transpose2d") == init.calculate_gain("sigmoid") == 1
+    )
     assert init.calculate_gain("tanh") == 5 / 3 and init.calculate_gain("selu") == 0.75
     assert init.calculate_gain("relu") == math.sqrt(2) and init.calculate_gain("leaky_relu", 1) == 1
     with pytest.raises(ValueError, match="Unsupported nonlinearity swish"):

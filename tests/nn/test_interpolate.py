@@ -37,7 +37,9 @@ def antialiasing(size: int, out: int, kernel: object, radius: float) -> np.ndarr
     return weights / weights.sum(1, keepdims=True)
 
 
-@pytest.mark.parametrize(("mode", "kernel", "radius"), [("bilinear", triangle, 1), ("bicubic", keys, 2), ("lanczos", lanczos, 3)])
+@pytest.mark.parametrize(
+    ("mode", "kernel", "radius"), [("bilinear", triangle, 1), ("bicubic", keys, 2), ("lanczos", lanczos, 3)]
+)
 def test_antialiasing_is_a_product_of_matrices(mode: str, kernel: object, radius: float) -> None:
     x = np.random.default_rng(0).normal(size=(2, 3, 13, 10))
     rows, columns = antialiasing(13, 4, kernel, radius), antialiasing(10, 17, kernel, radius)
@@ -49,7 +51,9 @@ def test_antialiasing_is_a_product_of_matrices(mode: str, kernel: object, radius
 
 
 def test_bytes_are_resized_in_whole_numbers() -> None:
-    image = torch.tensor(np.random.default_rng(1).integers(90, 166, (1, 3, 12, 9)).astype("uint8"))  # cubic weights stay in range
+    image = torch.tensor(
+        np.random.default_rng(1).integers(90, 166, (1, 3, 12, 9)).astype("uint8")
+    )  # cubic weights stay in range
     constant = torch.full((1, 1, 7, 7), 201, dtype=torch.uint8)
     for mode, antialias in itertools.product(("bilinear", "bicubic"), (False, True)):
         made = F.interpolate(image, size=(5, 14), mode=mode, antialias=antialias)
@@ -80,18 +84,31 @@ def test_every_mode_is_pytorchs(dtype: str) -> None:
     rng = np.random.default_rng(2)
     calls = [
         ((1, 2, 9, 11), {"size": size, "mode": mode, "antialias": antialias, "align_corners": corners})
-        for mode, antialias, corners, size in itertools.product(("bilinear", "bicubic"), (False, True), (False, True), ((5, 7), (17, 3)))
+        for mode, antialias, corners, size in itertools.product(
+            ("bilinear", "bicubic"), (False, True), (False, True), ((5, 7), (17, 3))
+        )
     ]
-    calls += [((1, 2, 9, 11), {"scale_factor": (0.3, 1.7), "mode": mode, "antialias": True}) for mode in ("bilinear", "lanczos")]
+    calls += [
+        ((1, 2, 9, 11), {"scale_factor": (0.3, 1.7), "mode": mode, "antialias": True})
+        for mode in ("bilinear", "lanczos")
+    ]
     calls += [((1, 2, 9), {"size": 4, "mode": mode}) for mode in ("nearest", "nearest-exact")]
     if dtype != "uint8":
-        calls += [((1, 2, 9), {"size": 4, "mode": "linear"}), ((1, 2, 4, 5, 3), {"size": (3, 7, 5), "mode": "trilinear"})]
+        calls += [
+            ((1, 2, 9), {"size": 4, "mode": "linear"}),
+            ((1, 2, 4, 5, 3), {"size": (3, 7, 5), "mode": "trilinear"}),
+        ]
     for shape, options in calls:
         x = rng.integers(0, 256, shape).astype("uint8") if dtype == "uint8" else rng.normal(size=shape).astype(dtype)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            want, got = peer.nn.functional.interpolate(peer.tensor(x), **options), F.interpolate(torch.tensor(x), **options)
-        np.testing.assert_allclose(got.numpy(), want.numpy(), atol={"uint8": 0, "float32": 1e-5, "float64": 1e-13}[dtype], err_msg=str(options))
+            want, got = (
+                peer.nn.functional.interpolate(peer.tensor(x), **options),
+                F.interpolate(torch.tensor(x), **options),
+            )
+        np.testing.assert_allclose(
+            got.numpy(), want.numpy(), atol={"uint8": 0, "float32": 1e-5, "float64": 1e-13}[dtype], err_msg=str(options)
+        )
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
@@ -113,11 +130,17 @@ def windows_of(size, out):
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["channels first", "channels last"])
-@pytest.mark.parametrize("space, out", [((10, 9), (7, 4)), ((20, 20), (7, 7)), ((56, 12), (6, 5)), ((4, 3), (7, 5)), ((8, 10), (3, 5))])
+@pytest.mark.parametrize(
+    "space, out", [((10, 9), (7, 4)), ((20, 20), (7, 7)), ((56, 12), (6, 5)), ((4, 3), (7, 5)), ((8, 10), (3, 5))]
+)
 def test_adaptive_means_of_windows_of_two_lengths(space, out, last):
     """Against their definition; the gradient shares each cotangent among its window; what is not finite stays in its windows; ones stay ones."""
     x = np.random.default_rng(3).standard_normal((2, 19, *space)).astype(np.float32)
-    cells = [(i, j, h, w) for i, h in enumerate(windows_of(space[0], out[0])) for j, w in enumerate(windows_of(space[1], out[1]))]
+    cells = [
+        (i, j, h, w)
+        for i, h in enumerate(windows_of(space[0], out[0]))
+        for j, w in enumerate(windows_of(space[1], out[1]))
+    ]
     want, back = np.empty((2, 19, *out)), np.zeros(x.shape)
     for i, j, h, w in cells:
         want[:, :, i, j] = x[:, :, h, w].mean((2, 3), dtype=np.float64)
@@ -170,7 +193,13 @@ def test_whole_enlargements_repeat_elements(mode, dtype):
 @pytest.mark.parametrize("recompute", [False, True])
 def test_places_follow_the_factor_that_was_given_or_the_sizes(recompute: bool) -> None:
     x = np.random.default_rng(1).normal(size=5)
-    found = F.interpolate(torch.tensor(x)[None, None], scale_factor=2.5, mode="linear", align_corners=False, recompute_scale_factor=recompute)
+    found = F.interpolate(
+        torch.tensor(x)[None, None],
+        scale_factor=2.5,
+        mode="linear",
+        align_corners=False,
+        recompute_scale_factor=recompute,
+    )
     step = 5 / 12 if recompute else 1 / 2.5
     places = np.maximum((np.arange(12) + 0.5) * step - 0.5, 0.0)
     np.testing.assert_allclose(found[0, 0].numpy(), np.interp(places, np.arange(5), x), rtol=1e-12, atol=1e-12)

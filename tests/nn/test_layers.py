@@ -98,7 +98,9 @@ def test_copies(name: str) -> None:
     outs = [out.tolist() for out in tensors(layer(*args))]
     for twin in twins:
         assert contents(twin) == before and list(twin.state_dict()) == list(layer.state_dict())
-        assert {id(t) for t in (*twin.parameters(), *twin.buffers())}.isdisjoint(id(t) for t in (*layer.parameters(), *layer.buffers()))
+        assert {id(t) for t in (*twin.parameters(), *twin.buffers())}.isdisjoint(
+            id(t) for t in (*layer.parameters(), *layer.buffers())
+        )
         rushlight.manual_seed(3)
         assert [out.tolist() for out in tensors(twin(*args))] == outs
         assert repr(twin) == repr(layer) and type(twin) is type(layer)
@@ -115,7 +117,9 @@ def test_conversions(name: str) -> None:
     state = {key: value.clone() for key, value in layer.state_dict().items()}
     for dtype in (rushlight.float64, rushlight.float16):
         layer.to(dtype)
-        assert {t.dtype for t in (*layer.parameters(), *layer.buffers()) if t.is_floating_point()} == ({dtype} if floats else set())
+        assert {t.dtype for t in (*layer.parameters(), *layer.buffers()) if t.is_floating_point()} == (
+            {dtype} if floats else set()
+        )
         assert all(t.dtype is rushlight.int64 for t in layer.buffers() if not t.is_floating_point())
     assert [id(p) for p in layer.float().parameters()] == identities
     layer.to("meta")
@@ -173,7 +177,9 @@ def test_classes_have_the_bases_and_arguments_of_pytorch() -> None:
         if arguments != ["args", "kwargs"]:
             assert arguments == list(inspect.signature(found).parameters), name
         if name not in ("DataParallel", "RNNBase"):
-            assert list(inspect.signature(cls.forward).parameters) == list(inspect.signature(found.forward).parameters), name
+            assert list(inspect.signature(cls.forward).parameters) == list(
+                inspect.signature(found.forward).parameters
+            ), name
 
 
 @pytest.mark.oracle

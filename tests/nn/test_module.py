@@ -298,7 +298,9 @@ def test_to_dtype_keeps_identity_and_integers() -> None:
 
 def test_to_refuses_integers_and_unknown_arguments() -> None:
     net = Net()
-    with pytest.raises(TypeError, match=r"only accepts floating point or complex dtypes, but got desired dtype=torch.int64"):
+    with pytest.raises(
+        TypeError, match=r"only accepts floating point or complex dtypes, but got desired dtype=torch.int64"
+    ):
         net.to(torch.int64)
     with pytest.raises(TypeError):
         net.to("cpu", torch.float32, False, False, 1)
@@ -422,7 +424,9 @@ def test_state_dict_hooks() -> None:
     calls: list[Any] = []
     net.register_state_dict_pre_hook(lambda m, prefix, keep: calls.append(("pre", prefix)))
     net.register_state_dict_post_hook(lambda m, state, prefix, meta: state.pop("seen"))
-    handle = net.register_load_state_dict_pre_hook(lambda m, state, prefix, *rest: state.setdefault("seen", torch.ones(())))
+    handle = net.register_load_state_dict_pre_hook(
+        lambda m, state, prefix, *rest: state.setdefault("seen", torch.ones(()))
+    )
     net.register_load_state_dict_post_hook(lambda m, keys: calls.append(("post", list(keys.missing_keys))))
     with pytest.raises(RuntimeError, match="post-hook must return None"):
         net.state_dict()

@@ -105,7 +105,10 @@ def test_old_and_single_process_modules() -> None:
     assert isinstance(net[1], nn.SyncBatchNorm)
     with pytest.warns(FutureWarning, match="NLLLoss2d"):
         nn.NLLLoss2d()
-    assert nn.factory_kwargs({"dtype": rl.float64, "factory_kwargs": {"device": "cpu"}}) == {"dtype": rl.float64, "device": "cpu"}
+    assert nn.factory_kwargs({"dtype": rl.float64, "factory_kwargs": {"device": "cpu"}}) == {
+        "dtype": rl.float64,
+        "device": "cpu",
+    }
     with pytest.raises(TypeError, match="specified twice"):
         nn.factory_kwargs({"dtype": rl.float64, "factory_kwargs": {"dtype": rl.float32}})
 
@@ -113,7 +116,12 @@ def test_old_and_single_process_modules() -> None:
 def test_grouped_products() -> None:
     ends = torch.tensor([2, 4, 6], dtype=torch.int32)
     torch.manual_seed(0)
-    for left, right, offs in (((6, 8), (3, 8, 16), ends), ((3, 4, 8), (3, 8, 4), None), ((8, 8), (8, 4), ends), ((3, 4, 8), (8, 8), ends)):
+    for left, right, offs in (
+        ((6, 8), (3, 8, 16), ends),
+        ((3, 4, 8), (3, 8, 4), None),
+        ((8, 8), (8, 4), ends),
+        ((3, 4, 8), (8, 8), ends),
+    ):
         a, b = torch.randn(left), torch.randn(right)
         if offs is None or len(left) != 3:
             expected = torch.nn.functional.grouped_mm(a, b, offs=offs)

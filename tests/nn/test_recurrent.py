@@ -39,21 +39,36 @@ def forward_case(rng: Any, mode: str, batch: int, units: int, steps: int, packed
     return arrays + sizes
 
 
-def backward_case(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, dtype: str, extra: bool) -> list[Any]:
+def backward_case(
+    rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, dtype: str, extra: bool
+) -> list[Any]:
     sizes = [lengths_of(rng, batch, steps)] if packed else []
     rows = int(sizes[0].sum()) if packed else batch * steps
-    widths = {"w": (GATES[mode] * units, units), "gates": (rows, KEPT[mode] * units), "hs": (rows, units), "cs": (rows, units), "ct_hs": (rows, units)}
+    widths = {
+        "w": (GATES[mode] * units, units),
+        "gates": (rows, KEPT[mode] * units),
+        "hs": (rows, units),
+        "cs": (rows, units),
+        "ct_hs": (rows, units),
+    }
     widths |= {"ct_gates": widths["gates"], "ct_cs": (rows, units)}
     names = GRAD_OPERANDS[mode] + (EXTRA_OPERANDS[mode] if extra else ())
     return [rng.uniform(-0.9, 0.9, widths.get(name, (batch, units))).astype(dtype) for name in names] + sizes
 
 
-def run_forward(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, reverse: bool, dtype: str) -> dict[str, float]:
+def run_forward(
+    rng: Any, mode: str, batch: int, units: int, steps: int, packed: bool, reverse: bool, dtype: str
+) -> dict[str, float]:
     """The kernel against the NumPy reference, which computes in double precision; returns how near it must be."""
     tolerance = {"rtol": 1e-4, "atol": 2e-5} if dtype == "float32" else {"rtol": 1e-11, "atol": 1e-11}
     arrays = forward_case(rng, mode, batch, units, steps, packed, dtype)
     for keep in (True, False):
-        check(lambda *xs, keep=keep: prim.recurrence(*xs, mode=mode, reverse=reverse, keep=keep), *arrays, dtypes=[BY_NAME[a.dtype.name] for a in arrays], **tolerance)
+        check(
+            lambda *xs, keep=keep: prim.recurrence(*xs, mode=mode, reverse=reverse, keep=keep),
+            *arrays,
+            dtypes=[BY_NAME[a.dtype.name] for a in arrays],
+            **tolerance,
+        )
     return tolerance
 
 
@@ -72,7 +87,18 @@ def run_both(rng: Any, mode: str, batch: int, units: int, steps: int, packed: bo
 def test_kernels_against_double_precision(mode: str) -> None:
     """Sizes about those of vectors and tiles, and random ones."""
     rng = np.random.default_rng(MODES.index(mode))
-    sizes = [(1, 1, 1), (1, 16, 5), (2, 17, 3), (4, 33, 2), (8, 15, 3), (9, 32, 2), (20, 7, 4), (13, 48, 3), (3, 300, 2), (300, 5, 2)]
+    sizes = [
+        (1, 1, 1),
+        (1, 16, 5),
+        (2, 17, 3),
+        (4, 33, 2),
+        (8, 15, 3),
+        (9, 32, 2),
+        (20, 7, 4),
+        (13, 48, 3),
+        (3, 300, 2),
+        (300, 5, 2),
+    ]
     sizes += [(int(rng.integers(1, 40)), int(rng.integers(1, 70)), int(rng.integers(1, 6))) for _ in range(2)]
     for k, (batch, units, steps) in enumerate(sizes):
         run_both(rng, mode, batch, units, steps, k % 2 == 1, k % 3 == 1, "float64" if k % 4 == 3 else "float32")
@@ -85,7 +111,9 @@ def test_narrower_vectors(monkeypatch: pytest.MonkeyPatch, lanes: int, rows: int
     monkeypatch.setattr(calls, "_LOADED", {})
     monkeypatch.setattr(calls, "_TILES", {})
     rng = np.random.default_rng(lanes)
-    for mode, (batch, units, packed) in zip(("lstm", "gru", "tanh"), ((7, 13, False), (9, 27, True), (2, 6, False)), strict=True):
+    for mode, (batch, units, packed) in zip(
+        ("lstm", "gru", "tanh"), ((7, 13, False), (9, 27, True), (2, 6, False)), strict=True
+    ):
         run_both(rng, mode, batch, units, 3, packed, packed, "float32")
 
 
@@ -117,7 +145,9 @@ def test_special_values_stay() -> None:
     want, _ = layer(x)
     x[1, 2, 0], x[2, 5, 1] = float("nan"), float("inf")
     found, (h, c) = layer(x)
-    assert found[1:, 2].isnan().all() and not found[0, 2].isnan().any() and h[0, 2].isnan().all() and c[0, 2].isnan().all()
+    assert (
+        found[1:, 2].isnan().all() and not found[0, 2].isnan().any() and h[0, 2].isnan().all() and c[0, 2].isnan().all()
+    )
     others = [b for b in range(9) if b not in (2, 5)]
     assert torch.equal(found[:, others], want[:, others])
 
@@ -128,7 +158,10 @@ def gradients(layer: Any, inputs: list[Any], call: Any) -> list[Any]:
         p.grad = None
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     results = call(layer, *leaves)
-    total = sum(((r * torch.arange(1.0, r.numel() + 1, dtype=r.dtype).reshape(r.shape).cos()).sum() for r in results), torch.zeros((), dtype=results[0].dtype))
+    total = sum(
+        ((r * torch.arange(1.0, r.numel() + 1, dtype=r.dtype).reshape(r.shape).cos()).sum() for r in results),
+        torch.zeros((), dtype=results[0].dtype),
+    )
     total.backward()
     return [*results, *[x.grad for x in leaves], *[p.grad for p in layer.parameters()]]
 
@@ -162,7 +195,11 @@ def test_layers_beside_their_steps(monkeypatch: pytest.MonkeyPatch, kind: str) -
     for k, (how, state, bias) in enumerate(itertools.product((padded, packed), (False, True), (False, True))):
         dtype = torch.float64 if k % 2 else torch.float32
         layer = getattr(nn, kind)(3, 5, num_layers=2, bidirectional=k % 4 > 1, bias=bias, dtype=dtype)
-        states = [torch.randn(4 if k % 4 > 1 else 2, 4, 5, dtype=dtype) for _ in range(2 if kind == "LSTM" else 1)] if state else []
+        states = (
+            [torch.randn(4 if k % 4 > 1 else 2, 4, 5, dtype=dtype) for _ in range(2 if kind == "LSTM" else 1)]
+            if state
+            else []
+        )
         beside_steps(monkeypatch, layer, [torch.randn(6, 4, 3, dtype=dtype), *states], how, 1e-10 if k % 2 else 2e-5)
     first = getattr(nn, kind)(3, 5, batch_first=True)
     beside_steps(monkeypatch, first, [torch.randn(4, 6, 3)], padded, 2e-5)
@@ -172,7 +209,10 @@ def test_layers_beside_their_steps(monkeypatch: pytest.MonkeyPatch, kind: str) -
 def test_derivatives_of_every_kind(kind: str) -> None:
     """Slopes by differences, their own slopes, forward mode, and batches of inputs and of weights."""
     layer = getattr(nn, kind)(1, 2, dtype=torch.float64)
-    x, h = torch.randn(2, 2, 1, dtype=torch.float64, requires_grad=True), torch.randn(1, 2, 2, dtype=torch.float64, requires_grad=True)
+    x, h = (
+        torch.randn(2, 2, 1, dtype=torch.float64, requires_grad=True),
+        torch.randn(1, 2, 2, dtype=torch.float64, requires_grad=True),
+    )
 
     def call(x: Any, h: Any, *weights: Any) -> Any:
         names = [name for name, _ in layer.named_parameters()]
@@ -195,7 +235,10 @@ def second_gradients(layer: Any, inputs: list[Any], call: Any) -> list[Any]:
     """Gradients of everything, and those of a function of them."""
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     results = call(layer, *leaves)
-    total = sum(((r * torch.arange(1.0, r.numel() + 1, dtype=r.dtype).reshape(r.shape).cos()).sum() for r in results), torch.zeros((), dtype=results[0].dtype))
+    total = sum(
+        ((r * torch.arange(1.0, r.numel() + 1, dtype=r.dtype).reshape(r.shape).cos()).sum() for r in results),
+        torch.zeros((), dtype=results[0].dtype),
+    )
     every = [*leaves, *layer.parameters()]
     first = torch.autograd.grad(total, every, create_graph=True)
     second = torch.autograd.grad(sum((g * g.sin()).sum() for g in first), every)
@@ -283,7 +326,13 @@ def test_narrow_dtypes_and_cells(monkeypatch: pytest.MonkeyPatch, kind: str) -> 
         return list(found) if pair else [found]
 
     for shape in ((3,), ()):
-        beside_steps(monkeypatch, cell, [torch.randn(*shape, 4), *[torch.randn(*shape, 6) for _ in range(2 if pair else 1)]], step, 1e-5)
+        beside_steps(
+            monkeypatch,
+            cell,
+            [torch.randn(*shape, 4), *[torch.randn(*shape, 6) for _ in range(2 if pair else 1)]],
+            step,
+            1e-5,
+        )
 
 
 def test_no_sequences() -> None:

@@ -42,7 +42,11 @@ class Notes:
             if self.t.nn.parameter.is_lazy(value):
                 return repr(value)
             dtype, shape = str(value.dtype), list(value.shape)
-            return [dtype, shape, "meta"] if value.is_meta else [dtype, shape, [round(float(v), 5) for v in value.detach().reshape(-1).tolist()]]
+            return (
+                [dtype, shape, "meta"]
+                if value.is_meta
+                else [dtype, shape, [round(float(v), 5) for v in value.detach().reshape(-1).tolist()]]
+            )
         if isinstance(value, dict):
             return {str(key): self.plain(v) for key, v in value.items()}
         if isinstance(value, (list, tuple)):
@@ -67,7 +71,11 @@ def run(t: Any, name: str) -> list[Any]:
 
 def names(module: Any) -> list[Any]:
     """The names of everything that a module keeps."""
-    return [list(module.state_dict()), [n for n, _ in module.named_parameters()], [n for n, _ in module.named_buffers()]]
+    return [
+        list(module.state_dict()),
+        [n for n, _ in module.named_parameters()],
+        [n for n, _ in module.named_buffers()],
+    ]
 
 
 # ***** lazy modules *****
@@ -97,12 +105,23 @@ def uninitialized(t: Any, note: Notes) -> None:
 def lazy_modules(t: Any, note: Notes) -> None:
     nn = t.nn
     layer = nn.LazyLinear(4)
-    note("new", lambda: (repr(layer), layer.state_dict(), layer.has_uninitialized_params(), layer.cls_to_become.__name__))
+    note(
+        "new", lambda: (repr(layer), layer.state_dict(), layer.has_uninitialized_params(), layer.cls_to_become.__name__)
+    )
     note("dtype", lambda: layer.to(t.float64).weight.dtype)
     layer.float()
     note("loaded", lambda: (layer.load_state_dict(nn.Linear(3, 4).state_dict()), layer, type(layer.weight).__name__))
     note("wrong input", lambda: layer(t.ones(2, 5)))
-    note("called", lambda: (layer(t.ones(2, 3)).shape, layer, type(layer).__name__, len(layer._forward_pre_hooks), len(layer._load_state_dict_pre_hooks)))
+    note(
+        "called",
+        lambda: (
+            layer(t.ones(2, 3)).shape,
+            layer,
+            type(layer).__name__,
+            len(layer._forward_pre_hooks),
+            len(layer._load_state_dict_pre_hooks),
+        ),
+    )
     note("lazy into lazy", lambda: nn.LazyLinear(4).load_state_dict(nn.LazyLinear(4).state_dict()))
     note("lazy into regular", lambda: nn.Linear(3, 4).load_state_dict(nn.LazyLinear(4).state_dict()))
     note("by keyword", lambda: nn.LazyLinear(2)(input=t.ones(1, 3)).shape)
@@ -164,7 +183,14 @@ def parametrized(t: Any, note: Notes) -> None:
     note("returns", p.register_parametrization(layer, "weight", kinds["Symmetric"]()) is layer)
     note("printed", lambda: repr(layer))
     note("names", names(layer))
-    note("class", (type(layer).__name__, p.type_before_parametrizations(layer).__name__, layer.parametrizations.weight.original is weight))
+    note(
+        "class",
+        (
+            type(layer).__name__,
+            p.type_before_parametrizations(layer).__name__,
+            layer.parametrizations.weight.original is weight,
+        ),
+    )
     note("value", lambda: (weight, layer.weight))
     layer.weight = t.eye(3) * 2
     note("assigned", lambda: (weight, layer.weight))
@@ -179,9 +205,24 @@ def parametrized(t: Any, note: Notes) -> None:
     note("not invertible", lambda: setattr(layer, "weight", t.eye(3)))
     for name in ("Shape", "Dtype", "InverseDtype", "InverseShape", "NoTensor", "InverseNoTensor", "NoInverse"):
         note(f"second {name}", lambda name=name: p.register_parametrization(layer, "weight", kinds[name]()) is layer)
-    for name in ("Shape", "Dtype", "InverseDtype", "InverseShape", "NoTensor", "InverseNoTensor", "NoInverse", "InverseSome"):
-        note(f"first {name}", lambda name=name: p.register_parametrization(t.nn.Linear(3, 3), "weight", kinds[name]()).weight.shape)
-    note("unsafe", lambda: p.register_parametrization(t.nn.Linear(3, 3), "weight", kinds["Shape"](), unsafe=True).weight.shape)
+    for name in (
+        "Shape",
+        "Dtype",
+        "InverseDtype",
+        "InverseShape",
+        "NoTensor",
+        "InverseNoTensor",
+        "NoInverse",
+        "InverseSome",
+    ):
+        note(
+            f"first {name}",
+            lambda name=name: p.register_parametrization(t.nn.Linear(3, 3), "weight", kinds[name]()).weight.shape,
+        )
+    note(
+        "unsafe",
+        lambda: p.register_parametrization(t.nn.Linear(3, 3), "weight", kinds["Shape"](), unsafe=True).weight.shape,
+    )
     note("no such name", lambda: p.register_parametrization(t.nn.Linear(3, 3), "nope", kinds["Double"]()))
     note("nothing", lambda: p.ParametrizationList([], t.ones(2)))
     note("is", [p.is_parametrized(layer), p.is_parametrized(layer, "bias"), p.is_parametrized(t.nn.Linear(1, 1))])
@@ -197,21 +238,35 @@ def parametrized_in_several(t: Any, note: Notes) -> None:
     note("names", names(layer))
     note("facts", (layer.parametrizations.weight.ntensors, layer.parametrizations.weight.is_tensor))
     layer.weight = t.ones(2, 2) * -3
-    note("assigned", lambda: (layer.weight, layer.parametrizations.weight.original0, layer.parametrizations.weight.original1))
+    note(
+        "assigned",
+        lambda: (layer.weight, layer.parametrizations.weight.original0, layer.parametrizations.weight.original1),
+    )
     note("another dtype", lambda: setattr(layer, "weight", t.ones(2, 2, dtype=t.float64)))
     other = t.nn.Linear(2, 2)
-    note("transferred", lambda: (p.transfer_parametrizations_and_params(layer, other) is other, other.weight, names(other)))
+    note(
+        "transferred",
+        lambda: (p.transfer_parametrizations_and_params(layer, other) is other, other.weight, names(other)),
+    )
     bare = t.nn.Module()
     symmetric = p.register_parametrization(t.nn.Linear(2, 2), "weight", kinds["Symmetric"]())
-    note("transferred to new", lambda: (repr(p.transfer_parametrizations_and_params(symmetric, bare, "weight")), names(bare)))
-    note("nothing to transfer", lambda: repr(p.transfer_parametrizations_and_params(t.nn.Linear(1, 1), t.nn.Linear(1, 1))))
+    note(
+        "transferred to new",
+        lambda: (repr(p.transfer_parametrizations_and_params(symmetric, bare, "weight")), names(bare)),
+    )
+    note(
+        "nothing to transfer",
+        lambda: repr(p.transfer_parametrizations_and_params(t.nn.Linear(1, 1), t.nn.Linear(1, 1))),
+    )
     note("not parametrized", lambda: p.transfer_parametrizations_and_params(symmetric, t.nn.Linear(2, 2), "bias"))
     note("originals", lambda: p.remove_parametrizations(layer, "weight", leave_parametrized=False))
     note("removed", lambda: (repr(p.remove_parametrizations(layer, "weight")), layer.weight, names(layer)))
     double = p.register_parametrization(t.nn.Linear(2, 2), "weight", kinds["Double"]())
     p.register_parametrization(double, "bias", kinds["Double"]())
     original = double.parametrizations.weight.original
-    note("original again", lambda: (p.remove_parametrizations(double, "weight", False).weight is original, repr(double)))
+    note(
+        "original again", lambda: (p.remove_parametrizations(double, "weight", False).weight is original, repr(double))
+    )
     norm = p.register_parametrization(t.nn.BatchNorm1d(2), "running_mean", kinds["Double"]())
     note("a buffer", lambda: (repr(norm), names(norm)))
     with p.cached():
@@ -235,7 +290,13 @@ def orthogonal(t: Any, note: Notes) -> None:
                     layer = z.orthogonal(t.nn.Linear(cols, rows), "weight", kind, use_trivialization=base)
                     start = layer.weight.clone()
                     (layer.weight * t.arange(rows * cols).reshape(rows, cols)).sum().backward()
-                    return start, layer.parametrizations.weight.original.grad, list(layer.state_dict()), t.rand(1), layer
+                    return (
+                        start,
+                        layer.parametrizations.weight.original.grad,
+                        list(layer.state_dict()),
+                        t.rand(1),
+                        layer,
+                    )
 
                 def assigned(made: Any = made, rows: int = rows, cols: int = cols) -> Any:
                     layer = made()[-1]
@@ -269,7 +330,15 @@ def normalised_weights(t: Any, note: Notes) -> None:
         old.weight_g.mul_(2)
         note("doubled", lambda: bool(t.allclose(old(t.ones(1, 2)) - old.bias, (weight.sum(1) * 2))))
     note("pickled", lambda: bool((pickle.loads(pickle.dumps(old))(t.ones(1, 2)) == old(t.ones(1, 2))).all()))
-    note("removed", lambda: (repr(u.remove_weight_norm(old)), names(old), bool(t.allclose(old.weight, weight * 2)), len(old._forward_pre_hooks)))
+    note(
+        "removed",
+        lambda: (
+            repr(u.remove_weight_norm(old)),
+            names(old),
+            bool(t.allclose(old.weight, weight * 2)),
+            len(old._forward_pre_hooks),
+        ),
+    )
     note("removed twice", lambda: u.remove_weight_norm(old))
     note("lazy", lambda: u.weight_norm(t.nn.LazyLinear(2)))
 
@@ -301,7 +370,15 @@ def spectral_norms(t: Any, note: Notes) -> None:
     note("an incomplete one", lambda: other.load_state_dict(older))
     with t.no_grad():
         note("pickled", lambda: bool((pickle.loads(pickle.dumps(layer))(x) == layer(x)).all()))
-    note("removed", lambda: (repr(u.remove_spectral_norm(layer)), names(layer), len(layer._forward_pre_hooks), len(layer._state_dict_hooks)))
+    note(
+        "removed",
+        lambda: (
+            repr(u.remove_spectral_norm(layer)),
+            names(layer),
+            len(layer._forward_pre_hooks),
+            len(layer._state_dict_hooks),
+        ),
+    )
     note("removed twice", lambda: u.remove_spectral_norm(layer))
 
 
@@ -367,7 +444,10 @@ def pruning_again(t: Any, note: Notes) -> None:
     note("restored", lambda: names(layer))
     net = t.nn.Sequential(t.nn.Linear(3, 4), t.nn.ReLU(), t.nn.Linear(4, 2))
     both = [(net[0], "weight"), (net[2], "weight")]
-    for options in ({"pruning_method": p.L1Unstructured, "amount": 0.3}, {"pruning_method": p.RandomUnstructured, "amount": 5}):
+    for options in (
+        {"pruning_method": p.L1Unstructured, "amount": 0.3},
+        {"pruning_method": p.RandomUnstructured, "amount": 5},
+    ):
         note("global", lambda options=options: p.global_unstructured(both, **options))
         note("masks", (net[0].weight_mask, net[2].weight_mask))
     scores = {(net[0], "bias"): t.arange(4.0)}
@@ -543,9 +623,13 @@ def state_dicts(t: Any, note: Notes) -> None:
     net[0].register_state_dict_pre_hook(lambda m, prefix, keep: seen.append(["before, inside", prefix, keep]))
     net.register_state_dict_post_hook(lambda m, state, prefix, meta: seen.append(["after", list(state), prefix, meta]))
     net.register_load_state_dict_pre_hook(
-        lambda m, state, prefix, meta, strict, *lists: seen.append(["load", type(m).__name__, prefix, dict(meta), strict, lists])
+        lambda m, state, prefix, meta, strict, *lists: seen.append(
+            ["load", type(m).__name__, prefix, dict(meta), strict, lists]
+        )
     )
-    net[1].register_load_state_dict_pre_hook(lambda m, state, prefix, *rest: seen.append(["load, inside", list(state), prefix]))
+    net[1].register_load_state_dict_pre_hook(
+        lambda m, state, prefix, *rest: seen.append(["load, inside", list(state), prefix])
+    )
     net.register_load_state_dict_post_hook(lambda m, keys: seen.append(["loaded", repr(keys)]))
     state = net.state_dict()
     show("writing")
@@ -558,7 +642,9 @@ def state_dicts(t: Any, note: Notes) -> None:
     note("a result of loading", lambda: other.load_state_dict(other.state_dict()))
     net = made()
     full = net.state_dict()
-    net.register_load_state_dict_post_hook(lambda m, keys: keys.missing_keys.remove("0.bias") if "0.bias" in keys.missing_keys else None)
+    net.register_load_state_dict_post_hook(
+        lambda m, keys: keys.missing_keys.remove("0.bias") if "0.bias" in keys.missing_keys else None
+    )
     note("forgiven", lambda: net.load_state_dict({k: v for k, v in full.items() if k != "0.bias"}))
     for label, change in (
         ("missing", {"0.weight": None}),
@@ -568,14 +654,28 @@ def state_dicts(t: Any, note: Notes) -> None:
     ):
         changed = {k: v for k, v in {**full, **change}.items() if v is not None}
         for strict in (True, False):
-            note(f"{label}, strict {strict}", lambda changed=changed, strict=strict: made().load_state_dict(changed, strict=strict))
+            note(
+                f"{label}, strict {strict}",
+                lambda changed=changed, strict=strict: made().load_state_dict(changed, strict=strict),
+            )
     note("no dictionary", lambda: net.load_state_dict([1]))
     doubled = {k: v.double() for k, v in full.items()}
     note("another dtype", lambda: (net.load_state_dict(doubled), net[0].weight.dtype))
-    note("assigned", lambda: (net.load_state_dict(doubled, assign=True), net[0].weight.dtype, type(net[0].weight).__name__, net[0].weight.requires_grad))
+    note(
+        "assigned",
+        lambda: (
+            net.load_state_dict(doubled, assign=True),
+            net[0].weight.dtype,
+            type(net[0].weight).__name__,
+            net[0].weight.requires_grad,
+        ),
+    )
     on_meta = nn.Linear(2, 2, device="meta")
     note("onto meta", lambda: on_meta.load_state_dict(nn.Linear(2, 2).state_dict()))
-    note("assigned onto meta", lambda: (on_meta.load_state_dict(nn.Linear(2, 2).state_dict(), assign=True), on_meta.weight.device.type))
+    note(
+        "assigned onto meta",
+        lambda: (on_meta.load_state_dict(nn.Linear(2, 2).state_dict(), assign=True), on_meta.weight.device.type),
+    )
     note("kept", lambda: [type(v).__name__ for v in made().state_dict(keep_vars=True).values()])
     note("prefix", lambda: list(made().state_dict(prefix="a.")))
     note("positional", lambda: list(made().state_dict({}, "p.")))
@@ -599,7 +699,13 @@ def state_dicts(t: Any, note: Notes) -> None:
     for name in ("0.weight", "0.zz", "0", "1.running_mean"):
         note(f"parameter {name}", lambda name=name: net.get_parameter(name).shape)
         note(f"buffer {name}", lambda name=name: net.get_buffer(name).shape)
-    for name, value, strict in (("1", nn.Tanh(), False), ("", nn.Tanh(), False), ("0.w.z", nn.Tanh(), False), ("7", nn.Tanh(), True), ("1", 3, False)):
+    for name, value, strict in (
+        ("1", nn.Tanh(), False),
+        ("", nn.Tanh(), False),
+        ("0.w.z", nn.Tanh(), False),
+        ("7", nn.Tanh(), True),
+        ("1", 3, False),
+    ):
         note(f"set {name}", lambda name=name, value=value, strict=strict: net.set_submodule(name, value, strict=strict))
     note("set", lambda: repr(net))
 
@@ -640,12 +746,20 @@ def fused_and_skipped(t: Any, note: Notes) -> None:
         note("fused", (repr(fused), fused.weight, fused.bias, fused.weight.requires_grad, type(fused.bias).__name__))
     note("training", lambda: u.fuse_conv_bn_eval(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)))
     note("features", lambda: u.fuse_linear_bn_eval(nn.Linear(3, 2).eval(), nn.BatchNorm1d(3).eval()))
-    note("no statistics", lambda: u.fuse_conv_bn_eval(nn.Conv2d(1, 1, 1).eval(), nn.BatchNorm2d(1, track_running_stats=False).eval()))
+    note(
+        "no statistics",
+        lambda: u.fuse_conv_bn_eval(nn.Conv2d(1, 1, 1).eval(), nn.BatchNorm2d(1, track_running_stats=False).eval()),
+    )
     note("skipped", lambda: (u.skip_init(nn.Linear, 3, 4, dtype=t.float64).weight.dtype, t.rand(1)))
     note("no device", lambda: u.skip_init(nn.ReLU))
     note("no module", lambda: u.skip_init(int))
     layer = nn.Linear(2, 1, bias=False)
-    note("stateless", lambda: import_module(f"{nn.__name__}.utils.stateless").functional_call(layer, {"weight": t.ones(1, 2)}, (t.ones(1, 2),)))
+    note(
+        "stateless",
+        lambda: import_module(f"{nn.__name__}.utils.stateless").functional_call(
+            layer, {"weight": t.ones(1, 2)}, (t.ones(1, 2),)
+        ),
+    )
     net = nn.Sequential(nn.Conv2d(2, 3, 2), nn.ConvTranspose2d(3, 2, 2), nn.Conv3d(2, 3, 2), nn.Linear(2, 3))
     u.convert_conv2d_weight_memory_format(net, t.channels_last)
     note("strides", [m.weight.stride() for m in net])
@@ -656,14 +770,30 @@ def fused_and_skipped(t: Any, note: Notes) -> None:
 @case
 def small_pages(t: Any, note: Notes) -> None:
     nn = t.nn
-    gradients, tuples, reduction = (import_module(f"{nn.__name__}.{page}") for page in ("grad", "modules.utils", "_reduction"))
-    for n, shape, size in ((1, (2, 4, 7), (6, 2, 3)), (2, (2, 4, 6, 5), (6, 2, 3, 2)), (3, (1, 2, 3, 3, 4), (4, 1, 2, 2, 2))):
+    gradients, tuples, reduction = (
+        import_module(f"{nn.__name__}.{page}") for page in ("grad", "modules.utils", "_reduction")
+    )
+    for n, shape, size in (
+        (1, (2, 4, 7), (6, 2, 3)),
+        (2, (2, 4, 6, 5), (6, 2, 3, 2)),
+        (3, (1, 2, 3, 3, 4), (4, 1, 2, 2, 2)),
+    ):
         x, weight = (t.arange(float(t.Size(s).numel())).reshape(s).sin() for s in (shape, size))
         out = getattr(nn.functional, f"conv{n}d")(x, weight, stride=2, padding=1, groups=2)
         wave = t.arange(out.numel(), dtype=out.dtype).reshape(out.shape).cos()
         note(f"input {n}", getattr(gradients, f"conv{n}d_input")(shape, weight, wave, stride=2, padding=1, groups=2))
         note(f"weight {n}", getattr(gradients, f"conv{n}d_weight")(x, size, wave, 2, 1, 1, 2))
-    note("tuples", (tuples._pair(3), tuples._pair([1, 2]), tuples._single(1), tuples._triple("ab"), tuples._quadruple(2), tuples._ntuple(2)(5)))
+    note(
+        "tuples",
+        (
+            tuples._pair(3),
+            tuples._pair([1, 2]),
+            tuples._single(1),
+            tuples._triple("ab"),
+            tuples._quadruple(2),
+            tuples._ntuple(2)(5),
+        ),
+    )
     note("defaults", (tuples._list_with_default([None, 3], [5, 6, 7]), tuples._list_with_default(3, [5, 6])))
     note("too many", lambda: tuples._list_with_default([1, 2], [3]))
     state = nn.Sequential(nn.Sequential(nn.Linear(1, 1))).state_dict()
@@ -681,20 +811,50 @@ def wrong_arguments(t: Any, note: Notes) -> None:
     nn, f = t.nn, t.nn.functional
     for kind in ("RNNCell", "GRUCell", "LSTMCell"):
         cell = getattr(nn, kind)(2, 3)
-        for x, h in (((4, 2), (3, 3)), ((4, 2), (4, 1)), ((2,), (3,)), ((2,), (4,)), ((4, 5), (4, 3)), ((1, 4, 2), (4, 3)), ((4, 2), (1, 1, 4, 3))):
+        for x, h in (
+            ((4, 2), (3, 3)),
+            ((4, 2), (4, 1)),
+            ((2,), (3,)),
+            ((2,), (4,)),
+            ((4, 5), (4, 3)),
+            ((1, 4, 2), (4, 3)),
+            ((4, 2), (1, 1, 4, 3)),
+        ):
             state = t.zeros(h)
-            note(f"{kind} {x} {h}", lambda c=cell, x=x, s=state, pair=kind == "LSTMCell": t.stack([*c(t.ones(x), (s, s) if pair else s)]).shape)
+            note(
+                f"{kind} {x} {h}",
+                lambda c=cell, x=x, s=state, pair=kind == "LSTMCell": (
+                    t.stack([*c(t.ones(x), (s, s) if pair else s)]).shape
+                ),
+            )
             note.lines[-1][1] = note.lines[-1][1] if isinstance(note.lines[-1][1], str) else "fine"
     for training, eps in ((True, 0.0), (True, -1.0), (False, 0.0), (False, -1.0)):
-        note(f"eps {eps} {training}", lambda a=training, e=eps: f.batch_norm(t.ones(2, 1), t.zeros(1), t.ones(1), training=a, eps=e))
+        note(
+            f"eps {eps} {training}",
+            lambda a=training, e=eps: f.batch_norm(t.ones(2, 1), t.zeros(1), t.ones(1), training=a, eps=e),
+        )
     for ignored in (-1, 0):
         note(f"ignored {ignored}", lambda i=ignored: f.cross_entropy(t.ones(1, 2), t.ones(1, 2) / 2, ignore_index=i))
     note("smoothing", lambda: nn.LinearCrossEntropyLoss(3, 2, label_smoothing=2.0))
     lstm = nn.LSTM(2, 3, proj_size=1)
-    for x, h, c in (((4, 1, 2), (1, 1, 3), (1, 1, 3)), ((4, 1, 2), (1, 1, 1), (1, 1, 1)), ((4, 1, 5), (1, 1, 1), (1, 1, 3)), ((4, 2), (1, 1, 1), (1, 1, 3))):
+    for x, h, c in (
+        ((4, 1, 2), (1, 1, 3), (1, 1, 3)),
+        ((4, 1, 2), (1, 1, 1), (1, 1, 1)),
+        ((4, 1, 5), (1, 1, 1), (1, 1, 3)),
+        ((4, 2), (1, 1, 1), (1, 1, 3)),
+    ):
         note(f"lstm {x} {h} {c}", lambda x=x, h=h, c=c: lstm(t.ones(x), (t.ones(h), t.ones(c))))
-    note("sizes", lambda: (lstm.get_expected_hidden_size(t.ones(4, 5, 2), None), lstm.get_expected_cell_size(t.ones(7, 2), t.tensor([3, 2]))))
-    note("order", lambda: lstm.permute_hidden((t.arange(2.0).reshape(1, 2, 1), t.arange(4.0).reshape(1, 2, 2)), t.tensor([1, 0])))
+    note(
+        "sizes",
+        lambda: (
+            lstm.get_expected_hidden_size(t.ones(4, 5, 2), None),
+            lstm.get_expected_cell_size(t.ones(7, 2), t.tensor([3, 2])),
+        ),
+    )
+    note(
+        "order",
+        lambda: lstm.permute_hidden((t.arange(2.0).reshape(1, 2, 1), t.arange(4.0).reshape(1, 2, 2)), t.tensor([1, 0])),
+    )
     for module in (nn.Linear(1, 1),):
         for given in ((t.int64,), (t.float32, "cpu")):
             note(f"to {given}", lambda m=module, g=given: m.to(*g))

@@ -109,7 +109,9 @@ def bind(op: Operator, args: Sequence[Any], kwargs: dict[str, Any] | None = None
     kwargs = dict(kwargs or {})
     arguments = op.schema.arguments
     args = list(args)
-    sequences = [i for i, a in enumerate(arguments) if a.is_sequence and a.base == "int" and not (a.keyword_only or a.holes)]
+    sequences = [
+        i for i, a in enumerate(arguments) if a.is_sequence and a.base == "int" and not (a.keyword_only or a.holes)
+    ]
     if (
         sequences
         and len(args) > sequences[0]

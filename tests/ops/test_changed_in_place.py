@@ -41,7 +41,11 @@ def gradients(key: str, change: tuple[str, int] | None) -> Any:
 def overwrite(x: Any) -> None:
     """Other values, in place, for as many elements as there is memory."""
     with torch.no_grad():
-        whole = x.as_strided([n if s or n < 2 else 1 for n, s in zip(x.shape, x.stride(), strict=True)], x.stride()) if 0 in x.stride() else x
+        whole = (
+            x.as_strided([n if s or n < 2 else 1 for n, s in zip(x.shape, x.stride(), strict=True)], x.stride())
+            if 0 in x.stride()
+            else x
+        )
         if x.dtype.is_floating_point or x.dtype.is_complex:
             whole.copy_(whole * -1.7 + 0.3)
         elif x.dtype is torch.bool:

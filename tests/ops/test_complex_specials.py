@@ -60,7 +60,10 @@ FINITE = [
 @pytest.mark.parametrize(("name", "z", "wanted"), FINITE)
 def test_parts_stay_finite_where_factors_overflow(name: str, z: complex, wanted: complex) -> None:
     found = getattr(rushlight, name)(rushlight.tensor([z] * 5, dtype=rushlight.complex128)).tolist()
-    assert all(f.real == pytest.approx(wanted.real, rel=1e-13) and f.imag == pytest.approx(wanted.imag, rel=1e-13) for f in found)
+    assert all(
+        f.real == pytest.approx(wanted.real, rel=1e-13) and f.imag == pytest.approx(wanted.imag, rel=1e-13)
+        for f in found
+    )
 
 
 def test_quotients_have_the_signs_of_their_zeros_and_divide_by_zero_part_by_part() -> None:
@@ -74,7 +77,9 @@ def test_quotients_have_the_signs_of_their_zeros_and_divide_by_zero_part_by_part
 
 def test_powers_of_zero_and_to_zero() -> None:
     zero = rushlight.zeros(5, dtype=rushlight.complex128)
-    assert zero.pow(rushlight.tensor([0j, 1 + 5j, 1j, -1, complex(inf, 1)])).resolve_conj().numpy()[[0, 1, 4]].tolist() == [1, 0, 0]
+    assert zero.pow(rushlight.tensor([0j, 1 + 5j, 1j, -1, complex(inf, 1)])).resolve_conj().numpy()[
+        [0, 1, 4]
+    ].tolist() == [1, 0, 0]
     assert zero.pow(rushlight.tensor([1j, -1, -1 + 1j, -2, 1j], dtype=zero.dtype)).isnan().all()
     assert rushlight.tensor([complex(inf, nan), complex(nan, nan)]).pow(0).tolist() == [1, 1]
 

@@ -17,8 +17,12 @@ def bits(x: Any) -> Any:
 def test_triangles_beside_numpy() -> None:
     for rows, columns in ((3, 5), (5, 3), (1, 4), (0, 2)):
         for offset in (-6, -2, 0, 1, 6):
-            np.testing.assert_array_equal(rl.tril_indices(rows, columns, offset).numpy(), np.stack(np.tril_indices(rows, offset, columns)))
-            np.testing.assert_array_equal(rl.triu_indices(rows, columns, offset).numpy(), np.stack(np.triu_indices(rows, offset, columns)))
+            np.testing.assert_array_equal(
+                rl.tril_indices(rows, columns, offset).numpy(), np.stack(np.tril_indices(rows, offset, columns))
+            )
+            np.testing.assert_array_equal(
+                rl.triu_indices(rows, columns, offset).numpy(), np.stack(np.triu_indices(rows, offset, columns))
+            )
     with pytest.raises(NotImplementedError, match="tril_indices"):
         rl.tril_indices(2, 2, dtype=rl.float32)
 
@@ -42,7 +46,14 @@ def test_refused_ranges() -> None:
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16", "int32", "uint8"])
 def test_to_the_bit(name: str) -> None:
     torch = pytest.importorskip("torch")
-    for start, end, steps in ((0.0, 1.0, 50), (0.1, 17.0, 7), (50.0, 2.5, 33), (3.3, 9.0, 1), (1.0, 2.0, 0), (3.0, 200.0, 101)):
+    for start, end, steps in (
+        (0.0, 1.0, 50),
+        (0.1, 17.0, 7),
+        (50.0, 2.5, 33),
+        (3.3, 9.0, 1),
+        (1.0, 2.0, 0),
+        (3.0, 200.0, 101),
+    ):
         expected = torch.linspace(start, end, steps, dtype=getattr(torch, name))
         np.testing.assert_array_equal(bits(rl.linspace(start, end, steps, dtype=getattr(rl, name))), bits(expected))
     for arguments in ((5,), (2.5,), (1, 3, 0.8), (0, 5.5, 2), (10, 0, -3)):
@@ -50,7 +61,9 @@ def test_to_the_bit(name: str) -> None:
         np.testing.assert_array_equal(bits(rl.arange(*arguments, dtype=getattr(rl, name))), bits(expected))
     tolerance = {"float16": 1e-3, "bfloat16": 8e-3, "float64": 1e-14}.get(name, 4e-7)
     expected = torch.logspace(0.0, 2.0, 5, 3.0, dtype=getattr(torch, name))
-    np.testing.assert_allclose(bits(rl.logspace(0.0, 2.0, 5, 3.0, dtype=getattr(rl, name))), bits(expected), rtol=tolerance)
+    np.testing.assert_allclose(
+        bits(rl.logspace(0.0, 2.0, 5, 3.0, dtype=getattr(rl, name))), bits(expected), rtol=tolerance
+    )
 
 
 @pytest.mark.parametrize("package", ["rushlight", pytest.param("torch", marks=pytest.mark.oracle)])
@@ -86,7 +99,12 @@ NESTED = (
 @pytest.mark.parametrize("data", NESTED, ids=lambda d: repr(d)[:24])
 def test_numbers_beside_numpy(data: Any, dtype: str | None) -> None:
     plain = np.array(data)
-    if dtype is not None and plain.dtype.kind == "f" and dtype.startswith("int") and not (np.isfinite(plain) & (abs(plain) < 1e9)).all():
+    if (
+        dtype is not None
+        and plain.dtype.kind == "f"
+        and dtype.startswith("int")
+        and not (np.isfinite(plain) & (abs(plain) < 1e9)).all()
+    ):
         return  # numbers that the dtype cannot hold are refused elsewhere
     if dtype == "int32" and plain.size and abs(plain).max() > 2**31:
         return
@@ -139,7 +157,10 @@ def test_fills_with_zero_and_other_ints() -> None:
 @pytest.mark.parametrize("package", ["rushlight", pytest.param("torch", marks=pytest.mark.oracle)])
 def test_limits_cannot_be_changed(package: str) -> None:
     torch = pytest.importorskip(package)
-    for limits, name, value in ((torch.finfo(torch.float32), "eps", np.finfo("f4").eps), (torch.iinfo(torch.int16), "max", 2**15 - 1)):
+    for limits, name, value in (
+        (torch.finfo(torch.float32), "eps", np.finfo("f4").eps),
+        (torch.iinfo(torch.int16), "max", 2**15 - 1),
+    ):
         with pytest.raises(AttributeError, match="not writable"):
             setattr(limits, name, 0)
         assert getattr(limits, name) == value

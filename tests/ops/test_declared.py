@@ -31,7 +31,9 @@ def test_every_declared_form_exists(key: str) -> None:
         names = [op.public.removeprefix(f"{space}_"), *(a for a in op.aliases if "." not in a)]
         names += [f"{op.public}_"] * (op.inplace and space in op.inplace_spaces)
         assert [n for n in names if not callable(getattr(page, n, None))] == [], f"missing in {space}"
-    methods = [op.method if isinstance(op.method, str) else op.public] * bool(op.method) + [f"{op.public}_"] * op.inplace
+    methods = [op.method if isinstance(op.method, str) else op.public] * bool(op.method) + [
+        f"{op.public}_"
+    ] * op.inplace
     assert [n for n in methods if not callable(getattr(torch.Tensor, n, None))] == [], "missing methods of Tensor"
 
 

@@ -46,7 +46,11 @@ class Subject:
 
     @property
     def differentiable(self) -> bool:
-        return bool(self.wrt) and any(self.mask) and not any(np.isnan(t.array).any() for t in self.bound.tensors if t.array.dtype.kind in "fc")
+        return (
+            bool(self.wrt)
+            and any(self.mask)
+            and not any(np.isnan(t.array).any() for t in self.bound.tensors if t.array.dtype.kind in "fc")
+        )
 
     def gradient(self) -> tuple[Graph, list[int]]:
         """The gradients as one graph of all inputs, then the cotangents; and which of `wrt` they belong to."""
@@ -95,7 +99,9 @@ NAMES = [f"{key}-{i}{'-complex' if flag else ''}" for key, i, flag in SUBJECTS]
 every_call = pytest.mark.parametrize(("key", "i", "complex_too"), SUBJECTS, ids=NAMES)
 
 
-def slope(graph: Graph, arrays: list[Any], places: list[int], directions: list[Any], weights: list[Any], mask: list[bool]) -> float:
+def slope(
+    graph: Graph, arrays: list[Any], places: list[int], directions: list[Any], weights: list[Any], mask: list[bool]
+) -> float:
     """How fast <weights, results> changes along the directions: central differences."""
     ends = []
     for side in (1, -1):
@@ -130,7 +136,10 @@ def test_first_and_second_derivatives_are_slopes(key: str, i: int, complex_too: 
     assert inner(grads, directions) == pytest.approx(want, rel=1e-4, abs=1e-5)
     # The gradient is a graph of the inputs and the cotangents: its own gradient, by all of them.
     places = [*wrt, *range(len(call.arrays), len(arrays))]
-    directions += [random(c.shape, v.dtype, 30 + j) for j, (c, v) in enumerate(zip(call.cts, graph.inputs[len(call.arrays) :], strict=True))]
+    directions += [
+        random(c.shape, v.dtype, 30 + j)
+        for j, (c, v) in enumerate(zip(call.cts, graph.inputs[len(call.arrays) :], strict=True))
+    ]
     weights = [random(v.shape, v.dtype, 50 + j) for j, v in enumerate(graph.outputs)]
     second = vjp(graph, places)
     results = run_graph(second.forward, arrays)
@@ -195,10 +204,14 @@ def test_a_batch_is_a_loop(key: str, i: int, complex_too: bool) -> None:
     masks = [[True] * count] + ([[j == i % count for j in range(count)]] if count > 1 else [])
     for mask in masks:
         batched = batch(call.graph, [*mask, *[False] * numbers], 2)
-        given = [stacked(a, True) if flag else a for a, flag in zip(call.arrays, [*mask, *[False] * numbers], strict=True)]
+        given = [
+            stacked(a, True) if flag else a for a, flag in zip(call.arrays, [*mask, *[False] * numbers], strict=True)
+        ]
         got = run_graph(batched, given)
         for k in range(2):
-            want = run_graph(call.graph, [a[k] if flag else a for a, flag in zip(given, [*mask, *[False] * numbers], strict=True)])
+            want = run_graph(
+                call.graph, [a[k] if flag else a for a, flag in zip(given, [*mask, *[False] * numbers], strict=True)]
+            )
             for mine, theirs in zip(got, want, strict=True):
                 np.testing.assert_allclose(mine[k], theirs, rtol=1e-9, atol=1e-9, equal_nan=True)
 

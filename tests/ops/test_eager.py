@@ -173,7 +173,9 @@ def test_weights_of_covariances():
 
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("bad", [-1, 3, -(1 << 31)])
-@pytest.mark.parametrize("name", ["gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy"])
+@pytest.mark.parametrize(
+    "name", ["gather", "scatter", "scatter_add", "scatter_reduce", "index_select", "index_add", "index_copy"]
+)
 def test_places_do_not_count_from_the_end(name: str, bad: int, dtype: str) -> None:
     if name == "index_copy" and dtype == "int32":
         pytest.skip("takes int64 alone")
@@ -187,7 +189,9 @@ def test_places_do_not_count_from_the_end(name: str, bad: int, dtype: str) -> No
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
 def test_whole_numbers_are_divided_downward_to_the_last_one(dtype: str) -> None:
     info, rng = np.iinfo(dtype), np.random.default_rng(11)
-    edges = np.array([info.min, info.min + 1, 1, 2, 3, 7, info.max - 1, info.max, *((-1, -2, -7) if info.min else ())], dtype)
+    edges = np.array(
+        [info.min, info.min + 1, 1, 2, 3, 7, info.max - 1, info.max, *((-1, -2, -7) if info.min else ())], dtype
+    )
     x, y = (a.ravel() for a in np.meshgrid(np.append(edges, edges.dtype.type(0)), edges[edges != 0]))
     some, others = (rng.integers(info.min, info.max, 300, dtype=dtype, endpoint=True) for _ in range(2))
     x, y = np.concatenate([x, some]), np.concatenate([y, np.where(others == 0, 1, others).astype(dtype)])

@@ -52,11 +52,16 @@ def test_masks_of_a_wrong_shape_are_named_with_what_they_meet(number: int) -> No
     call, mask, at, shape, place = MASKS[number]
     with pytest.raises(IndexError) as caught:
         call(x23())
-    assert str(caught.value) == f"The shape of the mask {mask} at index {at} does not match the shape of the indexed tensor {shape} at index {place}"
+    assert (
+        str(caught.value)
+        == f"The shape of the mask {mask} at index {at} does not match the shape of the indexed tensor {shape} at index {place}"
+    )
 
 
 def test_values_of_a_wrong_shape() -> None:
-    with pytest.raises(RuntimeError, match=r"value tensor of shape \[4\] cannot be broadcast to indexing result of shape \[1, 3\]"):
+    with pytest.raises(
+        RuntimeError, match=r"value tensor of shape \[4\] cannot be broadcast to indexing result of shape \[1, 3\]"
+    ):
         x23()[torch.tensor([True, False])] = torch.ones(4)
 
 
@@ -99,7 +104,9 @@ def test_views_under_another_dtype_still_hold() -> None:
 
 def test_nonzero_with_out() -> None:
     x = torch.tensor([0, 1, 0, 2])
-    with pytest.raises(RuntimeError, match="nonzero: Expected out tensor to have scalar type Long but got scalar typeInt"):
+    with pytest.raises(
+        RuntimeError, match="nonzero: Expected out tensor to have scalar type Long but got scalar typeInt"
+    ):
         torch.nonzero(x, out=torch.empty(0, dtype=torch.int32))
     with pytest.raises(RuntimeError, match="nonzero does not support the out kwarg when as_tuple is True"):
         torch.nonzero(x, as_tuple=True, out=torch.empty(0, dtype=torch.int64))
@@ -119,15 +126,33 @@ def test_unravel_index_wants_whole_numbers() -> None:
 
 
 def test_h_is_of_matrices() -> None:
-    for shape, more in (((2, 2, 2), " For batches of matrices, consider using tensor.mH"), ((2,) * 4, " For batches of matrices"), ((3,), "")):
-        with pytest.raises(RuntimeError, match=rf"tensor.H is only supported on matrices \(2-D tensors\). Got {len(shape)}-D tensor.{more}"):
+    for shape, more in (
+        ((2, 2, 2), " For batches of matrices, consider using tensor.mH"),
+        ((2,) * 4, " For batches of matrices"),
+        ((3,), ""),
+    ):
+        with pytest.raises(
+            RuntimeError,
+            match=rf"tensor.H is only supported on matrices \(2-D tensors\). Got {len(shape)}-D tensor.{more}",
+        ):
             torch.ones(shape).H
-    with pytest.raises(RuntimeError, match=r"tensor.adjoint\(\) is only supported on matrices or batches of matrices. Got 1-D tensor."):
+    with pytest.raises(
+        RuntimeError, match=r"tensor.adjoint\(\) is only supported on matrices or batches of matrices. Got 1-D tensor."
+    ):
         torch.adjoint(torch.ones(3))
     assert torch.tensor([[1j, 2]]).H.tolist() == [[-1j], [2]] and torch.ones(2, 2, 3).mH.shape == (2, 3, 2)
 
 
-@pytest.mark.parametrize("layout", [((0, 5), (7, 3)), ((3, 0), (7, 3)), ((2, 0, 3), (9, 9, 9)), ((0, 5, 2, 2), (7, 3, 1, 1)), ((2, 3, 0, 2, 2), (9, 9, 9, 1, 1))])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ((0, 5), (7, 3)),
+        ((3, 0), (7, 3)),
+        ((2, 0, 3), (9, 9, 9)),
+        ((0, 5, 2, 2), (7, 3, 1, 1)),
+        ((2, 3, 0, 2, 2), (9, 9, 9, 1, 1)),
+    ],
+)
 def test_without_elements_every_layout_is_contiguous(layout: Any) -> None:
     x = torch.empty_strided(*layout)
     assert x.is_contiguous() and x.contiguous() is x and x.contiguous().stride() == layout[1]
@@ -163,7 +188,12 @@ def test_a_copying_reshape_is_no_view(copy: Any, wants: bool) -> None:
 
 def test_a_reshape_that_shows_its_argument_is_a_view() -> None:
     x = torch.ones(2, 3)
-    assert x.reshape(6)._is_view() and x.flatten()._is_view() and torch.ones(3).reshape(3)._is_view() and not torch.ones(3).flatten()._is_view()
+    assert (
+        x.reshape(6)._is_view()
+        and x.flatten()._is_view()
+        and torch.ones(3).reshape(3)._is_view()
+        and not torch.ones(3).flatten()._is_view()
+    )
     y = torch.ones(2, 3, requires_grad=True)
     with torch.no_grad():
         copied, shown = y.t().reshape(6), y.reshape(6)
@@ -171,22 +201,58 @@ def test_a_reshape_that_shows_its_argument_is_a_view() -> None:
 
 
 SAID = [  # a call, the class of its error, words of its message
-    (lambda: x23().tensor_split(torch.tensor(1.5)), RuntimeError, "tensor_indices_or_sections to have dtype of long, but got Float"),
-    (lambda: x23().tensor_split(torch.tensor([[1]])), RuntimeError, "one-dimensional tensor, but got a tensor with 2 dims"),
-    (lambda: torch.ones(()).tensor_split(2), RuntimeError, "expected at least a 1-dimensional tensor, but got a tensor with 0 dims"),
+    (
+        lambda: x23().tensor_split(torch.tensor(1.5)),
+        RuntimeError,
+        "tensor_indices_or_sections to have dtype of long, but got Float",
+    ),
+    (
+        lambda: x23().tensor_split(torch.tensor([[1]])),
+        RuntimeError,
+        "one-dimensional tensor, but got a tensor with 2 dims",
+    ),
+    (
+        lambda: torch.ones(()).tensor_split(2),
+        RuntimeError,
+        "expected at least a 1-dimensional tensor, but got a tensor with 0 dims",
+    ),
     (lambda: torch.ones(4).split([5, -1]), RuntimeError, "split_sizes have only non-negative entries"),
     (lambda: x23()[0:2:0], ValueError, "slice step cannot be zero"),
     (lambda: x23()[0:2:-1], ValueError, "step must be greater than zero"),
     (lambda: x23()[0.0:2.0], TypeError, "slice indices must be integers or None or have an __index__ method"),
     (lambda: x23()["0":"1"], TypeError, "slice indices must be integers"),
     (lambda: x23()["a"], TypeError, "invalid data type 'str'"),
-    (lambda: torch.ones(2).copy_(torch.ones(3)), RuntimeError, r"expanded size of the tensor \(2\) must match the existing size \(3\) at non-singleton dim"),
-    (lambda: torch.ones(3).__setitem__(slice(0, 2), torch.ones(3)), RuntimeError, r"Target sizes: \[2\].  Tensor sizes: \[3\]"),
-    (lambda: torch.ones(3).__setitem__(0, torch.ones(2)), RuntimeError, r"number of sizes provided \(0\) must be greater or equal to the number of dim"),
+    (
+        lambda: torch.ones(2).copy_(torch.ones(3)),
+        RuntimeError,
+        r"expanded size of the tensor \(2\) must match the existing size \(3\) at non-singleton dim",
+    ),
+    (
+        lambda: torch.ones(3).__setitem__(slice(0, 2), torch.ones(3)),
+        RuntimeError,
+        r"Target sizes: \[2\].  Tensor sizes: \[3\]",
+    ),
+    (
+        lambda: torch.ones(3).__setitem__(0, torch.ones(2)),
+        RuntimeError,
+        r"number of sizes provided \(0\) must be greater or equal to the number of dim",
+    ),
     (lambda: torch.ones(3).masked_fill(torch.tensor([1, 0, 1]), 2.0), RuntimeError, "got mask with dtype long int"),
-    (lambda: torch.ones(()).index_put([], torch.ones(1), True), RuntimeError, r"value tensor of shape \[1\] .* indexing result of shape \[\]"),
-    (lambda: torch.ones(2).index_put((torch.tensor(1),), torch.ones(1)), RuntimeError, r"shape \[1\] .* result of shape \[\]"),
-    (lambda: torch.ones(2).index_put((torch.tensor([1]),), torch.ones(1, 1)), RuntimeError, r"shape \[1, 1\] .* result of shape \[1\]"),
+    (
+        lambda: torch.ones(()).index_put([], torch.ones(1), True),
+        RuntimeError,
+        r"value tensor of shape \[1\] .* indexing result of shape \[\]",
+    ),
+    (
+        lambda: torch.ones(2).index_put((torch.tensor(1),), torch.ones(1)),
+        RuntimeError,
+        r"shape \[1\] .* result of shape \[\]",
+    ),
+    (
+        lambda: torch.ones(2).index_put((torch.tensor([1]),), torch.ones(1, 1)),
+        RuntimeError,
+        r"shape \[1, 1\] .* result of shape \[1\]",
+    ),
     (lambda: torch.ones(2, 2).rot90(1, (0, 2)), IndexError, "Dimension out of range"),
     (lambda: torch.empty_permuted((2, 3), (1, 1)), RuntimeError, "Duplicate dim not allowed"),
 ]
@@ -211,7 +277,11 @@ UNFIT = [  # values that a result was once computed from
     (lambda: torch.gradient(torch.ones(3, 3), spacing=torch.ones(2)), TypeError, "spacing"),
     (lambda: torch.celu(torch.ones(2), 0.0), RuntimeError, "alpha cannot be 0 for CELU"),
     (lambda: torch.histogram(torch.ones(3), torch.ones(2, 2)), RuntimeError, "should have one dimension"),
-    (lambda: torch.searchsorted(torch.ones(2), torch.ones(2), sorter=torch.ones(2)), RuntimeError, "sorter must be a tensor of long dtype"),
+    (
+        lambda: torch.searchsorted(torch.ones(2), torch.ones(2), sorter=torch.ones(2)),
+        RuntimeError,
+        "sorter must be a tensor of long dtype",
+    ),
     (lambda: torch.vander(torch.tensor([1, 2]), N=-1), RuntimeError, "N must be non-negative"),
     (lambda: torch.eye(2, -1), RuntimeError, "m must be greater or equal to 0"),
     (lambda: torch.cov(torch.ones(2, 3), fweights=torch.ones(3, 1).long()), RuntimeError, "one or fewer dimensions"),
@@ -222,7 +292,11 @@ UNFIT = [  # values that a result was once computed from
     (lambda: torch.device(-1), RuntimeError, "must not be negative"),
     (lambda: torch.Size([1.5]), TypeError, r"takes an iterable of 'int' \(item 0 is 'float'\)"),
     (lambda: torch.Size([1, "a"]), TypeError, r"\(item 1 is 'str'\)"),
-    (lambda: setattr(torch.ones(2), "grad", torch.ones(3)), RuntimeError, r"gradient of size '\[3\]' to a tensor of size '\[2\]'"),
+    (
+        lambda: setattr(torch.ones(2), "grad", torch.ones(3)),
+        RuntimeError,
+        r"gradient of size '\[3\]' to a tensor of size '\[2\]'",
+    ),
 ]
 
 

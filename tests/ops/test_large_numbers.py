@@ -82,10 +82,14 @@ def test_sums_over_absurd_sizes_end():
     x = torch.arange(1.0, 13.0).reshape(1, 3, 4)
     total = (x * x).sum(1, keepdim=True)
     for size in (7, 2**31, 2**60):
-        torch.testing.assert_close(torch.nn.functional.local_response_norm(x, size), x / (1 + 1e-4 * total / size) ** 0.75)
+        torch.testing.assert_close(
+            torch.nn.functional.local_response_norm(x, size), x / (1 + 1e-4 * total / size) ** 0.75
+        )
     value = torch.tensor([3e4, 4e4], dtype=torch.float64, requires_grad=True)
     terms = value.detach()[:, None] - torch.arange(40000) / 2
-    torch.testing.assert_close(torch.mvlgamma(value, 40000), torch.lgamma(terms).sum(1) + 40000 * 39999 / 4 * math.log(math.pi))
+    torch.testing.assert_close(
+        torch.mvlgamma(value, 40000), torch.lgamma(terms).sum(1) + 40000 * 39999 / 4 * math.log(math.pi)
+    )
     torch.mvlgamma(value, 40000).sum().backward()
     torch.testing.assert_close(value.grad, torch.digamma(terms).sum(1))
     with pytest.raises(RuntimeError, match="at most"):

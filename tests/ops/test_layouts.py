@@ -23,7 +23,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "lp_pool2d": lambda t, x: t.nn.functional.lp_pool2d(x, 2, 2),
     "adaptive_avg_pool2d": lambda t, x: t.nn.functional.adaptive_avg_pool2d(x, 4),
     "adaptive_max_pool2d": lambda t, x: t.nn.functional.adaptive_max_pool2d(x, 4),
-    "max_unpool2d": lambda t, x: t.nn.functional.max_unpool2d(*t.nn.functional.max_pool2d(x, 2, return_indices=True), 2),
+    "max_unpool2d": lambda t, x: t.nn.functional.max_unpool2d(
+        *t.nn.functional.max_pool2d(x, 2, return_indices=True), 2
+    ),
     "interpolate by area": lambda t, x: t.nn.functional.interpolate(x, size=3, mode="area"),
     "interpolate": lambda t, x: t.nn.functional.interpolate(x, scale_factor=2),
     "pad": lambda t, x: t.nn.functional.pad(x, (1, 1, 1, 1)),
@@ -79,7 +81,15 @@ def test_gradients_are_channels_last_as_pytorchs(name: str) -> None:
 def test_a_network_stays_channels_last() -> None:
     nn = rushlight.nn
     x = rushlight.randn(2, 3, 16, 16).to(memory_format=rushlight.channels_last)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.GroupNorm(2, 8), nn.ZeroPad2d(1), nn.AvgPool2d(2))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.GroupNorm(2, 8),
+        nn.ZeroPad2d(1),
+        nn.AvgPool2d(2),
+    )
     for layer in model:
         x = layer(x)
         assert layout(rushlight, x) == (False, True), layer

@@ -117,7 +117,13 @@ def check_reading(key: str, number: int) -> None:
     pairs = {id(x): shared(x) for x in run.given}
 
     def lazy(value: Any) -> Any:
-        return [lazy(v) for v in value] if isinstance(value, list) else pairs[id(value)][1] if id(value) in pairs else value
+        return (
+            [lazy(v) for v in value]
+            if isinstance(value, list)
+            else pairs[id(value)][1]
+            if id(value) in pairs
+            else value
+        )
 
     found = outcome(lambda: run.function()(*map(lazy, run.args), **{k: lazy(v) for k, v in run.kwargs.items()}))
     assert all(is_cow(s) and is_cow(c) and address(s) == address(c) for s, c in pairs.values())
@@ -140,7 +146,9 @@ def test_reading_copies_nothing(key: str) -> None:
     check_reading(key, 0)
 
 
-@pytest.mark.parametrize("key", ["add", "mul", "exp", "masked_fill", "clamp", "sigmoid", "index_fill", "cumsum", "copysign", "pow"])
+@pytest.mark.parametrize(
+    "key", ["add", "mul", "exp", "masked_fill", "clamp", "sigmoid", "index_fill", "cumsum", "copysign", "pow"]
+)
 def test_gradients(key: str) -> None:
     change = getattr(torch.Tensor, OPERATORS[key].public + "_")
     found = []
@@ -219,7 +227,10 @@ def _quietly(x: Any) -> None:
 @pytest.mark.parametrize("name", WRITES)
 def test_other_writes(name: str) -> None:
     place = list(WRITES).index(name)
-    for kind in ("clone", *(("source", "view of the clone", "view of the source", "with views")[place // 3 % 4 :][: place % 3 == 0])):
+    for kind in (
+        "clone",
+        *(("source", "view of the clone", "view of the source", "with views")[place // 3 % 4 :][: place % 3 == 0]),
+    ):
         torch.manual_seed(0)
         alone = torch.linspace(0.5, 3, 12).reshape(3, 4)
         expected = outcome(lambda: WRITES[name](alone)) if kind == "clone" else None  # noqa: B023

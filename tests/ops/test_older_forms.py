@@ -54,9 +54,17 @@ def test_pointwise_products_with_their_factor_between(name):
 def test_sums_with_their_factor_between(name, sign):
     function = getattr(torch, name)
     wanted = V + sign * 2 * W
-    for made in (function(V, 2, W), getattr(V, name)(2, W), getattr(V.clone(), name + "_")(2, W), function(V, 2, other=W), function(V, 2, W, out=torch.empty(3))):
+    for made in (
+        function(V, 2, W),
+        getattr(V, name)(2, W),
+        getattr(V.clone(), name + "_")(2, W),
+        function(V, 2, other=W),
+        function(V, 2, W, out=torch.empty(3)),
+    ):
         assert torch.equal(made, wanted)
-    assert torch.equal(function(V, 2, 3), V + sign * 6) and torch.equal(function(V, torch.tensor(2.0), torch.tensor(3.0)), V + sign * 6)
+    assert torch.equal(function(V, 2, 3), V + sign * 6) and torch.equal(
+        function(V, torch.tensor(2.0), torch.tensor(3.0)), V + sign * 6
+    )
     with pytest.raises(RuntimeError, match="argument alpha must not be a floating point number"):
         function(torch.tensor([1]), 2.5, 3)
 

@@ -207,7 +207,15 @@ def test_hand_written_gradient_agrees_with_the_derived(key: str, i: int) -> None
         np.testing.assert_allclose(mine.array, outs[place], rtol=1e-9, atol=1e-9)
 
 
-DTYPES_OF_KIND = {"b": "bool", "u": "uint8", "i": "int64", "n": "int32", "h": "float16", "8": "float8_e4m3fn", "c": "complex64"}
+DTYPES_OF_KIND = {
+    "b": "bool",
+    "u": "uint8",
+    "i": "int64",
+    "n": "int32",
+    "h": "float16",
+    "8": "float8_e4m3fn",
+    "c": "complex64",
+}
 
 
 @pytest.mark.parametrize(("key", "kind"), [(key, kind) for key, kinds in REFUSED.items() for kind in kinds])

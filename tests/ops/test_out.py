@@ -129,7 +129,9 @@ def test_sums_and_products_are_computed_in_the_dtype_of_out() -> None:
     x = rl.full((3,), 2.6, dtype=rl.float64)
     for name, expected in (("sum", 6), ("nansum", 6), ("prod", 8)):
         for dtype in (rl.int64, rl.int32, rl.uint8):
-            assert getattr(rl, name)(x, 0, out=rl.zeros((), dtype=dtype)).item() == expected  # as the elements are cast first
+            assert (
+                getattr(rl, name)(x, 0, out=rl.zeros((), dtype=dtype)).item() == expected
+            )  # as the elements are cast first
         assert getattr(rl, name)(x, 0, out=rl.zeros((), dtype=rl.bool)).item() is True
         with pytest.raises(RuntimeError, match="dtype"):
             getattr(rl, name)(x, 0, dtype=rl.int64, out=rl.zeros((), dtype=rl.float64))

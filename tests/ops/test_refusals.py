@@ -240,11 +240,19 @@ def outcome(call: str, t: Any) -> str:
     return "taken"
 
 
-@pytest.mark.parametrize("table", [BINDING, ASKED, DTYPES, JOINT, WRITTEN, MAKING, OUT, HELD], ids=["binding", "asked", "dtypes", "joint", "written", "making", "out", "held"])
+@pytest.mark.parametrize(
+    "table",
+    [BINDING, ASKED, DTYPES, JOINT, WRITTEN, MAKING, OUT, HELD],
+    ids=["binding", "asked", "dtypes", "joint", "written", "making", "out", "held"],
+)
 def test_the_same_is_refused_in_the_same_way(table: str) -> None:
     import torch
 
-    differ = {call: (ours, theirs) for call in calls(table) if (ours := outcome(call, rushlight)) != (theirs := outcome(call, torch))}
+    differ = {
+        call: (ours, theirs)
+        for call in calls(table)
+        if (ours := outcome(call, rushlight)) != (theirs := outcome(call, torch))
+    }
     assert not differ
 
 
@@ -256,5 +264,9 @@ def test_the_same_comes_out(call: str) -> None:
         warnings.simplefilter("ignore")
         ours, theirs = (parsed(call)(t, t.nn.functional, given(t)) for t in (rushlight, torch))
     assert str(ours.dtype) == str(theirs.dtype)
-    assert (tuple(ours.shape), ours.stride(), ours.requires_grad) == (tuple(theirs.shape), theirs.stride(), theirs.requires_grad)
+    assert (tuple(ours.shape), ours.stride(), ours.requires_grad) == (
+        tuple(theirs.shape),
+        theirs.stride(),
+        theirs.requires_grad,
+    )
     np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-3)

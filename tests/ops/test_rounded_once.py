@@ -52,7 +52,9 @@ def exact(name: str, dtype: str) -> Any:
 def test_exactly(name: str, dtype: str) -> None:
     a, b, c = (torch.from_numpy(x.copy()) for x in numbers(dtype))
     # The product is 1 + 2**-11 + 2**-24; rounded by itself it loses its last term.
-    machine_has_fma = torch.add(torch.tensor(-1.0 - 2**-11), torch.tensor(1.0 + 2**-12), alpha=1.0 + 2**-12).item() != 0.0
+    machine_has_fma = (
+        torch.add(torch.tensor(-1.0 - 2**-11), torch.tensor(1.0 + 2**-12), alpha=1.0 + 2**-12).item() != 0.0
+    )
     found = CALLS[name](a, b, c).numpy()
     if machine_has_fma:  # else products are rounded by themselves
         np.testing.assert_array_equal(found, exact(name, dtype))
@@ -64,7 +66,9 @@ def test_exactly(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_as_pytorch(name: str, dtype: str) -> None:
     real = pytest.importorskip("torch")
-    values = [x[:192] for x in numbers("float64")]  # whole vectors: the rest of a row of bfloat16 is rounded in another way
+    values = [
+        x[:192] for x in numbers("float64")
+    ]  # whole vectors: the rest of a row of bfloat16 is rounded in another way
     theirs = CALLS[name](*[real.from_numpy(x).to(getattr(real, dtype)) for x in values])
     ours = CALLS[name](*[torch.from_numpy(x).to(getattr(torch, dtype)) for x in values])
     np.testing.assert_array_equal(ours.double().numpy(), theirs.double().numpy())
@@ -77,7 +81,9 @@ def test_the_reference_rounds_once() -> None:
     found = reference(a, b, c)
     assert found[0] == -(2.0**-60) and np.isnan(found[2:]).all()
     x = np.array([1.0 + 2.0**-12], np.float32)
-    assert reference(x, np.array([1.0 - 2.0**-12], np.float32), np.array([-1.0], np.float32))[0] == np.float32(-(2.0**-24))
+    assert reference(x, np.array([1.0 - 2.0**-12], np.float32), np.array([-1.0], np.float32))[0] == np.float32(
+        -(2.0**-24)
+    )
 
 
 @pytest.mark.oracle
@@ -112,7 +118,10 @@ STEPS = {
     "pow_of_number": lambda t, a, b: 2.7**a + t.pow(0.3, b),
     "pow_to_number": lambda t, a, b: a**3 + a**-2 + b.abs() ** 2.3,
     **{f"norm_{p}": lambda t, a, b, p=p: t.linalg.vector_norm(a / 64, p, 1) for p in ORDERS},
-    **{f"normalize_{p}": lambda t, a, b, p=p: t.nn.functional.normalize(a, p) * t.nn.functional.normalize(b, p, 0) for p in ORDERS},
+    **{
+        f"normalize_{p}": lambda t, a, b, p=p: t.nn.functional.normalize(a, p) * t.nn.functional.normalize(b, p, 0)
+        for p in ORDERS
+    },
 }
 
 

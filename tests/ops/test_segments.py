@@ -21,7 +21,11 @@ def test_histogramdd() -> None:
     for bins, low_high in ((3, None), ([2, 4], [-1.0, 1.0, 0.0, 2.0])):
         for density in (False, True):
             expected, edges = np.histogramdd(
-                points, bins, range=None if low_high is None else np.reshape(low_high, (2, 2)), weights=weights, density=density
+                points,
+                bins,
+                range=None if low_high is None else np.reshape(low_high, (2, 2)),
+                weights=weights,
+                density=density,
             )
             found = rl.histogramdd(ours(points), bins, range=low_high, weight=ours(weights), density=density)
             np.testing.assert_allclose(found.hist.numpy(), expected)
@@ -67,12 +71,20 @@ def test_hash_is_exclusive_or_of_bits() -> None:
 def test_sequences_and_shapes_as_pytorch() -> None:
     torch = pytest.importorskip("torch")
     x, w, b = torch.randn(5, 2, 3), torch.randn(2, 3, 4), torch.randn(4)
-    np.testing.assert_allclose(rl.conv_tbc(ours(x), ours(w), ours(b), 1).numpy(), torch.conv_tbc(x, w, b, 1).numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        rl.conv_tbc(ours(x), ours(w), ours(b), 1).numpy(), torch.conv_tbc(x, w, b, 1).numpy(), rtol=1e-4, atol=1e-5
+    )
     image = torch.randn(2, 4, 3, 3)
-    np.testing.assert_array_equal(rl.native_channel_shuffle(ours(image), 2).numpy(), torch.native_channel_shuffle(image, 2).numpy())
+    np.testing.assert_array_equal(
+        rl.native_channel_shuffle(ours(image), 2).numpy(), torch.native_channel_shuffle(image, 2).numpy()
+    )
     template = torch.empty(1, 2, 3, 4).to(memory_format=torch.channels_last)
     mine = rl.empty(1, 2, 3, 4).to(memory_format=rl.channels_last)
-    for theirs_format, format_ in ((None, None), (torch.preserve_format, rl.preserve_format), (torch.channels_last, rl.channels_last)):
+    for theirs_format, format_ in (
+        (None, None),
+        (torch.preserve_format, rl.preserve_format),
+        (torch.channels_last, rl.channels_last),
+    ):
         expected = torch.resize_as_(torch.empty(0), template, memory_format=theirs_format)
         assert rl.resize_as_(rl.empty(0), mine, memory_format=format_).stride() == expected.stride()
 
@@ -81,7 +93,9 @@ def test_sequences_and_shapes_as_pytorch() -> None:
 def test_unique_rows(dim: int) -> None:
     x = np.random.default_rng(3).integers(0, 3, (40, 2, 2))
     for rows in (x, x[:0] if dim == 0 else x[:, :1]):
-        values, first, inverse, counts = np.unique(rows, return_index=True, return_inverse=True, return_counts=True, axis=dim)
+        values, first, inverse, counts = np.unique(
+            rows, return_index=True, return_inverse=True, return_counts=True, axis=dim
+        )
         found = rl.unique(ours(rows), return_inverse=True, return_counts=True, dim=dim)
         for mine, theirs in zip(found, (values, inverse.reshape(-1), counts), strict=True):
             assert np.array_equal(mine.numpy(), theirs)
@@ -90,7 +104,11 @@ def test_unique_rows(dim: int) -> None:
 
 @pytest.mark.parametrize("join", [rl.unique, rl.unique_consecutive])
 def test_rows_without_elements_are_refused(join: Any) -> None:
-    for shape, dim, message in (((3, 0), 0, "aren't selected"), ((2, 0, 4), -1, "aren't selected"), ((0, 0), 1, "more than one")):
+    for shape, dim, message in (
+        ((3, 0), 0, "aren't selected"),
+        ((2, 0, 4), -1, "aren't selected"),
+        ((0, 0), 1, "more than one"),
+    ):
         with pytest.raises(RuntimeError, match=message):
             join(rl.zeros(shape), dim=dim)
     assert join(rl.zeros(0, 3), dim=0).shape == (0, 3)
@@ -99,21 +117,33 @@ def test_rows_without_elements_are_refused(join: Any) -> None:
 def test_rows_beside_each_other_are_joined() -> None:
     x = np.asarray([[1, 2], [1, 2], [0, 5], [1, 2], [1, 2]])
     values, inverse, counts = rl.unique_consecutive(ours(x), return_inverse=True, return_counts=True, dim=0)
-    assert values.tolist() == [[1, 2], [0, 5], [1, 2]] and inverse.tolist() == [0, 0, 1, 2, 2] and counts.tolist() == [2, 1, 2]
+    assert (
+        values.tolist() == [[1, 2], [0, 5], [1, 2]]
+        and inverse.tolist() == [0, 0, 1, 2, 2]
+        and counts.tolist() == [2, 1, 2]
+    )
 
 
 @pytest.mark.parametrize(
     "values, shares",
-    [([1.0, 1.0, 2.0, 1.0], [1 / 3, 1 / 3, 0, 1 / 3]), ([5.0, 4.0, 3.0, 2.0], [0, 0, 1, 0]), ([np.nan, 1.0, np.nan, 4.0], [0.5, 0, 0.5, 0])],
+    [
+        ([1.0, 1.0, 2.0, 1.0], [1 / 3, 1 / 3, 0, 1 / 3]),
+        ([5.0, 4.0, 3.0, 2.0], [0, 0, 1, 0]),
+        ([np.nan, 1.0, np.nan, 4.0], [0.5, 0, 0.5, 0]),
+    ],
 )
-def test_elements_that_are_the_median_have_equal_shares_of_its_gradient(values: list[float], shares: list[float]) -> None:
+def test_elements_that_are_the_median_have_equal_shares_of_its_gradient(
+    values: list[float], shares: list[float]
+) -> None:
     x = rl.tensor(values, dtype=rl.float64, requires_grad=True)
     x.median().backward()
     np.testing.assert_allclose(x.grad.numpy(), shares)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 300, 5000, 140001])
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+)
 def test_runs_of_equal_neighbours(dtype, size):
     """Values, numbers and lengths of runs; NaN equals nothing, and zeros of both signs are equal."""
     rng = np.random.default_rng(size)
@@ -178,4 +208,6 @@ def test_flattened_elements_moved_round(shape):
     a = np.arange(np.prod(shape)).reshape(shape)
     for shift in (0, 1, -1, 3, shape[-1], 2 * shape[-1] + 1, -17, a.size + 2):
         np.testing.assert_array_equal(rl.from_numpy(a).roll(shift).numpy(), np.roll(a, shift))
-        np.testing.assert_array_equal(rl.from_numpy(a).T.roll(shift).numpy() if a.ndim == 2 else a.T, np.roll(a.T, shift) if a.ndim == 2 else a.T)
+        np.testing.assert_array_equal(
+            rl.from_numpy(a).T.roll(shift).numpy() if a.ndim == 2 else a.T, np.roll(a.T, shift) if a.ndim == 2 else a.T
+        )

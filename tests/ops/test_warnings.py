@@ -16,12 +16,30 @@ SAID: list[tuple[str, Callable[[Any], Any]]] = [
     (r"Tensor.H is deprecated on 0-D tensors. Consider using x.conj\(\)", lambda torch: torch.tensor(1.0).H),
     (r"Tensor.mH is deprecated on 0-D tensors. Consider using x.conj\(\)", lambda torch: torch.tensor(1.0).mH),
     (r"The use of `x.T` on tensors of dimension other than 2", lambda torch: torch.ones(3).T),
-    (r"Casting complex values to real discards the imaginary part", lambda torch: torch.ones(7, dtype=torch.complex64).to(torch.float64)),
-    (r"Casting complex values to real discards the imaginary part", lambda torch: torch.ones(2).copy_(torch.ones(2, dtype=torch.complex64))),
-    (r"where received a uint8 condition tensor", lambda torch: torch.where(torch.ones(11, dtype=torch.uint8), torch.ones(11), torch.zeros(11))),
-    (r"number of elements in the out tensor of shape \[2\] is 2 which does not match the computed number of elements 5", lambda torch: torch.arange(5, out=torch.empty(2))),
-    (r"affine_grid behavior has changed for unit-size grids", lambda torch: torch.nn.functional.affine_grid(torch.ones(1, 2, 3), (1, 1, 1, 1), align_corners=True)),
-    (r"torch.lu_solve is deprecated", lambda torch: torch.lu_solve(torch.ones(5, 1), *torch.linalg.lu_factor(torch.eye(5)))),
+    (
+        r"Casting complex values to real discards the imaginary part",
+        lambda torch: torch.ones(7, dtype=torch.complex64).to(torch.float64),
+    ),
+    (
+        r"Casting complex values to real discards the imaginary part",
+        lambda torch: torch.ones(2).copy_(torch.ones(2, dtype=torch.complex64)),
+    ),
+    (
+        r"where received a uint8 condition tensor",
+        lambda torch: torch.where(torch.ones(11, dtype=torch.uint8), torch.ones(11), torch.zeros(11)),
+    ),
+    (
+        r"number of elements in the out tensor of shape \[2\] is 2 which does not match the computed number of elements 5",
+        lambda torch: torch.arange(5, out=torch.empty(2)),
+    ),
+    (
+        r"affine_grid behavior has changed for unit-size grids",
+        lambda torch: torch.nn.functional.affine_grid(torch.ones(1, 2, 3), (1, 1, 1, 1), align_corners=True),
+    ),
+    (
+        r"torch.lu_solve is deprecated",
+        lambda torch: torch.lu_solve(torch.ones(5, 1), *torch.linalg.lu_factor(torch.eye(5))),
+    ),
 ]
 
 
@@ -84,10 +102,16 @@ def test_the_length_of_a_stream_counts_if_it_was_asked_for_before() -> None:
 
 def test_activities_that_are_not_there_are_told_of_and_left_out() -> None:
     names = torch.profiler.ProfilerActivity
-    with pytest.warns(UserWarning, match="CUDA is not available, disabling CUDA profiling"), torch.profiler.profile(activities=[names.CPU, names.CUDA]) as found:
+    with (
+        pytest.warns(UserWarning, match="CUDA is not available, disabling CUDA profiling"),
+        torch.profiler.profile(activities=[names.CPU, names.CUDA]) as found,
+    ):
         torch.ones(2).exp()
     assert any(e.key == "aten::exp" for e in found.key_averages())
-    with pytest.warns(UserWarning, match="CUDA is not available"), pytest.raises(AssertionError, match="No activities specified"):
+    with (
+        pytest.warns(UserWarning, match="CUDA is not available"),
+        pytest.raises(AssertionError, match="No activities specified"),
+    ):
         torch.profiler.profile(activities=[names.CUDA]).start()
     with pytest.raises(AssertionError, match="only with Kineto"):
         torch.autograd.profiler.profile(use_cpu=False)
@@ -99,7 +123,10 @@ def test_repeats_by_number() -> None:
     found = torch.repeat_interleave(torch.tensor(x), torch.tensor(counts, dtype=torch.int32), dim=0)
     assert found.tolist() == numpy.repeat(x, counts, axis=0).tolist()
     assert torch.repeat_interleave(torch.tensor(counts)).tolist() == numpy.repeat(numpy.arange(3), counts).tolist()
-    assert torch.repeat_interleave(torch.tensor(x), torch.tensor([2]), dim=1).tolist() == numpy.repeat(x, 2, axis=1).tolist()
+    assert (
+        torch.repeat_interleave(torch.tensor(x), torch.tensor([2]), dim=1).tolist()
+        == numpy.repeat(x, 2, axis=1).tolist()
+    )
     assert torch.repeat_interleave(torch.ones(0), torch.ones(0, dtype=torch.int64)).shape == (0,)
     with pytest.raises(RuntimeError, match="negative"):
         torch.repeat_interleave(torch.ones(2), torch.tensor([1, -1]))

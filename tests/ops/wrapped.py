@@ -17,7 +17,19 @@ from tests.ops.test_operators import ENGINE, drawn
 from rushlight._ops.samples import samples_of
 from rushlight._ops.table import OPERATORS
 
-__all__ = ["FORMS", "KINDS", "OF_A_CLASS", "WHO", "Case", "cases", "difference", "some", "told", "unlike_plain", "unlike_pytorch"]
+__all__ = [
+    "FORMS",
+    "KINDS",
+    "OF_A_CLASS",
+    "WHO",
+    "Case",
+    "cases",
+    "difference",
+    "some",
+    "told",
+    "unlike_plain",
+    "unlike_pytorch",
+]
 
 KINDS = ("quiet", "asking", "parameter")  # a subclass without an override, one whose override calls super, nn.Parameter
 WHO = ("first", "others", "all")  # which tensors of the call are of the subclass
@@ -43,14 +55,25 @@ class Case:
 def cases(key: str, forms: Sequence[str] = FORMS) -> Iterator[Case]:
     """Every case of an operator."""
     op = OPERATORS[key]
-    exist = {"function": True, "in_place": op.inplace, "in_place_of_view": op.inplace, "out": bool(op.out), "write_to_view": op.kind == "view"}
+    exist = {
+        "function": True,
+        "in_place": op.inplace,
+        "in_place_of_view": op.inplace,
+        "out": bool(op.out),
+        "write_to_view": op.kind == "view",
+    }
     if key in ENGINE or op.name != op.public and not op.spaces:
         return
     for number in range(len(samples_of(op))):
         for form in forms:
             for kind in KINDS if exist[form] else ():
                 for who in WHO:
-                    if kind != "parameter" or form in ("function", "out") or form != "write_to_view" and who == "others":  # no leaf is changed
+                    if (
+                        kind != "parameter"
+                        or form in ("function", "out")
+                        or form != "write_to_view"
+                        and who == "others"
+                    ):  # no leaf is changed
                         yield Case(key, number, form, kind, who)
 
 
@@ -105,7 +128,13 @@ class Run:
         if self.case.form != "out" and array.dtype.kind in "fc":
             leaf.requires_grad_()
             self.leaves.append(leaf)
-        made = self.wrap(leaf * 1 if leaf.requires_grad else leaf.clone()) if wrapped else leaf * 1 if leaf.requires_grad else leaf.clone()
+        made = (
+            self.wrap(leaf * 1 if leaf.requires_grad else leaf.clone())
+            if wrapped
+            else leaf * 1
+            if leaf.requires_grad
+            else leaf.clone()
+        )
         self.given.append(made)
         return made
 
@@ -146,7 +175,11 @@ def told(t: Any, case: Case) -> dict[str, Any]:
             return {"error": type(error).__name__}
         same = [m is c for m, c in zip(results, changed, strict=False)]
         shown = [*results, *changed]
-        found: dict[str, Any] = {"results": [facts(x) for x in results], "changed": [facts(x) for x in changed], "same": same}
+        found: dict[str, Any] = {
+            "results": [facts(x) for x in results],
+            "changed": [facts(x) for x in changed],
+            "same": same,
+        }
         found["gradients"] = gradients(t, run.leaves, shown)
         return found
 
@@ -233,11 +266,19 @@ def _write_to_view(run: Run) -> Any:
     return views, [source]
 
 
-_FORMS = {"function": _function, "in_place": _in_place, "in_place_of_view": _in_place_of_view, "out": _out, "write_to_view": _write_to_view}
+_FORMS = {
+    "function": _function,
+    "in_place": _in_place,
+    "in_place_of_view": _in_place_of_view,
+    "out": _out,
+    "write_to_view": _write_to_view,
+}
 
 # ***** comparison *****
 
-OF_A_CLASS = frozenset(("type", "node", "view", "same", "leaf"))  # facts in which tensors of a subclass differ from plain ones
+OF_A_CLASS = frozenset(
+    ("type", "node", "view", "same", "leaf")
+)  # facts in which tensors of a subclass differ from plain ones
 
 
 def unlike_plain(t: Any, case: Case, plain: dict[str, Any]) -> str:
@@ -276,13 +317,26 @@ def difference(mine: Any, theirs: Any, leave: frozenset[str] = frozenset(), rtol
     if isinstance(mine, dict) and isinstance(theirs, dict):
         if mine.keys() != theirs.keys():
             return f": {mine} instead of {theirs}"
-        return next((f".{k}{d}" for k in mine if k not in leave and (d := difference(mine[k], theirs[k], leave, rtol))), "")
+        return next(
+            (f".{k}{d}" for k in mine if k not in leave and (d := difference(mine[k], theirs[k], leave, rtol))), ""
+        )
     if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-        return next((f"[{i}]{d}" for i, (m, o) in enumerate(zip(mine, theirs, strict=True)) if (d := difference(m, o, leave, rtol))), "")
+        return next(
+            (
+                f"[{i}]{d}"
+                for i, (m, o) in enumerate(zip(mine, theirs, strict=True))
+                if (d := difference(m, o, leave, rtol))
+            ),
+            "",
+        )
     if leave and theirs is None and isinstance(mine, np.ndarray):
         same = not mine.any()
     elif isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray):
-        same = mine.shape == theirs.shape and mine.dtype == theirs.dtype and np.allclose(mine, theirs, rtol, 1e-9, equal_nan=True)
+        same = (
+            mine.shape == theirs.shape
+            and mine.dtype == theirs.dtype
+            and np.allclose(mine, theirs, rtol, 1e-9, equal_nan=True)
+        )
     else:
         same = type(mine) is type(theirs) and mine == theirs
     return "" if same else f": {mine} instead of {theirs}"

@@ -26,7 +26,9 @@ SCHEDULES: dict[str, Any] = {
     ),
     "CyclicLR": lambda l, o: l.CyclicLR(o, 0.1, [0.5, 1.0], step_size_up=4, step_size_down=3),
     "CyclicLR halving": lambda l, o: l.CyclicLR(o, 0.1, 1.0, step_size_up=3, mode="triangular2"),
-    "CyclicLR exp": lambda l, o: l.CyclicLR(o, 0.1, 1.0, step_size_up=3, mode="exp_range", gamma=0.9, cycle_momentum=False),
+    "CyclicLR exp": lambda l, o: l.CyclicLR(
+        o, 0.1, 1.0, step_size_up=3, mode="exp_range", gamma=0.9, cycle_momentum=False
+    ),
     "SequentialLR": lambda l, o: l.SequentialLR(o, [l.LinearLR(o, total_iters=4), l.CosineAnnealingLR(o, 10)], [4]),
     "ChainedScheduler": lambda l, o: l.ChainedScheduler([l.LinearLR(o, total_iters=4), l.ExponentialLR(o, 0.9)]),
     "ReduceLROnPlateau": lambda l, o: l.ReduceLROnPlateau(o, patience=2, cooldown=1),

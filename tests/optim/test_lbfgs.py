@@ -25,7 +25,9 @@ def _kink(a: Any, b: Any) -> Any:
     return (a - 1).abs().sum() + (b + 0.3).abs().pow(1.5).sum()
 
 
-def _run(loss_of: Callable[[Any, Any], Any], steps: int, **options: Any) -> tuple[list[float], list[float], dict[str, Any]]:
+def _run(
+    loss_of: Callable[[Any, Any], Any], steps: int, **options: Any
+) -> tuple[list[float], list[float], dict[str, Any]]:
     a, b = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in ([-1.2, 0.3], [1.0, 2.0]))
     optimizer = optim.LBFGS([a, b], **options)
 

@@ -36,7 +36,14 @@ def test_stored(case: str) -> None:
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("case", [c for c in steps.CASES if not any(w in c for w in ("differentiable", "maximize", "foreach", "loop", "SparseAdam: b"))])
+@pytest.mark.parametrize(
+    "case",
+    [
+        c
+        for c in steps.CASES
+        if not any(w in c for w in ("differentiable", "maximize", "foreach", "loop", "SparseAdam: b"))
+    ],
+)
 def test_float32_as_pytorch(case: str) -> None:
     real = pytest.importorskip("torch")
     assert difference(run(rushlight, case, "float32"), run(real, case, "float32")) < 1e-6
@@ -51,7 +58,10 @@ def test_float64_with_what_is_float32(case: str) -> None:
 
 
 # Complex parameters are pairs of real ones; these optimizers take them.
-COMPLEX = [f"{name}: " for name in ("SGD", "Adam", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "ASGD", "LBFGS")]
+COMPLEX = [
+    f"{name}: "
+    for name in ("SGD", "Adam", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "ASGD", "LBFGS")
+]
 
 
 @pytest.mark.oracle
@@ -63,7 +73,9 @@ def test_complex_as_pytorch(case: str) -> None:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", ["Adagrad", "Adam", "Adamax", "RMSprop"])  # Adadelta ends in a complex sum too
-def test_weight_decay_of_complex_parameters_has_the_bits_of_pytorchs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weight_decay_of_complex_parameters_has_the_bits_of_pytorchs(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It joins complex gradients before they are seen as pairs of real numbers, whose product and sum would be rounded together."""
     real = pytest.importorskip("torch")
     monkeypatch.setattr(real.Tensor, "sqrt", lambda x: real.from_numpy(np.sqrt(x.numpy())))
@@ -139,14 +151,19 @@ def test_forms_for_lists_and_fused_steps_have_the_bits_of_pytorchs(
             away = param.detach() - t.tensor(target, dtype=param.dtype)
             param.grad = away * (1 + away * away * 0.1) if not options.get("maximize") else away / (1 + away * away)
             optimizer.step()
-        return [param.detach().numpy(), *(value.numpy() for value in optimizer.state[param].values() if value is not None)]
+        return [
+            param.detach().numpy(),
+            *(value.numpy() for value in optimizer.state[param].values() if value is not None),
+        ]
 
     for ours, theirs in zip(last(rushlight), last(real), strict=True):
         assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("options", [{}, {"nesterov": False, "weight_decay": 0.0}, {"adjust_lr_fn": "match_rms_adamw", "momentum": 0.8}])
+@pytest.mark.parametrize(
+    "options", [{}, {"nesterov": False, "weight_decay": 0.0}, {"adjust_lr_fn": "match_rms_adamw", "momentum": 0.8}]
+)
 @pytest.mark.parametrize("shape", [(32, 32), (48, 20), (20, 48), (16, 16)])
 def test_muon_as_pytorch(shape: tuple[int, int], options: dict[str, Any]) -> None:
     """PyTorch multiplies bfloat16 matrices of up to 16 x 16 x 16 in another order, so it differs from itself beside zeros: there is one order here."""

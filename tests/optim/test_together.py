@@ -14,7 +14,12 @@ import rushlight as torch
 from rushlight.optim import _functional as functions
 
 FAMILIES = ("Adadelta", "Adafactor", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
-CASES = [f"{name}: {what}" for name in FAMILIES for what in OPTIONS[name] if what not in ("differentiable", "foreach", "tensor lr")]
+CASES = [
+    f"{name}: {what}"
+    for name in FAMILIES
+    for what in OPTIONS[name]
+    if what not in ("differentiable", "foreach", "tensor lr")
+]
 SHAPES = [(), (1,), (7,), (3, 5), (4, 1, 33), (0, 3), (1000,), (65, 1031)]
 
 
@@ -22,11 +27,17 @@ def problem(case: str, dtype: Any, seed: int) -> tuple[Any, list[Any], list[list
     """An optimizer, its parameters (one transposed), and gradients for a few steps."""
     name, _, what = case.partition(": ")
     torch.manual_seed(seed)
-    params = [torch.randn(shape, dtype=dtype) for shape in SHAPES if name != "Adafactor" or 0 not in shape]  # of no elements is no mean
+    params = [
+        torch.randn(shape, dtype=dtype) for shape in SHAPES if name != "Adafactor" or 0 not in shape
+    ]  # of no elements is no mean
     if name != "Adafactor":  # whose kernel knows rows and columns
         params[3] = params[3].t()
     grads = [[torch.randn_like(p) * random.Random(seed + k).choice([0.1, 1.0, 30.0]) for p in params] for k in range(4)]
-    return getattr(torch.optim, name)([p.requires_grad_() for p in params], **{"lr": 0.03, **OPTIONS[name][what]}), params, grads
+    return (
+        getattr(torch.optim, name)([p.requires_grad_() for p in params], **{"lr": 0.03, **OPTIONS[name][what]}),
+        params,
+        grads,
+    )
 
 
 def train(optimizer: Any, params: list[Any], grads: list[list[Any]]) -> list[Any]:
@@ -40,7 +51,9 @@ def train(optimizer: Any, params: list[Any], grads: list[list[Any]]) -> list[Any
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_as_tensor_operations(case: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(getattr(torch.optim, case.partition(":")[0]), "_update_one", None)  # all are taken by the kernel
+    monkeypatch.setattr(
+        getattr(torch.optim, case.partition(":")[0]), "_update_one", None
+    )  # all are taken by the kernel
     together = train(*problem(case, dtype, 3))
     threads = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -49,9 +62,15 @@ def test_as_tensor_operations(case: str, dtype: Any, monkeypatch: pytest.MonkeyP
     finally:
         torch.set_num_threads(threads)
     monkeypatch.undo()
-    monkeypatch.setattr(getattr(torch.optim, case.partition(":")[0]), "_update_together", classmethod(lambda cls, changes, group: changes))
+    monkeypatch.setattr(
+        getattr(torch.optim, case.partition(":")[0]),
+        "_update_together",
+        classmethod(lambda cls, changes, group: changes),
+    )
     alone = train(*problem(case, dtype, 3))
-    exact = not case.startswith("Adafactor")  # which sums; all others are one rule, in a kernel and as tensor operations
+    exact = not case.startswith(
+        "Adafactor"
+    )  # which sums; all others are one rule, in a kernel and as tensor operations
     for x, y in zip(together, alone, strict=True):
         rtol, atol = (0.0, 0.0) if exact else (1e-5, 2e-5) if dtype is torch.float32 else (1e-12, 1e-13)
         torch.testing.assert_close(x, y, rtol=rtol, atol=atol)
@@ -66,7 +85,9 @@ def test_numbers_that_are_not_finite(name: str, monkeypatch: pytest.MonkeyPatch)
         return train(getattr(torch.optim, name)([p], lr=0.1), [p], [[grad], [-grad], [grad]])
 
     together = run()
-    monkeypatch.setattr(getattr(torch.optim, name), "_update_together", classmethod(lambda cls, changes, group: changes))
+    monkeypatch.setattr(
+        getattr(torch.optim, name), "_update_together", classmethod(lambda cls, changes, group: changes)
+    )
     for x, y in zip(together, run(), strict=True):
         torch.testing.assert_close(x, y, equal_nan=True, rtol=1e-5, atol=1e-6)
 
@@ -77,7 +98,12 @@ STATES = {
     "RMSprop": ("square_avg", "grad_avg", "momentum_buffer"), "Rprop": ("prev", "step_size"), "Adam": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
     "AdamW": ("exp_avg", "exp_avg_sq", "max_exp_avg_sq"), "Adafactor": ("row_var", "col_var", "variance"),
 }  # fmt: skip
-RENAMED = {"etas": ("etaminus", "etaplus"), "step_sizes": ("step_size_min", "step_size_max"), "betas": ("beta1", "beta2"), "eps": ("eps1", "eps2")}
+RENAMED = {
+    "etas": ("etaminus", "etaplus"),
+    "step_sizes": ("step_size_min", "step_size_max"),
+    "betas": ("beta1", "beta2"),
+    "eps": ("eps1", "eps2"),
+}
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -89,20 +115,34 @@ def test_functions_step_as_their_classes(name: str) -> None:
     grads = [torch.randn_like(p) for p in params]
     optimizer = getattr(torch.optim, name)(params, lr=0.05, **extra)
     train(optimizer, params, [grads])
-    lists = [[optimizer.state[p][key].clone() if key in optimizer.state[p] else None for p in params] for key in (*STATES[name], "step")]
+    lists = [
+        [optimizer.state[p][key].clone() if key in optimizer.state[p] else None for p in params]
+        for key in (*STATES[name], "step")
+    ]
     lists = [[] if all(value is None for value in values) else values for values in lists]
     copies = [p.detach().clone() for p in params]
     options: dict[str, Any] = {}
     for key, value in optimizer.param_groups[0].items():
         if isinstance(value, tuple) and key in RENAMED:
             options.update(zip(RENAMED[key], value, strict=True))
-        elif key not in ("params", "foreach", "capturable", "differentiable", "fused", "initial_accumulator_value", "decoupled_weight_decay") or (
-            key == "decoupled_weight_decay" and name != "AdamW"
-        ):
+        elif key not in (
+            "params",
+            "foreach",
+            "capturable",
+            "differentiable",
+            "fused",
+            "initial_accumulator_value",
+            "decoupled_weight_decay",
+        ) or (key == "decoupled_weight_decay" and name != "AdamW"):
             options[key] = value
     if name == "Rprop":  # the step sizes hold the rate
         del options["lr"]
-    assert getattr(functions if name != "Adafactor" else torch.optim._adafactor, name.lower())(copies, grads, *lists, **options) is None
+    assert (
+        getattr(functions if name != "Adafactor" else torch.optim._adafactor, name.lower())(
+            copies, grads, *lists, **options
+        )
+        is None
+    )
     train(optimizer, params, [grads])
     for p, copy in zip(params, copies, strict=True):
         assert torch.equal(p, copy)
@@ -111,7 +151,14 @@ def test_functions_step_as_their_classes(name: str) -> None:
 def test_sgd_on_lists() -> None:
     params, grads = [torch.ones(3), torch.ones(2)], [torch.full((3,), 2.0), torch.full((2,), 4.0)]
     buffers: list[Any] = [None, torch.ones(2)]
-    options: dict[str, Any] = {"weight_decay": 0.0, "momentum": 0.5, "lr": 0.1, "dampening": 0.0, "nesterov": False, "maximize": False}
+    options: dict[str, Any] = {
+        "weight_decay": 0.0,
+        "momentum": 0.5,
+        "lr": 0.1,
+        "dampening": 0.0,
+        "nesterov": False,
+        "maximize": False,
+    }
     functions.sgd(params, grads, buffers, **options)
     assert buffers[0].tolist() == [2.0] * 3 and buffers[1].tolist() == [4.5] * 2
     torch.testing.assert_close(params, [torch.full((3,), 0.8), torch.full((2,), 0.55)])
@@ -122,11 +169,29 @@ def test_what_lists_must_hold() -> None:
     one = [torch.ones(2)]
     with pytest.raises(RuntimeError, match="`state_steps` argument must contain a list of singleton tensors"):
         functions.adadelta(one, one, one, one, [1], **options)
-    adam: dict[str, Any] = {"amsgrad": False, "beta1": 0.9, "beta2": 0.99, "lr": 0.1, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
+    adam: dict[str, Any] = {
+        "amsgrad": False,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "lr": 0.1,
+        "weight_decay": 0.0,
+        "eps": 1e-8,
+        "maximize": False,
+    }
     with pytest.raises(AssertionError, match="grad_scale and found_inf"):
         functions.adam(one, one, one, one, [], [torch.zeros(())], grad_scale=torch.ones(()), **adam)
     p, g = torch.ones(2), torch.full((2,), 8.0)
-    functions.adam([p], [g], [torch.zeros(2)], [torch.zeros(2)], [], [torch.zeros(())], fused=True, grad_scale=torch.tensor(4.0), **adam)
+    functions.adam(
+        [p],
+        [g],
+        [torch.zeros(2)],
+        [torch.zeros(2)],
+        [],
+        [torch.zeros(())],
+        fused=True,
+        grad_scale=torch.tensor(4.0),
+        **adam,
+    )
     assert g.tolist() == [2.0, 2.0] and p[0] < 1
     functions.adam([p], [g], [], [], [], [], fused=True, found_inf=torch.ones(()), **adam)
     assert g.tolist() == [2.0, 2.0]

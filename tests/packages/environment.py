@@ -39,7 +39,11 @@ def runs_here() -> bool:
 def needs(*modules: str) -> Callable[[Any], Any]:
     """A test of packages: skipped where one is absent, or where torch is not rushlight."""
     absent = [name for name in modules if importlib.util.find_spec(name) is None] if runs_here() else []
-    reason = f"{', '.join(absent)} not installed: make test-packages" if runs_here() else "runs under the name torch: make test-packages"
+    reason = (
+        f"{', '.join(absent)} not installed: make test-packages"
+        if runs_here()
+        else "runs under the name torch: make test-packages"
+    )
 
     def mark(test: Any) -> Any:
         return pytest.mark.packages(pytest.mark.skipif(bool(absent) or not runs_here(), reason=reason)(test))

@@ -22,7 +22,10 @@ def test_torch_geometric(same) -> None:
         pooled = global_mean_pool(layer(batch.x, batch.edge_index), batch.batch)
         pooled.pow(2).sum().backward()
         same(kind.__name__, [pooled, sum(p.grad.abs().sum() for p in layer.parameters() if p.grad is not None)])
-    same("utilities", [to_undirected(edges), degree(edges[0], 4), to_dense_adj(edges), softmax(torch.arange(5.0), edges[0])])
+    same(
+        "utilities",
+        [to_undirected(edges), degree(edges[0], 4), to_dense_adj(edges), softmax(torch.arange(5.0), edges[0])],
+    )
 
 
 @needs("monai")
@@ -39,7 +42,9 @@ def test_monai(same) -> None:
     loss = DiceCELoss(to_onehot_y=True, softmax=True)(model(x), (x > 0).float())
     loss.backward()
     same("network", [loss, sum(p.grad.abs().sum() for p in model.parameters())])
-    turned = Compose([ScaleIntensity(), RandFlip(prob=1.0, spatial_axis=0), Resize((6, 6))])(torch.arange(64.0).view(1, 8, 8).sin())
+    turned = Compose([ScaleIntensity(), RandFlip(prob=1.0, spatial_axis=0), Resize((6, 6))])(
+        torch.arange(64.0).view(1, 8, 8).sin()
+    )
     assert type(turned).__name__ == "MetaTensor" and turned.affine.shape == (4, 4)
     same("image", turned.as_tensor())
     same("windows", sliding_window_inference(x[..., :10, :10], (4, 4), 2, lambda part: part * 2))
@@ -59,7 +64,12 @@ def test_ignite(same) -> None:
     trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: losses.append(engine.state.output))
     trainer.run(loader, max_epochs=3)
     same("losses", losses)
-    same("metrics", dict(create_supervised_evaluator(model, metrics={"accuracy": Accuracy(), "loss": Loss(loss)}).run(loader).metrics))
+    same(
+        "metrics",
+        dict(
+            create_supervised_evaluator(model, metrics={"accuracy": Accuracy(), "loss": Loss(loss)}).run(loader).metrics
+        ),
+    )
 
 
 @needs("opacus", "opt_einsum", "scipy")

@@ -24,7 +24,9 @@ def test_e3nn(same) -> None:
     rotation = o3.rand_matrix()
     x = torch.randn(4, 5)
     turned = linear(x @ o3.Irreps("2x0e+1x1o").D_from_matrix(rotation).T)
-    torch.testing.assert_close(turned, linear(x) @ o3.Irreps("3x0e+2x1o").D_from_matrix(rotation).T, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        turned, linear(x) @ o3.Irreps("3x0e+2x1o").D_from_matrix(rotation).T, rtol=1e-4, atol=1e-4
+    )
 
 
 @needs("opt_einsum_fx", "opt_einsum")
@@ -68,7 +70,9 @@ def test_tensordict(same, tmp_path: Path) -> None:
     data = TensorDict({"a": torch.arange(6.0).view(3, 2), "b": {"c": torch.ones(3, 1)}}, batch_size=[3])
     both = torch.stack([data, data * 2])
     same("stacked", [both["b", "c"], torch.cat([data, data]).reshape(6)[1:3]["a"], list(both.batch_size)])
-    model = TensorDictSequential(TensorDictModule(torch.nn.Linear(3, 4), ["x"], ["h"]), TensorDictModule(torch.nn.Linear(4, 2), ["h"], ["y"]))
+    model = TensorDictSequential(
+        TensorDictModule(torch.nn.Linear(3, 4), ["x"], ["h"]), TensorDictModule(torch.nn.Linear(4, 2), ["h"], ["y"])
+    )
     made = model(TensorDict({"x": torch.ones(5, 3)}, [5]))
     made["y"].sum().backward()
     same("modules", [made["y"], *[p.grad for p in model.parameters()]])

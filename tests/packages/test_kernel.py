@@ -20,7 +20,9 @@ def test_a_notebook_finds_rushlight(tmp_path: Path, monkeypatch) -> None:
     try:
         printed: list[str] = []
         code = "import torch, rushlight, importlib.metadata as m\nprint(torch is rushlight, m.version('torch'), torch.ones(2).sum().item())"
-        answer = client.execute_interactive(code, timeout=120, output_hook=lambda message: printed.append(str(message["content"].get("text", ""))))
+        answer = client.execute_interactive(
+            code, timeout=120, output_hook=lambda message: printed.append(str(message["content"].get("text", "")))
+        )
         assert answer["content"]["status"] == "ok" and "True 2.13.0+rushlight 2.0" in "".join(printed)
     finally:
         client.stop_channels()

@@ -67,14 +67,25 @@ def test_other_families(same) -> None:
     import torch
     import transformers as hf
 
-    sizes = {"vocab_size": 60, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 32}
+    sizes = {
+        "vocab_size": 60,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 32,
+    }
     grouped = {**sizes, "num_key_value_heads": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     makers = {
         "Mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**grouped, sliding_window=4)),
         "Qwen3": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**grouped, head_dim=8)),
         "Gemma2": lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**grouped, head_dim=8)),
-        "Mixtral": lambda: hf.MixtralForCausalLM(hf.MixtralConfig(**grouped, num_local_experts=4, num_experts_per_tok=2)),
-        "Mamba": lambda: hf.MambaForCausalLM(hf.MambaConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, state_size=4)),
+        "Mixtral": lambda: hf.MixtralForCausalLM(
+            hf.MixtralConfig(**grouped, num_local_experts=4, num_experts_per_tok=2)
+        ),
+        "Mamba": lambda: hf.MambaForCausalLM(
+            hf.MambaConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, state_size=4)
+        ),
         "Bloom": lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=60, hidden_size=16, n_layer=2, n_head=2)),
     }
     ids = torch.arange(3, 27).reshape(2, 12)
@@ -111,17 +122,27 @@ def test_trainer_resumes(same, tmp_path: Path) -> None:
 
     def trainer():
         set_seed(0)
-        model = GPT2LMHeadModel(GPT2Config(vocab_size=60, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=1))
-        rows = [{"input_ids": torch.arange(12) * (i + 1) % 60, "labels": torch.arange(12) * (i + 1) % 60} for i in range(32)]
+        model = GPT2LMHeadModel(
+            GPT2Config(vocab_size=60, n_positions=16, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=1)
+        )
+        rows = [
+            {"input_ids": torch.arange(12) * (i + 1) % 60, "labels": torch.arange(12) * (i + 1) % 60} for i in range(32)
+        ]
         arguments = TrainingArguments(
             output_dir=str(tmp_path), max_steps=50, per_device_train_batch_size=4, logging_steps=5, report_to=[], use_cpu=True, disable_tqdm=True,
             save_steps=25, eval_strategy="steps", eval_steps=25, learning_rate=1e-2, lr_scheduler_type="cosine", warmup_steps=5, weight_decay=0.01,
             gradient_accumulation_steps=2, seed=0,
         )  # fmt: skip
-        return Regularised(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:8], data_collator=collate)
+        return Regularised(
+            model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:8], data_collator=collate
+        )
 
     def losses(trained):
-        return [entry.get("loss", entry.get("eval_loss")) for entry in trained.state.log_history if "loss" in entry or "eval_loss" in entry]
+        return [
+            entry.get("loss", entry.get("eval_loss"))
+            for entry in trained.state.log_history
+            if "loss" in entry or "eval_loss" in entry
+        ]
 
     first = trainer()
     first.train()
@@ -180,7 +201,9 @@ def test_peft(same, tmp_path: Path) -> None:
         torch.manual_seed(0)
         return GPT2LMHeadModel(GPT2Config(vocab_size=100, n_positions=64, n_embd=32, n_layer=2, n_head=4))
 
-    model = get_peft_model(base(), LoraConfig(r=4, lora_alpha=8, target_modules=["c_attn"], task_type="CAUSAL_LM", fan_in_fan_out=True))
+    model = get_peft_model(
+        base(), LoraConfig(r=4, lora_alpha=8, target_modules=["c_attn"], task_type="CAUSAL_LM", fan_in_fan_out=True)
+    )
     ids = torch.arange(40).reshape(2, 20) % 90
     same("parameters", list(model.get_nb_trainable_parameters()))
     same("losses", _trained(model, ids))
@@ -207,7 +230,9 @@ def test_x_transformers(same) -> None:
     loss.backward()
     same("decoder", [loss, sum(p.grad.abs().sum() for p in model.parameters() if p.grad is not None)])
     same("greedy", wrapped.generate(ids[:, :4], 8, temperature=0.0))
-    encoder = TransformerWrapper(num_tokens=50, max_seq_len=32, attn_layers=Encoder(dim=32, depth=1, heads=4, attn_flash=True, use_rmsnorm=True))
+    encoder = TransformerWrapper(
+        num_tokens=50, max_seq_len=32, attn_layers=Encoder(dim=32, depth=1, heads=4, attn_flash=True, use_rmsnorm=True)
+    )
     same("encoder", encoder(ids)[0, 0])
 
 

@@ -78,7 +78,9 @@ def test_captum(same) -> None:
 
     torch.manual_seed(0)
     np.random.seed(0)
-    net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 3)).eval()
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 3)
+    ).eval()
     x = torch.arange(64.0).reshape(1, 1, 8, 8).sin().requires_grad_()
     parts, delta = attr.IntegratedGradients(net).attribute(x, target=1, return_convergence_delta=True)
     same("IntegratedGradients", [parts.sum(), parts.abs().sum()])

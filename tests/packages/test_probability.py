@@ -56,7 +56,9 @@ def test_botorch(same) -> None:
     model = SingleTaskGP(x, y)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
     box = torch.stack([torch.zeros(2), torch.ones(2)]).double()
-    best, _ = optimize_acqf(LogExpectedImprovement(model, best_f=y.max()), bounds=box, q=1, num_restarts=3, raw_samples=16)
+    best, _ = optimize_acqf(
+        LogExpectedImprovement(model, best_f=y.max()), bounds=box, q=1, num_restarts=3, raw_samples=16
+    )
     same("candidate", best, rtol=1e-2)
 
 

@@ -32,8 +32,15 @@ def test_torchinfo(same) -> None:
     import torch
     from torchinfo import summary
 
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 10))
-    told = summary(net, input_size=(2, 3, 8, 8), verbose=0, col_names=("input_size", "output_size", "num_params", "kernel_size", "mult_adds"))
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 10)
+    )
+    told = summary(
+        net,
+        input_size=(2, 3, 8, 8),
+        verbose=0,
+        col_names=("input_size", "output_size", "num_params", "kernel_size", "mult_adds"),
+    )
     same("text", str(told))
     assert told.total_params == sum(p.numel() for p in net.parameters())
 
@@ -49,7 +56,9 @@ def test_safetensors(tmp_path: Path) -> None:
     }  # fmt: skip
     save_file(kept, tmp_path / "x.safetensors", metadata={"made": "by a test"})
     loaded = load_file(tmp_path / "x.safetensors")
-    assert all(loaded[name].dtype == t.dtype and torch.equal(loaded[name].float(), t.float()) for name, t in kept.items())
+    assert all(
+        loaded[name].dtype == t.dtype and torch.equal(loaded[name].float(), t.float()) for name, t in kept.items()
+    )
     with safe_open(tmp_path / "x.safetensors", "pt") as file:
         assert sorted(file.keys()) == sorted(kept) and file.metadata() == {"made": "by a test"}
         assert file.get_slice("a")[:1].tolist() == [[0.0, 1.0, 2.0]]

@@ -116,7 +116,9 @@ def test_accelerate_in_bfloat16_with_recomputed_layers(same, own_state, tmp_path
         def __init__(self):
             super().__init__()
             self.embed = torch.nn.Linear(8, 16)
-            self.blocks = torch.nn.ModuleList([torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Dropout(0.1)) for _ in range(2)])
+            self.blocks = torch.nn.ModuleList(
+                [torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.GELU(), torch.nn.Dropout(0.1)) for _ in range(2)]
+            )
             self.norm, self.head = torch.nn.LayerNorm(16), torch.nn.Linear(16, 3)
 
         def forward(self, x):
@@ -132,7 +134,10 @@ def test_accelerate_in_bfloat16_with_recomputed_layers(same, own_state, tmp_path
     net = Net()
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.02, total_steps=40)
-    train, test = DataLoader(TensorDataset(x[:40], y[:40]), 8, shuffle=True), DataLoader(TensorDataset(x[40:], y[40:]), 8)
+    train, test = (
+        DataLoader(TensorDataset(x[:40], y[:40]), 8, shuffle=True),
+        DataLoader(TensorDataset(x[40:], y[40:]), 8),
+    )
     net, optimizer, train, test, schedule = accelerator.prepare(net, optimizer, train, test, schedule)
     accelerator.register_for_checkpointing(schedule)
 
@@ -149,7 +154,14 @@ def test_accelerate_in_bfloat16_with_recomputed_layers(same, own_state, tmp_path
                 optimizer.step()
                 schedule.step()
                 optimizer.zero_grad()
-            told.append([loss.item(), float(norm) if norm is not None else 0.0, schedule.get_last_lr()[0], float(accelerator.sync_gradients)])
+            told.append(
+                [
+                    loss.item(),
+                    float(norm) if norm is not None else 0.0,
+                    schedule.get_last_lr()[0],
+                    float(accelerator.sync_gradients),
+                ]
+            )
         assert scores.dtype is torch.float32 and all(p.dtype is torch.float32 for p in net.parameters())
         return told
 
@@ -161,7 +173,10 @@ def test_accelerate_in_bfloat16_with_recomputed_layers(same, own_state, tmp_path
                 found.append(accelerator.gather_for_metrics((net(inputs), targets)))
         scores, targets = (torch.cat(part) for part in zip(*found, strict=True))
         assert len(scores) == 20  # the last batch is a short one
-        return [torch.nn.functional.cross_entropy(scores, targets).item(), (scores.argmax(1) == targets).float().mean().item()]
+        return [
+            torch.nn.functional.cross_entropy(scores, targets).item(),
+            (scores.argmax(1) == targets).float().mean().item(),
+        ]
 
     same("first epochs", [epoch(), epoch()])
     same("evaluated", evaluate())
@@ -190,7 +205,9 @@ def test_skorch(same, tmp_path: Path) -> None:
     class Net(torch.nn.Module):
         def __init__(self, hidden: int = 10) -> None:
             super().__init__()
-            self.layers = torch.nn.Sequential(torch.nn.Linear(10, hidden), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(hidden, 2))
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(10, hidden), torch.nn.ReLU(), torch.nn.Dropout(0.2), torch.nn.Linear(hidden, 2)
+            )
 
         def forward(self, x):
             return torch.softmax(self.layers(x), -1)

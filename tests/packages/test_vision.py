@@ -16,17 +16,37 @@ def test_kornia(same) -> None:
 
     torch.manual_seed(0)
     x = torch.arange(2 * 3 * 16 * 16.0).reshape(2, 3, 16, 16).sin().abs().requires_grad_()
-    same("filters", [kornia.filters.gaussian_blur2d(x, (5, 5), (1.5, 1.5)).mean(), kornia.filters.sobel(x).mean(), kornia.filters.median_blur(x, (3, 3)).mean()])
+    same(
+        "filters",
+        [
+            kornia.filters.gaussian_blur2d(x, (5, 5), (1.5, 1.5)).mean(),
+            kornia.filters.sobel(x).mean(),
+            kornia.filters.median_blur(x, (3, 3)).mean(),
+        ],
+    )
     same("edges", kornia.filters.canny(x.detach())[1].sum())
-    same("colors", [kornia.color.rgb_to_hsv(x).mean(), kornia.color.rgb_to_lab(x).mean(), kornia.enhance.adjust_contrast(x, 0.7).mean()])
-    same("geometry", [kornia.geometry.resize(x, (8, 8)).mean(), kornia.geometry.rotate(x, torch.tensor([30.0, 60.0])).mean()])
+    same(
+        "colors",
+        [
+            kornia.color.rgb_to_hsv(x).mean(),
+            kornia.color.rgb_to_lab(x).mean(),
+            kornia.enhance.adjust_contrast(x, 0.7).mean(),
+        ],
+    )
+    same(
+        "geometry",
+        [kornia.geometry.resize(x, (8, 8)).mean(), kornia.geometry.rotate(x, torch.tensor([30.0, 60.0])).mean()],
+    )
     moved = torch.eye(3)[None].repeat(2, 1, 1)
     moved[:, 0, 2] = 2
     same("perspective", kornia.geometry.warp_perspective(x, moved, (16, 16)).mean())
     same("features", kornia.feature.harris_response(x).abs().mean())
     same("losses", [kornia.losses.ssim_loss(x, x.flip(-1), 5), kornia.morphology.dilation(x, torch.ones(3, 3)).mean()])
     changes = augment.AugmentationSequential(
-        augment.RandomHorizontalFlip(p=0.5), augment.RandomAffine(20.0, p=1.0), augment.ColorJitter(0.1, 0.1, 0.1, 0.1, p=1.0), data_keys=["input"]
+        augment.RandomHorizontalFlip(p=0.5),
+        augment.RandomAffine(20.0, p=1.0),
+        augment.ColorJitter(0.1, 0.1, 0.1, 0.1, p=1.0),
+        data_keys=["input"],
     )
     changed = changes(x)
     same("augmented", changed.mean())
@@ -64,7 +84,12 @@ def test_torchvision(same) -> None:
         optimizer.step()
         losses.append(loss.item())
     same("resnet18", losses, rtol=1e-3)
-    several = [transforms.Resize(40), transforms.CenterCrop(32), transforms.RandomHorizontalFlip(), transforms.Normalize([0.5] * 3, [0.2] * 3)]
+    several = [
+        transforms.Resize(40),
+        transforms.CenterCrop(32),
+        transforms.RandomHorizontalFlip(),
+        transforms.Normalize([0.5] * 3, [0.2] * 3),
+    ]
     same("transforms", transforms.Compose(several)(x).mean(), atol=1e-5)
     newer = v2.Compose([v2.RandomResizedCrop(32, antialias=True), v2.ColorJitter(0.2, 0.2), v2.ToDtype(torch.float32)])
     same("transforms.v2", newer(x.sigmoid()).mean())
@@ -84,7 +109,12 @@ def test_timm(same) -> None:
 
     torch.manual_seed(0)
     x = torch.randn(2, 3, 64, 64)
-    for name, more in (("resnet18", {}), ("vit_tiny_patch16_224", {"img_size": 64}), ("convnext_atto", {}), ("efficientnet_b0", {})):
+    for name, more in (
+        ("resnet18", {}),
+        ("vit_tiny_patch16_224", {"img_size": 64}),
+        ("convnext_atto", {}),
+        ("efficientnet_b0", {}),
+    ):
         net = timm.create_model(name, num_classes=3, **more)
         loss = torch.nn.functional.cross_entropy(net(x), torch.tensor([0, 2]))
         loss.backward()

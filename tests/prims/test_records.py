@@ -53,21 +53,30 @@ def test_pointwise_is_strict(name: str) -> None:
     kinds = [(a.shape, a.dtype) for a in case.arrays]
     shapes = [(*kinds[0][0], 2), *(k[0] for k in kinds[1:])]
     with pytest.raises(ValueError, match="one shape"):
-        trace(lambda *xs: PRIMITIVES[name](*xs, **case.params), [(s, x.dtype) for s, x in zip(shapes, case.graph().inputs, strict=True)])
+        trace(
+            lambda *xs: PRIMITIVES[name](*xs, **case.params),
+            [(s, x.dtype) for s, x in zip(shapes, case.graph().inputs, strict=True)],
+        )
 
 
 def test_half_types_are_refused_where_numbers_are_computed() -> None:
     for name in ("add", "exp", "sum", "cumsum"):
         params = {"sum": {"dims": (0,)}, "cumsum": {"dim": 0, "reverse": False}}.get(name, {})
         with pytest.raises(TypeError, match="convert to float32"):
-            trace(lambda *xs, n=name, p=params: PRIMITIVES[n](*xs, **p), [((3,), FLOAT16)] * (2 if name == "add" else 1))
+            trace(
+                lambda *xs, n=name, p=params: PRIMITIVES[n](*xs, **p), [((3,), FLOAT16)] * (2 if name == "add" else 1)
+            )
 
 
 def test_half_types_take_part_in_what_moves_data() -> None:
     chosen = trace(lambda c, a, b: prim.select(c, a, b), [((3,), BOOL), ((3,), FLOAT16), ((3,), FLOAT16)])
     picked = trace(lambda x, i: prim.gather(x, i, dim=0), [((3,), FLOAT16), ((3,), INT64)])
     padded = trace(lambda x: prim.pad(x, value=0.0, lo=(1,), hi=(1,), interior=(0,)), [((3,), FLOAT16)])
-    assert [(g.outputs[0].dtype, g.outputs[0].shape) for g in (chosen, picked, padded)] == [(FLOAT16, (3,)), (FLOAT16, (3,)), (FLOAT16, (5,))]
+    assert [(g.outputs[0].dtype, g.outputs[0].shape) for g in (chosen, picked, padded)] == [
+        (FLOAT16, (3,)),
+        (FLOAT16, (3,)),
+        (FLOAT16, (5,)),
+    ]
 
 
 def test_no_promotion() -> None:

@@ -126,16 +126,22 @@ def test_shifts_out_of_range() -> None:
 def test_bfloat16_rounds_to_nearest_even() -> None:
     x = np.array([1.0, 1.00390625, 1.01171875, 3.4e38, nan, 1e-40, -2.3], dtype="float32")  # two halfway cases
     got = apply("convert", x, dtype=BFLOAT16)
-    np.testing.assert_array_equal(got, np.array([1.0, 1.0, 1.015625, inf, nan, 9.18355e-41, -2.296875], dtype="float32"))
+    np.testing.assert_array_equal(
+        got, np.array([1.0, 1.0, 1.015625, inf, nan, 9.18355e-41, -2.296875], dtype="float32")
+    )
     bits = apply("bitcast", apply("bitcast", np.array([0x3F81, -1], dtype="int16"), dtype=BFLOAT16), dtype=INT32)
     assert bits[0] == 0x3F810000
     graph = trace(lambda x: prim.bitcast(x, dtype=INT16), [((2,), BFLOAT16)])
-    np.testing.assert_array_equal(run(graph, [np.array([1.0, -2.0], "float32")])[0], np.array([0x3F80, -0x4000], "int16"))
+    np.testing.assert_array_equal(
+        run(graph, [np.array([1.0, -2.0], "float32")])[0], np.array([0x3F80, -0x4000], "int16")
+    )
 
 
 def test_convert_cuts_toward_zero_and_tests_for_bool() -> None:
     np.testing.assert_array_equal(apply("convert", np.array([-1.9, 1.9, -0.5]), dtype=INT64), [-1, 1, 0])
-    np.testing.assert_array_equal(apply("convert", np.array([0.0, 0.1, nan]), dtype=BY_NAME["bool"]), [False, True, True])
+    np.testing.assert_array_equal(
+        apply("convert", np.array([0.0, 0.1, nan]), dtype=BY_NAME["bool"]), [False, True, True]
+    )
     np.testing.assert_array_equal(apply("convert", np.array([2j, 0j]), dtype=BY_NAME["bool"]), [True, False])
     np.testing.assert_array_equal(apply("convert", np.array([1 + 2j]), dtype=FLOAT32), [1.0])
     np.testing.assert_array_equal(apply("convert", np.array([300, -1]), dtype=BY_NAME["uint8"]), [44, 255])
@@ -169,7 +175,9 @@ def test_decomposition_agrees(case: Case) -> None:
 
 
 def without_elements(case: Case) -> bool:
-    return case.primitive.empty is not None and 0 in [n for v in (*case.arrays, *case.graph().outputs[:1]) for n in v.shape]
+    return case.primitive.empty is not None and 0 in [
+        n for v in (*case.arrays, *case.graph().outputs[:1]) for n in v.shape
+    ]
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if without_elements(c)], ids=repr)
@@ -191,6 +199,10 @@ def test_layout_rules_describe_the_same_elements(case: Case) -> None:
         return
     shape, steps, offset = found
     flat = np.lib.stride_tricks.as_strided(x, (max(x.size, 1),), (x.itemsize,)) if x.size else x.reshape(-1)
-    got = np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * x.itemsize for s in steps]) if want.size else np.empty(shape, x.dtype)
+    got = (
+        np.lib.stride_tricks.as_strided(flat[offset:], shape, [s * x.itemsize for s in steps])
+        if want.size
+        else np.empty(shape, x.dtype)
+    )
     np.testing.assert_array_equal(got, want)
     assert numbers.holder(case.graph().outputs[0].dtype) == want.dtype.name

@@ -39,14 +39,29 @@ def events(module: Any, **options: Any) -> Any:
     return found
 
 
-SORTS = [None, "cpu_time_total", "self_cpu_time_total", "cpu_time", "cpu_memory_usage", "self_cpu_memory_usage", "count", "self_cuda_time_total"]
+SORTS = [
+    None,
+    "cpu_time_total",
+    "self_cpu_time_total",
+    "cpu_time",
+    "cpu_memory_usage",
+    "self_cpu_memory_usage",
+    "count",
+    "self_cuda_time_total",
+]
 
 
 @pytest.mark.parametrize("sort_by", SORTS)
 def test_tables(theirs: Any, sort_by: str | None) -> None:
     a, b = events(ours, profile_memory=True), events(theirs, profile_memory=True)
     for limit, unit, header, top in ((100, None, None, False), (2, "ms", "head", False), (-1, "s", None, True)):
-        options = {"sort_by": sort_by, "row_limit": limit, "time_unit": unit, "header": header, "top_level_events_only": top}
+        options = {
+            "sort_by": sort_by,
+            "row_limit": limit,
+            "time_unit": unit,
+            "header": header,
+            "top_level_events_only": top,
+        }
         assert a.table(**options) == b.table(**options)
     widths = {"max_name_column_width": 20, "max_shapes_column_width": 10, "max_src_column_width": 30}
     assert a.table(**widths) == b.table(**widths)
@@ -85,7 +100,14 @@ def test_stacks_file(theirs: Any, tmp_path: Path) -> None:
 def test_schedules() -> None:
     torch: Any = pytest.importorskip("torch")
     for wait, warmup, active, repeat, skip, first in itertools.product((0, 2), (1, 2), (1, 3), (0, 2), (0, 1), (0, 1)):
-        options = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip, "skip_first_wait": first}
+        options = {
+            "wait": wait,
+            "warmup": warmup,
+            "active": active,
+            "repeat": repeat,
+            "skip_first": skip,
+            "skip_first_wait": first,
+        }
         a, b = schedule(**options), torch.profiler.schedule(**options)
         assert [a(i).name for i in range(20)] == [b(i).name for i in range(20)], options
 
@@ -95,13 +117,23 @@ def _step(torch: Any) -> Any:
     torch.manual_seed(0)
     nn = torch.nn
     model = nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 5)
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 8),
+        nn.GELU(),
+        nn.LayerNorm(8),
+        nn.Linear(8, 5),
     )
     x, y = torch.randn(2, 3, 8, 8), torch.tensor([1, 2])
     for _ in range(2):
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True, record_shapes=True) as prof:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], with_flops=True, record_shapes=True
+    ) as prof:
         nn.functional.cross_entropy(model(x), y).backward()
     flops = {row.key: row.flops for row in prof.key_averages() if row.flops}
     return flops, {(e.cpu_parent.name, e.name) for e in prof.events() if e.cpu_parent is not None}

@@ -80,7 +80,9 @@ def test_ranges_nest_and_name_optimizers_and_loaders() -> None:
             optimizer.step()
     found = names(prof)
     assert found.count("Optimizer.step#SGD.step") == found.count("Optimizer.zero_grad#SGD.zero_grad") == 2
-    assert sum(name.startswith("enumerate(DataLoader)#") and name.endswith(".__next__") for name in found) == 3  # the last finds the end
+    assert (
+        sum(name.startswith("enumerate(DataLoader)#") and name.endswith(".__next__") for name in found) == 3
+    )  # the last finds the end
     ranges = [e for e in prof.events() if e.name == "forward"]
     children = [c.name for c in ranges[1].cpu_children if c.name != "rushlight::plan"]
     assert children == ["aten::mul", "aten::sum"] and ranges[0].is_user_annotation
@@ -133,7 +135,11 @@ def test_modules() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     with profile(with_modules=True) as prof:
         model(torch.ones(1, 2))
-    assert [n for n in names(prof) if n.startswith("nn.")] == ["nn.Module: Sequential_0", "nn.Module: Linear_0", "nn.Module: Linear_1"]
+    assert [n for n in names(prof) if n.startswith("nn.")] == [
+        "nn.Module: Sequential_0",
+        "nn.Module: Linear_0",
+        "nn.Module: Linear_1",
+    ]
 
 
 def test_flops() -> None:
@@ -245,7 +251,9 @@ def test_schedule() -> None:
 
 def test_cycles_hand_over_what_they_recorded() -> None:
     seen = []
-    with profile(schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=lambda p: seen.append((p.step_num, names(p)))) as prof:
+    with profile(
+        schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=lambda p: seen.append((p.step_num, names(p)))
+    ) as prof:
         for i in range(8):
             # the second cycle begins: what the first one recorded is gone, and the program is told
             with pytest.warns(UserWarning, match="acc_events") if i == 4 else contextlib.nullcontext():
@@ -303,7 +311,7 @@ def test_recording_can_pause() -> None:
 def test_chrome_trace(tmp_path: Path, name: str) -> None:
     with profile(record_shapes=True, profile_memory=True) as prof:
         x = torch.ones(2, 3, requires_grad=True)
-        with record_function("a \"quoted\" name"):
+        with record_function('a "quoted" name'):
             (x * 2).sum().backward()
         prof.add_metadata("note", "what it was")
         prof.add_metadata_json("numbers", "[1, 2]")
@@ -315,7 +323,11 @@ def test_chrome_trace(tmp_path: Path, name: str) -> None:
     assert trace["note"] == "what it was" and trace["numbers"] == [1, 2] and trace["record_shapes"] == 1
     rows = [row for row in trace["traceEvents"] if row["ph"] == "X" and row["cat"] == "cpu_op"]
     mul = next(row for row in rows if row["name"] == "aten::mul")
-    assert mul["args"]["Input Dims"] == [[2, 3], []] and mul["args"]["Input type"] == ["float", "Scalar"] and mul["dur"] > 0
+    assert (
+        mul["args"]["Input Dims"] == [[2, 3], []]
+        and mul["args"]["Input type"] == ["float", "Scalar"]
+        and mul["dur"] > 0
+    )
     assert any(row["cat"] == "user_annotation" for row in trace["traceEvents"] if row["ph"] == "X")
     starts = {row["id"] for row in trace["traceEvents"] if row["ph"] == "s"}
     assert starts and starts == {row["id"] for row in trace["traceEvents"] if row["ph"] == "f"}
@@ -324,7 +336,9 @@ def test_chrome_trace(tmp_path: Path, name: str) -> None:
 
 
 def test_trace_handler(tmp_path: Path) -> None:
-    with profile(on_trace_ready=torch.profiler.tensorboard_trace_handler(str(tmp_path / "logs"), "worker", use_gzip=True)):
+    with profile(
+        on_trace_ready=torch.profiler.tensorboard_trace_handler(str(tmp_path / "logs"), "worker", use_gzip=True)
+    ):
         step()
     (path,) = (tmp_path / "logs").iterdir()
     assert path.name.startswith("worker.") and path.name.endswith(".pt.trace.json.gz")
@@ -337,7 +351,10 @@ def test_execution_trace(tmp_path: Path) -> None:
         torch.ones(2, 3).add(1)
     nodes = {node["name"]: node for node in json.loads(path.read_text())["nodes"]}
     assert nodes["aten::add"]["ctrl_deps"] == nodes["outer"]["id"]
-    assert nodes["aten::add"]["inputs"]["shapes"][0] == [2, 3] and nodes["aten::add"]["inputs"]["types"][0] == "Tensor(float)"
+    assert (
+        nodes["aten::add"]["inputs"]["shapes"][0] == [2, 3]
+        and nodes["aten::add"]["inputs"]["types"][0] == "Tensor(float)"
+    )
     assert nodes["aten::add"]["inputs"]["values"][0] == nodes["aten::ones"]["outputs"]["values"][0]
     assert not observer.is_registered
 
@@ -363,7 +380,10 @@ def test_autograd_profiler() -> None:
             pass
     with pytest.raises(RuntimeError, match="ITT functions not installed"):
         torch.profiler.itt.range_push("a")
-    with pytest.warns(FutureWarning, match="use_cuda"), pytest.warns(UserWarning, match="CUDA is not available, disabling CUDA profiling"):
+    with (
+        pytest.warns(FutureWarning, match="use_cuda"),
+        pytest.warns(UserWarning, match="CUDA is not available, disabling CUDA profiling"),
+    ):
         module.profile(use_cuda=True)
 
 
@@ -394,12 +414,18 @@ def test_older_names_of_the_same() -> None:
 
 def under(event: Any) -> list[str]:
     """The names of all rows inside of a row, from the outermost to the innermost."""
-    return [name for child in event.cpu_children if child.name != "rushlight::plan" for name in [child.name, *under(child)]]
+    return [
+        name for child in event.cpu_children if child.name != "rushlight::plan" for name in [child.name, *under(child)]
+    ]
 
 
 def test_rows_inside_of_kernels() -> None:
     f = nn.functional
-    x, w, b = torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True), torch.randn(4, requires_grad=True)
+    x, w, b = (
+        torch.randn(2, 3, requires_grad=True),
+        torch.randn(4, 3, requires_grad=True),
+        torch.randn(4, requires_grad=True),
+    )
     image, kernel = torch.randn(1, 2, 4, 4, requires_grad=True), torch.randn(3, 2, 2, 2)
     for call, outer, inner in [
         (lambda: f.linear(x, w, b), "aten::linear", ["aten::addmm"]), (lambda: f.linear(x, w), "aten::linear", ["aten::matmul", "aten::mm"]),
@@ -420,7 +446,11 @@ def test_rows_inside_of_kernels() -> None:
 
 
 def test_rows_inside_of_backward() -> None:
-    x, w, b = torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True), torch.randn(4, requires_grad=True)
+    x, w, b = (
+        torch.randn(2, 3, requires_grad=True),
+        torch.randn(4, 3, requires_grad=True),
+        torch.randn(4, requires_grad=True),
+    )
 
     def rows(make: Any, node: str) -> Any:
         for _ in range(2):
@@ -433,7 +463,9 @@ def test_rows_inside_of_backward() -> None:
 
     row = rows(lambda: nn.functional.linear(x, w, b), "AddmmBackward0")
     products = [c for c in row.cpu_children if c.name == "aten::mm"]
-    assert {c.name for c in row.cpu_children} == {"aten::t", "aten::mm", "aten::sum"} and [c.flops for c in products] == [2 * 2 * 3 * 4] * 2
+    assert {c.name for c in row.cpu_children} == {"aten::t", "aten::mm", "aten::sum"} and [
+        c.flops for c in products
+    ] == [2 * 2 * 3 * 4] * 2
     assert all(c.cpu_time_total == 0 for c in row.cpu_children)  # one kernel does both: how long each took is not known
     assert sorted(products[0].input_shapes) == [[2, 4], [4, 3]]
     alone = rows(lambda: nn.functional.linear(x.detach(), w, b), "AddmmBackward0")
@@ -470,9 +502,15 @@ def test_memory_timeline(tmp_path: Path) -> None:
             prof.export_memory_timeline(str(tmp_path / name), device="cpu")
     times, sizes = json.loads((tmp_path / "x.json").read_text())
     held = [row[-1] for row in sizes]
-    assert times == sorted(times) and len(times) == len(sizes) and all(len(row) == 9 and not any(row[:-1]) for row in sizes)
+    assert (
+        times == sorted(times)
+        and len(times) == len(sizes)
+        and all(len(row) == 9 and not any(row[:-1]) for row in sizes)
+    )
     assert max(held) - held[0] >= 8192 and max(held) - held[-1] >= 4096 and b.numel()
     changes = json.loads(gzip.decompress((tmp_path / "x.raw.json.gz").read_bytes()))
-    assert {action for _, action, _, _ in changes} <= {1, 2, 4} and all((n < 0) == (action == 4) for _, action, n, _ in changes)
+    assert {action for _, action, _, _ in changes} <= {1, 2, 4} and all(
+        (n < 0) == (action == 4) for _, action, n, _ in changes
+    )
     assert sum(n for _, _, n, _ in changes) == held[-1]
     assert "<polygon" in (tmp_path / "x.html").read_text()

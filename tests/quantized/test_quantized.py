@@ -24,27 +24,58 @@ def by_channel():
 
 def test_integers_and_numbers() -> None:
     q = quantized()
-    assert q.int_repr().tolist() == [[0, 10, 12], [20, 30, 255]] and q.int_repr().dtype is torch.uint8 and q.is_quantized and q.dtype is torch.quint8
-    assert (q.q_scale(), q.q_zero_point(), q.qscheme(), q.type(), q.element_size()) == (0.1, 10, torch.per_tensor_affine, "torch.quantized.QUInt8Tensor", 1)
+    assert (
+        q.int_repr().tolist() == [[0, 10, 12], [20, 30, 255]]
+        and q.int_repr().dtype is torch.uint8
+        and q.is_quantized
+        and q.dtype is torch.quint8
+    )
+    assert (q.q_scale(), q.q_zero_point(), q.qscheme(), q.type(), q.element_size()) == (
+        0.1,
+        10,
+        torch.per_tensor_affine,
+        "torch.quantized.QUInt8Tensor",
+        1,
+    )
     np.testing.assert_allclose(q.dequantize().numpy(), [[-1.0, 0.0, 0.2], [1.0, 2.0, 24.5]], rtol=1e-6)
     assert quantized(3, torch.qint8).int_repr().tolist() == [[-7, 3, 6], [13, 23, 127]]
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30])
     assert torch.quantize_per_tensor(special, 0.1, 3, torch.qint8).int_repr().tolist() == [127, 127, -128, 127]
     ties = torch.tensor([0.5, 1.5, 2.5, -0.5])
     assert torch.quantize_per_tensor(ties, 1.0, 0, torch.qint32).int_repr().tolist() == [0, 2, 2, 0]
-    assert quantized(0, torch.quint4x2).int_repr().tolist() == [0, 162, 255] and quantized(0, torch.quint2x4).int_repr().tolist() == [224, 15]
-    several = torch.quantize_per_tensor([torch.ones(2), torch.ones(2)], torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), torch.qint8)
-    assert [s.int_repr().tolist() for s in several] == [[10, 10], [3, 3]] and [d.tolist() for d in torch.dequantize([several[1]])] == [[1.0, 1.0]]
+    assert quantized(0, torch.quint4x2).int_repr().tolist() == [0, 162, 255] and quantized(
+        0, torch.quint2x4
+    ).int_repr().tolist() == [224, 15]
+    several = torch.quantize_per_tensor(
+        [torch.ones(2), torch.ones(2)], torch.tensor([0.1, 0.5]), torch.tensor([0, 1]), torch.qint8
+    )
+    assert [s.int_repr().tolist() for s in several] == [[10, 10], [3, 3]] and [
+        d.tolist() for d in torch.dequantize([several[1]])
+    ] == [[1.0, 1.0]]
 
 
 def test_scales_by_channel() -> None:
     q = by_channel()
-    assert q.int_repr().tolist() == [[0, 1, 4], [4, 6, 202]] and q.qscheme() is torch.per_channel_affine and q.q_per_channel_axis() == 0
+    assert (
+        q.int_repr().tolist() == [[0, 1, 4], [4, 6, 202]]
+        and q.qscheme() is torch.per_channel_affine
+        and q.q_per_channel_axis() == 0
+    )
     assert q.q_per_channel_scales().dtype is torch.float64 and q.q_per_channel_zero_points().tolist() == [1, 2]
     assert q[0].q_zero_point() == 1 and q.clone().dequantize().equal(q.dequantize())
-    floats = torch.quantize_per_channel(torch.tensor(X), torch.tensor([0.1, 0.5]), torch.tensor([1.5, 2.0]), 0, torch.quint8)
-    assert floats.qscheme() is torch.per_channel_affine_float_qparams and floats.int_repr().tolist() == [[0, 2, 4], [4, 6, 202]]
-    for call in (lambda: q.q_scale(), lambda: quantized().q_per_channel_scales(), lambda: q.t(), lambda: torch.cat([q, q])):
+    floats = torch.quantize_per_channel(
+        torch.tensor(X), torch.tensor([0.1, 0.5]), torch.tensor([1.5, 2.0]), 0, torch.quint8
+    )
+    assert floats.qscheme() is torch.per_channel_affine_float_qparams and floats.int_repr().tolist() == [
+        [0, 2, 4],
+        [4, 6, 202],
+    ]
+    for call in (
+        lambda: q.q_scale(),
+        lambda: quantized().q_per_channel_scales(),
+        lambda: q.t(),
+        lambda: torch.cat([q, q]),
+    ):
         with pytest.raises(RuntimeError):
             call()
 
@@ -77,14 +108,31 @@ def test_printed_form() -> None:
 
 def test_views_copies_and_comparisons() -> None:
     q = quantized()
-    assert q.t().int_repr().tolist() == [[0, 20], [10, 30], [12, 255]] and q.view(3, 2).shape == (3, 2) and q[0, 1].item() == 0.0 and q.T.shape == (3, 2)
-    assert q[torch.tensor([1, 0])].int_repr()[0].tolist() == [20, 30, 255] and [s.shape for s in q.split(1)] == [(1, 3)] * 2 and not q.t().is_contiguous()
+    assert (
+        q.t().int_repr().tolist() == [[0, 20], [10, 30], [12, 255]]
+        and q.view(3, 2).shape == (3, 2)
+        and q[0, 1].item() == 0.0
+        and q.T.shape == (3, 2)
+    )
+    assert (
+        q[torch.tensor([1, 0])].int_repr()[0].tolist() == [20, 30, 255]
+        and [s.shape for s in q.split(1)] == [(1, 3)] * 2
+        and not q.t().is_contiguous()
+    )
     for made in (q.clone(), copy.deepcopy(q), pickle.loads(pickle.dumps(q))):
         assert torch.equal(made, q)
     joined = torch.cat([q, torch.quantize_per_tensor(torch.tensor(X), 0.2, 0, torch.quint8)])
     assert joined.int_repr().tolist()[2:] == [[10, 10, 12], [20, 30, 255]]
-    assert (q == q).all() and (q < 0.5).tolist() == [[True] * 3, [False] * 3] and torch.relu(q).int_repr()[0].tolist() == [10, 10, 12]
-    assert q.max().int_repr().item() == 255 and q.clamp(0.0, 1.0).int_repr()[1].tolist() == [20, 20, 20] and q.mean().int_repr().item() == 54
+    assert (
+        (q == q).all()
+        and (q < 0.5).tolist() == [[True] * 3, [False] * 3]
+        and torch.relu(q).int_repr()[0].tolist() == [10, 10, 12]
+    )
+    assert (
+        q.max().int_repr().item() == 255
+        and q.clamp(0.0, 1.0).int_repr()[1].tolist() == [20, 20, 20]
+        and q.mean().int_repr().item() == 54
+    )
     other = q.clone().copy_(torch.tensor(X) * 2)
     other[0] = 1.0
     assert other.int_repr().tolist() == [[20, 20, 20], [30, 50, 255]]
@@ -93,7 +141,14 @@ def test_views_copies_and_comparisons() -> None:
 
 def test_what_quantized_tensors_refuse() -> None:
     q = quantized()
-    for call in (lambda: q + q, lambda: -q, lambda: q.sum(), lambda: q @ q.t(), lambda: torch.ones(2).q_scale(), lambda: torch.ones(2).int_repr()):
+    for call in (
+        lambda: q + q,
+        lambda: -q,
+        lambda: q.sum(),
+        lambda: q @ q.t(),
+        lambda: torch.ones(2).q_scale(),
+        lambda: torch.ones(2).int_repr(),
+    ):
         with pytest.raises(NotImplementedError, match="Could not run 'aten::"):
             call()
     with pytest.raises(TypeError, match="Got unsupported ScalarType QUInt8"):
@@ -111,14 +166,21 @@ def test_fake_quantization_passes_gradients_inside() -> None:
     y = torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 15)
     y.sum().backward()
     np.testing.assert_allclose(y.detach().numpy(), [[0.0, 0.0, 0.2], [1.0, 1.5, 1.5]], rtol=1e-6)
-    assert x.grad.tolist() == [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]] and y.grad_fn.name() == "FakeQuantizePerTensorAffineCachemaskBackward0"
+    assert (
+        x.grad.tolist() == [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+        and y.grad_fn.name() == "FakeQuantizePerTensorAffineCachemaskBackward0"
+    )
     x.grad = None
-    y = torch.fake_quantize_per_channel_affine(x, torch.tensor([0.1, 0.2]), torch.tensor([0, 1], dtype=torch.int32), 0, 0, 15)
+    y = torch.fake_quantize_per_channel_affine(
+        x, torch.tensor([0.1, 0.2]), torch.tensor([0, 1], dtype=torch.int32), 0, 0, 15
+    )
     y.sum().backward()
     np.testing.assert_allclose(y.detach().numpy(), [[0.0, 0.0, 0.2], [1.0, 2.0, 2.8]], rtol=1e-6)
     assert x.grad.tolist() == [[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]]
     odd = torch.tensor([float("nan"), float("inf"), 0.05, 0.15, 0.25, -0.05])
-    np.testing.assert_allclose(torch.fake_quantize_per_tensor_affine(odd, 0.1, 0, -8, 7).numpy(), [-0.8, 0.7, 0.0, 0.2, 0.2, 0.0], atol=1e-7)
+    np.testing.assert_allclose(
+        torch.fake_quantize_per_tensor_affine(odd, 0.1, 0, -8, 7).numpy(), [-0.8, 0.7, 0.0, 0.2, 0.2, 0.0], atol=1e-7
+    )
     with pytest.raises(RuntimeError, match="`zero_point` must be between"):
         torch.fake_quantize_per_tensor_affine(x, 0.1, 300, 0, 255)
     with pytest.raises(RuntimeError, match="Zero-point must be Int32, Float or Half, found Long"):
@@ -130,7 +192,9 @@ def test_fake_quantization_passes_gradients_inside() -> None:
     [(False, False, [0.4000392], [3], [-1.01]), (False, True, [0.795276], [128], [-1.01]), (True, False, [0.00495098, 0.396078], [204, 0], [-1.01, 1.01]),
      (True, True, [0.00789063, 0.396078], [128, 0], [-1.01, 1.01])],
 )  # fmt: skip
-def test_fused_observation(per_row: bool, symmetric: bool, scale: list[float], zero_point: list[int], low: list[float]) -> None:
+def test_fused_observation(
+    per_row: bool, symmetric: bool, scale: list[float], zero_point: list[int], low: list[float]
+) -> None:
     n = 2 if per_row else 1
     least, most = torch.full((n,), float("inf")), torch.full((n,), -float("inf"))
     scales, zeros, on = torch.ones(n), torch.zeros(n, dtype=torch.int32), torch.tensor(1)
@@ -163,11 +227,20 @@ def test_quantized_tensors_beside_pytorch() -> None:
     theirs = pytest.importorskip("torch")
     x = np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32) * 3
     for name, zero_point in (("quint8", 100), ("qint8", -3), ("qint8", 4), ("qint32", 17)):
-        mine, other = (m.quantize_per_tensor(m.from_numpy(x), 0.0371, zero_point, getattr(m, name)) for m in (torch, theirs))
+        mine, other = (
+            m.quantize_per_tensor(m.from_numpy(x), 0.0371, zero_point, getattr(m, name)) for m in (torch, theirs)
+        )
         np.testing.assert_array_equal(mine.int_repr().numpy(), other.int_repr().numpy())
         np.testing.assert_array_equal(mine.dequantize().numpy(), other.dequantize().numpy())
-        assert repr(mine) == repr(other) and repr(through(theirs.save, torch.load, other)) == repr(mine) and repr(through(torch.save, theirs.load, mine)) == repr(other)
+        assert (
+            repr(mine) == repr(other)
+            and repr(through(theirs.save, torch.load, other)) == repr(mine)
+            and repr(through(torch.save, theirs.load, mine)) == repr(other)
+        )
     scales, zeros = np.linspace(0.01, 0.2, 40, dtype=np.float32), np.arange(40)
-    made = [m.quantize_per_channel(m.from_numpy(x), m.from_numpy(scales), m.from_numpy(zeros), 0, m.quint8) for m in (torch, theirs)]
+    made = [
+        m.quantize_per_channel(m.from_numpy(x), m.from_numpy(scales), m.from_numpy(zeros), 0, m.quint8)
+        for m in (torch, theirs)
+    ]
     np.testing.assert_array_equal(made[0].int_repr().numpy(), made[1].int_repr().numpy())
     np.testing.assert_array_equal(made[0].dequantize().numpy(), made[1].dequantize().numpy())

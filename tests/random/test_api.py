@@ -140,7 +140,11 @@ def test_fork_rng() -> None:
 
 
 def test_fork_rng_knows_devices() -> None:
-    with torch.random.fork_rng(devices=[]), torch.random.fork_rng(enabled=False, devices=[0]), torch.random.fork_rng(device_type="cpu"):
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.random.fork_rng(enabled=False, devices=[0]),
+        torch.random.fork_rng(device_type="cpu"),
+    ):
         pass
     with pytest.raises(AssertionError, match="not compiled with CUDA enabled"), torch.random.fork_rng(devices=[0]):
         pass

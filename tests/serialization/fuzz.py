@@ -29,7 +29,31 @@ from rushlight._backends.cpu.checksum import crc32
 # What a program has to catch around `load`, whatever is in the file.
 ERRORS = (RuntimeError, pickle.UnpicklingError, EOFError, NotImplementedError, ValueError)
 SECONDS, MEMORY = 20, 3 << 30
-_NUMBERS = (0, 1, 2, 3, 7, 8, 63, 64, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**33, 2**40, 2**61, 2**62, 2**63 - 1, 2**64 - 1)
+_NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    63,
+    64,
+    127,
+    128,
+    255,
+    256,
+    2**15,
+    2**16 - 1,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**33,
+    2**40,
+    2**61,
+    2**62,
+    2**63 - 1,
+    2**64 - 1,
+)
 _NAMES = (
     b"os\nsystem\n", b"builtins\neval\n", b"builtins\ngetattr\n", b"torch\nSize\n", b"torch\ndevice\n", b"torch\nTensor\n", b"torch\nfloat32\n",
     b"torch\nFloatStorage\n", b"torch.storage\nUntypedStorage\n", b"torch.storage\nTypedStorage\n", b"torch\nFloatTensor\n", b"collections\nOrderedDict\n",
@@ -41,7 +65,17 @@ _NAMES = (
     b"torch.nested._internal.nested_tensor\n_rebuild_njt\n", b"torch._utils\n_rebuild_device_tensor_from_cpu_tensor\n",
     b"torch._dynamo.decorators\n_DimRange\n", b"torch._utils\n_rebuild_wrapper_subclass\n", b"torch._utils\n_rebuild_device_tensor_from_numpy\n",
 )  # fmt: skip
-_PATHS = ("../../etc/passwd", "/etc/passwd", "archive/../data.pkl", "archive/data.pkl", "data.pkl", "archive/data/0", "archive/constants.pkl", "a\x00", "/")
+_PATHS = (
+    "../../etc/passwd",
+    "/etc/passwd",
+    "archive/../data.pkl",
+    "archive/data.pkl",
+    "data.pkl",
+    "archive/data/0",
+    "archive/constants.pkl",
+    "a\x00",
+    "/",
+)
 
 
 def corpus() -> list[tuple[bytes, bytes, dict[str, bytes]]]:
@@ -116,11 +150,27 @@ def _some_operation(rng: random.Random) -> bytes:
     if kind == 2:
         return b"J" + struct.pack("<I", rng.choice(_NUMBERS) % 2**32)
     if kind == 3:
-        word = rng.choice((b"storage", b"cpu", b"meta", b"cuda:0", b"0", b"1", b"torch.sparse_coo", b"data", b"_grad", b"\xff", b"latin1"))
+        word = rng.choice(
+            (
+                b"storage",
+                b"cpu",
+                b"meta",
+                b"cuda:0",
+                b"0",
+                b"1",
+                b"torch.sparse_coo",
+                b"data",
+                b"_grad",
+                b"\xff",
+                b"latin1",
+            )
+        )
         return b"X" + struct.pack("<I", len(word)) + word
     if kind == 4:
         return bytes((rng.choice(b"qrhj"),)) + bytes((rng.randrange(12),))
-    return bytes((rng.choice(b"(.0NR)tQ}]absue\x81\x85\x86\x87\x88\x89\x8f\x90\x93\x94 2oi" if kind == 5 else range(256)),))
+    return bytes(
+        (rng.choice(b"(.0NR)tQ}]absue\x81\x85\x86\x87\x88\x89\x8f\x90\x93\x94 2oi" if kind == 5 else range(256)),)
+    )
 
 
 def mutate_pickle(data: bytes, rng: random.Random) -> bytes:
@@ -230,7 +280,11 @@ def _audit(event: str, args: Any) -> None:
     while frame is not None:
         # A module of rushlight's that is loaded by its first use may load others; a kernel that is new goes to the cache's folder, wherever that is.
         file = frame.f_code.co_filename
-        if file.endswith(("_base/lazy.py", "_native/cache.py")) or file.startswith("<frozen importlib") and _loads_ours(frame):
+        if (
+            file.endswith(("_base/lazy.py", "_native/cache.py"))
+            or file.startswith("<frozen importlib")
+            and _loads_ours(frame)
+        ):
             return
         frame = frame.f_back  # type: ignore[assignment]
     _watching[0] = False
@@ -284,7 +338,9 @@ def run(first: int, count: int) -> Counter[str]:
         except BaseException as error:
             raise AssertionError(f"input {number} ended in {error!r:.500}") from error
         if number % 20_000 == 19_999:
-            print(number + 1, dict(found), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MiB", flush=True)
+            print(
+                number + 1, dict(found), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, "MiB", flush=True
+            )
     return found
 
 

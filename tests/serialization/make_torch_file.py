@@ -1,6 +1,6 @@
 """Writes `torch_file.bin`, a file of real PyTorch that the tests read without PyTorch.
 
-    python tests/serialization/make_torch_file.py
+python tests/serialization/make_torch_file.py
 """
 
 from __future__ import annotations
@@ -36,7 +36,21 @@ def contents(t: Any) -> dict[str, Any]:
         "parameter": t.nn.Parameter(t.ones(2)),
         "model": net.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "plain": [1, 2.5, "text", None, True, 2**70, -3, {1, 2}, (1, 2), 2j, b"bytes", OrderedDict(b=1), Counter("aab")],
+        "plain": [
+            1,
+            2.5,
+            "text",
+            None,
+            True,
+            2**70,
+            -3,
+            {1, 2},
+            (1, 2),
+            2j,
+            b"bytes",
+            OrderedDict(b=1),
+            Counter("aab"),
+        ],
         "torch": [t.Size([2, 3]), t.float16, t.device("cpu"), t.device("cuda", 1)],
         "epoch": 7,
     }

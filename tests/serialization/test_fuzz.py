@@ -75,7 +75,18 @@ def test_calls_that_copy_again_and_again() -> None:
 
 
 def _view(kind: str, size: bytes, stride: bytes, numel: int = 1) -> bytes:
-    stored = b"(" + text("storage") + b"ctorch\n" + kind.encode() + b"\n" + text("0") + text("cpu") + b"K" + bytes((numel,)) + b"tQ"
+    stored = (
+        b"("
+        + text("storage")
+        + b"ctorch\n"
+        + kind.encode()
+        + b"\n"
+        + text("0")
+        + text("cpu")
+        + b"K"
+        + bytes((numel,))
+        + b"tQ"
+    )
     return b"ctorch._utils\n_rebuild_tensor_v2\n(" + stored + b"K\x00" + size + stride + b"\x89}tR"
 
 
@@ -89,7 +100,11 @@ def test_views_that_repeat_one_element() -> None:
     for program in (
         sparse,
         b"ctorch._utils\n_rebuild_nested_tensor\n(" + values + indices + indices + values + b"tR.",
-        b"ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n(" + values + b"ctorch\nfloat64\n" + text("cpu") + b"\x89tR.",
+        b"ctorch._utils\n_rebuild_device_tensor_from_cpu_tensor\n("
+        + values
+        + b"ctorch\nfloat64\n"
+        + text("cpu")
+        + b"\x89tR.",
     ):
         refused(archive(b"\x80\x02" + program, record))
 
@@ -106,7 +121,11 @@ def test_a_legacy_stream_that_announces_more_than_it_has() -> None:
 
 
 def test_names_that_lead_outside() -> None:
-    outside = b"\x80\x02" + _view("LongStorage", b"K\x01\x85", b"K\x01\x85").replace(text("0"), text("../../../../etc/passwd")) + b"."
+    outside = (
+        b"\x80\x02"
+        + _view("LongStorage", b"K\x01\x85", b"K\x01\x85").replace(text("0"), text("../../../../etc/passwd"))
+        + b"."
+    )
     with pytest.raises(RuntimeError, match="there is no record"):
         torch.load(archive(outside, {"data/0": bytes(8)}))
     with pytest.raises(pickle.UnpicklingError):

@@ -165,7 +165,9 @@ def test_allowing_a_class_allows_that_class_only() -> None:
 
     from rushlight.serialization import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 
-    code = b"\x80\x02c" + f"{Allowed.__module__}\n{Allowed.__qualname__}\n".encode() + b")\x81}X\x01\x00\x00\x00yK\x05sb."
+    code = (
+        b"\x80\x02c" + f"{Allowed.__module__}\n{Allowed.__qualname__}\n".encode() + b")\x81}X\x01\x00\x00\x00yK\x05sb."
+    )
     with safe_globals([Allowed]):
         found = torch.load(archive(code))
         assert type(found) is Allowed and found.y == 5 and not hasattr(found, "x")
@@ -184,7 +186,9 @@ def test_allowing_a_class_allows_that_class_only() -> None:
 
 def test_trusted_files_run_code_and_say_so() -> None:
     assert torch.load(archive(pickle.dumps(len, 2)), weights_only=False) is len
-    with pytest.raises(pickle.UnpicklingError, match=r"needs torch.nn.modules.linear.NoSuchLayer, which rushlight lacks"):
+    with pytest.raises(
+        pickle.UnpicklingError, match=r"needs torch.nn.modules.linear.NoSuchLayer, which rushlight lacks"
+    ):
         torch.load(archive(b"\x80\x02ctorch.nn.modules.linear\nNoSuchLayer\n."), weights_only=False)
 
 
@@ -210,7 +214,15 @@ def test_views_without_elements_need_no_storage() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"numel": 5}, {"numel": -1}, {"numel": 2**31 - 1}, {"key": "1"}, {"key": "../../etc/passwd"}, {"location": "mars"}]
+    "options",
+    [
+        {"numel": 5},
+        {"numel": -1},
+        {"numel": 2**31 - 1},
+        {"key": "1"},
+        {"key": "../../etc/passwd"},
+        {"location": "mars"},
+    ],
 )
 def test_storages_that_do_not_fit(options: dict[str, Any]) -> None:
     with pytest.raises((RuntimeError, pickle.UnpicklingError)):
@@ -218,7 +230,14 @@ def test_storages_that_do_not_fit(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "pid", [b"K\x01", b"(t", b"(" + text("module") + b"K\x01K\x01K\x01K\x01t", b"(" + text("storage") + b"NNNNt", text("storage")]
+    "pid",
+    [
+        b"K\x01",
+        b"(t",
+        b"(" + text("module") + b"K\x01K\x01K\x01K\x01t",
+        b"(" + text("storage") + b"NNNNt",
+        text("storage"),
+    ],
 )
 def test_references_that_are_no_storages(pid: bytes) -> None:
     with pytest.raises(pickle.UnpicklingError):

@@ -125,7 +125,12 @@ def test_classes_have_pytorchs_names() -> None:
         ours, theirs = import_module(f"rushlight.{page}"), import_module(f"{torch.__name__}.{page}")
         for name in dir(theirs):
             cls, own = getattr(theirs, name), getattr(ours, name, None)
-            known = isinstance(cls, type) and isinstance(own, type) and not name.startswith("_") and cls.__module__.startswith(f"{torch.__name__}.")
+            known = (
+                isinstance(cls, type)
+                and isinstance(own, type)
+                and not name.startswith("_")
+                and cls.__module__.startswith(f"{torch.__name__}.")
+            )
             if known and "datapipes" not in cls.__module__:
                 assert torch_global(own) == (cls.__module__, cls.__qualname__)
                 assert find_torch_global(cls.__module__, cls.__qualname__) is own

@@ -44,7 +44,9 @@ def test_files_of_other_programs_and_for_them(tmp_path: Path) -> None:
     import numpy as np
 
     path = tmp_path / "x.safetensors"
-    numpy_files.save_file({"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.array([1, 2], dtype=np.int8)}, path)
+    numpy_files.save_file(
+        {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.array([1, 2], dtype=np.int8)}, path
+    )
     found = safetensors.load_file(path)
     assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]] and found["b"].tolist() == [1, 2]
     safetensors.save_file({"h": torch.ones(2, dtype=torch.float16), "c": torch.arange(3)}, path)
@@ -88,7 +90,13 @@ def test_what_the_format_does_not_have(tmp_path: Path) -> None:
 
 def test_shards(tmp_path: Path) -> None:
     tied, folder = torch.arange(100.0), tmp_path / "checkpoint"
-    state = {"a": tied, "again": tied, "part": tied[10:20], "turned": torch.arange(16.0).reshape(4, 4).t(), "n": torch.tensor(3)}
+    state = {
+        "a": tied,
+        "again": tied,
+        "part": tied[10:20],
+        "turned": torch.arange(16.0).reshape(4, 4).t(),
+        "n": torch.tensor(3),
+    }
     placed = sharded.save_sharded(state, folder, max_shard_size=300, metadata={"step": "7"})
     assert len(set(placed.values())) == 2 and placed["a"] == placed["again"] and set(placed) == set(state)
     index = json.loads((folder / "model.safetensors.index.json").read_text())
@@ -100,7 +108,9 @@ def test_shards(tmp_path: Path) -> None:
             assert x.tolist() == state[name].tolist()
     assert found["again"].tolist() == tied.tolist()
     sharded.save_sharded(state, folder)
-    assert os.listdir(folder) == ["model.safetensors"] and sharded.load_sharded(folder)["again"].tolist() == tied.tolist()
+    assert (
+        os.listdir(folder) == ["model.safetensors"] and sharded.load_sharded(folder)["again"].tolist() == tied.tolist()
+    )
     sharded.save_sharded({"b": torch.ones(3), "c": torch.ones(4)}, folder, max_shard_size="12 B".replace(" B", ""))
     assert set(sharded.load_sharded(folder)) == {"b", "c"} and len(os.listdir(folder)) == 3
     with pytest.raises(KeyError, match="zzz"):
@@ -123,5 +133,7 @@ def test_the_library_itself_works_under_the_other_name(tmp_path: Path) -> None:
         "net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))\nnet[1].weight = net[0].weight\n"
         "save_model(net, 'm.safetensors')\nassert load_model(net, 'm.safetensors') == (set(), [])\nprint('done')\n"
     )
-    done = subprocess.run([sys.executable, "-m", "rushlight", str(program)], capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-m", "rushlight", str(program)], capture_output=True, text=True, cwd=tmp_path, timeout=600
+    )
     assert done.stdout == "done\n", done.stderr

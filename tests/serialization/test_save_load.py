@@ -83,7 +83,23 @@ def test_special_values() -> None:
 
 def test_containers_and_scalars() -> None:
     obj = {
-        "numbers": [1, -1, 255, 256, 70000, 2**31, -(2**31), 2**40, 2**200, -(2**200), 1.5, float("inf"), True, None, 2j],
+        "numbers": [
+            1,
+            -1,
+            255,
+            256,
+            70000,
+            2**31,
+            -(2**31),
+            2**40,
+            2**200,
+            -(2**200),
+            1.5,
+            float("inf"),
+            True,
+            None,
+            2j,
+        ],
         "text": ["", "x", "ünïcödé ☃", "a" * 300],
         "bytes": [b"", b"\x00\xff", bytearray(b"abc")],
         "sets": [set(), {1, 2}],
@@ -149,7 +165,9 @@ def test_whole_module_needs_trust(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     path = tmp_path / "net.pt"
     torch.save(net, path)
-    with pytest.raises(pickle.UnpicklingError, match=r"torch.nn.modules.container.Sequential was not an allowed global"):
+    with pytest.raises(
+        pickle.UnpicklingError, match=r"torch.nn.modules.container.Sequential was not an allowed global"
+    ):
         torch.load(path)
     again = torch.load(path, weights_only=False)
     assert repr(again) == repr(net) and again[0].weight.tolist() == net[0].weight.tolist()
@@ -263,7 +281,9 @@ def test_layout_of_the_archive(tmp_path: Path) -> None:
             with open(path, "rb") as file:
                 file.seek(info.header_offset + 26)
                 lengths = file.read(4)
-            start = info.header_offset + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+            start = (
+                info.header_offset + 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+            )
             assert start % 64 == 0
 
 

@@ -109,14 +109,22 @@ def of_numpy(t: Any) -> Any:
     unsafe = sorted(t.serialization.get_unsafe_globals_in_checkpoint(out))
     out.seek(0)
     core = np._core.multiarray
-    with t.serialization.safe_globals([core._reconstruct, core.scalar, np.ndarray, np.dtype, np.dtypes.Float64DType, np.dtypes.Int64DType]):
+    with t.serialization.safe_globals(
+        [core._reconstruct, core.scalar, np.ndarray, np.dtype, np.dtypes.Float64DType, np.dtypes.Int64DType]
+    ):
         return unsafe, t.load(out)
 
 
 def archive_of_1_0(t: Any, folder: Path) -> Path:
     """A tar archive as PyTorch wrote them before 2017: two tensors over one storage, one of them over a part of it."""
     class_of = f"c{'torch'}\nFloatStorage\n".encode()
-    storages = pickle.dumps(1, 2) + b"\x80\x02K\x05X\x03\x00\x00\x00cpu" + class_of + b"\x87." + struct.pack("<q4f", 4, 0, 1, 2, 3)
+    storages = (
+        pickle.dumps(1, 2)
+        + b"\x80\x02K\x05X\x03\x00\x00\x00cpu"
+        + class_of
+        + b"\x87."
+        + struct.pack("<q4f", 4, 0, 1, 2, 3)
+    )
     storages += pickle.dumps([(9, 5, 1, 2)], 2)
     tensors = pickle.dumps(2, 2)
     for key, storage, sizes, strides in ((7, 5, (2, 2), (2, 1)), (8, 9, (2,), (1,))):
@@ -204,7 +212,11 @@ def test_large_records_are_read_in_halves(threads: int, tmp_path: Path, monkeypa
     at = kept.index(numbers[:64].tobytes())
     beside: list[int] = []
     read = archive_module.ArchiveReader._fill_at
-    monkeypatch.setattr(archive_module.ArchiveReader, "_fill_at", lambda self, target, start: beside.append(start) or read(self, target, start))
+    monkeypatch.setattr(
+        archive_module.ArchiveReader,
+        "_fill_at",
+        lambda self, target, start: beside.append(start) or read(self, target, start),
+    )
     rushlight.set_num_threads(threads)
     try:
         found = rushlight.load(path)
@@ -275,7 +287,10 @@ def test_what_the_user_allows() -> None:
     marked.note = "mine"
     for obj in (Owner(), marked):
         out = saved(rushlight, {"o": obj})
-        with pytest.raises(pickle.UnpicklingError, match=rf"(?s)GLOBAL .*{type(obj).__name__} was not an allowed global by default.*add_safe_globals"):
+        with pytest.raises(
+            pickle.UnpicklingError,
+            match=rf"(?s)GLOBAL .*{type(obj).__name__} was not an allowed global by default.*add_safe_globals",
+        ):
             rushlight.load(out)
         out.seek(0)
         with rushlight.serialization.safe_globals([type(obj)]):
@@ -289,7 +304,9 @@ def test_places_of_ones_own() -> None:
 
     before = list(locations._registry)
     rushlight.serialization.register_package(
-        5, lambda storage: "attic" if storage.nbytes() == 12 else None, lambda storage, place: storage.clone() if place == "attic" else None
+        5,
+        lambda storage: "attic" if storage.nbytes() == 12 else None,
+        lambda storage, place: storage.clone() if place == "attic" else None,
     )
     try:
         out = saved(rushlight)
@@ -303,11 +320,17 @@ def test_places_of_ones_own() -> None:
 @pytest.mark.parametrize("trusted", [False, True])
 def test_old_files_of_gpus(trusted: bool) -> None:
     data = saved(rushlight, [rushlight.arange(3.0)], _use_new_zipfile_serialization=False).getvalue()
-    data = data.replace(b"ctorch\nFloatStorage", b"ctorch.cuda\nFloatStorage").replace(b"X\x03\0\0\0cpu", b"X\x06\0\0\0cuda:0")
+    data = data.replace(b"ctorch\nFloatStorage", b"ctorch.cuda\nFloatStorage").replace(
+        b"X\x03\0\0\0cpu", b"X\x06\0\0\0cuda:0"
+    )
     with pytest.raises(RuntimeError, match="CUDA device"):
         rushlight.load(io.BytesIO(data), weights_only=not trusted)
     assert rushlight.load(io.BytesIO(data), map_location="cpu", weights_only=not trusted)[0].tolist() == [0, 1, 2]
-    assert rushlight.load(io.BytesIO(data), map_location={"cuda:0": "cpu"}, weights_only=not trusted)[0].tolist() == [0, 1, 2]
+    assert rushlight.load(io.BytesIO(data), map_location={"cuda:0": "cpu"}, weights_only=not trusted)[0].tolist() == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_source_of_modules_in_streams(tmp_path: Path) -> None:

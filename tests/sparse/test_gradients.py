@@ -67,7 +67,9 @@ def test_slopes_of_strided_operands() -> None:
     s = coo()
     assert check(lambda s, d: torch.sparse.mm(s, d), (s, strided(3, 2)), masked=True)
     assert check(lambda s, d: torch.sparse.mm(d, s), (s, strided(2, 2)), masked=True)
-    assert check(lambda s, d, e: torch.sparse.addmm(e, s, d, beta=2, alpha=3), (s, strided(3, 2), strided(2, 2)), masked=True)
+    assert check(
+        lambda s, d, e: torch.sparse.addmm(e, s, d, beta=2, alpha=3), (s, strided(3, 2), strided(2, 2)), masked=True
+    )
     assert check(lambda s, d: s * d, (s, strided(2, 3)), masked=True)
     assert check(lambda s, d: d + s, (s, strided(2, 3)), masked=False)
     assert check(lambda d: d.to_sparse(), (strided(2, 3),))
@@ -77,7 +79,11 @@ def test_slopes_of_strided_operands() -> None:
     batch = torch.ones(2, 2, 3, dtype=D).tril().to_sparse().requires_grad_()
     assert check(lambda s, d: torch.bmm(s, d), (batch, strided(2, 3, 2)), masked=True)
     rows = coo().detach().to_sparse_csr().requires_grad_()
-    assert check(lambda s, a, b: torch.sparse.sampled_addmm(s, a, b, beta=2, alpha=3), (rows, strided(2, 2), strided(2, 3)), masked=True)
+    assert check(
+        lambda s, a, b: torch.sparse.sampled_addmm(s, a, b, beta=2, alpha=3),
+        (rows, strided(2, 2), strided(2, 3)),
+        masked=True,
+    )
     for reduce in ("sum", "mean", "amax", "amin"):
         assert check(lambda s, d, r=reduce: torch.sparse.mm(s, d, r), (rows, strided(3, 2)), masked=True)
 

@@ -45,10 +45,21 @@ def test_every_layout_holds_the_same_elements(layout: str) -> None:
     same(s.to_sparse(), x)
     for other in LAYOUTS[:3] if layout in LAYOUTS[:3] else ():
         same(in_layout(s, other), x)
-    for copied in (s.clone(), s.detach(), copy.deepcopy(s), copy.copy(s), pickle.loads(pickle.dumps(s)), s.to(torch.float64)):
+    for copied in (
+        s.clone(),
+        s.detach(),
+        copy.deepcopy(s),
+        copy.copy(s),
+        pickle.loads(pickle.dumps(s)),
+        s.to(torch.float64),
+    ):
         assert copied.layout is s.layout
         same(copied, x)
-    assert s.to(torch.float32).dtype is torch.float32 and s.half().values().dtype is torch.float16 if layout != "sparse_coo" else True
+    assert (
+        s.to(torch.float32).dtype is torch.float32 and s.half().values().dtype is torch.float16
+        if layout != "sparse_coo"
+        else True
+    )
 
 
 def test_the_parts_are_those_of_scipy() -> None:
@@ -57,7 +68,11 @@ def test_the_parts_are_those_of_scipy() -> None:
     for layout, kind in (("sparse_csr", sparse.csr_matrix), ("sparse_csc", sparse.csc_matrix)):
         ours, theirs = in_layout(x, layout), kind(x.numpy())
         theirs.sort_indices()
-        first, second = (ours.crow_indices(), ours.col_indices()) if layout == "sparse_csr" else (ours.ccol_indices(), ours.row_indices())
+        first, second = (
+            (ours.crow_indices(), ours.col_indices())
+            if layout == "sparse_csr"
+            else (ours.ccol_indices(), ours.row_indices())
+        )
         np.testing.assert_array_equal(first.numpy(), theirs.indptr)
         np.testing.assert_array_equal(second.numpy(), theirs.indices)
         np.testing.assert_array_equal(ours.values().numpy(), theirs.data)
@@ -109,7 +124,10 @@ def test_sizes_are_inferred_and_checked() -> None:
 
     assert guarded() and not switch.is_enabled()
     for parts, text in (
-        (([0, 2], [0, 1], [1.0, 2.0], (2, 2)), r"crow_indices.shape\[-1\] must be equal to the number of rows \+ 1 \(=3\), but got 2"),
+        (
+            ([0, 2], [0, 1], [1.0, 2.0], (2, 2)),
+            r"crow_indices.shape\[-1\] must be equal to the number of rows \+ 1 \(=3\), but got 2",
+        ),
         (([0, 1, 3], [0, 1], [1.0, 2.0], (2, 2)), r"`crow_indices\[..., -1\] == nnz` is not satisfied"),
         (([0, 2, 2], [1, 0], [1.0, 2.0], (2, 2)), "sorted and distinct"),
         (([0, 1, 2], [0, 2], [1.0, 2.0], (2, 2)), "`0 <= col_indices < ncols` is not satisfied"),
@@ -210,7 +228,10 @@ def test_products_of_matrices() -> None:
 def test_low_rank_factors() -> None:
     x = matrix(16)
     torch.manual_seed(0)
-    for centred, (u, s, v) in ((x, torch.svd_lowrank(x.to_sparse(), 4)), (x - x.mean(0), torch.pca_lowrank(x.to_sparse(), 4))):
+    for centred, (u, s, v) in (
+        (x, torch.svd_lowrank(x.to_sparse(), 4)),
+        (x - x.mean(0), torch.pca_lowrank(x.to_sparse(), 4)),
+    ):
         assert torch.allclose((u * s) @ v.t(), centred, atol=1e-8)
 
 
@@ -298,7 +319,14 @@ def test_masks_and_sizes() -> None:
 
 def test_what_is_not_there_says_so() -> None:
     s, c = matrix().to_sparse(), matrix().to_sparse_csr()
-    for call in (lambda: s.exp(), lambda: s == s, lambda: s.cumsum(0), lambda: s.max(), lambda: torch.linalg.svd(s), lambda: s.cos_()):
+    for call in (
+        lambda: s.exp(),
+        lambda: s == s,
+        lambda: s.cumsum(0),
+        lambda: s.max(),
+        lambda: torch.linalg.svd(s),
+        lambda: s.cos_(),
+    ):
         with pytest.raises(NotImplementedError, match="'SparseCPU'"):
             call()
     with pytest.raises(RuntimeError, match="unsupported tensor layout: SparseCsr"):

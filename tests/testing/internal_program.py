@@ -33,7 +33,9 @@ from torch.testing._internal.common_utils import (
 
 class TestPlain(TestCase):
     @parametrize("x", [1, 2.5, "a", None])
-    @parametrize("y,z", [(1, torch.float32), subtest((2, object), name="two", decorators=[unittest.skip("not this one")])])
+    @parametrize(
+        "y,z", [(1, torch.float32), subtest((2, object), name="two", decorators=[unittest.skip("not this one")])]
+    )
     def test_product(self, x, y, z):
         self.assertIn(y, (1, 2))
 
@@ -42,7 +44,9 @@ class TestPlain(TestCase):
     def test_some_fail(self, x):
         self.assertNotEqual(x, 2)
 
-    @reparametrize(parametrize("x", range(4)), lambda name, given: [(f"{name}_even", given)] if given["x"] % 2 == 0 else None)
+    @reparametrize(
+        parametrize("x", range(4)), lambda name, given: [(f"{name}_even", given)] if given["x"] % 2 == 0 else None
+    )
     def test_even(self, x):
         self.assertEqual(x % 2, 0)
 

@@ -81,7 +81,9 @@ def specials() -> list[Case]:
             continue
         arity = len(next(c for c in CASES if c.primitive.name == name).arrays)
         found.append(Case(PRIMITIVES[name], 100, [x] if arity == 1 else [a, b], {}))
-    ties = np.array([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0], [2.0, nan, 1.0, nan], [0.0, 5.0, 0.0, 2.0], [4.0, 0.0, 3.0, 2.0]])
+    ties = np.array(
+        [[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0], [2.0, nan, 1.0, nan], [0.0, 5.0, 0.0, 2.0], [4.0, 0.0, 3.0, 2.0]]
+    )
     for name in ("amax", "amin", "prod", "sum"):
         found.append(Case(PRIMITIVES[name], 100, [ties], {"dims": (1,)}))
     for name in ("cumprod", "cumsum"):
@@ -91,7 +93,14 @@ def specials() -> list[Case]:
     index = np.array([0, 0, 0, 1, 1, 2, 3])
     source = np.array([0.0, 2.0, 3.0, 0.0, 0.0, 5.0, 1.0])
     for reduce in ("mul", "amax", "amin"):
-        found.append(Case(PRIMITIVES["scatter"], 100, [np.array([2.0, 2.0, 0.0, 1.0]), index, source], {"dim": 0, "reduce": reduce}))
+        found.append(
+            Case(
+                PRIMITIVES["scatter"],
+                100,
+                [np.array([2.0, 2.0, 0.0, 1.0]), index, source],
+                {"dim": 0, "reduce": reduce},
+            )
+        )
     return found
 
 
@@ -105,7 +114,15 @@ def supported(case: Case) -> bool:
         return False
     if name == "prod" and len(case.params["dims"]) != 1:
         return False
-    if any(a.dtype.kind in "biu" for a in case.arrays) and name in ("pow", "sum", "prod", "cumsum", "cumprod", "neg", "exp"):
+    if any(a.dtype.kind in "biu" for a in case.arrays) and name in (
+        "pow",
+        "sum",
+        "prod",
+        "cumsum",
+        "cumprod",
+        "neg",
+        "exp",
+    ):
         return False  # PyTorch computes these in another dtype, or has values of its own for negative exponents
     if name == "copysign" or (name == "conv" and case.arrays[0].dtype.kind == "c"):
         return name == "conv"
@@ -138,7 +155,9 @@ def test_values_and_gradients(case: Case) -> None:
             continue
         same(mine, theirs, f"result {j}")
     if wrt:
-        pairs = [(r, torch.from_numpy(ct)) for r, ct in zip([results[j] for j in gradient.cotangents], cts, strict=True)]
+        pairs = [
+            (r, torch.from_numpy(ct)) for r, ct in zip([results[j] for j in gradient.cotangents], cts, strict=True)
+        ]
         torch.autograd.backward([r for r, _ in pairs], [ct for _, ct in pairs])
         for i, mine in zip(wrt, grads, strict=True):
             theirs = arrays[i].grad

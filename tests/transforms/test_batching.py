@@ -34,7 +34,10 @@ def test_batching_is_a_loop(case: Case) -> None:
     for mask in masks(len(case.arrays)):
         batched = batch(graph, mask, SIZE)
         verify(batched)
-        stacked = [items(a, case.primitive.family == "indexed" and a.dtype.kind == "i") if m else a for a, m in zip(case.arrays, mask, strict=True)]
+        stacked = [
+            items(a, case.primitive.family == "indexed" and a.dtype.kind == "i") if m else a
+            for a, m in zip(case.arrays, mask, strict=True)
+        ]
         got = run(batched, stacked)
         for k in range(SIZE):
             want = run(graph, [a[k] if m else a for a, m in zip(stacked, mask, strict=True)])

@@ -54,12 +54,18 @@ def test_reverse_is_the_transpose_of_forward(case: Case) -> None:
     moved = run(forward, [*case.arrays, *tangents])[len(graph.outputs) :]
     pairs = [(g, t) for g, t in zip(grads, tangents, strict=True) if g is not None]
     left, right = inner(cts, moved), inner([g for g, _ in pairs], [t for _, t in pairs])
-    half = any(v.dtype in (FLOAT16, BFLOAT16) for v in (graph.outputs[0], *graph.inputs))  # gradients are rounded to the inputs' dtype
+    half = any(
+        v.dtype in (FLOAT16, BFLOAT16) for v in (graph.outputs[0], *graph.inputs)
+    )  # gradients are rounded to the inputs' dtype
     tolerance = 1e-9 if case.double else 1e-2 if half else 1e-4
     assert left == pytest.approx(right, rel=tolerance, abs=tolerance)
 
 
-DECOMPOSED = [c for c in DIFFERENTIABLE if isinstance(c.primitive.vjp, ByDecomposition) or isinstance(c.primitive.jvp, ByDecomposition)]
+DECOMPOSED = [
+    c
+    for c in DIFFERENTIABLE
+    if isinstance(c.primitive.vjp, ByDecomposition) or isinstance(c.primitive.jvp, ByDecomposition)
+]
 LENT = {"as they are": lambda x: x, "of another shape": lambda x: x.reshape(-1), "turned": lambda x: x.T}
 SEEN = {"as they are": lambda v, x: v, "of another shape": lambda v, x: build.reshape(v, x.shape),
         "turned": lambda v, x: prim.transpose(v, perm=tuple(range(x.ndim))[::-1])}  # fmt: skip
@@ -73,14 +79,19 @@ def test_a_decomposition_begins_at_its_operands(case: Case, how: str) -> None:
     for way in ("as they are", how):
         lent = [np.ascontiguousarray(LENT[way](a)) for a in case.arrays]
         graph = trace(
-            lambda *xs, way=way: case.primitive(*(SEEN[way](v, a) for v, a in zip(xs, case.arrays, strict=True)), **case.params),
+            lambda *xs, way=way: case.primitive(
+                *(SEEN[way](v, a) for v, a in zip(xs, case.arrays, strict=True)), **case.params
+            ),
             [(a.shape, v.dtype) for a, v in zip(lent, case.graph().inputs, strict=True)],
         )
         gradient = vjp(graph, case.wrt)
         cts = [random(graph.outputs[j].shape, graph.outputs[j].dtype, 5 + j) for j in gradient.cotangents]
         grads = run_gradient(gradient, lent, cts)[1]
         wanted = [np.ascontiguousarray(LENT[how](g)) if way == "as they are" and g is not None else g for g in grads]
-        tangents = [LENT[way](random(case.arrays[i].shape, v.dtype, 9 + i)) for i, v in zip(case.wrt, [graph.inputs[i] for i in case.wrt], strict=True)]
+        tangents = [
+            LENT[way](random(case.arrays[i].shape, v.dtype, 9 + i))
+            for i, v in zip(case.wrt, [graph.inputs[i] for i in case.wrt], strict=True)
+        ]
         forward = jvp(graph, [i in case.wrt for i in range(len(graph.inputs))])
         found.append((wanted, run(forward, [*lent, *map(np.ascontiguousarray, tangents)])))
     tolerance = 1e-9 if case.double else 1e-4
@@ -118,7 +129,9 @@ def test_the_gradient_of_the_gradient(case: Case) -> None:
 
     gradient = vjp(graph, wrt)
     cts = [random(graph.outputs[j].shape, graph.outputs[j].dtype, 5 + j) for j in gradient.cotangents]
-    avals = [(v.shape, v.dtype) for v in graph.inputs] + [(graph.outputs[j].shape, graph.outputs[j].dtype) for j in gradient.cotangents]
+    avals = [(v.shape, v.dtype) for v in graph.inputs] + [
+        (graph.outputs[j].shape, graph.outputs[j].dtype) for j in gradient.cotangents
+    ]
     second = trace(grads_of, avals)
     arrays = [*case.arrays, *cts]
     apart = set(range(len(graph.inputs))) - set(wrt)  # inputs by which nobody has the derivative
@@ -332,7 +345,9 @@ def test_after_the_forward_all_else_is_computed_again() -> None:
     gradient = vjp(graph, [0], only=[("input", 0)])
     assert gradient.saved == [("input", 0)] and len(gradient.forward.outputs) == 1
     x, ct = random(BIG, FLOAT64, 1), random(BIG, FLOAT64, 2)
-    np.testing.assert_allclose(run_gradient(gradient, [x], [ct])[1][0], run_gradient(vjp(graph, [0]), [x], [ct])[1][0], atol=1e-14)
+    np.testing.assert_allclose(
+        run_gradient(gradient, [x], [ct])[1][0], run_gradient(vjp(graph, [0]), [x], [ct])[1][0], atol=1e-14
+    )
     with pytest.raises(NotImplementedError, match="not saved"):
         vjp(graph, [0], only=[("output", 0)])
 
@@ -365,7 +380,9 @@ def test_a_rule_may_use_residuals_and_must_fit() -> None:
         return build.select(mask, x, build.zeros_like(x)), mask
 
     graph = trace(body, [(BIG, FLOAT32)])
-    gradient = vjp(graph, [0], rule=lambda cts, outs, x: (build.select(outs[1], cts[0], build.zeros_like(x)),), outputs=1)
+    gradient = vjp(
+        graph, [0], rule=lambda cts, outs, x: (build.select(outs[1], cts[0], build.zeros_like(x)),), outputs=1
+    )
     # one byte an element is less than four, but it would have to be written: the mask is computed again
     assert gradient.saved in ([("residual", 0)], [("input", 0)]) and len(gradient.forward.outputs) <= 2
     with pytest.raises(ValueError, match="0 cotangents for 1 inputs"):

@@ -108,12 +108,20 @@ def test_exact_rules(name: str) -> None:
 GRADIENT_CASES = {
     "x+0": (lambda x: x + 0.0, []),
     "two sides of one choice": (
-        lambda x: build.select(x > 0.0, x, build.zeros_like(x)) + build.select(x > 0.0, build.zeros_like(x), prim.exp(x)),
+        lambda x: (
+            build.select(x > 0.0, x, build.zeros_like(x)) + build.select(x > 0.0, build.zeros_like(x), prim.exp(x))
+        ),
         ["full", "lt", "exp", "select"],
     ),
     "sum of copies": (lambda x: prim.sum(spread(x, (5, 3, 4), (1, 2)), dims=(0,)), ["full", "mul"]),
-    "sum of copies and of others": (lambda x: prim.sum(spread(x, (3, 4, 5), (0, 1)), dims=(1, 2)), ["full", "mul", "sum"]),
-    "sum over a dim that grew": (lambda x: prim.sum(spread(reshaped(x, 3, 1, 4), (3, 6, 4), (0, 1, 2)), dims=(1,)), ["full", "mul"]),
+    "sum of copies and of others": (
+        lambda x: prim.sum(spread(x, (3, 4, 5), (0, 1)), dims=(1, 2)),
+        ["full", "mul", "sum"],
+    ),
+    "sum over a dim that grew": (
+        lambda x: prim.sum(spread(reshaped(x, 3, 1, 4), (3, 6, 4), (0, 1, 2)), dims=(1,)),
+        ["full", "mul"],
+    ),
     "mean of copies": (lambda x: prim.sum(spread(x, (5, 3, 4), (1, 2)), dims=(0,)) / 5.0, []),
 }
 

@@ -25,9 +25,26 @@ def sample() -> np.ndarray:
     steps = (np.arange(60000, dtype=np.uint64) * 71585).astype(np.uint32).view(np.float32)
     halves = [np.convolve(sorted(v for v in values(name) if math.isfinite(v)), [0.5, 0.5], "valid") for name in FORMATS]
     small = np.sin(np.arange(20000.0)) * 10.0 ** (np.arange(20000) % 13 - 6)
-    special = [0.0, -0.0, math.inf, -math.inf, math.nan, 448.0, 464.0, 465.0, 240.0, 248.0, 57344.0, 61440.0, 1e-40, -1e-40]
+    special = [
+        0.0,
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        448.0,
+        464.0,
+        465.0,
+        240.0,
+        248.0,
+        57344.0,
+        61440.0,
+        1e-40,
+        -1e-40,
+    ]
     with np.errstate(all="ignore"):
-        return np.concatenate([np.where(np.isnan(steps), np.float32(math.nan), steps), *halves, *(-h for h in halves), small, special]).astype(np.float32)
+        return np.concatenate(
+            [np.where(np.isnan(steps), np.float32(math.nan), steps), *halves, *(-h for h in halves), small, special]
+        ).astype(np.float32)
 
 
 def sample_for(source: str) -> np.ndarray:
@@ -75,7 +92,9 @@ def test_casts_have_pytorchs_bits(name: str, source: str) -> None:
 @pytest.mark.parametrize(("name", "source"), CASES, ids=lambda v: v)
 def test_casts_beside_pytorch(name: str, source: str) -> None:
     theirs = pytest.importorskip("torch")
-    x = np.random.default_rng(0).standard_normal(50000).astype(np.float32) * np.float32(10.0) ** np.arange(-6, 4).repeat(5000).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal(50000).astype(np.float32) * np.float32(10.0) ** np.arange(
+        -6, 4
+    ).repeat(5000).astype(np.float32)
     x = np.abs(x) % 256 if source == "uint8" else x
     np.testing.assert_array_equal(to_bits(torch, x, source, name), to_bits(theirs, x, source, name))
     if name != "complex32":
@@ -92,25 +111,38 @@ def test_the_code_is_the_nearest_number(name: str) -> None:
         near = grid[np.argsort(np.abs(grid - v))[:2]]
         chosen = decode(name, encode(name, v))
         assert abs(chosen - v) == min(abs(near - v)) or name == "float8_e8m0fnu"
-    np.testing.assert_array_equal(stored(np.array(x, "float32"), BY_NAME[name]), [decode(name, encode(name, v)) for v in x])
+    np.testing.assert_array_equal(
+        stored(np.array(x, "float32"), BY_NAME[name]), [decode(name, encode(name, v)) for v in x]
+    )
     assert all(decode(name, encode(name, v)) == v for v in finite)
 
 
 def test_what_float8_can_do() -> None:
     x = torch.tensor([1.0, 2.3, 500.0, -1.5], dtype=torch.float8_e4m3fn)
     assert repr(x) == "tensor([  1.0000,   2.2500, 448.0000,  -1.5000], dtype=torch.float8_e4m3fn)"
-    assert x.element_size() == 1 and x.tolist() == [1.0, 2.25, 448.0, -1.5] and x[1].item() == 2.25 and x.type() == "torch.Float8_e4m3fnTensor"
+    assert (
+        x.element_size() == 1
+        and x.tolist() == [1.0, 2.25, 448.0, -1.5]
+        and x[1].item() == 2.25
+        and x.type() == "torch.Float8_e4m3fnTensor"
+    )
     assert (x == x).all() and x.abs()[3].item() == 1.5 and not x.isnan().any()
     assert torch.cat([x, x])[4:].float().equal(x.float()) and x[torch.tensor([2, 0])].tolist() == [448.0, 1.0]
-    assert torch.where(x == 1.0, x, torch.zeros_like(x)).tolist() == [1.0, 0.0, 0.0, 0.0] and x.view(2, 2).T[0].tolist() == [1.0, 448.0]
+    assert torch.where(x == 1.0, x, torch.zeros_like(x)).tolist() == [1.0, 0.0, 0.0, 0.0] and x.view(2, 2).T[
+        0
+    ].tolist() == [1.0, 448.0]
     x.fill_(3.3)
     x[0] = 7
-    assert x.tolist() == [7.0, 3.25, 3.25, 3.25] and torch.ones(2, 2, dtype=torch.float8_e5m2).mm(torch.ones(2, 2, dtype=torch.float8_e5m2)).tolist()[0] == [2.0, 2.0]
+    assert x.tolist() == [7.0, 3.25, 3.25, 3.25] and torch.ones(2, 2, dtype=torch.float8_e5m2).mm(
+        torch.ones(2, 2, dtype=torch.float8_e5m2)
+    ).tolist()[0] == [2.0, 2.0]
     with pytest.raises(NotImplementedError, match="\"add\" not implemented for 'Float8_e4m3fn'"):
         x + x
     with pytest.raises(NotImplementedError, match="\"sum\" not implemented for 'Float8_e4m3fn'"):
         x.sum()
-    with pytest.raises(RuntimeError, match="Promotion for Float8 Types is not supported, attempted to promote Float8_e4m3fn and Float"):
+    with pytest.raises(
+        RuntimeError, match="Promotion for Float8 Types is not supported, attempted to promote Float8_e4m3fn and Float"
+    ):
         x + torch.ones(4)
     with pytest.raises(TypeError, match="Got unsupported ScalarType Float8_e4m3fn"):
         x.numpy()
@@ -124,7 +156,11 @@ def test_float8_in_a_graph() -> None:
 
 def test_complex32() -> None:
     z = torch.tensor([1 + 2j, 3 - 4j], dtype=torch.chalf)
-    assert repr(z) == "tensor([1.+2.j, 3.-4.j], dtype=torch.complex32)" and z.element_size() == 4 and z.tolist() == [1 + 2j, 3 - 4j]
+    assert (
+        repr(z) == "tensor([1.+2.j, 3.-4.j], dtype=torch.complex32)"
+        and z.element_size() == 4
+        and z.tolist() == [1 + 2j, 3 - 4j]
+    )
     assert z.real.dtype is torch.float16 and z.abs().dtype is torch.float16 and z.abs()[1].item() == 5.0
     for made in (z + z, z * z, z - 1, z.conj_physical(), z.cumsum(0), -z, z.sum(), torch.stack([z, z]), z.mean()):
         assert made.dtype is torch.complex32
@@ -140,8 +176,18 @@ def test_complex32() -> None:
 def test_bits_are_kept_and_moved(name: str) -> None:
     dtype = getattr(torch, name)
     x = torch.tensor([1, 2, 3, 4], dtype=torch.uint8).view(dtype)
-    assert torch.cat([x, x]).view(torch.uint8).tolist() == [1, 2, 3, 4] * 2 and torch.empty(2, 3, dtype=dtype).element_size() == dtype.itemsize
+    assert (
+        torch.cat([x, x]).view(torch.uint8).tolist() == [1, 2, 3, 4] * 2
+        and torch.empty(2, 3, dtype=dtype).element_size() == dtype.itemsize
+    )
     assert repr(torch.empty(0, dtype=dtype)) == f"tensor([], dtype=torch.{name})" and x[1:].numel() == x.numel() - 1
-    for call in (lambda: x + x, lambda: x.float(), lambda: torch.ones(2).to(dtype), lambda: x[0].item(), lambda: x.sum(), lambda: torch.ones(2, dtype=dtype)):
+    for call in (
+        lambda: x + x,
+        lambda: x.float(),
+        lambda: torch.ones(2).to(dtype),
+        lambda: x[0].item(),
+        lambda: x.sum(),
+        lambda: torch.ones(2, dtype=dtype),
+    ):
         with pytest.raises(NotImplementedError, match=f"not implemented for '{dtype.scalar}'"):
             call()

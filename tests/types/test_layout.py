@@ -102,7 +102,11 @@ def test_overlap_of_expanded_dims_is_found(layout) -> None:
 
 
 def test_overlapping_windows_may_be_written() -> None:
-    assert not overlaps_itself((3, 2), (1, 1)) and not overlaps_itself((0, 2), (0, 0)) and not overlaps_itself((1, 2), (0, 1))
+    assert (
+        not overlaps_itself((3, 2), (1, 1))
+        and not overlaps_itself((0, 2), (0, 0))
+        and not overlaps_itself((1, 2), (0, 1))
+    )
 
 
 @quick
@@ -193,7 +197,9 @@ def test_slicing_is_offset_and_steps(layout, data) -> None:
     steps = [data.draw(st.integers(1, 3)) for _ in shape]
     want = places(shape, strides)[tuple(slice(a, None, b) for a, b in zip(starts, steps, strict=True))]
     offset = sum(a * b for a, b in zip(starts, strides, strict=True))
-    np.testing.assert_array_equal(places(want.shape, [a * b for a, b in zip(strides, steps, strict=True)]) + offset, want)
+    np.testing.assert_array_equal(
+        places(want.shape, [a * b for a, b in zip(strides, steps, strict=True)]) + offset, want
+    )
 
 
 @pytest.mark.oracle
@@ -202,7 +208,9 @@ def test_slicing_is_offset_and_steps(layout, data) -> None:
 def test_fresh_results_have_pytorchs_strides(layout, data) -> None:
     torch = pytest.importorskip("torch")
     shape, strides = layout
-    strides = [data.draw(st.integers(0, 9)) if size == 1 else stride for size, stride in zip(shape, strides, strict=True)]
+    strides = [
+        data.draw(st.integers(0, 9)) if size == 1 else stride for size, stride in zip(shape, strides, strict=True)
+    ]
     x = torch.zeros(5000).as_strided(shape, strides)
     assert torch.neg(x).stride() == restride(shape, strides)
 
@@ -255,7 +263,12 @@ def test_wrapping_dims() -> None:
 def test_size_is_a_tuple_that_knows_its_count() -> None:
     size = Size((2, 3))
     assert repr(size) == "torch.Size([2, 3])" and size == (2, 3) and size.numel() == 6
-    assert isinstance(size[1:], Size) and isinstance(size + (4,), Size) and isinstance((4,) + size, Size) and isinstance(size * 2, Size)
+    assert (
+        isinstance(size[1:], Size)
+        and isinstance(size + (4,), Size)
+        and isinstance((4,) + size, Size)
+        and isinstance(size * 2, Size)
+    )
     assert (4,) + size == (4, 2, 3) and Size(()).numel() == 1
 
 

@@ -13,8 +13,13 @@ from rushlight.nn import functional as F
 
 def test_python_functions_over_elements() -> None:
     x = torch.arange(6.0).view(2, 3)
-    assert x.clone().apply_(lambda v: v * 2).equal(x * 2) and x.int().apply_(lambda v: v * 1.5).tolist() == [[0, 1, 3], [4, 6, 7]]
-    assert x.clone().map_(x[0], lambda a, b: a + b).equal(x + x[0]) and x.clone().map2_(x, x[0], lambda a, b, c: a + b * c).equal(x + x * x[0])
+    assert x.clone().apply_(lambda v: v * 2).equal(x * 2) and x.int().apply_(lambda v: v * 1.5).tolist() == [
+        [0, 1, 3],
+        [4, 6, 7],
+    ]
+    assert x.clone().map_(x[0], lambda a, b: a + b).equal(x + x[0]) and x.clone().map2_(
+        x, x[0], lambda a, b, c: a + b * c
+    ).equal(x + x * x[0])
     with pytest.raises(TypeError, match=r"map_: expected torch.FloatTensor for 'other' \(got torch.IntTensor\)"):
         x.map_(x.int(), lambda a, b: a)
     with pytest.raises(RuntimeError, match=r"Can't call apply_\(\) on Variable that requires grad"):
@@ -25,7 +30,12 @@ def test_python_functions_over_elements() -> None:
 
 def test_new_and_its_kin() -> None:
     x = torch.arange(6.0).view(2, 3)
-    assert x.new(2, 3).shape == (2, 3) and x.int().new([1.5]).dtype is torch.int32 and x.new(x).data_ptr() == x.data_ptr() and x.new(x.storage()).numel() == 6
+    assert (
+        x.new(2, 3).shape == (2, 3)
+        and x.int().new([1.5]).dtype is torch.int32
+        and x.new(x).data_ptr() == x.data_ptr()
+        and x.new(x.storage()).numel() == 6
+    )
     assert [r.tolist() for r in reversed(x)] == [[3.0, 4.0, 5.0], [0.0, 1.0, 2.0]] and torch.tensor(2.7).__long__() == 2
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -57,7 +67,11 @@ def test_grad_dtype() -> None:
 
 
 def test_switches_remember() -> None:
-    assert torch.get_autocast_dtype("cpu") is torch.bfloat16 and torch.get_autocast_gpu_dtype() is torch.float16 and not torch.is_autocast_enabled("cpu")
+    assert (
+        torch.get_autocast_dtype("cpu") is torch.bfloat16
+        and torch.get_autocast_gpu_dtype() is torch.float16
+        and not torch.is_autocast_enabled("cpu")
+    )
     with pytest.raises(RuntimeError, match="unknown device type"):
         torch.set_autocast_enabled("meta", True)
     torch.set_deterministic_debug_mode("warn")
@@ -70,13 +84,28 @@ def test_switches_remember() -> None:
     assert torch.get_default_dtype() is torch.float64
     torch.set_default_tensor_type("torch.FloatTensor")
     assert torch.get_default_dtype() is torch.float32 and torch.set_flush_denormal(False)
-    assert torch.typename(torch.ones(2)) == "torch.FloatTensor" and torch.typename(3) == "int" and torch.typename(torch.float) == "torch.dtype"
+    assert (
+        torch.typename(torch.ones(2)) == "torch.FloatTensor"
+        and torch.typename(3) == "int"
+        and torch.typename(torch.float) == "torch.dtype"
+    )
     assert torch.get_device_module("cpu") is torch.cpu
 
 
 def test_symbolic_functions_take_plain_numbers() -> None:
-    assert (torch.sym_max(1, 2.5), torch.sym_max(3, 2.5), torch.sym_min(1, 2.5), torch.sym_sum([1, 2]), torch.sym_int(2.7)) == (2.5, 3.0, 1.0, 3, 2)
-    assert isinstance(torch.sym_min(1, 2.5), float) and torch.sym_ite(True, 1, 2) == 1 and torch.sym_not(True) is False and torch.sym_fresh_size(3) == 3
+    assert (
+        torch.sym_max(1, 2.5),
+        torch.sym_max(3, 2.5),
+        torch.sym_min(1, 2.5),
+        torch.sym_sum([1, 2]),
+        torch.sym_int(2.7),
+    ) == (2.5, 3.0, 1.0, 3, 2)
+    assert (
+        isinstance(torch.sym_min(1, 2.5), float)
+        and torch.sym_ite(True, 1, 2) == 1
+        and torch.sym_not(True) is False
+        and torch.sym_fresh_size(3) == 3
+    )
     assert not isinstance(3, torch.SymInt) and torch.sym_constrain_range_for_size(3) is None
     with pytest.raises(RuntimeError, match=r"Invalid value range for 3 between \[0, 2\]"):
         torch.sym_constrain_range(3, min=0, max=2)
@@ -85,14 +114,23 @@ def test_symbolic_functions_take_plain_numbers() -> None:
 
 
 def test_streams_and_keys() -> None:
-    assert repr(torch.Stream()) == "torch.Stream device_type=cpu, device_index=-1, stream_id=0" and torch.Stream().query()
+    assert (
+        repr(torch.Stream()) == "torch.Stream device_type=cpu, device_index=-1, stream_id=0" and torch.Stream().query()
+    )
     first, second = torch.Event(enable_timing=True), torch.Event(enable_timing=True)
     first.record(), second.record()
     assert first.elapsed_time(second) >= 0.0
     keys = torch.DispatchKeySet(torch.DispatchKey.CPU).add(torch.DispatchKey.AutogradCPU)
     assert keys.has(torch.DispatchKey.CPU) and keys.highestPriorityTypeId() is torch.DispatchKey.AutogradCPU
-    assert torch.DispatchKeySet.from_raw_repr(keys.raw_repr()) == keys and repr(torch.DispatchKeySet(torch.DispatchKey.CPU)) == "DispatchKeySet(CPU)"
-    assert issubclass(torch.OutOfMemoryError, RuntimeError) and not torch.xpu.is_available() and torch.mps.device_count() == 0
+    assert (
+        torch.DispatchKeySet.from_raw_repr(keys.raw_repr()) == keys
+        and repr(torch.DispatchKeySet(torch.DispatchKey.CPU)) == "DispatchKeySet(CPU)"
+    )
+    assert (
+        issubclass(torch.OutOfMemoryError, RuntimeError)
+        and not torch.xpu.is_available()
+        and torch.mps.device_count() == 0
+    )
 
 
 @pytest.mark.filterwarnings("ignore:reduction. 'mean'")
@@ -100,7 +138,9 @@ def test_losses_take_numbered_reductions() -> None:
     x, y = torch.randn(4, 3).log_softmax(1), torch.randn(4, 3).softmax(1)
     for number, word in enumerate(("none", "mean", "sum")):
         assert torch.kl_div(x, y, number).equal(F.kl_div(x, y, reduction=word))
-        assert torch.hinge_embedding_loss(x, y.sign(), 1.0, number).equal(F.hinge_embedding_loss(x, y.sign(), reduction=word))
+        assert torch.hinge_embedding_loss(x, y.sign(), 1.0, number).equal(
+            F.hinge_embedding_loss(x, y.sign(), reduction=word)
+        )
         assert torch.poisson_nll_loss(x, y, True, False, 1e-8, number).equal(F.poisson_nll_loss(x, y, reduction=word))
     with pytest.raises(RuntimeError, match="3 is not a reduction"):
         torch.kl_div(x, y, 3)
@@ -109,9 +149,16 @@ def test_losses_take_numbered_reductions() -> None:
 def test_embedding_bag_says_what_it_took() -> None:
     w, i, o = torch.arange(12.0).view(4, 3), torch.tensor([0, 2, 1, 3]), torch.tensor([0, 2, 2])
     out, places, sizes, largest = torch.embedding_bag(w, i, o, False, 2)
-    assert out.tolist() == [[6.0, 7.0, 8.0], [0.0] * 3, [9.0, 10.0, 11.0]] and places.tolist() == [0, 0, 2, 2] and sizes.tolist() == [2, 0, 2]
+    assert (
+        out.tolist() == [[6.0, 7.0, 8.0], [0.0] * 3, [9.0, 10.0, 11.0]]
+        and places.tolist() == [0, 0, 2, 2]
+        and sizes.tolist() == [2, 0, 2]
+    )
     assert largest.tolist() == [[2] * 3, [0] * 3, [3] * 3] and torch.embedding_bag(w, i, o)[1].tolist() == []
-    assert torch.embedding(w, i, 0).equal(w[i]) and torch.embedding_renorm_(w.clone(), i, 1.0, 2.0).norm(dim=1).max() <= 1.0001
+    assert (
+        torch.embedding(w, i, 0).equal(w[i])
+        and torch.embedding_renorm_(w.clone(), i, 1.0, 2.0).norm(dim=1).max() <= 1.0001
+    )
 
 
 @pytest.mark.parametrize("mode", ["LSTM", "GRU"])
@@ -132,8 +179,12 @@ def test_recurrent_functions_are_the_layers(mode: str) -> None:
 def test_norms_windows_and_statistics() -> None:
     x = torch.randn(2, 3, 4)
     np.testing.assert_allclose(torch.nuclear_norm(x[0]).item(), np.linalg.svd(x[0].numpy())[1].sum(), rtol=1e-5)
-    np.testing.assert_allclose(torch.frobenius_norm(x, (0, 2)).numpy(), np.sqrt((x.numpy() ** 2).sum((0, 2))), rtol=1e-5)
-    np.testing.assert_allclose(torch.norm_except_dim(x, 2, 1).numpy().ravel(), np.sqrt((x.numpy() ** 2).sum((0, 2))), rtol=1e-5)
+    np.testing.assert_allclose(
+        torch.frobenius_norm(x, (0, 2)).numpy(), np.sqrt((x.numpy() ** 2).sum((0, 2))), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        torch.norm_except_dim(x, 2, 1).numpy().ravel(), np.sqrt((x.numpy() ** 2).sum((0, 2))), rtol=1e-5
+    )
     np.testing.assert_allclose(torch.kaiser_window(5, False).numpy(), np.kaiser(5, 12.0), rtol=1e-5)
     mean, var = torch.batch_norm_update_stats(x, running := torch.zeros(3), None, 0.1)
     np.testing.assert_allclose(var.numpy(), x.numpy().var((0, 2)), rtol=1e-5)
@@ -147,7 +198,15 @@ def test_norms_windows_and_statistics() -> None:
 def test_default_device() -> None:
     torch.ones(2), torch.randperm(3), torch.randint(0, 3, (2,))  # plans for the CPU
     with torch.device("meta"):
-        made = [torch.ones(2), torch.tensor([1]), torch.arange(3), torch.rand(2), torch.randint(0, 3, (2,)), torch.randperm(3), torch.eye(2)]
+        made = [
+            torch.ones(2),
+            torch.tensor([1]),
+            torch.arange(3),
+            torch.rand(2),
+            torch.randint(0, 3, (2,)),
+            torch.randperm(3),
+            torch.eye(2),
+        ]
         assert {str(x.device) for x in made} == {"meta"} and torch.nn.Linear(3, 4).weight.device.type == "meta"
         assert torch.from_numpy(np.ones(2)).device.type == "cpu" and torch.get_default_device().type == "meta"
         with torch.device("cpu"):

@@ -33,8 +33,20 @@ def arrays() -> Iterator[np.ndarray]:
         [-0.0, 0, 1.5], [math.nan, 1, 2, math.inf], [99999999.0, 1], [1e-40, 1e-38], [123456.789, 0.1], [-1.0, -20.5],
     ]  # fmt: skip
     yield from (np.array(s, dtype=np.float64) for s in specials)
-    yield from (np.zeros((2, 0, 3)), np.zeros((2, 3)), np.ones((1, 200)), wave[:12].reshape(3, 4), wave[:24].reshape(2, 3, 4) * 100)
-    yield from (wave[:90].reshape(3, 30), wave, wave.reshape(7, 200), wave[:1200].reshape(6, 10, 20), wave[:2].reshape(1, 1, 2))
+    yield from (
+        np.zeros((2, 0, 3)),
+        np.zeros((2, 3)),
+        np.ones((1, 200)),
+        wave[:12].reshape(3, 4),
+        wave[:24].reshape(2, 3, 4) * 100,
+    )
+    yield from (
+        wave[:90].reshape(3, 30),
+        wave,
+        wave.reshape(7, 200),
+        wave[:1200].reshape(6, 10, 20),
+        wave[:2].reshape(1, 1, 2),
+    )
 
 
 def made(module: Any, array: np.ndarray, name: str) -> Any:
@@ -90,8 +102,37 @@ def suffixed(m: Any) -> Iterator[Any]:
         pass
 
     w = m.ones(2, requires_grad=True)
-    yield from (w, w * 2, m.nn.Parameter(m.ones(2, 3)), m.ones(2).as_subclass(Sub), w.view(2, 1), w[:1], w.double(), (w * 1j), m.zeros(0, 3, requires_grad=True))
-    yield from (m.ones(3, device="meta"), m.ones(3, dtype=m.int32, device="meta"), m.nn.Parameter(m.ones(2, device="meta")), m.ones(2, 2).as_subclass(Sub) * 2)
-    yield from (m.nn.Parameter(m.ones(2, dtype=m.half)), m.ones(1500, requires_grad=True) * 2, m.tensor(True), m.ones(2, 3).t(), m.ones(3).expand(2, 3))
+    yield from (
+        w,
+        w * 2,
+        m.nn.Parameter(m.ones(2, 3)),
+        m.ones(2).as_subclass(Sub),
+        w.view(2, 1),
+        w[:1],
+        w.double(),
+        (w * 1j),
+        m.zeros(0, 3, requires_grad=True),
+    )
+    yield from (
+        m.ones(3, device="meta"),
+        m.ones(3, dtype=m.int32, device="meta"),
+        m.nn.Parameter(m.ones(2, device="meta")),
+        m.ones(2, 2).as_subclass(Sub) * 2,
+    )
+    yield from (
+        m.nn.Parameter(m.ones(2, dtype=m.half)),
+        m.ones(1500, requires_grad=True) * 2,
+        m.tensor(True),
+        m.ones(2, 3).t(),
+        m.ones(3).expand(2, 3),
+    )
     yield from (m.finfo(getattr(m, n)) for n in DTYPES if getattr(m, n).is_floating_point)
-    yield from (m.Size([1, 2]), m.device("cpu"), m.float32, m.strided, m.preserve_format, m.iinfo(m.uint16), m.finfo(m.complex32))
+    yield from (
+        m.Size([1, 2]),
+        m.device("cpu"),
+        m.float32,
+        m.strided,
+        m.preserve_format,
+        m.iinfo(m.uint16),
+        m.finfo(m.complex32),
+    )

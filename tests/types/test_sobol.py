@@ -14,7 +14,9 @@ def test_points() -> None:
         [0.0] * 8, [0.5] * 8, [0.75, 0.25, 0.25, 0.25, 0.75, 0.75, 0.25, 0.75], [0.25, 0.75, 0.75, 0.75, 0.25, 0.25, 0.75, 0.25],
     ]  # fmt: skip
     rest = engine.draw_base2(2)
-    assert engine.num_generated == 8 and engine.reset().fast_forward(4).draw(4).equal(rest) and rest.dtype is torch.float32
+    assert (
+        engine.num_generated == 8 and engine.reset().fast_forward(4).draw(4).equal(rest) and rest.dtype is torch.float32
+    )
     assert repr(torch.quasirandom.SobolEngine(3, True, 5)) == "SobolEngine(dimension=3, scramble=True, seed=5)"
 
 
@@ -39,7 +41,13 @@ def test_what_is_refused() -> None:
 @pytest.mark.oracle
 def test_beside_pytorch() -> None:
     theirs = pytest.importorskip("torch")
-    for dimension, scramble, seed in ((1, False, None), (50, False, None), (1111, False, None), (5, True, 3), (60, True, 123)):
+    for dimension, scramble, seed in (
+        (1, False, None),
+        (50, False, None),
+        (1111, False, None),
+        (5, True, 3),
+        (60, True, 123),
+    ):
         a, b = (m.quasirandom.SobolEngine(dimension, scramble, seed) for m in (torch, theirs))
         for n in (1, 3, 17):
             np.testing.assert_array_equal(a.draw(n).numpy(), b.draw(n).numpy())

@@ -34,7 +34,9 @@ def test_specs_are_forgotten_when_nobody_holds_them() -> None:
 
 def test_dtypes() -> None:
     for dtype in ALL_DTYPES:
-        assert pickle.loads(pickle.dumps(dtype)) is dtype and copy.deepcopy(dtype) is dtype and copy.copy(dtype) is dtype
+        assert (
+            pickle.loads(pickle.dumps(dtype)) is dtype and copy.deepcopy(dtype) is dtype and copy.copy(dtype) is dtype
+        )
         assert repr(dtype) == f"torch.{dtype.name}"
         if dtype.numpy_name:
             assert from_numpy_name(dtype.name) is dtype
@@ -48,7 +50,12 @@ def test_dtypes() -> None:
 
 def test_devices() -> None:
     assert repr(Device("cuda:1")) == "device(type='cuda', index=1)" and str(Device("cuda", 1)) == "cuda:1"
-    assert as_device("cpu") is CPU and as_device(None) is CPU and as_device("cpu:0") is CPU and as_device(Device("meta")) is META
+    assert (
+        as_device("cpu") is CPU
+        and as_device(None) is CPU
+        and as_device("cpu:0") is CPU
+        and as_device(Device("meta")) is META
+    )
     assert Device("cpu") == CPU and hash(Device("cpu")) == hash(CPU) and Device(CPU) == CPU
     assert pickle.loads(pickle.dumps(Device("cuda:1"))) == Device("cuda", 1)
     with pytest.raises(RuntimeError, match="has only: cpu, meta"):

@@ -15,10 +15,27 @@ import rushlight as torch
 
 def test_typed_storages_are_classes_for_isinstance() -> None:
     s = torch.FloatStorage([1, 2, 3])
-    assert isinstance(s, torch.FloatStorage) and isinstance(s, torch.TypedStorage) and not isinstance(s, torch.LongStorage)
-    assert isinstance(torch.ones(2).storage(), torch.Storage) and torch.LongStorage.dtype is torch.int64 and torch.ones(1).storage_type() is torch.FloatStorage
-    assert (s.tolist(), s.type(), s.pickle_storage_type(), len(s), s.nbytes(), s[1]) == ([1.0, 2.0, 3.0], "torch.FloatStorage", "FloatStorage", 3, 12, 2.0)
-    assert s.long().tolist() == [1, 2, 3] and s.double().dtype is torch.float64 and s.float8_e5m2().tolist() == [1.0, 2.0, 3.0]
+    assert (
+        isinstance(s, torch.FloatStorage) and isinstance(s, torch.TypedStorage) and not isinstance(s, torch.LongStorage)
+    )
+    assert (
+        isinstance(torch.ones(2).storage(), torch.Storage)
+        and torch.LongStorage.dtype is torch.int64
+        and torch.ones(1).storage_type() is torch.FloatStorage
+    )
+    assert (s.tolist(), s.type(), s.pickle_storage_type(), len(s), s.nbytes(), s[1]) == (
+        [1.0, 2.0, 3.0],
+        "torch.FloatStorage",
+        "FloatStorage",
+        3,
+        12,
+        2.0,
+    )
+    assert (
+        s.long().tolist() == [1, 2, 3]
+        and s.double().dtype is torch.float64
+        and s.float8_e5m2().tolist() == [1.0, 2.0, 3.0]
+    )
     assert repr(s) == " 1.0\n 2.0\n 3.0\n[torch.storage.TypedStorage(dtype=torch.float32, device=cpu) of size 3]"
     for made in (copy.copy(s), copy.deepcopy(s), pickle.loads(pickle.dumps(s)), s.clone()):
         assert made.tolist() == s.tolist() and made != s
@@ -54,7 +71,13 @@ def test_a_storage_grows_under_its_tensors() -> None:
 def test_shared_memory_is_seen_by_other_processes() -> None:
     x = torch.arange(4.0)
     view = x[1:]
-    assert not x.is_shared() and x.share_memory_() is x and x.is_shared() and view.is_shared() and view.untyped_storage().is_shared()
+    assert (
+        not x.is_shared()
+        and x.share_memory_() is x
+        and x.is_shared()
+        and view.is_shared()
+        and view.untyped_storage().is_shared()
+    )
     child = os.fork()
     if not child:
         view[0] = 77.0
@@ -224,7 +247,11 @@ def test_places_that_do_not_fit_together_are_refused() -> None:
         bags(places, table, torch.tensor([0, 2, 4]), include_last_offset=True)
     with pytest.raises(RuntimeError, match="number of offset should be at least 1"):
         bags(places, table, torch.empty(0, dtype=torch.int64), include_last_offset=True)
-    assert bags(places, table, torch.tensor([0, 3, 3]), mode="sum").tolist() == [table.sum(0).tolist(), [0.0] * 4, [0.0] * 4]
+    assert bags(places, table, torch.tensor([0, 3, 3]), mode="sum").tolist() == [
+        table.sum(0).tolist(),
+        [0.0] * 4,
+        [0.0] * 4,
+    ]
     with pytest.raises(RuntimeError, match="must have the same size"):
         torch.searchsorted(torch.tensor([1.0, 2.0]), torch.tensor([0.0]), sorter=torch.tensor([0]))
     for layer in (torch.nn.LSTM(1, 2), torch.nn.GRU(1, 2), torch.nn.RNN(1, 2)):
@@ -245,7 +272,15 @@ def test_legacy_constructors_take_sizes_and_sequences(call: str) -> None:
     assert make(2).shape == make(np.int64(2)).shape == (2,)
     assert make(2, True).shape == (2, 1)
     assert make((2, 3)).tolist() == [2, 3]
-    for wrong, kind in ((2.5, "float"), (True, "bool"), (None, "NoneType"), (1j, "complex"), (np.float32(2), "numpy.float32"), ({1: 2}, "dict"), ({1}, "set")):
+    for wrong, kind in (
+        (2.5, "float"),
+        (True, "bool"),
+        (None, "NoneType"),
+        (1j, "complex"),
+        (np.float32(2), "numpy.float32"),
+        ({1: 2}, "dict"),
+        ({1}, "set"),
+    ):
         with pytest.raises(TypeError, match=rf"new\(\): data must be a sequence \(got {kind}\)"):
             make(wrong)
 

@@ -8,7 +8,13 @@ import pytest
 import rushlight as torch
 
 NOT_RESIZABLE = "Trying to resize storage that is not resizable"
-DTYPES = {"int64": "long int", "int8": "signed char", "float16": "c10::Half", "complex64": "c10::complex<float>", "float64": "double"}
+DTYPES = {
+    "int64": "long int",
+    "int8": "signed char",
+    "float16": "c10::Half",
+    "complex64": "c10::complex<float>",
+    "float64": "double",
+}
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -16,7 +22,10 @@ def test_set_wants_the_same_dtype(name: str) -> None:
     other = torch.zeros(2, dtype=getattr(torch, name))
     with pytest.raises(RuntimeError, match=f"Could not set tensor of type {DTYPES[name]} to a tensor of type float"):
         torch.ones(2).set_(other)
-    with pytest.raises(RuntimeError, match="Expected a Storage of type .* or an UntypedStorage, but got type Float for argument 1 'storage'"):
+    with pytest.raises(
+        RuntimeError,
+        match="Expected a Storage of type .* or an UntypedStorage, but got type Float for argument 1 'storage'",
+    ):
         other.set_(torch.ones(2).storage())
     assert torch.ones(2).set_(other, 0, (1,), (1,)).dtype is torch.float32  # a part of its memory, as bytes
 
@@ -82,7 +91,9 @@ def test_data_keeps_the_count_of_changes() -> None:
 def test_data_of_what_wants_a_gradient_is_floating(leaf: bool) -> None:
     x = torch.ones(2, requires_grad=True)
     x = x if leaf else x * 2
-    with pytest.raises(RuntimeError, match="data set to a tensor that requires gradients must be floating point or complex dtype"):
+    with pytest.raises(
+        RuntimeError, match="data set to a tensor that requires gradients must be floating point or complex dtype"
+    ):
         x.data = torch.ones(2, dtype=torch.int32)
     x.data = torch.ones(2, dtype=torch.float64)
     assert x.dtype is torch.float64
@@ -96,7 +107,11 @@ def test_tensors_over_one_memory_move_together() -> None:
     y[2] = 9
     assert x.tolist() == [0, 1, 9, 3] and part.tolist() == [9, 3] and torch._C._is_alias_of(x, y)
     x.resize_(20).fill_(1)
-    assert y.tolist() == [1, 1, 1, 1] and part.tolist() == [1, 1] and x.untyped_storage().nbytes() == y.untyped_storage().nbytes()
+    assert (
+        y.tolist() == [1, 1, 1, 1]
+        and part.tolist() == [1, 1]
+        and x.untyped_storage().nbytes() == y.untyped_storage().nbytes()
+    )
     y.share_memory_()
     x[3] = 5
     assert y[3] == 5 and part[1] == 5 and x.is_shared() and part.is_shared()

@@ -55,7 +55,7 @@ def arithmetic(x: Tensor, y: Tensor) -> None:
     assert_type(x + 1, Tensor)
     assert_type(2 / x, Tensor)
     assert_type(x @ y, Tensor)
-    assert_type(-x**2, Tensor)
+    assert_type(-(x**2), Tensor)
     assert_type(x == y, Tensor)
     assert_type((x > 0) & ~(y < 1.5), Tensor)
     assert_type(torch.add(x, 1, alpha=2), Tensor)

@@ -47,7 +47,11 @@ def test_a_mistyped_setting_is_refused_as_a_wrong_value() -> None:
     ):
         with pytest.raises(RuntimeError):
             set_wrong()
-    for set_unknown in (lambda: setattr(b.cuda.matmul, "x", 1), lambda: setattr(b.mkldnn.matmul, "x", 1), lambda: b.cuda.matmul.x):
+    for set_unknown in (
+        lambda: setattr(b.cuda.matmul, "x", 1),
+        lambda: setattr(b.mkldnn.matmul, "x", 1),
+        lambda: b.cuda.matmul.x,
+    ):
         with pytest.raises(AttributeError, match="Unknown attribute x"):
             set_unknown()
     with pytest.raises(ValueError, match="opt_einsum is not available"):
@@ -59,7 +63,12 @@ def test_a_mistyped_setting_is_refused_as_a_wrong_value() -> None:
 def test_contexts_put_back() -> None:
     b = rushlight.backends
     with b.cudnn.flags(enabled=False, benchmark=True, deterministic=True, allow_tf32=False):
-        assert (b.cudnn.enabled, b.cudnn.benchmark, b.cudnn.deterministic, b.cudnn.allow_tf32) == (False, True, True, False)
+        assert (b.cudnn.enabled, b.cudnn.benchmark, b.cudnn.deterministic, b.cudnn.allow_tf32) == (
+            False,
+            True,
+            True,
+            False,
+        )
     assert (b.cudnn.enabled, b.cudnn.benchmark, b.cudnn.deterministic, b.cudnn.allow_tf32) == (True, False, False, True)
     with b.flags(fp32_precision="tf32"):
         assert b.mkldnn.conv.fp32_precision == "tf32"
@@ -117,7 +126,9 @@ def state(torch: Any) -> list[Any]:
 @pytest.mark.oracle
 def test_settings_are_read_back_as_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     reference = pytest.importorskip("torch")
-    monkeypatch.setattr(reference.backends.m, "__allow_nonbracketed_mutation_flag", True)  # PyTorch's own test modules freeze the settings
+    monkeypatch.setattr(
+        reference.backends.m, "__allow_nonbracketed_mutation_flag", True
+    )  # PyTorch's own test modules freeze the settings
     assert state(rushlight) == state(reference)
     for number, step in enumerate(STEPS):
         results: list[Any] = []

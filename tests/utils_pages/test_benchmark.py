@@ -27,7 +27,9 @@ class Clock:
 
 def test_timer_measures_what_it_says() -> None:
     calls: list[int] = []
-    timer = benchmark.Timer("f()", globals={"f": lambda: calls.append(torch.get_num_threads())}, timer=Clock(), label="l", num_threads=1)
+    timer = benchmark.Timer(
+        "f()", globals={"f": lambda: calls.append(torch.get_num_threads())}, timer=Clock(), label="l", num_threads=1
+    )
     measured = timer.timeit(300)
     assert len(calls) == 303 and set(calls) == {1}  # a hundredth as many before
     assert measured.number_per_run == 300 and measured.raw_times == [1.0] and measured.median == pytest.approx(1 / 300)
@@ -93,7 +95,9 @@ def test_measurements_pickle_and_merge() -> None:
 
 def test_counts_of_functions() -> None:
     rows = tuple(benchmark.FunctionCount(100 - i, f"/a/b/file.c:f{i}") for i in range(30))
-    counts = benchmark.FunctionCounts((*rows, benchmark.FunctionCount(3, "dictobject.c:lookdict_unicode")), inclusive=False)
+    counts = benchmark.FunctionCounts(
+        (*rows, benchmark.FunctionCount(3, "dictobject.c:lookdict_unicode")), inclusive=False
+    )
     assert counts.sum() == sum(range(71, 101)) + 3 and len(counts.denoise()) == 30
     assert (counts - counts).sum() == 0 and (counts + counts).sum() == (counts * 2).sum() == 2 * counts.sum()
     assert counts.transform(lambda name: "all")[0] == (counts.sum(), "all")
@@ -115,7 +119,9 @@ def test_callgrind_needs_valgrind_and_names_that_can_be_copied(monkeypatch: pyte
         benchmark.Timer("1").collect_callgrind(repeats=0)
 
 
-@pytest.mark.skipif("RUSHLIGHT_TEST_VALGRIND" not in os.environ, reason="about a minute; RUSHLIGHT_TEST_VALGRIND=1 runs it")
+@pytest.mark.skipif(
+    "RUSHLIGHT_TEST_VALGRIND" not in os.environ, reason="about a minute; RUSHLIGHT_TEST_VALGRIND=1 runs it"
+)
 def test_callgrind_counts() -> None:
     timer = benchmark.Timer("f(x)", setup="x = torch.ones(n)", globals={
         "f": benchmark.CopyIfCallgrind(torch.nn.Linear(4, 4)), "n": benchmark.CopyIfCallgrind(4)})  # fmt: skip
@@ -155,8 +161,12 @@ def test_sparse_fuzzer() -> None:
             benchmark.FuzzedParameter("n", 3, 5, "uniform"), benchmark.FuzzedParameter("density", 0.2, 0.3, "uniform"),
             benchmark.FuzzedParameter("coalesced", distribution={word: 1.0}),
         ]  # fmt: skip
-        (tensors, properties, params), = benchmark.Fuzzer(parameters, [tensor], seed=1).take(1)
-        assert tensors["x"].is_sparse and properties["x"]["is_coalesced"] is word and tensors["x"].shape == (params["n"], 4)
+        ((tensors, properties, params),) = benchmark.Fuzzer(parameters, [tensor], seed=1).take(1)
+        assert (
+            tensors["x"].is_sparse
+            and properties["x"]["is_coalesced"] is word
+            and tensors["x"].shape == (params["n"], 4)
+        )
 
 
 # ***** beside PyTorch *****
@@ -198,7 +208,6 @@ def test_measurements_are_those_of_pytorch(theirs: Any) -> None:
         assert benchmark.select_unit(x) == theirs.select_unit(x)
         for n in (1, 2, 4):
             assert benchmark.trim_sigfig(x, n) == pytest.approx(theirs.trim_sigfig(x, n), rel=1e-6)
-
 
 
 @pytest.mark.oracle

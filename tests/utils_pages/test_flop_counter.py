@@ -42,10 +42,14 @@ CASES: dict[str, Callable[[Any], Callable[[], Any]]] = {
     "linear without bias": lambda t: trained(t, t.nn.functional.linear, (2, 3, 4), (5, 4)),
     "einsum": lambda t: trained(t, lambda a, b: t.einsum("ij,jk->ik", a, b), (3, 4), (4, 5)),
     "conv2d": lambda t: trained(t, lambda x, w: t.conv2d(x, w, stride=2, padding=1), (2, 3, 8, 8), (4, 3, 3, 3)),
-    "conv2d of data": lambda t: lambda: t.conv2d(t.ones(2, 3, 8, 8), t.ones(4, 3, 3, 3, requires_grad=True)).sum().backward(),
+    "conv2d of data": lambda t: (
+        lambda: t.conv2d(t.ones(2, 3, 8, 8), t.ones(4, 3, 3, 3, requires_grad=True)).sum().backward()
+    ),
     "conv2d in groups": lambda t: trained(t, lambda x, w: t.conv2d(x, w, groups=2), (2, 4, 6, 6), (6, 2, 3, 3)),
     "conv1d without batch": lambda t: trained(t, t.conv1d, (3, 9), (4, 3, 3)),
-    "conv_transpose2d": lambda t: trained(t, lambda x, w: t.conv_transpose2d(x, w, groups=2, stride=2), (2, 4, 5, 5), (4, 3, 3, 3)),
+    "conv_transpose2d": lambda t: trained(
+        t, lambda x, w: t.conv_transpose2d(x, w, groups=2, stride=2), (2, 4, 5, 5), (4, 3, 3, 3)
+    ),
     "pointwise": lambda t: trained(t, lambda a, b: (a * b).exp(), (3, 4), (3, 4)),
 }
 
@@ -63,7 +67,9 @@ def test_counts() -> None:
     grouped = counted(FlopCounterMode, CASES["conv2d in groups"](rushlight))
     assert grouped == {"aten.convolution": 6912, "aten.convolution_backward": 20736}
     q, k, v = (2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8)
-    attention = counted(FlopCounterMode, trained(rushlight, rushlight.nn.functional.scaled_dot_product_attention, q, k, v))
+    attention = counted(
+        FlopCounterMode, trained(rushlight, rushlight.nn.functional.scaled_dot_product_attention, q, k, v)
+    )
     once = 2 * 2 * 3 * 4 * 6 * 8  # of the five products of backward and the two of forward
     name = "aten._scaled_dot_product_flash_attention"
     assert attention == {name: 2 * once, f"{name}_backward": 5 * once}
@@ -74,7 +80,13 @@ def test_modules_and_table(capsys: pytest.CaptureFixture[str]) -> None:
     with FlopCounterMode(depth=2) as counter:
         model(rushlight.ones(300, 4)).sum().backward()
     counts = {name: sum(found.values()) for name, found in counter.get_flop_counts().items()}
-    assert counts == {"Global": 67200, "Sequential": 67200, "Sequential.0": 38400, "Sequential.2": 28800, "Sequential.2.0": 28800}
+    assert counts == {
+        "Global": 67200,
+        "Sequential": 67200,
+        "Sequential.0": 38400,
+        "Sequential.2": 28800,
+        "Sequential.2.0": 28800,
+    }
     printed = capsys.readouterr().out
     assert printed == counter.get_table(2) + "\n"
     assert [line.rstrip() for line in printed.splitlines()[:6]] == [

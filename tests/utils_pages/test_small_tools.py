@@ -152,7 +152,9 @@ def test_extensions_in_cpp_say_that_there_are_none() -> None:
 def test_collect_env() -> None:
     env = collect_env.get_env_info()
     text = collect_env.pretty_str(env)
-    assert text.startswith(f"PyTorch version: {torch.__version__} (rushlight)\nIs debug build: False\nCUDA used to build PyTorch: Could not collect")
+    assert text.startswith(
+        f"PyTorch version: {torch.__version__} (rushlight)\nIs debug build: False\nCUDA used to build PyTorch: Could not collect"
+    )
     assert "numpy==" in env.pip_packages and "\nCPU:\n" in text and "Python version: 3." in text
 
 

@@ -45,7 +45,9 @@ def events(folder: Path | str) -> list[Any]:
 def read(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder), size_guidance=dict.fromkeys(("scalars", "histograms", "images", "tensors", "audio"), 0))
+    found = EventAccumulator(
+        str(folder), size_guidance=dict.fromkeys(("scalars", "histograms", "images", "tensors", "audio"), 0)
+    )
     found.Reload()
     return found
 
@@ -186,16 +188,26 @@ STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "histogram by rule": lambda w, t: w.add_histogram("a", np.linspace(0, 1, 50) ** 2, bins="auto"),
     "raw histogram": lambda w, t: w.add_histogram_raw("a", 0, 3, 4, 6.0, 14.0, [1, 2, 3], [1, 1, 2]),
     "text": lambda w, t: w.add_text("a", "words ä"),
-    "pr curve": lambda w, t: w.add_pr_curve("a", t.tensor([0, 1, 1, 0, 1]), t.tensor([0.1, 0.9, 0.4, 0.6, 1.0]), 2, num_thresholds=11),
+    "pr curve": lambda w, t: w.add_pr_curve(
+        "a", t.tensor([0, 1, 1, 0, 1]), t.tensor([0.1, 0.9, 0.4, 0.6, 1.0]), 2, num_thresholds=11
+    ),
     "weighted pr curve": lambda w, t: w.add_pr_curve("a", np.array([0, 1, 1]), np.array([0.2, 0.3, 0.9]), weights=2.0),
-    "raw pr curve": lambda w, t: w.add_pr_curve_raw("a", [3.0, 2.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.75, 1.0], [1.0, 0.67], num_thresholds=2),
+    "raw pr curve": lambda w, t: w.add_pr_curve_raw(
+        "a", [3.0, 2.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.75, 1.0], [1.0, 0.67], num_thresholds=2
+    ),
     "audio": lambda w, t: w.add_audio("a", t.linspace(-1, 1, 100), 0, 8000),
     "image": lambda w, t: w.add_image("a", t.linspace(0, 1, 60).reshape(3, 4, 5), 1),
     "images": lambda w, t: w.add_images("a", (t.arange(2 * 3 * 4 * 5) % 256).reshape(2, 3, 4, 5).to(t.uint8)),
     "grey image": lambda w, t: w.add_image("a", t.linspace(0, 1, 20).reshape(4, 5), dataformats="HW"),
-    "boxes": lambda w, t: w.add_image_with_boxes("a", t.zeros(3, 20, 20), t.tensor([[2.0, 3.0, 10.0, 12.0]]), rescale=2),
-    "mesh": lambda w, t: w.add_mesh("a", t.arange(12.0).reshape(1, 4, 3), t.ones(1, 4, 3), t.tensor([[[0, 1, 2]]]), {"x": 1}, 3),
-    "charts": lambda w, t: w.add_custom_scalars({"c": {"t": ["Multiline", ["a", "b"]], "u": ["Margin", ["a", "b", "c"]]}}),
+    "boxes": lambda w, t: w.add_image_with_boxes(
+        "a", t.zeros(3, 20, 20), t.tensor([[2.0, 3.0, 10.0, 12.0]]), rescale=2
+    ),
+    "mesh": lambda w, t: w.add_mesh(
+        "a", t.arange(12.0).reshape(1, 4, 3), t.ones(1, 4, 3), t.tensor([[[0, 1, 2]]]), {"x": 1}, 3
+    ),
+    "charts": lambda w, t: w.add_custom_scalars(
+        {"c": {"t": ["Multiline", ["a", "b"]], "u": ["Margin", ["a", "b", "c"]]}}
+    ),
     "margin chart": lambda w, t: w.add_custom_scalars_marginchart(["a", "b", "c"]),
 }
 
@@ -226,6 +238,8 @@ def test_hyperparameters_are_those_of_pytorch(tmp_path: Path) -> None:
     written = []
     for module, place in ((torch.utils.tensorboard, "ours"), (theirs, "theirs")):
         with module.SummaryWriter(str(tmp_path / place)) as w:
-            w.add_hparams(values, {"accuracy": 0.5}, {"lr": [0.1, 0.2], "name": ["adam", "sgd"]}, run_name="run", global_step=2)
+            w.add_hparams(
+                values, {"accuracy": 0.5}, {"lr": [0.1, 0.2], "name": ["adam", "sgd"]}, run_name="run", global_step=2
+            )
         written.append([(e.step, str(e.summary)) for e in events(tmp_path / place / "run") if e.HasField("summary")])
     assert len(written[0]) == 4 and written[0] == written[1]

@@ -18,8 +18,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-PAGES = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "examples/README*.md", "docs/*.md")
-FIRST = {"README.md": "index.md", "README.zh-CN.md": "zh.md"}  # the place of a page in the site, where it is another one
+PAGES = (
+    "README.md",
+    "README.zh-CN.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "bench/README.md",
+    "examples/README*.md",
+    "docs/*.md",
+)
+FIRST = {
+    "README.md": "index.md",
+    "README.zh-CN.md": "zh.md",
+}  # the place of a page in the site, where it is another one
 OPERATORS = "docs/operators"
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 PICTURES = (".svg", ".png")
@@ -42,7 +53,9 @@ class Site:
 
     def add(self, place: str, text: str) -> None:
         """A page that stands at `place` in the repository, its links led to pages of the site."""
-        self.write(FIRST.get(place, place), outside_of_code(text, lambda part: LINK.sub(lambda m: self._link(place, m), part)))
+        self.write(
+            FIRST.get(place, place), outside_of_code(text, lambda part: LINK.sub(lambda m: self._link(place, m), part))
+        )
 
     def _link(self, place: str, match: re.Match[str]) -> str:
         before, target, after = match.groups()
@@ -70,7 +83,10 @@ class Site:
                     inside = sorted(p.name for p in path.iterdir() if p.suffix in LANGUAGES and p.is_file())
                     self.add(page_of(named), f"{SHOWN}# {named}\n\n" + "".join(f"- [{n}]({n})\n" for n in inside))
                 else:
-                    self.write(page_of(named), f"{SHOWN}# {named}\n\n{fenced(path.read_text(encoding='utf-8'), LANGUAGES.get(path.suffix, 'text'))}")
+                    self.write(
+                        page_of(named),
+                        f"{SHOWN}# {named}\n\n{fenced(path.read_text(encoding='utf-8'), LANGUAGES.get(path.suffix, 'text'))}",
+                    )
 
 
 def page_of(named: str) -> str:
@@ -91,7 +107,17 @@ def outside_of_code(text: str, change: Callable[[str], str]) -> str:
 
 def contents() -> str:
     """The site's table of contents: the sections and pages of docs/README.md."""
-    lines = ["", "```{toctree}", ":hidden:", "", "中文 <zh>", "示例程序 <examples/README.zh-CN>", "All pages <docs/README>", "```", ""]
+    lines = [
+        "",
+        "```{toctree}",
+        ":hidden:",
+        "",
+        "中文 <zh>",
+        "示例程序 <examples/README.zh-CN>",
+        "All pages <docs/README>",
+        "```",
+        "",
+    ]
     for line in (ROOT / "docs" / "README.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
             lines += ["```{toctree}", ":hidden:", f":caption: {line[3:]}", "", "```", ""]
@@ -112,7 +138,12 @@ def gather(folder: Path, operators: Iterable[str] | None = None) -> None:
             text = path.read_text(encoding="utf-8")
             if place == "README.md":
                 text += "\n" + contents()
-            site.add(place, pages.index("operators/" if operators is None else None) if place == "docs/operators-index.md" else text)
+            site.add(
+                place,
+                pages.index("operators/" if operators is None else None)
+                if place == "docs/operators-index.md"
+                else text,
+            )
     made = pages.pages(os.path.relpath(".", OPERATORS))
     for name in made if operators is None else operators:
         if name != "index.md":
@@ -122,13 +153,31 @@ def gather(folder: Path, operators: Iterable[str] | None = None) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "site", help="where the site is written (%(default)s)")
-    parser.add_argument("--operators", nargs="*", metavar="PAGE", help="only these pages of operators (softmax.md): a quick look")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "build" / "site", help="where the site is written (%(default)s)"
+    )
+    parser.add_argument(
+        "--operators", nargs="*", metavar="PAGE", help="only these pages of operators (softmax.md): a quick look"
+    )
     given = parser.parse_args()
     out = given.out
     with tempfile.TemporaryDirectory() as folder:
         gather(Path(folder), given.operators)
-        words = ["-b", "html", "-W", "--keep-going", "-q", "-j", "auto", "-d", f"{folder}/.doctrees", "-c", str(HERE), folder, str(out)]
+        words = [
+            "-b",
+            "html",
+            "-W",
+            "--keep-going",
+            "-q",
+            "-j",
+            "auto",
+            "-d",
+            f"{folder}/.doctrees",
+            "-c",
+            str(HERE),
+            folder,
+            str(out),
+        ]
         status = subprocess.run([sys.executable, "-m", "sphinx", *words], check=False).returncode
     print(f"written: {out / 'index.html'}" if status == 0 else "the site was not built")
     return status

@@ -36,7 +36,12 @@ def absent_class(name: str, why: str, bases: tuple[type, ...] = (), **members: A
         refuse(name, why)
 
     module, _, word = name.rpartition(".")
-    space = {"__new__": new, "__module__": module.replace("torch", "rushlight", 1), "__doc__": f"Not there yet: {why}.", **members}
+    space = {
+        "__new__": new,
+        "__module__": module.replace("torch", "rushlight", 1),
+        "__doc__": f"Not there yet: {why}.",
+        **members,
+    }
     return type(word, bases, space)
 
 

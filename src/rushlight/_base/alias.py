@@ -81,7 +81,9 @@ def install(*, children: bool = True) -> None:
 
 def _is_ours(module: ModuleType) -> bool:
     """Whether what is imported as torch is rushlight, or the package in `as_torch` that is about to make it so."""
-    return module is sys.modules.get(OURS) or os.path.dirname(getattr(module, "__file__", None) or "") == os.path.join(FOLDER, THEIRS)
+    return module is sys.modules.get(OURS) or os.path.dirname(getattr(module, "__file__", None) or "") == os.path.join(
+        FOLDER, THEIRS
+    )
 
 
 def _tell_children() -> None:
@@ -222,7 +224,10 @@ class _Absent(MetaPathFinder):
         if root in (THEIRS, "functorch") and rest and _is_import():
             raise ModuleNotFoundError(absent_module(fullname, rest if root == THEIRS else fullname), name=fullname)
         if fullname == "triton" and _is_import():
-            raise ModuleNotFoundError("No module named 'triton': rushlight runs no kernels of the Triton language yet, and brings no package of that name", name=fullname)
+            raise ModuleNotFoundError(
+                "No module named 'triton': rushlight runs no kernels of the Triton language yet, and brings no package of that name",
+                name=fullname,
+            )
         return None
 
 
@@ -269,7 +274,9 @@ def _take_part(module: ModuleType) -> None:
                 getattr(importlib.import_module(f"{OURS}.{room}"), name).__module__ = f"{THEIRS}.{page}"
         _pickle_as_there(module)
     _report_missing(module)
-    if not hasattr(module, "__path__"):  # what is one file here may be a folder there: an import of a part asks the finders, who say what is missing
+    if not hasattr(
+        module, "__path__"
+    ):  # what is one file here may be a folder there: an import of a part asks the finders, who say what is missing
         module.__path__ = []
     module.__name__ = theirs
 
@@ -297,12 +304,16 @@ def _call_as_there(value: Any, ours: str) -> None:
         home = value.__dict__.get("__module__", getattr(value, "__module__", None))
         page = THEIRS + ours[len(OURS) :]
         shown = isinstance(value, FunctionType) and value.__qualname__ in vars(sys.modules[ours]).get("__all__", ())
-        if shown and isinstance(home, str) and home.startswith((f"{ours}.", f"{page}.", f"{OURS}._")):  # the page shows what other files hold
+        if (
+            shown and isinstance(home, str) and home.startswith((f"{ours}.", f"{page}.", f"{OURS}._"))
+        ):  # the page shows what other files hold
             value.__module__ = page
         elif home in (ours, f"{OURS}._utils", f"{OURS}._tensor", f"{OURS}.serialization"):
             line = value.__dict__.get("__firstlineno__")
             value.__module__ = THEIRS + home[len(OURS) :]
-            if isinstance(value, type) and line is not None:  # from Python 3.13 on a class that moves forgets where it begins; ours is still there
+            if (
+                isinstance(value, type) and line is not None
+            ):  # from Python 3.13 on a class that moves forgets where it begins; ours is still there
                 value.__firstlineno__ = line  # type: ignore[attr-defined]
 
 

@@ -11,7 +11,24 @@ import sys
 import warnings
 from typing import Any
 
-__all__ = ["DTypeError", "MisfitError", "MissingDeviceError", "MissingExtraError", "MissingFeatureError", "NotDifferentiableError", "OutOfMemoryError", "PACKAGE", "describe_code", "describe_place", "install_command", "user_code", "user_frame", "user_line", "warn_once", "warn_user"]
+__all__ = [
+    "DTypeError",
+    "MisfitError",
+    "MissingDeviceError",
+    "MissingExtraError",
+    "MissingFeatureError",
+    "NotDifferentiableError",
+    "OutOfMemoryError",
+    "PACKAGE",
+    "describe_code",
+    "describe_place",
+    "install_command",
+    "user_code",
+    "user_frame",
+    "user_line",
+    "warn_once",
+    "warn_user",
+]
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -49,8 +66,7 @@ class MissingExtraError(ImportError):
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(
-            f"{module} is not installed; it belongs to the extra '{extra}': {install_command(extra)}",
-            name=module,
+            f"{module} is not installed; it belongs to the extra '{extra}': {install_command(extra)}", name=module
         )
 
 

@@ -1,12 +1,12 @@
 """Every setting is one typed, documented object, readable from the environment and settable in code.
 
-    >>> from rushlight._base.knobs import Knob
-    >>> depth = Knob("example_depth", env="RUSHLIGHT_EXAMPLE_DEPTH", kind=int, default=3, doc="How deep to look.")
-    >>> depth.get()
-    3
-    >>> with depth.scoped(5):
-    ...     depth.get()
-    5
+>>> from rushlight._base.knobs import Knob
+>>> depth = Knob("example_depth", env="RUSHLIGHT_EXAMPLE_DEPTH", kind=int, default=3, doc="How deep to look.")
+>>> depth.get()
+3
+>>> with depth.scoped(5):
+...     depth.get()
+5
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Knob(Generic[T]):
 
     __slots__ = ("_value", "default", "doc", "env", "kind", "name")
 
-    def __init__(self, name: str, *, env: str, kind: Callable[[str], T], default: T | Callable[[], T], doc: str) -> None:
+    def __init__(
+        self, name: str, *, env: str, kind: Callable[[str], T], default: T | Callable[[], T], doc: str
+    ) -> None:
         if name in KNOBS:
             raise ValueError(f"knob {name!r} is registered twice")
         self.name, self.env, self.kind, self.default, self.doc = name, env, kind, default, doc

@@ -24,7 +24,11 @@ def _topics(text: str) -> frozenset[str]:
 
 
 LOG: Knob[frozenset[str]] = Knob(
-    "log", env="RUSHLIGHT_LOG", kind=_topics, default=frozenset(), doc="Topics to print, separated by commas; `all` for every one."
+    "log",
+    env="RUSHLIGHT_LOG",
+    kind=_topics,
+    default=frozenset(),
+    doc="Topics to print, separated by commas; `all` for every one.",
 )
 
 

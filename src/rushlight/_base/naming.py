@@ -40,7 +40,11 @@ def is_pytorchs(name: str) -> bool | None:
 def missing(name: str, asked: str | None = None) -> str | None:
     """What is said of a name that PyTorch has, or may have, and rushlight lacks, without the leading `torch.`; None for any other."""
     known = is_pytorchs(name)
-    return None if known is False else f"rushlight has no {name!r}{' yet' if known else ''} (asked for as {asked or f'torch.{name}'!r})"
+    return (
+        None
+        if known is False
+        else f"rushlight has no {name!r}{' yet' if known else ''} (asked for as {asked or f'torch.{name}'!r})"
+    )
 
 
 def absent_module(asked: str, name: str) -> str:
@@ -51,7 +55,11 @@ def absent_module(asked: str, name: str) -> str:
 def absent_name(page: str, name: str) -> str:
     """What is said of a name that a page, a module by its full name, does not have."""
     full = ".".join(filter(None, (_below(page), name)))
-    return not name.startswith("__") and missing(full) or f"module {page!r} has no attribute {name!r}{_suggestion(f'{page}.{name}')}"
+    return (
+        not name.startswith("__")
+        and missing(full)
+        or f"module {page!r} has no attribute {name!r}{_suggestion(f'{page}.{name}')}"
+    )
 
 
 def _suggestion(full: str) -> str:
@@ -78,7 +86,11 @@ class _NoName(AttributeError):
         return AttributeError, (str(self),)
 
 
-_NoName.__module__, _NoName.__name__, _NoName.__qualname__ = "builtins", "AttributeError", "AttributeError"  # what tracebacks say
+_NoName.__module__, _NoName.__name__, _NoName.__qualname__ = (
+    "builtins",
+    "AttributeError",
+    "AttributeError",
+)  # what tracebacks say
 
 
 def no_name(page: str, name: str) -> AttributeError:

@@ -38,7 +38,11 @@ _NEEDED = tuple(os.path.join("-packages", name, "") for name in ("numpy", "llvml
 
 def _is_below(file: str) -> bool:
     """Whether a file is of Python's library, or of a library that we stand on: what the package calls there is its own affair."""
-    return any(name in file for name in _NEEDED) or file.startswith((_LIBRARY, "<frozen ")) and f"-packages{os.sep}" not in file
+    return (
+        any(name in file for name in _NEEDED)
+        or file.startswith((_LIBRARY, "<frozen "))
+        and f"-packages{os.sep}" not in file
+    )
 
 
 def _shortened(trace: TracebackType | None) -> TracebackType | None:
@@ -71,6 +75,11 @@ def shorten(error: BaseException) -> None:
         before = at.__traceback__
         at.__traceback__ = _shortened(before)
         context = at.__context__
-        if context is not None and at.__cause__ is not context and context.__traceback__ is not None and _shortened(context.__traceback__) is None:
+        if (
+            context is not None
+            and at.__cause__ is not context
+            and context.__traceback__ is not None
+            and _shortened(context.__traceback__) is None
+        ):
             at.__context__ = context = None
         at = at.__cause__ if at.__cause__ is not None else context

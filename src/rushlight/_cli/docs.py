@@ -17,8 +17,12 @@ def main(arguments: list[str]) -> int:
     kept = pages.ROOT / "docs" / "operators-index.md"
     parser = argparse.ArgumentParser(prog="python -m rushlight docs", description=__doc__)
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write every page into this folder")
-    parser.add_argument("--index", action="store_true", help="write docs/operators-index.md: one line for each operator")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if that index is not up to date")
+    parser.add_argument(
+        "--index", action="store_true", help="write docs/operators-index.md: one line for each operator"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if that index is not up to date"
+    )
     try:
         given = parser.parse_args(arguments)
     except SystemExit as done:

@@ -111,7 +111,11 @@ def _products() -> list[tuple[str, str]]:
     from rushlight._backends.cpu.gemm import choice
     from rushlight._backends.cpu.gemm.blas import blas
 
-    measured = [(name, str(found)) for name in (*choice.CLASSES, *choice.AMX_CLASSES) if (found := choice.known(name)) is not None]
+    measured = [
+        (name, str(found))
+        for name in (*choice.CLASSES, *choice.AMX_CLASSES)
+        if (found := choice.known(name)) is not None
+    ]
     return [("library", blas().path or "none"), *(measured or [("measured", "nothing yet")])]
 
 

@@ -32,10 +32,18 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("action", choices=("install", "remove"))
     parser.add_argument("--name", default=NAME, help="the kernel's name for `jupyter --kernel` (%(default)s)")
-    parser.add_argument("--display-name", default="Python 3 (rushlight as torch)", help="what notebooks show (%(default)s)")
+    parser.add_argument(
+        "--display-name", default="Python 3 (rushlight as torch)", help="what notebooks show (%(default)s)"
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--prefix", help="install below this folder, as a virtual environment has it")
-    where.add_argument("--sys-prefix", action="store_const", const=sys.prefix, dest="prefix", help="install into this Python's environment")
+    where.add_argument(
+        "--sys-prefix",
+        action="store_const",
+        const=sys.prefix,
+        dest="prefix",
+        help="install into this Python's environment",
+    )
     where.add_argument("--user", action="store_true", help="install for this user (the default)")
     try:
         given = parser.parse_args(arguments)
@@ -56,5 +64,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "kernel.json"), "w", encoding="utf-8") as file:
             json.dump(specification(given.display_name), file, indent=1)
-        print(f"installed: {manager.install_kernel_spec(folder, given.name, user=given.prefix is None, prefix=given.prefix)}")
+        print(
+            f"installed: {manager.install_kernel_spec(folder, given.name, user=given.prefix is None, prefix=given.prefix)}"
+        )
     return 0

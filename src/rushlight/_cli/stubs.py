@@ -15,8 +15,14 @@ def main(arguments: list[str]) -> int:
     from rushlight._surface import stubs
 
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; name the files that differ, and exit with 1 if there are any")
-    parser.add_argument("--out", type=Path, default=stubs.FOLDER, metavar="DIR", help="the stub package's folder (default: %(default)s)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; name the files that differ, and exit with 1 if there are any",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=stubs.FOLDER, metavar="DIR", help="the stub package's folder (default: %(default)s)"
+    )
     try:
         given = parser.parse_args(arguments)
     except SystemExit as done:

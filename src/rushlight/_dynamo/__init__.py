@@ -52,5 +52,8 @@ def disallow_in_graph(fn: Any) -> Any:
 
 
 forbid_in_graph = disallow_in_graph
-optimize, optimize_assert = absent_function("torch._dynamo.optimize", _WHY), absent_function("torch._dynamo.optimize_assert", _WHY)
+optimize, optimize_assert = (
+    absent_function("torch._dynamo.optimize", _WHY),
+    absent_function("torch._dynamo.optimize_assert", _WHY),
+)
 explain, export = absent_function("torch._dynamo.explain", _WHY), absent_function("torch._dynamo.export", _WHY)

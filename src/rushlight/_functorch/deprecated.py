@@ -22,7 +22,11 @@ def _older(function: Callable[..., Any], instead: str) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def older(*args: Any, **kwargs: Any) -> Any:
-        warnings.warn(f"`functorch.{name}` is deprecated: functorch is a part of PyTorch. Please use `{instead}` instead", FutureWarning, stacklevel=2)
+        warnings.warn(
+            f"`functorch.{name}` is deprecated: functorch is a part of PyTorch. Please use `{instead}` instead",
+            FutureWarning,
+            stacklevel=2,
+        )
         return function(*args, **kwargs)
 
     return older
@@ -36,4 +40,6 @@ grad, grad_and_value, vjp, jvp, jacrev, jacfwd, hessian = (
 make_functional = _older(_modules.make_functional, "torch.func.functional_call")
 make_functional_with_buffers = _older(_modules.make_functional_with_buffers, "torch.func.functional_call")
 combine_state_for_ensemble = _older(_modules.combine_state_for_ensemble, "torch.func.stack_module_state")
-functionalize: Callable[..., Any] = getattr(func, "functionalize", None) or absent_function("functorch.functionalize", "nothing traces a function here")
+functionalize: Callable[..., Any] = getattr(func, "functionalize", None) or absent_function(
+    "functorch.functionalize", "nothing traces a function here"
+)

@@ -1,10 +1,10 @@
 """Values, nodes and graphs.
 
-    >>> from rushlight._graph.core import trace
-    >>> from rushlight._types.dtype import FLOAT32
-    >>> graph = trace(lambda x: x * 2.0, [((3,), FLOAT32)])
-    >>> [node.prim.name for node in graph.nodes]
-    ['full', 'mul']
+>>> from rushlight._graph.core import trace
+>>> from rushlight._types.dtype import FLOAT32
+>>> graph = trace(lambda x: x * 2.0, [((3,), FLOAT32)])
+>>> [node.prim.name for node in graph.nodes]
+['full', 'mul']
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Value:
 
     __slots__ = ("dtype", "index", "node", "shape", "weak")
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, node: Node | None = None, index: int = 0, weak: bool = False) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: DType, node: Node | None = None, index: int = 0, weak: bool = False
+    ) -> None:
         self.shape, self.dtype, self.node, self.index, self.weak = shape, dtype, node, index, weak
 
     @property
@@ -42,7 +44,9 @@ class Value:
         return f"Value({self.dtype.name}{list(self.shape)} from {made})"
 
     def __bool__(self) -> bool:
-        raise TypeError("a traced value has no truth: an operator's body may branch on shapes, dtypes and static arguments alone")
+        raise TypeError(
+            "a traced value has no truth: an operator's body may branch on shapes, dtypes and static arguments alone"
+        )
 
     def __add__(self, other: Any) -> Any:
         return build.binary("add", self, other)
@@ -101,7 +105,9 @@ class Node:
 
     __slots__ = ("inputs", "outputs", "params", "prim")
 
-    def __init__(self, prim: Primitive, inputs: tuple[Value, ...], params: dict[str, Any], avals: Sequence[Aval]) -> None:
+    def __init__(
+        self, prim: Primitive, inputs: tuple[Value, ...], params: dict[str, Any], avals: Sequence[Aval]
+    ) -> None:
         self.prim, self.inputs, self.params = prim, inputs, params
         self.outputs = tuple([Value(tuple(shape), dtype, self, i) for i, (shape, dtype) in enumerate(avals)])
 
@@ -153,7 +159,9 @@ class GraphBuilder:
         """Add (or find) the node for this call."""
         for item in inputs:
             if not isinstance(item, Value):
-                raise TypeError(f"primitive {primitive.name!r} takes traced values, got {type(item).__name__}: {item!r}")
+                raise TypeError(
+                    f"primitive {primitive.name!r} takes traced values, got {type(item).__name__}: {item!r}"
+                )
         key = call_key(primitive, inputs, params)
         node = self._known.get(key)
         if node is None:
@@ -206,7 +214,9 @@ def trace(function: Callable[..., Any], avals: Sequence[tuple[Any, ...]]) -> Gra
     return builder.finish(list(result) if isinstance(result, (tuple, list)) else [result])
 
 
-def evaluate(graph: Graph, arguments: Sequence[Any], apply: Callable[[Node, list[Any]], Any] | None = None) -> list[Any]:
+def evaluate(
+    graph: Graph, arguments: Sequence[Any], apply: Callable[[Node, list[Any]], Any] | None = None
+) -> list[Any]:
     """Walk `graph` with `arguments` for its inputs; `apply(node, inputs)` computes each node.
 
     The default gives every primitive to the current builder, which copies the graph into it.  `apply` returns a tuple for
@@ -223,7 +233,9 @@ def evaluate(graph: Graph, arguments: Sequence[Any], apply: Callable[[Node, list
     return [held[id(v)] for v in graph.outputs]
 
 
-def rebuilt(graph: Graph, apply: Callable[[Node, list[Any]], Any] | None = None, builder: GraphBuilder | None = None) -> Graph:
+def rebuilt(
+    graph: Graph, apply: Callable[[Node, list[Any]], Any] | None = None, builder: GraphBuilder | None = None
+) -> Graph:
     """`graph` written anew, from new inputs: `apply(node, inputs)` says what stands for each node, as in `evaluate`.
 
     Equal calls become one node, and what nothing reads any more is left out.

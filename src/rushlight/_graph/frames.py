@@ -30,7 +30,12 @@ def graph_from(frame: Any, values: Sequence[Any]) -> Graph:
     held = [Value(filled(shape, values), dtype, weak=weak) for shape, dtype, weak in inputs]
     n, made = len(held), []
     for prim, operands, params, results in nodes:
-        node = Node(prim, tuple([held[k] for k in operands]), filled(params, values), [(filled(s, values), d) for s, d in results])
+        node = Node(
+            prim,
+            tuple([held[k] for k in operands]),
+            filled(params, values),
+            [(filled(s, values), d) for s, d in results],
+        )
         made.append(node)
         held += node.outputs
     return Graph(held[:n], made, [held[k] for k in outputs])

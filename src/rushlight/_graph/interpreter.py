@@ -29,7 +29,9 @@ def expand(graph: Graph, claims: Callable[[Node], bool]) -> Graph:
     def apply(node: Node, inputs: list[Any]) -> Any:
         return (rules.get(node) or node.prim)(*inputs, **node.params)
 
-    while rules := {node: rule for node in graph.nodes if (rule := node.prim.decompose) is not None and not claims(node)}:
+    while rules := {
+        node: rule for node in graph.nodes if (rule := node.prim.decompose) is not None and not claims(node)
+    }:
         graph = rebuilt(graph, apply)
     return graph
 

@@ -1,9 +1,9 @@
 """Checking a graph: order, uniqueness, and every spec again.
 
-    >>> from rushlight._graph.core import trace
-    >>> from rushlight._graph.verifier import verify
-    >>> from rushlight._types.dtype import FLOAT32
-    >>> verify(trace(lambda x: x + 1.0, [((3,), FLOAT32)]))
+>>> from rushlight._graph.core import trace
+>>> from rushlight._graph.verifier import verify
+>>> from rushlight._types.dtype import FLOAT32
+>>> verify(trace(lambda x: x + 1.0, [((3,), FLOAT32)]))
 """
 
 from __future__ import annotations

@@ -20,7 +20,12 @@ __all__ = ["associative_scan"]
 
 
 def associative_scan(
-    combine_fn: Callable[[Any, Any], Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise", disable_compile: bool = False
+    combine_fn: Callable[[Any, Any], Any],
+    xs: Any,
+    dim: int,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
+    disable_compile: bool = False,
 ) -> Any:
     """The running results of `combine_fn(a, b)` along a dim of each tensor in the tree `xs`, in tensors of its shape; with `reverse` from the end.
 
@@ -37,7 +42,9 @@ def associative_scan(
         raise ValueError("Expected at least 1 xs leaf")
     leaves = [leaf.movedim(dim, 0) for leaf in leaves]
     if len({leaf.shape[0] for leaf in leaves}) > 1 or not leaves[0].shape[0]:
-        raise ValueError(f"all tensors need the same number of elements along dim {dim}, more than none; got {[leaf.shape[0] for leaf in leaves]}")
+        raise ValueError(
+            f"all tensors need the same number of elements along dim {dim}, more than none; got {[leaf.shape[0] for leaf in leaves]}"
+        )
 
     def combined(left: list[Any], right: list[Any]) -> list[Any]:
         made, found = tree_flatten(combine_fn(tree_unflatten(left, spec), tree_unflatten(right, spec)))

@@ -103,7 +103,13 @@ def is_plain(obj):
 def has_no_say(obj):
     """Whether an object is a plain tensor, or a number, text or setting."""
     kind = obj.ptr[1]
-    if kind == FAST.ptr[TENSOR_TYPE] or kind == PyLong_Type or kind == PyFloat_Type or kind == PyBool_Type or obj == Py_None:
+    if (
+        kind == FAST.ptr[TENSOR_TYPE]
+        or kind == PyLong_Type
+        or kind == PyFloat_Type
+        or kind == PyBool_Type
+        or obj == Py_None
+    ):
         return 1
     if kind == PyUnicode_Type:
         return 1

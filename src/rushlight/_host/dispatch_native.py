@@ -150,7 +150,9 @@ def cast_entry(self, words, n):
         Py_IncRef(known.ptr[E_KEEP])
         keep = pair(known.ptr[E_KEEP], specs)
         if keep is not None:
-            entry = put(self + 8 * D_PLANS, words, n, plan, known.ptr[E_PICKS], known.i64[E_PICK_COUNT], known.ptr[E_WRAP], keep)
+            entry = put(
+                self + 8 * D_PLANS, words, n, plan, known.ptr[E_PICKS], known.i64[E_PICK_COUNT], known.ptr[E_WRAP], keep
+            )
             Py_DecRef(keep)
     if plan is not None:
         Py_DecRef(plan)
@@ -450,7 +452,10 @@ def py_found(unused, args, count):
     self, values = args.ptr[0], args.ptr[1]
     words = stack(8 * ROOM)
     entry = ptr(0)
-    if self.ptr[D_PLANS + T_SLOTS] is not None and longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM:
+    if (
+        self.ptr[D_PLANS + T_SLOTS] is not None
+        and longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM
+    ):
         n = described_words(self, values, args.ptr[2], words, ROOM)
         if n >= 0:
             entry = find(self + 8 * D_PLANS, words, n, hash_words(words, n)).ptr[0]
@@ -536,7 +541,9 @@ def py_describe(unused, args, count):
             n = describe(spec, memory, n, need, sizes)
             if n < 0:  # nothing may be written before the memory
                 free(memory)
-                return PyErr_Format(PyExc_ValueError.ptr[0], "a layout has a size or stride that is negative or takes more than 63 bits")
+                return PyErr_Format(
+                    PyExc_ValueError.ptr[0], "a layout has a size or stride that is negative or takes more than 63 bits"
+                )
     key, found = PyBytes_FromStringAndSize(memory, 8 * n), sizes_tuple(sizes)
     free(memory)
     if key is None or found is None:

@@ -25,10 +25,25 @@ O_STORAGE, O_SPEC, O_PTR, O_RG, O_NODE, O_META = range(20, 26)
 STATE_OBJECT, WORD_NAME, DICT_NAME, THREAD, THREAD_DICT = range(26, 31)
 NEW_TUPLE = 31  # `tuple.__new__`
 SHORTEN = 32  # behind it: what takes our frames off an exception's traceback
-SPEC_DTYPE, SPEC_DEVICE, SPEC_SHAPE, SPEC_STRIDES, SPEC_PLAIN, SPEC_CONTIGUOUS, SPEC_CONJ = range(96, 103)  # slots of a spec
+SPEC_DTYPE, SPEC_DEVICE, SPEC_SHAPE, SPEC_STRIDES, SPEC_PLAIN, SPEC_CONTIGUOUS, SPEC_CONJ = range(
+    96, 103
+)  # slots of a spec
 
 # words of a dispatcher
-D_CALL, D_DICT, D_WEAK, D_FALLBACK, D_KINDS, D_DEFAULTS, D_NAMES, D_COUNT, D_KIND_BYTES, D_PLANS, D_FAMILIES, D_SIZED = (*range(2, 12), 14, 17)
+(
+    D_CALL,
+    D_DICT,
+    D_WEAK,
+    D_FALLBACK,
+    D_KINDS,
+    D_DEFAULTS,
+    D_NAMES,
+    D_COUNT,
+    D_KIND_BYTES,
+    D_PLANS,
+    D_FAMILIES,
+    D_SIZED,
+) = (*range(2, 12), 14, 17)
 DISPATCHER_BYTES = 8 * 18
 # words of a guard, which is a dispatcher that knows one function and has no table
 G_FUNCTION, G_MOST, G_NAMED, G_MASK = D_KINDS, D_COUNT, D_KIND_BYTES, D_SIZED

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from rushlight._host.call_words_native import (
-    Py_True,
-    PyTuple_Type,
-    is_plain,
-    sequence_items,
-    small_int,
-    state_word,
-)
-from rushlight._host.dispatch_native import (
-    PyLong_FromLongLong,
-    PyObject_Vectorcall,
-)
-from rushlight._host.dispatch_words import (
-    FAST,
-    O_NODE,
-    O_RG,
-    O_SPEC,
-    O_STORAGE,
-)
+from rushlight._host.call_words_native import Py_True, PyTuple_Type, is_plain, sequence_items, small_int, state_word
+from rushlight._host.dispatch_native import PyLong_FromLongLong, PyObject_Vectorcall
+from rushlight._host.dispatch_words import FAST, O_NODE, O_RG, O_SPEC, O_STORAGE
 from rushlight._host.plan_words import (
     BACKWARD_SPEC,
     DIFFERENTIABLE,

@@ -7,25 +7,9 @@ case (a tensor of inference mode, operands that share memory) goes to the closur
 
 from __future__ import annotations
 
-from rushlight._host.call_words_native import (
-    Py_False,
-    Py_True,
-    sequence_items,
-    small_int,
-)
-from rushlight._host.dispatch_native import (
-    PyBytes_FromStringAndSize,
-    PyObject_Vectorcall,
-)
-from rushlight._host.dispatch_words import (
-    FAST,
-    O_META,
-    O_PTR,
-    O_RG,
-    O_SPEC,
-    O_STORAGE,
-    PLAN_TYPE,
-)
+from rushlight._host.call_words_native import Py_False, Py_True, sequence_items, small_int
+from rushlight._host.dispatch_native import PyBytes_FromStringAndSize, PyObject_Vectorcall
+from rushlight._host.dispatch_words import FAST, O_META, O_PTR, O_RG, O_SPEC, O_STORAGE, PLAN_TYPE
 from rushlight._host.node_native import link_view, record, record_view
 from rushlight._host.plan_words import (
     BOUNDED,
@@ -288,7 +272,9 @@ def kernel_plan(self, args, flagged, names):
     total, shown = data.i64[N_RESULTS], data.i64[N_SHOWN]
     results = data + 8 * data.i64[RESULTS]
     order = data + 8 * data.i64[ORDER]
-    for k in range(data.i64[N_TENSORS]):  # a tensor that was saved, or resized by another thread, may have lost its memory
+    for k in range(
+        data.i64[N_TENSORS]
+    ):  # a tensor that was saved, or resized by another thread, may have lost its memory
         wanted = results.ptr[2 * (total + k) + 1]
         if unlikely(wanted is not None and wanted != slot(args.ptr[order.i64[k]], O_SPEC)):
             return elsewhere(self, args, flagged, names)

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 N_INPUTS, N_TENSORS, N_STEPS, STEPS, N_WORDS, LARGEST, N_RESULTS, RESULTS, N_SHOWN, ORDER = range(10)
 BACKWARD_SPEC, NODE_TYPE, N_EDGES, EDGES, N_SAVED, SAVED, DIFFERENTIABLE = range(10, 17)
-CREATION, RECORDS, SEVERAL, N_GIVEN, CONSTANTS, OFFSET, SILENT, QUIET, TARGET, BOUNDED, LEAST, MOST, TARGET_SPEC, DESCRIPTION_WORDS = range(17, 31)
+(
+    CREATION,
+    RECORDS,
+    SEVERAL,
+    N_GIVEN,
+    CONSTANTS,
+    OFFSET,
+    SILENT,
+    QUIET,
+    TARGET,
+    BOUNDED,
+    LEAST,
+    MOST,
+    TARGET_SPEC,
+    DESCRIPTION_WORDS,
+) = range(17, 31)
 # RESULTS: for each result its place among the words and its spec, then for each tensor that goes in 0 and its spec (0: any).
 FROM_TENSOR, FROM_NUMBER, FROM_RESULT = 0, 1, 2  # what a saved value is: an argument, or a result or residual
 # Words that say how a description is made from another: how many it has, how many constants come after it, where its results are and how many, where

@@ -47,8 +47,14 @@ STATE = static("rl_state", 8 * STATE_WORDS)
 STORAGE_TYPE, HANDLE_TYPE, OOM_ERROR = 0, 1, 2
 CAP, LIMIT = 4, 5  # most bytes to keep in the lists; most bytes to hold in all (0: no limit)
 ALLOCATED, CACHED, PEAK, TOTAL, LIVE, SYSTEM_CALLS, TRIMS, CACHED_BLOCKS, FRESH, PEAK_HELD = range(6, 16)
-BIRTH, LEAST_BIRTH = 18, 19  # what storages that are made now are stamped with; those with less are not changed without asking
-RESERVE, GROUP_LIMIT = 16, 17  # bytes that the system should keep; most bytes that the control group may have (0: no limit)
+BIRTH, LEAST_BIRTH = (
+    18,
+    19,
+)  # what storages that are made now are stamped with; those with less are not changed without asking
+RESERVE, GROUP_LIMIT = (
+    16,
+    17,
+)  # bytes that the system should keep; most bytes that the control group may have (0: no limit)
 HEADS, BLOCKS = 64, 256  # per class: first free block, number of free blocks
 CLASSES = 170
 

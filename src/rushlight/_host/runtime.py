@@ -43,7 +43,10 @@ __all__ = ["Runtime", "cached_object", "compile_made", "compile_native", "is_loa
 # ***** native functions to object code *****
 
 _COMPILER = ("_native/jit.py",)
-_LANGUAGE = (*_COMPILER, *(f"_native/{name}.py" for name in ("compiler", "emitter", "expressions", "intrinsics", "types")))
+_LANGUAGE = (
+    *_COMPILER,
+    *(f"_native/{name}.py" for name in ("compiler", "emitter", "expressions", "intrinsics", "types")),
+)
 
 
 def cached_object(text: str, opt: str = "kernel") -> bytes:
@@ -75,7 +78,9 @@ def compile_native(functions: Iterable[NativeFunction], extra: str = "", opt: st
 def compile_made(name: str, make: Callable[[], str]) -> bytes:
     """Object code of the text that the generator's sources, and `name`, determine: a hit in the disk cache needs no text."""
     cache = default_cache()
-    key = cache.key("made", sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), *_COMPILER)), name)
+    key = cache.key(
+        "made", sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), *_COMPILER)), name
+    )
     data = cache.get(key)
     if data is None:
         data = jit.compile_object(make(), "kernel")
@@ -173,7 +178,11 @@ class Runtime:
         self.empty_cache, self.resize = method("py_empty_cache", "empty_cache"), method("py_resize", "resize")
         self.dispatcher, self.learn = method("py_dispatcher", "dispatcher"), method("py_learn", "learn")
         self.guard = method("py_guard", "guard")
-        self.shape_class, self.describe, self.cast = method("py_family", "shape_class"), method("py_describe", "describe"), method("py_cast", "cast")
+        self.shape_class, self.describe, self.cast = (
+            method("py_family", "shape_class"),
+            method("py_describe", "describe"),
+            method("py_cast", "cast"),
+        )
         self.found = method("py_found", "found")
         self.forget, self.known = method("py_forget", "forget"), method("py_known", "known")
         self.plan, self.kernel_address = method("py_plan", "plan"), method("py_kernel_address", "kernel_address")
@@ -214,7 +223,12 @@ class Runtime:
         return ctypes.addressof(buffer)
 
     def _heap_type(
-        self, name: str, nbytes: int, slots: dict[int, int], members: Iterable[tuple[str, int, int, int]], more: int = 1 << 8
+        self,
+        name: str,
+        nbytes: int,
+        slots: dict[int, int],
+        members: Iterable[tuple[str, int, int, int]],
+        more: int = 1 << 8,
     ) -> Any:
         """Make a type that Python can neither call nor subclass.  `members`: (name, C type, offset, read only); `more`: flags."""
         rows = [w for n, kind, offset, read_only in members for w in (self._text(n), kind, offset, read_only, 0)]

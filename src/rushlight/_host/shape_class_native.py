@@ -80,7 +80,11 @@ def describe(spec, out, n, room, sizes):
         out.i64[n] = code
         n += 1
     plain = spec.ptr[FAST.i64[SPEC_PLAIN] >> 3] == Py_True
-    how = i64(plain) << 2 | i64(spec.ptr[FAST.i64[SPEC_CONTIGUOUS] >> 3] == Py_True) << 1 | i64(spec.ptr[FAST.i64[SPEC_CONJ] >> 3] == Py_True)
+    how = (
+        i64(plain) << 2
+        | i64(spec.ptr[FAST.i64[SPEC_CONTIGUOUS] >> 3] == Py_True) << 1
+        | i64(spec.ptr[FAST.i64[SPEC_CONJ] >> 3] == Py_True)
+    )
     out.i64[n] = -1 - how
     n += 1
     if plain:

@@ -13,11 +13,7 @@ from rushlight._host.call_words_native import (
     sequence_size,
     small_int,
 )
-from rushlight._host.dispatch_native import (
-    PyBytes_FromStringAndSize,
-    PyLong_FromLongLong,
-    PyObject_Vectorcall,
-)
+from rushlight._host.dispatch_native import PyBytes_FromStringAndSize, PyLong_FromLongLong, PyObject_Vectorcall
 from rushlight._host.dispatch_words import (
     FAST,
     NEW_TUPLE,
@@ -64,7 +60,9 @@ O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
 META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT, DATA_OF = range(48, 56)
 TUPLE_ITEM = 62  # a tuple's own mp_subscript
 O_OUTPUT_NR, O_ACCUMULATOR, O_BASE, O_VIEWS, O_CREATION, O_INFERENCE = range(56, 62)
-R_SPEC, R_WORD, R_PLAN, R_MAP = range(92, 96)  # of a backward spec: for which gradient and state its last plan was, that plan, its results' order
+R_SPEC, R_WORD, R_PLAN, R_MAP = range(
+    92, 96
+)  # of a backward spec: for which gradient and state its last plan was, that plan, its results' order
 META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
 COORDINATES = 32  # dims of a mask, at most
 CODES = static("rl_codes", 16 * 256)  # of code objects met: itself, and whether it is the package's own

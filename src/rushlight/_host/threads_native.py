@@ -71,7 +71,19 @@ EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
 FN, BUFS, INTS, PIECES, FAILED, FIRST = 16, 17, 18, 19, 20, 21
 CALLER4 = 44  # the core that the caller was on when it began the job
 DONE4, STATUS4, WAITING4 = 48, 50, 52
-LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, TURN, LONGEST_TURN, WOKEN, HOLDER = 64, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42
+LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, TURN, LONGEST_TURN, WOKEN, HOLDER = (
+    64,
+    33,
+    34,
+    35,
+    36,
+    37,
+    38,
+    39,
+    40,
+    41,
+    42,
+)
 SHORT = 16  # pieces up to which a job is short
 IN_VAIN = 4  # times its own work that a caller must have waited before it counts as lost
 PATIENCE = 32  # times that wait during which short jobs are not shared, at most

@@ -29,7 +29,11 @@ def fuse_epilogues(schedule: Placing) -> None:
         if isinstance(group, Group):
             for before in range(at - 1, -1, -1):
                 product = schedule.groups[before]
-                if isinstance(product, Extern) and product.outputs[0].buffer in reads_of(group) and _follows(schedule, product, before, group, at):
+                if (
+                    isinstance(product, Extern)
+                    and product.outputs[0].buffer in reads_of(group)
+                    and _follows(schedule, product, before, group, at)
+                ):
                     break
 
 
@@ -41,7 +45,9 @@ def _follows(schedule: Placing, product: Extern, before: int, group: Group, at: 
     made = product.outputs[0]
     operands = {s.buffer for s in product.inputs}
     written = stores_of(group)
-    rewritten = [(k, *schedule.overlaps.get(i, ())) for i, k in schedule.aliases.items() if schedule.targets[i].buffer in written]
+    rewritten = [
+        (k, *schedule.overlaps.get(i, ())) for i, k in schedule.aliases.items() if schedule.targets[i].buffer in written
+    ]
     shared = {schedule.input_buffers[j] for inputs in rewritten for j in inputs}
     if operands & (written | shared) or made.strides != contiguous_strides(product.node.outputs[0].shape):
         return False
@@ -49,7 +55,16 @@ def _follows(schedule: Placing, product: Extern, before: int, group: Group, at: 
         if made.buffer in reads_of(other) or any(b.role == "input" for b in stores_of(other)):
             return False
     kept = made.buffer in schedule.outputs or any(made.buffer in reads_of(other) for other in schedule.groups[at + 1 :])
-    found = epilogue_of(_matrices_of(product.node), made.buffer, group, sums, schedule.args, kept, schedule.target, places_apart(product.node))
+    found = epilogue_of(
+        _matrices_of(product.node),
+        made.buffer,
+        group,
+        sums,
+        schedule.args,
+        kept,
+        schedule.target,
+        places_apart(product.node),
+    )
     if found is None or len(found.stored) > MAX_STORES:
         return False
     product.epilogue = found
@@ -82,7 +97,9 @@ def _matrices_of(node: Node) -> tuple[int, ...]:
 
 def fuse_prologues(schedule: Placing) -> None:
     """Groups that make nothing but an operand of a large product become its prologue (see `epilogue.py`)."""
-    for product in [g for g in schedule.groups if isinstance(g, Extern) and takes_prologues(g.node, schedule.target.vector_bytes)]:
+    for product in [
+        g for g in schedule.groups if isinstance(g, Extern) and takes_prologues(g.node, schedule.target.vector_bytes)
+    ]:
         for which in range(len(product.inputs)):
             _precedes(schedule, product, which)
 
@@ -94,11 +111,16 @@ def _precedes(schedule: Placing, product: Extern, which: int) -> None:
     if source.buffer.role != "temporary" or len(writers) != 1:
         return
     group = schedule.groups[writers[0]]
-    if not isinstance(group, Group) or sum(source.buffer in reads_of(g) for g in schedule.groups if g is not group) != 1:
+    if (
+        not isinstance(group, Group)
+        or sum(source.buffer in reads_of(g) for g in schedule.groups if g is not group) != 1
+    ):
         return
     if [s.buffer for s in product.inputs].count(source.buffer) != 1:
         return
-    if any(b.role == "input" for g in schedule.groups[writers[0] + 1 : at + 1] for b in stores_of(g)):  # it may be what the group reads
+    if any(
+        b.role == "input" for g in schedule.groups[writers[0] + 1 : at + 1] for b in stores_of(g)
+    ):  # it may be what the group reads
         return
     found = prologue_of(source, product.node.inputs[which].shape, group, schedule.args, schedule.target)
     if found is not None:

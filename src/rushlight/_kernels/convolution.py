@@ -31,7 +31,11 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16")
 def fits_routine(node: Node) -> bool:
     """Whether a `conv` (or `conv_windows`) has elements, a dtype that the routine knows, and at most three dims of space."""
     dims = len(node.inputs[0].shape) - (2 if node.prim.name == "conv" else 3)
-    return dims <= 3 and node.inputs[0].dtype.name in _DTYPES and all(numel(v.shape) for v in (*node.inputs, *node.outputs))
+    return (
+        dims <= 3
+        and node.inputs[0].dtype.name in _DTYPES
+        and all(numel(v.shape) for v in (*node.inputs, *node.outputs))
+    )
 
 
 FEW_CHANNELS = 8  # of a group, and results of one: such convolutions are not products of matrices
@@ -46,7 +50,9 @@ def has_few_channels(call: Node | ExternStep) -> bool:
 
 def sums_over_places(call: Node | ExternStep) -> bool:
     """Whether a `conv_windows` is the gradient by the weights of another: its kernel is as large as a result, its result as a kernel."""
-    return numel(call.inputs[1].shape[3:]) > 4 * numel(call.params["size"]) and all(s == 1 for s in call.params["spread"])
+    return numel(call.inputs[1].shape[3:]) > 4 * numel(call.params["size"]) and all(
+        s == 1 for s in call.params["spread"]
+    )
 
 
 def takes_epilogue(node: Node) -> bool:
@@ -68,7 +74,9 @@ def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, d
 
     def takes(node: Node) -> bool:
         lo, hi, gaps = (node.params[key] for key in ("lo", "hi", "interior"))
-        outside = any((*lo[:-n], *hi[:-n], *gaps[:-n])) or (any(padding) and min(*lo, *hi) < 0) or (any(gaps) and not plain)
+        outside = (
+            any((*lo[:-n], *hi[:-n], *gaps[:-n])) or (any(padding) and min(*lo, *hi) < 0) or (any(gaps) and not plain)
+        )
         return node.params["value"] == 0 and not outside and numel(node.inputs[0].shape) > 0
 
     images, kernel = _Moved(x, n, "pad", takes), _Moved(w, n, "flip", lambda node: set(node.params["dims"]) == set(range(len(node.inputs[0].shape)))
@@ -83,17 +91,25 @@ def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, d
         "flip": kernel.special is not None, "dtype": dtype,
     }  # fmt: skip
     extents = [(s - 1) * apart + 1 for s, apart in zip(images.space, spread, strict=True)]
-    taps, places = _that_meet(w.shape[2:], dilation, lo, size, stride, extents), _that_meet(size, stride, lo, w.shape[2:], dilation, extents)
+    taps, places = (
+        _that_meet(w.shape[2:], dilation, lo, size, stride, extents),
+        _that_meet(size, stride, lo, w.shape[2:], dilation, extents),
+    )
     if taps == _all(w.shape[2:]) and places == _all(size):
         made = PRIMITIVES["conv_windows"](images.again(grouped[0], narrow), kernel.again(grouped[1], narrow), **params)
         return build.reshape(made, (batch, outs, *size))
     if any(first >= last for first, last in (*taps, *places)):
         return build.full((batch, outs, *size), 0, dtype)
     found = tuple(last - first for first, last in places)
-    made = build.reshape(_of_taps_that_meet(images, kernel, grouped, narrow, taps, places, params), (batch, outs, *found))
+    made = build.reshape(
+        _of_taps_that_meet(images, kernel, grouped, narrow, taps, places, params), (batch, outs, *found)
+    )
     if places == _all(size):
         return made
-    before, after = [first for first, _ in places], [count - last for count, (_, last) in zip(size, places, strict=True)]
+    before, after = (
+        [first for first, _ in places],
+        [count - last for count, (_, last) in zip(size, places, strict=True)],
+    )
     return build.pad(made, (0, 0, *before), (0, 0, *after), (0,) * (n + 2))
 
 
@@ -101,11 +117,20 @@ Range = tuple[int, int]  # from the first to before the last
 
 
 def _of_taps_that_meet(
-    images: _Moved, kernel: _Moved, grouped: list[Any], narrow: bool, taps: list[Range], places: list[Range], params: dict[str, Any]
+    images: _Moved,
+    kernel: _Moved,
+    grouped: list[Any],
+    narrow: bool,
+    taps: list[Range],
+    places: list[Range],
+    params: dict[str, Any],
 ) -> Any:
     """What a `conv_windows` with `params` gives at `places`, of `taps` alone; one tap over all of the image is a product."""
     n, (dilation, stride) = images.n, (params["dilation"], params["stride"])
-    lo = tuple(a - t[0] * gap - p[0] * step for a, t, gap, p, step in zip(params["lo"], taps, dilation, places, stride, strict=True))
+    lo = tuple(
+        a - t[0] * gap - p[0] * step
+        for a, t, gap, p, step in zip(params["lo"], taps, dilation, places, stride, strict=True)
+    )
     found = tuple(last - first for first, last in places)
     product = found == tuple(images.space) and all(last - first == 1 for first, last in taps) and not any(lo)
     product = product and all(s == 1 for s in (*stride, *params["spread"]))
@@ -164,7 +189,12 @@ class _Moved:
             else:
                 break
         node = value.node
-        if node is not None and node.prim.name == "convert" and node.inputs[0].dtype.name in _DTYPES and node.inputs[0].dtype.wide is value.dtype:
+        if (
+            node is not None
+            and node.prim.name == "convert"
+            and node.inputs[0].dtype.name in _DTYPES
+            and node.inputs[0].dtype.wide is value.dtype
+        ):
             self.moves, self.widened = self.moves + pending, node.inputs[0]
             self.base = value
 
@@ -214,7 +244,9 @@ def finished(graph: Graph) -> Graph:
             made = _rounded(inputs[0], node.params["dtype"])
         elif name in ("slice", "pad") and begun[0]:
             made = _cut(inputs[0], node)
-        if (made is not None or name == "conv_windows" or (name == "reshape" and begun[0])) and uses[id(node.outputs[0])] == 1:
+        if (made is not None or name == "conv_windows" or (name == "reshape" and begun[0])) and uses[
+            id(node.outputs[0])
+        ] == 1:
             alone.add(id(node.outputs[0]))
         return made if made is not None else node.prim(*inputs, **node.params)
 
@@ -281,7 +313,12 @@ def _rounded(y: Any, dtype: Any) -> Any:
     if node is None or node.prim.name != "reshape":
         return None
     node = node.inputs[0].node
-    if node is None or node.prim.name != "conv_windows" or node.inputs[0].dtype is not dtype or node.params["dtype"] is dtype:
+    if (
+        node is None
+        or node.prim.name != "conv_windows"
+        or node.inputs[0].dtype is not dtype
+        or node.params["dtype"] is dtype
+    ):
         return None
     bias = []
     for row in node.inputs[2:]:

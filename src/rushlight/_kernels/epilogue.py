@@ -57,7 +57,9 @@ class _OnRectangle:
 
     __slots__ = ("apart", "arrays", "batch", "kernel", "turned")
 
-    def __init__(self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], turned: bool, apart: tuple[int, int] = (1, 1)) -> None:
+    def __init__(
+        self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], turned: bool, apart: tuple[int, int] = (1, 1)
+    ) -> None:
         self.kernel, self.arrays, self.batch, self.turned, self.apart = kernel, arrays, batch, turned, apart
 
     @property
@@ -84,7 +86,14 @@ class Epilogue(_OnRectangle):
     __slots__ = ("stored", "sums")
 
     def __init__(
-        self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], stored: list[Buffer], sums: DType, turned: bool, apart: tuple[int, int]
+        self,
+        kernel: Kernel,
+        arrays: list[Array],
+        batch: tuple[int, ...],
+        stored: list[Buffer],
+        sums: DType,
+        turned: bool,
+        apart: tuple[int, int],
     ) -> None:
         super().__init__(kernel, arrays, batch, turned, apart)
         self.stored, self.sums = stored, sums
@@ -101,7 +110,14 @@ class _Unfit(Exception):
 
 
 def epilogue_of(
-    shape: Sequence[int], made: Buffer, group: Group, sums: DType, args: list[DType], kept: bool, target: Target, apart: int = 1
+    shape: Sequence[int],
+    made: Buffer,
+    group: Group,
+    sums: DType,
+    args: list[DType],
+    kept: bool,
+    target: Target,
+    apart: int = 1,
 ) -> Epilogue | None:
     """A pointwise `group` as the epilogue of a product of `shape`, which would lie row-major in `made`; None where it does not fit.
 
@@ -125,14 +141,24 @@ def epilogue_of(
         # the result's rows, or where there is one column only that
         first = next(a for a in arrays if a.buffer is stage.stores[0].buffer)
         turned = shape[-1] == 1 or (first.column != 1 and first.row == 1 and shape[-2] != 1)
-        return _Maker(made, sums, arrays, turned, apart).epilogue(stage, args, places.pop() if kept else None, frame, target)
+        return _Maker(made, sums, arrays, turned, apart).epilogue(
+            stage, args, places.pop() if kept else None, frame, target
+        )
     except _Unfit:
         return None
 
 
-def prologue_of(source: Source, shape: Sequence[int], group: Group, args: list[DType], target: Target) -> Prologue | None:
+def prologue_of(
+    source: Source, shape: Sequence[int], group: Group, args: list[DType], target: Target
+) -> Prologue | None:
     """A pointwise `group` that makes nothing but an operand of `shape`, which would lie in `source`, as its prologue; None where it does not fit."""
-    if group.row is not None or group.reductions or len(group.stages) != 1 or len(args) > MAX_NUMBERS or len(shape) != 2:
+    if (
+        group.row is not None
+        or group.reductions
+        or len(group.stages) != 1
+        or len(args) > MAX_NUMBERS
+        or len(shape) != 2
+    ):
         return None
     stage = group.stages[0]
     if len(stage.stores) != 1 or stage.stores[0].combine or stage.stores[0].guard is not None:
@@ -180,7 +206,12 @@ class _Frame:
         """A place as steps for a row, for a column, for the dims of the batch, and a start."""
         if any(a not in self.known for a, _ in ix.terms):  # a dim along which the product is repeated, say
             raise _Unfit
-        return _even(ix, self.rows), _even(ix, self.columns), tuple(ix.coefficient(v) or 0 for v, _ in self.batch), ix.const
+        return (
+            _even(ix, self.rows),
+            _even(ix, self.columns),
+            tuple(ix.coefficient(v) or 0 for v, _ in self.batch),
+            ix.const,
+        )
 
 
 def _even(ix: Ix, parts: list[tuple[Var, int]]) -> int:

@@ -152,7 +152,11 @@ class Grouping(Placing):
         `dense` asks for row-major memory.
         """
         found = self.placed.get(id(value))
-        if found is not None and isinstance(found[0], Source) and (not dense or is_contiguous(value.shape, found[0].strides)):
+        if (
+            found is not None
+            and isinstance(found[0], Source)
+            and (not dense or is_contiguous(value.shape, found[0].strides))
+        ):
             return found[0]
         if numel(value.shape) == 0:
             return self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")

@@ -338,7 +338,9 @@ def splittable(ix: Ix, loops: Sequence[Var]) -> tuple[Var, int] | None:
     return None
 
 
-def reduction_body(node: Node, index: Sequence[Ix]) -> tuple[list[int], Callable[[Puller, list[Var]], tuple[X, X | None]]]:
+def reduction_body(
+    node: Node, index: Sequence[Ix]
+) -> tuple[list[int], Callable[[Puller, list[Var]], tuple[X, X | None]]]:
     """Sizes of the reduced loops of a node, and a function from loop variables (of those not 1) to value and position."""
     x = node.inputs[0]
     if node.prim.name == "unwindow":

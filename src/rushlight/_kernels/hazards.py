@@ -26,7 +26,11 @@ def mend_hazards(schedule: Placing) -> None:
         if numel(value.shape) == 0:
             continue
         writer = next(
-            (n for n, g in enumerate(schedule.groups) if isinstance(g, Group) and any(s.buffer is target.buffer for t in g.stages for s in t.stores)),
+            (
+                n
+                for n, g in enumerate(schedule.groups)
+                if isinstance(g, Group) and any(s.buffer is target.buffer for t in g.stages for s in t.stores)
+            ),
             None,
         )
         if writer is None or not _in_the_way(schedule, writer, target.buffer, shared):

@@ -85,7 +85,9 @@ class Data:
 
     __slots__ = ("code", "dim", "guard", "hash", "hi", "lo", "order", "size", "value", "vars", "wraps")
 
-    def __init__(self, value: Any, size: int, dim: int = 0, code: int = 0, guard: Any = None, wraps: bool = True) -> None:
+    def __init__(
+        self, value: Any, size: int, dim: int = 0, code: int = 0, guard: Any = None, wraps: bool = True
+    ) -> None:
         self.value, self.size, self.dim, self.code, self.guard, self.wraps = value, size, dim, code, guard, wraps
         self.vars = value.vars if guard is None else value.vars | guard.vars
         self.lo, self.hi = 0, max(size - 1, 0)
@@ -284,10 +286,7 @@ def _part(ix: Ix, by: int) -> tuple[Ix, Ix]:
     least = ix.const - const_whole * by + sum(c * (a.lo if c > 0 else a.hi) for a, c in rest)
     if least < 0:  # divisions are of what is not negative
         const_whole -= -(least // by)
-    return (
-        Ix(tuple((a, c // by) for a, c in whole), const_whole),
-        Ix(tuple(rest), ix.const - const_whole * by),
-    )
+    return (Ix(tuple((a, c // by) for a, c in whole), const_whole), Ix(tuple(rest), ix.const - const_whole * by))
 
 
 def const(n: int) -> Ix:

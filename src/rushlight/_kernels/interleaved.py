@@ -26,7 +26,11 @@ Strides = Sequence[int]
 
 def images_last(graph: Graph, layouts: Sequence[Strides | None]) -> bool:
     """Whether the images among the inputs lie channels last: then those between do so too."""
-    images = [(v.shape, s) for v, s in zip(graph.inputs, layouts, strict=True) if s is not None and len(s) in (4, 5) and numel(v.shape[2:]) > 1]
+    images = [
+        (v.shape, s)
+        for v, s in zip(graph.inputs, layouts, strict=True)
+        if s is not None and len(s) in (4, 5) and numel(v.shape[2:]) > 1
+    ]
     return bool(images) and all(suggests_channels_last(shape, s) and not is_contiguous(shape, s) for shape, s in images)
 
 
@@ -38,6 +42,7 @@ def apart(graph: Graph, layouts: Sequence[Strides | None]) -> Graph:
     found = {id(node): dims for node in graph.nodes if (dims := _neighbours(node, lies))}
     if not found:
         return graph
+
     def apply(node: Node, inputs: list[Any]) -> Any:
         few = found.get(id(node))
         if few is None:
@@ -69,7 +74,9 @@ def _neighbours(node: Node, lies: dict[int, Strides]) -> list[int]:
         shape, strides, inside = node.inputs[0].shape, lies.get(id(node.inputs[0])), set(node.params["dims"])
     elif node.prim.name == "broadcast":  # as its result meets others
         shape, strides = node.outputs[0].shape, lies.get(id(node.outputs[0]))
-        inside = set(range(len(shape))) - {d for d, s in zip(node.params["dims"], node.inputs[0].shape, strict=True) if s != 1}
+        inside = set(range(len(shape))) - {
+            d for d, s in zip(node.params["dims"], node.inputs[0].shape, strict=True) if s != 1
+        }
     else:
         return []
     if strides is None or numel(shape) < _MANY:

@@ -27,7 +27,7 @@ class Printer(Reductions):
         piece = "%piece"
         for i, section in enumerate(self.kernel.sections):
             piece = self.put_section(section, piece, i, sections)
-        head = f'define i32 @{self.name}(ptr noundef %bufs, ptr noundef %ints, i64 noundef %piece) nounwind '
+        head = f"define i32 @{self.name}(ptr noundef %bufs, ptr noundef %ints, i64 noundef %piece) nounwind "
         head += f'"prefer-vector-width"="{self.bits}" "min-legal-vector-width"="{self.bits}" {{\nentry:'
         function = "\n".join([head, *self.allocas, *self.scopes[0].lines, "  br label %section0", *sections, "}"])
         return "\n".join(["declare i32 @rl_fail(ptr, i64, i64, i64, i64, i64)", str(self.module), function, ""])
@@ -116,7 +116,11 @@ class Printer(Reductions):
             return lo
         here, size, section = self.here(), store.buffer.dtype.itemsize, self.section
         assert section is not None
-        place = self.scalar(f"getelementptr i8, ptr {self.base(store.buffer)}, i64 {self.scalar(f'mul i64 {lo}, {size}', 'i64', here)}", "ptr", here)
+        place = self.scalar(
+            f"getelementptr i8, ptr {self.base(store.buffer)}, i64 {self.scalar(f'mul i64 {lo}, {size}', 'i64', here)}",
+            "ptr",
+            here,
+        )
         address = self.scalar(f"ptrtoint ptr {place} to i64", "i64", here)
         left = self.scalar(f"and i64 {self.scalar(f'sub i64 0, {address}', 'i64', here)}, 63", "i64", here)
         count = self.scalar(f"udiv exact i64 {left}, {size}", "i64", here)

@@ -32,7 +32,9 @@ class Loads(Indices):
         bits = self.scalar(f"bitcast {mask.vt} {mask} to i{mask.em.width}", f"i{mask.em.width}", depth)
         some = self.scalar(f"icmp ne i{mask.em.width} {bits}, 0", "i1", depth)
         safe = self.scalar(f"select i1 {some}, i64 {self.ix(ix)}, i64 0", "i64", depth)
-        pointer = self.scalar(f"getelementptr {element_type(buffer.dtype)}, ptr {self.base(buffer)}, i64 {safe}", "ptr", depth)
+        pointer = self.scalar(
+            f"getelementptr {element_type(buffer.dtype)}, ptr {self.base(buffer)}, i64 {safe}", "ptr", depth
+        )
         return self.load_at(pointer, buffer.dtype, depth)
 
     def load_at(self, pointer: str, dtype: DType, depth: int) -> Value:
@@ -100,7 +102,9 @@ class Loads(Indices):
         order = list(range(w - 1, -1, -1))
         if mask is not None:
             mask = self.shuffled(mask, mask, order, depth)
-        last = self.scalar(f"getelementptr {element_type(dtype)}, ptr {self.pointer(buffer, ix)}, i64 {1 - w}", "ptr", depth)
+        last = self.scalar(
+            f"getelementptr {element_type(dtype)}, ptr {self.pointer(buffer, ix)}, i64 {1 - w}", "ptr", depth
+        )
         block = self.load_block(last, dtype, w, mask, depth)
         if isinstance(block, tuple):
             return tuple(self.shuffled(part, part, order, depth) for part in block)

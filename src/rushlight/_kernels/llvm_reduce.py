@@ -117,7 +117,9 @@ class Reductions(Values):
 
         return self.loop(None, lo, hi, str(block), list(zip(types, names, strict=True)), one)
 
-    def reduce_lanes(self, s: Reduce, var: Var, lo: str, hi: str, accs: list[Accumulator], names: list[str]) -> list[str]:
+    def reduce_lanes(
+        self, s: Reduce, var: Var, lo: str, hi: str, accs: list[Accumulator], names: list[str]
+    ) -> list[str]:
         count = sum(i.twin is None for i in s.items)
         mains, tails = accs[:count], accs[count:]
         cut = sum(len(a.types) for a in mains)
@@ -129,7 +131,9 @@ class Reductions(Values):
             def run(lo: str, hi: str, names: list[str]) -> list[str]:
                 types = [t for acc in mains for t in acc.types]
                 carries = list(zip(types, names, strict=True))
-                return self.over_lanes(var, lo, hi, wide, False, carries, lambda carried: self.accumulate(s, mains, carried))
+                return self.over_lanes(
+                    var, lo, hi, wide, False, carries, lambda carried: self.accumulate(s, mains, carried)
+                )
 
             if blocked(var, s):
                 main_names = self.in_blocks(lo, middle, BLOCK * wide, mains, main_names, run)
@@ -209,7 +213,11 @@ class Reductions(Values):
             self.names[s.var] = self.scalar(f"add nsw i64 {base}, {at}", "i64", here + 1)
             self.depths[s.var] = here + 1
             for load, values in columns.items():
-                scope.memo[load] = self.write(here + 1, lambda: self.emitter(width).from_memory(values[at], load.dtype)), width  # noqa: B023
+
+                def read(value: Val = values[at], dtype: DType = load.dtype) -> Any:
+                    return self.emitter(width).from_memory(value, dtype)
+
+                scope.memo[load] = self.write(here + 1, read), width
             carried = self.scan_step(accs, carried, lambda: self.keep_results(made, width))
             self.scopes.pop()
             parent.lines.extend(scope.lines)
@@ -235,7 +243,9 @@ class Reductions(Values):
         for k, row in enumerate(self.write(here, lambda: transpose(em, values))):
             if k:
                 pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
-            self.scopes[here].lines.append(f"  store {row.vt} {row}, ptr {pointer}, align {align_of(store.buffer.dtype)}")
+            self.scopes[here].lines.append(
+                f"  store {row.vt} {row}, ptr {pointer}, align {align_of(store.buffer.dtype)}"
+            )
 
     def turned_columns(self, load: X, lane: Var, width: int) -> list[Val]:
         """A square tile loaded row by row, as its columns."""
@@ -389,6 +399,7 @@ class Accumulator:
         """The two combined; `b` came later."""
         em, op = self.printer.emitter(self.width), self.item.op
         if not self.positioned:
+
             def emit() -> tuple[Val, ...]:
                 out = em.op(op, [self.unpack(a), self.unpack(b)], [self.dtype, self.dtype], self.dtype)
                 return tuple(out) if isinstance(out, tuple) else (out,)

@@ -17,7 +17,11 @@ from rushlight._types.dtype import DType
 __all__ = ["Lanes", "Page", "Scope", "align_of", "element_type", "vector_name"]
 
 FIRST_SLOT = 8
-CHECKS = {"zero_division": 3, "input_outside_unit": 5, "target_outside_unit": 7}  # the codes by which the runtime knows the errors
+CHECKS = {
+    "zero_division": 3,
+    "input_outside_unit": 5,
+    "target_outside_unit": 7,
+}  # the codes by which the runtime knows the errors
 
 Value = Any  # Val | tuple[Val, Val]
 
@@ -144,7 +148,9 @@ class Page:
                 shown = self.one.fresh()
                 lines.append(f"  {shown} = extractelement <{width} x i64> {value}, i{width} {first}")
         status = self.one.fresh()
-        lines.append(f"  {status} = call i32 @rl_fail(ptr %bufs, i64 %piece, i64 {code}, i64 {shown}, i64 {dim}, i64 {size})")
+        lines.append(
+            f"  {status} = call i32 @rl_fail(ptr %bufs, i64 %piece, i64 {code}, i64 {shown}, i64 {dim}, i64 {size})"
+        )
         lines.append(f"  ret i32 {status}")
         lines.append(f"{good}:")
         scope.label = good

@@ -23,7 +23,9 @@ def is_bfloat16(x: X) -> bool:
     prim, _ = x.value
     if prim == "convert":
         return x.dtype is FLOAT32 and x.args[0].dtype is BFLOAT16
-    return (prim in UNROUNDED and all(map(is_bfloat16, x.args))) or (prim == "select" and all(map(is_bfloat16, x.args[1:])))
+    return (prim in UNROUNDED and all(map(is_bfloat16, x.args))) or (
+        prim == "select" and all(map(is_bfloat16, x.args[1:]))
+    )
 
 
 class Values(Loads):
@@ -139,7 +141,12 @@ class Values(Loads):
         ix, lo, hi = e.value
         if self.varies(e.vars):
             varying = [(a, c) for a, c in ix.terms if self.varies(a.vars)]
-            if self.lanes is not None and len(varying) == 1 and varying[0][0] is self.lanes.var and varying[0][1] in (1, 2):
+            if (
+                self.lanes is not None
+                and len(varying) == 1
+                and varying[0][0] is self.lanes.var
+                and varying[0][1] in (1, 2)
+            ):
                 return self.lane_range(ix, lo, hi, varying[0][1], depth), self.lanes.width
         value = self.vector_ix(ix) if self.varies(e.vars) else self.one.val(self.ix(ix), "i64")
         em = value.em
@@ -204,7 +211,9 @@ class Values(Loads):
     def s_Store(self, s: Store) -> None:
         value, width = self.x(s.value)
         lanes = self.lanes
-        wide = lanes is not None and (lanes.var in s.ix.vars or width > 1 or (s.guard is not None and lanes.var in s.guard.vars))
+        wide = lanes is not None and (
+            lanes.var in s.ix.vars or width > 1 or (s.guard is not None and lanes.var in s.guard.vars)
+        )
         if not wide:
             self.store_one(s, value)
             return
@@ -281,7 +290,9 @@ class Values(Loads):
         t = mem_type(dtype)
         if mask is None and not s.combine and [a for a, _ in s.ix.terms if self.varies(a.vars)] == [lanes.var]:
             raw = self.write(here, lambda: em.to_memory(value, dtype)) if dtype.kind == "b" else value
-            self.store_each(raw if isinstance(raw, tuple) else (raw,), self.even_steps(s, lanes), t, align_of(dtype), here)
+            self.store_each(
+                raw if isinstance(raw, tuple) else (raw,), self.even_steps(s, lanes), t, align_of(dtype), here
+            )
             return
         pointers = self.pointers(s.buffer, s.ix)
         if s.combine:  # the schedule sees to it that lanes do not meet at one place
@@ -292,7 +303,13 @@ class Values(Loads):
             raw = self.write(here, lambda: em.to_memory(value, dtype))
         parts = raw if isinstance(raw, tuple) else (raw,)
         if mask is None:
-            self.store_each(parts, [self.scalar(f"extractelement <{w} x ptr> {pointers}, i64 {k}", "ptr", here) for k in range(w)], t, align_of(dtype), here)
+            self.store_each(
+                parts,
+                [self.scalar(f"extractelement <{w} x ptr> {pointers}, i64 {k}", "ptr", here) for k in range(w)],
+                t,
+                align_of(dtype),
+                here,
+            )
             return
         mangled = vector_name(w, t)
         m = str(mask) if mask is not None else str(em.const("i1", True))

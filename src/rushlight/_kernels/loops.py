@@ -42,7 +42,9 @@ class X:
 
     __slots__ = ("args", "dtype", "kind", "order", "value", "vars")
 
-    def __init__(self, kind: str, args: tuple[X, ...], value: Any, dtype: DType, vars: frozenset[Any], order: int) -> None:
+    def __init__(
+        self, kind: str, args: tuple[X, ...], value: Any, dtype: DType, vars: frozenset[Any], order: int
+    ) -> None:
         self.kind, self.args, self.value, self.dtype, self.vars, self.order = kind, args, value, dtype, vars, order
 
     def __repr__(self) -> str:
@@ -120,7 +122,9 @@ class Loop:
 
     __slots__ = ("ahead", "body", "lanes", "var")
 
-    def __init__(self, var: Var, body: list[Any], lanes: bool = False, ahead: Sequence[tuple[Buffer, Ix, int]] = ()) -> None:
+    def __init__(
+        self, var: Var, body: list[Any], lanes: bool = False, ahead: Sequence[tuple[Buffer, Ix, int]] = ()
+    ) -> None:
         self.var, self.body, self.lanes, self.ahead = var, body, lanes, ahead
 
 
@@ -197,7 +201,14 @@ class Store:
     def __init__(
         self, buffer: Buffer, ix: Ix, value: X, combine: str | None = None, guard: X | None = None, stream: bool = False,
     ) -> None:  # fmt: skip
-        self.buffer, self.ix, self.value, self.combine, self.guard, self.stream = buffer, ix, value, combine, guard, stream
+        self.buffer, self.ix, self.value, self.combine, self.guard, self.stream = (
+            buffer,
+            ix,
+            value,
+            combine,
+            guard,
+            stream,
+        )
 
 
 class Split:
@@ -402,7 +413,9 @@ class Writer:
         self.block(s.body)
 
     def s_Tile(self, s: Tile) -> None:
-        self.put(f"tile {self.name(s.across, 'i')} in {self.int(s.across.size)}, {self.name(s.lane, 'i')} in {self.int(s.lane.size)}")
+        self.put(
+            f"tile {self.name(s.across, 'i')} in {self.int(s.across.size)}, {self.name(s.lane, 'i')} in {self.int(s.lane.size)}"
+        )
         before = self.indent
         self.indent += "  "
         for load in s.turned:
@@ -421,13 +434,19 @@ class Writer:
         self.indent += "  "
         for item in items:
             value = self.x(item.value)
-            at = f" at {self.x(item.position)}{' short' if item.short else ''}{' rising' if item.rising else ''}" if item.position is not None else ""
+            at = (
+                f" at {self.x(item.position)}{' short' if item.short else ''}{' rising' if item.rising else ''}"
+                if item.position is not None
+                else ""
+            )
             made = f"value of {self.name(item.twin, 'r')}" if item.twin is not None else f"{item.op} {value}{at}"
             self.put(f"{self.name(item, 'r')} = {made} : {item.dtype.name}")
         self.indent = before
 
     def s_Scan(self, s: Scan) -> None:
-        self.put(f"scan {self.name(s.var, 'i')} in {self.int(s.var.size)}{' reverse' if s.reverse else ''}{' turned' if s.turned else ''}")
+        self.put(
+            f"scan {self.name(s.var, 'i')} in {self.int(s.var.size)}{' reverse' if s.reverse else ''}{' turned' if s.turned else ''}"
+        )
         self.items(s.items)
         self.block(s.body)
 
@@ -476,7 +495,9 @@ def substitute(
         if type(a) is Var:
             return mapping.get(a)
         if type(a) is Data:
-            return Ix(((Data(x(a.value), a.size, a.dim, a.code, x(a.guard) if a.guard is not None else None, a.wraps), 1),), 0)
+            return Ix(
+                ((Data(x(a.value), a.size, a.dim, a.code, x(a.guard) if a.guard is not None else None, a.wraps), 1),), 0
+            )
         return None
 
     def ix(i: Ix) -> Ix:

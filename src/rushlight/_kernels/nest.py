@@ -242,13 +242,17 @@ class Nest:
         places = list(facts_of(self.stages).places)
         mapping: dict[Var, Ix] = {}
         self.outer = merge(self.outer, places, mapping)
-        reading: dict[Var, list[Ix]] = {}  # a concatenation has as many stages as parts: each looks at its own places alone
+        reading: dict[
+            Var, list[Ix]
+        ] = {}  # a concatenation has as many stages as parts: each looks at its own places alone
         for ix in places:
             for var in ix.vars:
                 reading.setdefault(var, []).append(ix)
         for stage in self.stages:
             own: dict[Var, Ix] = {}
-            stage.loops = merge(stage.loops, list(dict.fromkeys(ix for v in stage.loops for ix in reading.get(v, ()))), own)
+            stage.loops = merge(
+                stage.loops, list(dict.fromkeys(ix for v in stage.loops for ix in reading.get(v, ()))), own
+            )
             mapping.update(own)
         self.apply(mapping)
 
@@ -263,7 +267,15 @@ class Nest:
             traffic = (size + rows * runs) * weight
             for a, c in ix.terms:
                 if a in result:
-                    result[a] += traffic * (1 if c in (1, -1) else 0.5 if c == 2 else -0.5 if abs(c) * buffer.dtype.itemsize >= LINE // 2 else 0)
+                    result[a] += traffic * (
+                        1
+                        if c in (1, -1)
+                        else 0.5
+                        if c == 2
+                        else -0.5
+                        if abs(c) * buffer.dtype.itemsize >= LINE // 2
+                        else 0
+                    )
                 elif type(a) is Data:  # lanes that look their places up are fetched one by one
                     for v in result.keys() & a.vars:
                         result[v] -= 0.5 * traffic
@@ -384,7 +396,14 @@ class Nest:
         lane, read = loops[-1], {x.value[0] for x in facts_of([stage, *others]).loads}
         for s in stage.stores:
             size, steps = s.buffer.dtype.itemsize, dict(s.ix.terms)
-            if s.buffer.dtype.kind == "c" or s.combine or s.guard is not None or s.buffer in read or step * size % 64 or lane.size < step:
+            if (
+                s.buffer.dtype.kind == "c"
+                or s.combine
+                or s.guard is not None
+                or s.buffer in read
+                or step * size % 64
+                or lane.size < step
+            ):
                 continue
             if any(type(a) is not Var for a in steps) or steps.get(lane) != 1:
                 continue
@@ -404,7 +423,9 @@ class Nest:
             steps = {a: c for a, c in ix.terms if type(a) is Var}
             if x.args or buffer.dtype.kind == "c" or len(steps) != len(ix.terms) or steps.get(lane, 0) <= 1:
                 continue
-            shares = lane.size >= width and steps[lane] * buffer.dtype.itemsize < LINE  # lanes that share lines are fetched well enough
+            shares = (
+                lane.size >= width and steps[lane] * buffer.dtype.itemsize < LINE
+            )  # lanes that share lines are fetched well enough
             for v in others:
                 if steps.get(v) == 1 and v.size >= (width // 2 if shares else LEAST_TILE):
                     by_var.setdefault(v, []).append(x)
@@ -501,7 +522,11 @@ def side_by_side(sections: list[Section]) -> list[Section]:
 
 def jumps(facts: Facts, lane: Var) -> bool:
     """Whether some lanes' elements are fetched one by one: such code grows with the lanes, and unrolling it gains nothing."""
-    return any(a is not lane and lane in _variables(a) or (a is lane and c not in (1, -1)) for _, ix, _ in facts.accesses for a, c in ix.terms)
+    return any(
+        a is not lane and lane in _variables(a) or (a is lane and c not in (1, -1))
+        for _, ix, _ in facts.accesses
+        for a, c in ix.terms
+    )
 
 
 def tile_width(width: int, *sides: int) -> int:
@@ -520,7 +545,13 @@ def rows_ahead(facts: Facts, lane: Var) -> list[tuple[Buffer, Ix, int]]:
     for buffer, ix, weight in facts.accesses:
         picked = [a for a, c in ix.terms if type(a) is Data and c == 1 and lane in a.vars]
         plain = [(a, c) for a, c in ix.terms if type(a) is Var]
-        if weight != 1 or len(picked) != 1 or len(plain) + 1 != len(ix.terms) or not plain or any(a is lane for a, _ in plain):
+        if (
+            weight != 1
+            or len(picked) != 1
+            or len(plain) + 1 != len(ix.terms)
+            or not plain
+            or any(a is lane for a, _ in plain)
+        ):
             continue
         size = picked[0].size * buffer.dtype.itemsize
         lines = -(-size // LINE)

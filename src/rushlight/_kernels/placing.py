@@ -86,7 +86,9 @@ class Placing:
         for k, (value, strides) in enumerate(zip(self.graph.inputs, layouts, strict=True)):
             if strides is None:
                 if value.shape:
-                    raise TypeError(f"input {k} has shape {list(value.shape)} and no strides: only 0-d values are handed over as numbers")
+                    raise TypeError(
+                        f"input {k} has shape {list(value.shape)} and no strides: only 0-d values are handed over as numbers"
+                    )
                 self.placed[id(value)] = ((len(self.args), value.dtype), -1)
                 self.args.append(value.dtype)
                 self.sources.append(None)
@@ -137,7 +139,9 @@ class Placing:
             home = self.homes.get(id(value))
             if home is None:
                 node = value.node
-                if node is not None and (is_reduction(node) or node.prim.lower[0] in ("extern", "scan", "scatter", "index_write")):
+                if node is not None and (
+                    is_reduction(node) or node.prim.lower[0] in ("extern", "scan", "scatter", "index_write")
+                ):
                     raise FusionError("it needs what is made later")
                 return None
             if home == number:

@@ -84,12 +84,18 @@ def _rule(node: Node) -> Any:
     if name in ("resample", "resample_back"):
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs)) else node.prim.decompose
     if name == "unpool":
-        return None if _sends_over(node) and all(numel(v.shape) for v in (*node.inputs, *node.outputs)) else node.prim.decompose
+        return (
+            None
+            if _sends_over(node) and all(numel(v.shape) for v in (*node.inputs, *node.outputs))
+            else node.prim.decompose
+        )
     if node.prim.lower[1:] == ("taps",):
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs)) else node.prim.decompose
     if name in ("attention", "attention_grad"):
         return None if _in_blocks(node) else node.prim.decompose
-    if node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed":  # of other forms, Q is made of reflections
+    if (
+        node.prim.lower[1:] in _MATRICES and node.params.get("form", "packed") == "packed"
+    ):  # of other forms, Q is made of reflections
         return None if all(numel(v.shape) for v in (*node.inputs, *node.outputs[:1])) else node.prim.empty
     return node.prim.decompose if node.prim.lower[0] == "extern" else None
 
@@ -97,7 +103,9 @@ def _rule(node: Node) -> Any:
 def _sends_over(node: Node) -> bool:
     """Whether windows of an `unpool` along one or two dims overlap: then there is more to do than to choose."""
     p = node.params
-    return len(p["size"]) <= 2 and any(k > s or d > 1 or a > 0 for k, s, d, a in zip(p["size"], p["stride"], p["dilation"], p["lo"], strict=True))
+    return len(p["size"]) <= 2 and any(
+        k > s or d > 1 or a > 0 for k, s, d, a in zip(p["size"], p["stride"], p["dilation"], p["lo"], strict=True)
+    )
 
 
 # ***** signs *****
@@ -116,7 +124,11 @@ def _sign_rule(node: Node) -> Any:
 
 def _with_sign(name: str, x: Any, dtype: DType) -> Any:
     bits = prim.bitcast(x.node.inputs[0].node.inputs[0], dtype=INT16)
-    made = prim.bitwise_xor(bits, build.full_like(bits, -(1 << 15))) if name == "neg" else prim.bitwise_and(bits, build.full_like(bits, (1 << 15) - 1))
+    made = (
+        prim.bitwise_xor(bits, build.full_like(bits, -(1 << 15)))
+        if name == "neg"
+        else prim.bitwise_and(bits, build.full_like(bits, (1 << 15) - 1))
+    )
     return prim.bitcast(made, dtype=dtype)
 
 
@@ -125,19 +137,31 @@ def _with_sign(name: str, x: Any, dtype: DType) -> Any:
 
 def _conjugated_last(node: Node) -> Any:
     """Conjugates moved about become conjugates of what was moved: there a product sees them."""
-    return lambda x, **params: PRIMITIVES["conj"](node.prim(x.node.inputs[0], **params)) if x.node is not None else node.prim(x, **params)
+    return lambda x, **params: (
+        PRIMITIVES["conj"](node.prim(x.node.inputs[0], **params)) if x.node is not None else node.prim(x, **params)
+    )
 
 
 def _dot_rule(node: Node) -> Any:
     (a, b), dtype = node.inputs, node.outputs[0].dtype
     if dtype is not a.dtype:
-        return None if dtype.is_integer and len(a.shape) == 2 and numel(a.shape) and numel(b.shape) else _converted_first
-    if b.shape[-2] >= SPLIT_STEPS and (pieces := _pieces_of_steps(a.shape, b.shape)) > 1 and (a.dtype.wide is a.dtype or a.dtype.name in PACKED):
+        return (
+            None if dtype.is_integer and len(a.shape) == 2 and numel(a.shape) and numel(b.shape) else _converted_first
+        )
+    if (
+        b.shape[-2] >= SPLIT_STEPS
+        and (pieces := _pieces_of_steps(a.shape, b.shape)) > 1
+        and (a.dtype.wide is a.dtype or a.dtype.name in PACKED)
+    ):
         return partial(_in_pieces, pieces)
     if numel(a.shape[:-2]) >= MANY and 0 < a.shape[-2] * b.shape[-2] * b.shape[-1] <= TINY and a.dtype.kind in "fc":
         return _tiny_products
     if a.dtype.wide is not a.dtype:
-        return _tiny_products if numel(a.shape[:-1]) >= MANY and 0 < b.shape[-2] * b.shape[-1] <= SMALL else narrow_rule(node)
+        return (
+            _tiny_products
+            if numel(a.shape[:-1]) >= MANY and 0 < b.shape[-2] * b.shape[-1] <= SMALL
+            else narrow_rule(node)
+        )
     if a.dtype.kind not in "fc" or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
         return None
     if a.shape[-1] == 1:
@@ -154,7 +178,10 @@ def _converted_first(a: Any, b: Any, dtype: DType) -> Any:
     return build.dot(build.convert(a, dtype), build.convert(b, dtype))
 
 
-MANY, TINY = 64, 512  # matrices of a batch from which on, and multiplications up to which, plain sums are faster than anything for matrices
+MANY, TINY = (
+    64,
+    512,
+)  # matrices of a batch from which on, and multiplications up to which, plain sums are faster than anything for matrices
 
 
 def _tiny_products(a: Any, b: Any, dtype: DType) -> Any:
@@ -170,7 +197,11 @@ def _tiny_products(a: Any, b: Any, dtype: DType) -> Any:
 SMALL = 9  # elements of a small matrix up to which the rows of many narrow numbers are multiplied by plain sums too
 SPLIT_STEPS = 4096  # steps from which on the sums of a small result may be made in pieces
 SPLIT_RESULT = 1 << 14  # elements of a result up to which that is done
-PIECE_STEPS, PIECE_WORK, MOST_PIECES = 1024, 1 << 18, 32  # steps and multiplications of a piece, at least; pieces, at most
+PIECE_STEPS, PIECE_WORK, MOST_PIECES = (
+    1024,
+    1 << 18,
+    32,
+)  # steps and multiplications of a piece, at least; pieces, at most
 
 
 def _pieces_of_steps(a: tuple[int, ...], b: tuple[int, ...]) -> int:
@@ -245,11 +276,15 @@ def _conv_rule(node: Node) -> Any:
     if fits_routine(node) and not _is_product(node) and not _paints_one(node):
         return partial(windowed, tuple(out.shape[2:]))
     if _is_spread(node):
+
         def transposed(x: Any, w: Any, **params: Any) -> Any:
             held = x.node.inputs[0]
             if held.dtype.wide is held.dtype:
                 return _spread_conv(held, w, x.node.params, out.shape, **params)
-            held, taps = build.convert(held, held.dtype.wide), build.convert(w, w.dtype.wide)  # overlaps are added up before rounding
+            held, taps = (
+                build.convert(held, held.dtype.wide),
+                build.convert(w, w.dtype.wide),
+            )  # overlaps are added up before rounding
             return build.convert(_spread_conv(held, taps, x.node.params, out.shape, **params), x.dtype)
 
         return transposed
@@ -302,7 +337,12 @@ def _spread_conv(x: Any, w: Any, pad: Any, shape: Any, stride: Any, padding: Any
         made = build.reshape(made, (batch, outs, *kernel, *places))
         made = build.transpose(made, (0, 1, *range(n + 2, 2 * n + 2), *range(2, n + 2)))
         whole = PRIMITIVES["unwindow"](
-            made, shape=(batch, outs, *full), dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=steps, dilation=tuple(dilation)
+            made,
+            shape=(batch, outs, *full),
+            dims=tuple(range(2, n + 2)),
+            size=tuple(kernel),
+            stride=steps,
+            dilation=tuple(dilation),
         )
     cut = [(k - 1) * d - lo for k, d, lo in zip(kernel, dilation, pad["lo"][2:], strict=True)]
     rest = [c + want - have for c, want, have in zip(cut, shape[2:], full, strict=True)]
@@ -342,7 +382,10 @@ def _in_blocks(node: Node) -> bool:
 
 # ***** scans of a few long rows *****
 
-FEW_ROWS, LONG_ROW = 3, 1 << 11  # rows up to which, and elements of a row from which on, a scan goes through parts of them
+FEW_ROWS, LONG_ROW = (
+    3,
+    1 << 11,
+)  # rows up to which, and elements of a row from which on, a scan goes through parts of them
 
 
 def _parts_of_row(node: Node) -> int:
@@ -404,7 +447,9 @@ def _extremes_in_parts(name: str, parts: int, x: Any, dim: int) -> Any:
     begin = build.select(own, firsts, best)
     values, at = PRIMITIVES[name](build.select(build.eq(place, 0), _for_parts(begin, dim, shape), x), dim=dim + 1)
     start = number * length
-    at = build.select(build.eq(at, 0), _for_parts(build.select(own, start, found), dim, shape), at + _for_parts(start, dim, shape))
+    at = build.select(
+        build.eq(at, 0), _for_parts(build.select(own, start, found), dim, shape), at + _for_parts(start, dim, shape)
+    )
     return build.reshape(values, whole), build.reshape(at, whole)
 
 

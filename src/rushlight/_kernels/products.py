@@ -77,7 +77,12 @@ def _source(value: Value) -> tuple[Value, list[Node]] | None:
         chain.append(value.node)
         value = value.node.inputs[0]
     node = value.node
-    if node is None or node.prim.name != "convert" or node.inputs[0].dtype.name not in PACKED or node.inputs[0].dtype.wide is not value.dtype:
+    if (
+        node is None
+        or node.prim.name != "convert"
+        or node.inputs[0].dtype.name not in PACKED
+        or node.inputs[0].dtype.wide is not value.dtype
+    ):
         return None
     return node.inputs[0], chain[::-1]
 

@@ -47,7 +47,17 @@ if TYPE_CHECKING:
 else:
     llvm_function = LazyModule("rushlight._kernels.llvm_function")  # kernels that are found on disk need no text
 
-__all__ = ["ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "RectangleStep", "Step", "compile_graph", "graph_lines"]
+__all__ = [
+    "ExternStep",
+    "KernelStep",
+    "Operand",
+    "Program",
+    "ReadyStep",
+    "RectangleStep",
+    "Step",
+    "compile_graph",
+    "graph_lines",
+]
 
 
 MAX_FRESH = 5  # outputs that one kernel call can allocate
@@ -155,28 +165,51 @@ class Program:
 
     __slots__ = ("graph", "n_args", "n_inputs", "notes", "results", "steps")
 
-    def __init__(self, graph: Graph | None, steps: list[Step], results: list[int], n_inputs: int, n_args: int, notes: list[str]) -> None:
+    def __init__(
+        self, graph: Graph | None, steps: list[Step], results: list[int], n_inputs: int, n_args: int, notes: list[str]
+    ) -> None:
         self.graph, self.steps, self.results = graph, steps, results
         self.n_inputs, self.n_args, self.notes = n_inputs, n_args, notes
 
     def explain(self) -> str:
         """The graph, what was fused, and the loop nests, as text."""
-        parts = [] if self.graph is None else ["graph", *(f"  {line}" for line in graph_lines(self.graph)), "fusion", *(f"  {n}" for n in self.notes)]
+        parts = (
+            []
+            if self.graph is None
+            else [
+                "graph",
+                *(f"  {line}" for line in graph_lines(self.graph)),
+                "fusion",
+                *(f"  {n}" for n in self.notes),
+            ]
+        )
         for k, step in enumerate(self.steps):
             if isinstance(step, ExternStep):
                 parts.append(f"step {k}: call {step.name} {step.params or ''}")
                 parts += [f"  in  {o}" for o in step.inputs] + [f"  out {o}" for o in step.outputs]
                 if step.epilogue is not None:
-                    parts += ["  each rectangle of sums goes through", *(f"  {line}" for line in step.epilogue.step.kernel.text().splitlines())]
+                    parts += [
+                        "  each rectangle of sums goes through",
+                        *(f"  {line}" for line in step.epilogue.step.kernel.text().splitlines()),
+                    ]
                 for n, before in enumerate(step.prologues):
                     if before is not None:
-                        parts += [f"  operand {n} is made while it is packed, by", *(f"  {line}" for line in before.step.kernel.text().splitlines())]
+                        parts += [
+                            f"  operand {n} is made while it is packed, by",
+                            *(f"  {line}" for line in before.step.kernel.text().splitlines()),
+                        ]
                 continue
             if isinstance(step, ReadyStep):
-                parts += [f"step {k}: a kernel made for other sizes", *(f"  {line}" for line in step.text.splitlines()), f"  constants {list(step.numbers)}"]
+                parts += [
+                    f"step {k}: a kernel made for other sizes",
+                    *(f"  {line}" for line in step.text.splitlines()),
+                    f"  constants {list(step.numbers)}",
+                ]
                 continue
             moved, flops = traffic(step.kernel)
-            parts.append(f"step {k}: {step.symbol}  {step.kernel.pieces} pieces, about {moved} bytes, {flops} operations")
+            parts.append(
+                f"step {k}: {step.symbol}  {step.kernel.pieces} pieces, about {moved} bytes, {flops} operations"
+            )
             parts += [f"  {line}" for line in step.kernel.text().splitlines()]
             parts.append("  slots " + " ".join(f"s{i}={n}" for i, n in enumerate(step.kernel.slot_values())))
         return "\n".join(parts)
@@ -298,7 +331,11 @@ class Assembler:
         touched = list(dict.fromkeys(b for b, _, _ in facts.accesses))
         fresh = [b for b in touched if b not in self.places]
         if self.single:
-            fresh.sort(key=lambda b: self.schedule.outputs.index(b) if b in self.schedule.outputs else len(self.schedule.outputs))
+            fresh.sort(
+                key=lambda b: (
+                    self.schedule.outputs.index(b) if b in self.schedule.outputs else len(self.schedule.outputs)
+                )
+            )
         if len(fresh) > MAX_FRESH:
             self.allocate(fresh[MAX_FRESH:])
             fresh = fresh[:MAX_FRESH]
@@ -409,7 +446,9 @@ class Assembler:
         nest = Nest(group, self.target)
         partial = Stage([])
         nest.stages = [first, partial]
-        piece = Var(_MOST_PARTS, "piece")  # no more than there will be: what is stored for each counts when lanes are chosen
+        piece = Var(
+            _MOST_PARTS, "piece"
+        )  # no more than there will be: what is stored for each counts when lanes are chosen
         temporaries = []
         for item in first.items:
             for part, dtype in _parts(item):
@@ -429,7 +468,9 @@ class Assembler:
         self.kernel([section], nest.stages)
         self.second_stage(group, first.items, kept, temporaries, pieces)
 
-    def second_stage(self, group: Group, items: list[Item], kept: list[Stage], temporaries: list[Any], pieces: int) -> None:
+    def second_stage(
+        self, group: Group, items: list[Item], kept: list[Stage], temporaries: list[Any], pieces: int
+    ) -> None:
         b = group.builder
         final = Group(group.held)
         final.builder, final.rows = b, group.rows
@@ -515,7 +556,9 @@ class Assembler:
             inputs = [Operand(o.place, o.dtype, _turned(o.shape), _turned(o.strides)) for o in reversed(inputs)]
             before = [p and Prologue(p.kernel, p.arrays, p.batch, not p.turned) for p in reversed(before)]
         parts = [part for part in (epilogue, *before) if part is not None]
-        fresh = [b for b in (epilogue.stored if epilogue is not None else [extern.outputs[0].buffer]) if b not in self.places]
+        fresh = [
+            b for b in (epilogue.stored if epilogue is not None else [extern.outputs[0].buffer]) if b not in self.places
+        ]
         known = list(dict.fromkeys(a.buffer for part in parts for a in part.arrays if a.buffer in self.places))
         words = [self.places[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
         order = {b: k for k, b in enumerate([*fresh, *[None] * len(inputs), *known])}
@@ -527,7 +570,9 @@ class Assembler:
         def step_of(part: Epilogue | Prologue | None) -> RectangleStep | None:
             if part is None:
                 return None
-            return RectangleStep(part, KernelStep(part.kernel, [], [], False, self.target), [order[a.buffer] for a in part.arrays], words)
+            return RectangleStep(
+                part, KernelStep(part.kernel, [], [], False, self.target), [order[a.buffer] for a in part.arrays], words
+            )
 
         for operand, part in zip(inputs, before, strict=True):
             if part is not None:
@@ -537,7 +582,11 @@ class Assembler:
         else:
             shape = _turned(out.shape) if epilogue.turned and node.prim.name != "conv_windows" else out.shape
             made = Operand(-1, epilogue.sums, shape, contiguous_strides(shape))
-        self.steps.append(ExternStep(node.prim.name, inputs, [made], sizes, params, step_of(epilogue), [step_of(p) for p in before], words))
+        self.steps.append(
+            ExternStep(
+                node.prim.name, inputs, [made], sizes, params, step_of(epilogue), [step_of(p) for p in before], words
+            )
+        )
 
     def operand(self, value: Value, source: Source) -> Operand:
         place = self.places.get(source.buffer, -1)
@@ -551,7 +600,6 @@ def _turned(dims: Sequence[int]) -> tuple[int, ...]:
 
 def _parts(item: Item) -> list[tuple[int, DType]]:
     return [(0, INT64), (1, item.dtype)] if item.position is not None else [(0, item.dtype)]
-
 
 
 def _cut(loops: Sequence[Var], wanted: int) -> tuple[Var, int]:

@@ -17,7 +17,16 @@ from rushlight._types.layout import BELOW_ALL
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
 
-__all__ = ["REDUCTIONS", "Puller", "Source", "data_index", "index_before", "is_trivial", "reduced_sizes", "unwindow_element"]
+__all__ = [
+    "REDUCTIONS",
+    "Puller",
+    "Source",
+    "data_index",
+    "index_before",
+    "is_trivial",
+    "reduced_sizes",
+    "unwindow_element",
+]
 
 Index = Sequence[Ix]
 # The operation that combines the elements of each reducing primitive.
@@ -136,12 +145,18 @@ def _transpose(p: Puller, node: Node, index: Index, guard: X | None) -> X:
 
 def _slice(p: Puller, node: Node, index: Index, guard: X | None) -> X:
     starts, steps = node.params["starts"], node.params["steps"]
-    return p.pull(node.inputs[0], [i * step + start for i, start, step in zip(index, starts, steps, strict=True)], guard)
+    return p.pull(
+        node.inputs[0], [i * step + start for i, start, step in zip(index, starts, steps, strict=True)], guard
+    )
 
 
 def _flip(p: Puller, node: Node, index: Index, guard: X | None) -> X:
     x, dims = node.inputs[0], node.params["dims"]
-    return p.pull(x, [(i * -1) + (size - 1) if d in dims else i for d, (i, size) in enumerate(zip(index, x.shape, strict=True))], guard)
+    return p.pull(
+        x,
+        [(i * -1) + (size - 1) if d in dims else i for d, (i, size) in enumerate(zip(index, x.shape, strict=True))],
+        guard,
+    )
 
 
 def _pad(p: Puller, node: Node, index: Index, guard: X | None) -> X:
@@ -247,7 +262,12 @@ def _counted_from_zero(value: X) -> X | None:
     if value.kind != "op" or value.value[0] != "select":
         return None
     below, moved, index = value.args
-    found = made_by(below, "lt", 0) and made_by(moved, "sub", BELOW_ALL) and below.args[0] is index and moved.args[0] is index
+    found = (
+        made_by(below, "lt", 0)
+        and made_by(moved, "sub", BELOW_ALL)
+        and below.args[0] is index
+        and moved.args[0] is index
+    )
     return index if found else None
 
 
@@ -273,7 +293,11 @@ def _checked(p: Puller, found: X, places: Sequence[Ix]) -> X:
         atom = place.terms[0][0]
         if not _reads_at(found, atom, seen):
             holds = p.builder.op("le", (p.builder.const(0, INT64), p.builder.index(place, INT64)), BOOL)
-            found = p.builder.op("select", (holds, found, p.builder.const(0.0 if found.dtype.kind in "fc" else 0, found.dtype)), found.dtype)
+            found = p.builder.op(
+                "select",
+                (holds, found, p.builder.const(0.0 if found.dtype.kind in "fc" else 0, found.dtype)),
+                found.dtype,
+            )
         seen.clear()
     return found
 

@@ -31,6 +31,7 @@ def spared(graph: Graph) -> Graph:
     bare = {node for node in layers if not any(v in read for v in node.outputs[_results(node) :])}
     if not bare:
         return graph
+
     def apply(node: Node, inputs: list[Any]) -> Any:
         if node not in bare:
             return node.prim(*inputs, **node.params)

@@ -28,7 +28,11 @@ __all__ = ["Schedule"]
 MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 # Library calls that take operands with strides; others get them row-major (LAPACK: any, results too).
 STRIDED = frozenset({"dot", "conv_windows", "attention", "attention_grad", "resample", "resample_back", "unpool"})
-DENSE = {"attention_grad": (4, 5), "resample": (1, 2, 3, 4), "resample_back": (1, 2)}  # what those get row-major nevertheless
+DENSE = {
+    "attention_grad": (4, 5),
+    "resample": (1, 2, 3, 4),
+    "resample_back": (1, 2),
+}  # what those get row-major nevertheless
 # Results that are written with any strides.
 PLACED = {
     "conv_windows": (0,), "attention": (0,), "attention_grad": (0, 1, 2), "resample": (0,), "resample_back": (0,), "unpool": (0,),
@@ -112,7 +116,9 @@ class Schedule(Grouping):
                     self._keep(x)
                 elif cost >= 4 and reduces and self._from_columns(x):
                     self._keep(x)
-        if node.prim.lower[0] == "scatter":  # which takes its elements one by one, and what it is told them by without vectors
+        if (
+            node.prim.lower[0] == "scatter"
+        ):  # which takes its elements one by one, and what it is told them by without vectors
             for x in node.inputs[1:]:
                 while x.node is not None and x.node.prim.name in ("broadcast", "reshape") and id(x) not in self.placed:
                     x = x.node.inputs[0]
@@ -161,7 +167,9 @@ class Schedule(Grouping):
         targets = []
         values = [self._rounded(value, wanted) for value in node.outputs]
         for value in values:
-            targets.append(self._home(value, wanted) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
+            targets.append(
+                self._home(value, wanted) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+            )
         own = self._own_memory(node, wanted)
         special = Special(node, group, [own] if own is not None else targets, own is not None)
         targets = special.targets
@@ -185,7 +193,12 @@ class Schedule(Grouping):
 
     def _rounded(self, value: Value, wanted: dict[int, list[int]]) -> Value:
         """A scan's result, or its converted form where that is all anyone wants of it."""
-        if value.node is None or value.node.prim.lower[0] != "scan" or id(value) in wanted or self.uses.get(id(value)) != 1:
+        if (
+            value.node is None
+            or value.node.prim.lower[0] != "scan"
+            or id(value) in wanted
+            or self.uses.get(id(value)) != 1
+        ):
             return value
         for node in self.graph.nodes:
             if node.prim.name == "convert" and node.inputs[0] is value:
@@ -203,10 +216,20 @@ class Schedule(Grouping):
         for k, value in enumerate(node.outputs):
             anywhere = lapack or k in PLACED.get(name, ())
             last = name in AS_GIVEN and len(value.shape) == 4 and value.shape[1] > 1 and inputs[0].strides[1] == 1
-            home = self._home_of_moved(value, wanted, number, last) if k in PLACED.get(name, ()) else self._home(value, wanted)
+            home = (
+                self._home_of_moved(value, wanted, number, last)
+                if k in PLACED.get(name, ())
+                else self._home(value, wanted)
+            )
             if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
                 home = None
-            strides = channels_last_strides(value.shape) if last else None if k in PLACED.get(name, ()) else contiguous_strides(value.shape)
+            strides = (
+                channels_last_strides(value.shape)
+                if last
+                else None
+                if k in PLACED.get(name, ())
+                else contiguous_strides(value.shape)
+            )
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
         self.groups.append(Extern(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
         for value, target in zip(node.outputs, outputs, strict=True):
@@ -226,7 +249,9 @@ class Schedule(Grouping):
                     return Source(target.buffer, contiguous_strides(value.shape))
         return None
 
-    def _home_of_moved(self, value: Value, wanted: dict[int, list[int]], number: int, last: bool = False) -> Source | None:
+    def _home_of_moved(
+        self, value: Value, wanted: dict[int, list[int]], number: int, last: bool = False
+    ) -> Source | None:
         """The memory of the new output that is this value with its dims moved about, for what group `number` writes with any strides.
 
         With `last` only memory in which the channels (dim 1) lie together will do.

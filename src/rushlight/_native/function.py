@@ -36,9 +36,7 @@ class NativeFunction:
         return f"<native {self.symbol}: {self.signature.text}>"
 
     def __call__(self, *args: object) -> object:
-        raise TypeError(
-            f"native function {self.symbol} is not bound; use rushlight._host.stubs.bind({self.symbol})"
-        )
+        raise TypeError(f"native function {self.symbol} is not bound; use rushlight._host.stubs.bind({self.symbol})")
 
     def resolve(self, name: str) -> Any:
         """The Python object that a free name of the function stands for: closure, then globals, then built-ins."""

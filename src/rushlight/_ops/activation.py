@@ -68,7 +68,9 @@ def hardtanh(x: Any, min_val: Any, max_val: Any) -> Any:
     refuse(x, "hardtanh", "bc")
     if is_number(min_val) and is_number(max_val) and min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
-    if given_dtype(x).kind == "u" and any(is_number(v) and isinstance(v, (int, float)) and v < 0 for v in (min_val, max_val)):
+    if given_dtype(x).kind == "u" and any(
+        is_number(v) and isinstance(v, (int, float)) and v < 0 for v in (min_val, max_val)
+    ):
         raise RuntimeError("cannot do hardtanh on an unsigned type with negative limits")
     x, low = pair(x, min_val)
     x, high = pair(x, max_val)
@@ -139,7 +141,9 @@ def prelu(x: Any, weight: Any) -> Any:
 @prelu.gradient
 def _(ct: Any, out: Any, x: Any, weight: Any) -> Any:
     positive = x > 0.0
-    slopes = build.select(positive, 0.0, ct * build.select(positive, 0.0, x))  # the transpose multiplies too, and an infinite x has no part in it
+    slopes = build.select(
+        positive, 0.0, ct * build.select(positive, 0.0, x)
+    )  # the transpose multiplies too, and an infinite x has no part in it
     channels = (1,) if weight.shape and weight.shape[0] != 1 else ()
     summed = prim.sum(slopes, dims=tuple(d for d in range(len(x.shape)) if d not in channels)) if x.shape else slopes
     return build.select(positive, ct, ct * _channels(x, weight)), build.reshape(summed, weight.shape)
@@ -202,7 +206,9 @@ softshrink.gradient(lambda ct, out, x, lambd: build.select(_within(x, _number(la
 # ***** smooth ones *****
 
 
-@operator("gelu(Tensor input, *, str approximate='none') -> Tensor", promote="same", spaces=NN, method=False, out="exact")
+@operator(
+    "gelu(Tensor input, *, str approximate='none') -> Tensor", promote="same", spaces=NN, method=False, out="exact"
+)
 def gelu(x: Any, *, approximate: str) -> Any:
     """x times the normal distribution function of x; `approximate="tanh"` uses a tanh for it."""
     refuse(x, "GeluKernelImpl", "buic")
@@ -308,12 +314,20 @@ def softplus(x: Any, beta: Any, threshold: Any) -> Any:
 @softplus.gradient
 def _(ct: Any, out: Any, x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
-    curved = build.select(scaled >= threshold, build.full_like(scaled, 1) * threshold, scaled)  # at the threshold the slope does not change
+    curved = build.select(
+        scaled >= threshold, build.full_like(scaled, 1) * threshold, scaled
+    )  # at the threshold the slope does not change
     return build.select(scaled > threshold, ct, ct * logistic(curved))
 
 
 @operator(
-    "logsigmoid(Tensor input) -> Tensor", promote="same", spaces=NN, method=False, node="LogSigmoidBackward0", out="exact", like="contiguous"
+    "logsigmoid(Tensor input) -> Tensor",
+    promote="same",
+    spaces=NN,
+    method=False,
+    node="LogSigmoidBackward0",
+    out="exact",
+    like="contiguous",
 )
 def logsigmoid(x: Any) -> Any:
     """log(1 / (1 + exp(-x)))."""
@@ -348,9 +362,7 @@ def _halves(x: Any, dim: int) -> tuple[Any, Any]:
     return take_slice(x, dim, 0, size // 2), take_slice(x, dim, size // 2, size)
 
 
-@operator(
-    "glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like=in_order_of_input
-)
+@operator("glu(Tensor input, int dim=-1) -> Tensor", promote="same", spaces=NN, method=False, like=in_order_of_input)
 def glu(x: Any, dim: int) -> Any:
     """a * sigmoid(b), where a and b are the halves of x along dim."""
     refuse(x, "glu_cpu", "buic")

@@ -61,8 +61,12 @@ def _added(x: Any, y: Any, alpha: Any, subtracts: bool = False) -> Any:
         return x + _alpha(alpha, x, y)
     _alpha(alpha, x, y)
     low = given_dtype(x)
-    if low.wide is x.dtype and low is not x.dtype and given_dtype(y) is low:  # a number in PyTorch's kernel has the tensors' dtype
-        alpha = build.convert(build.convert(build.full((), alpha, x.dtype) if is_number(alpha) else alpha, low), x.dtype)
+    if (
+        low.wide is x.dtype and low is not x.dtype and given_dtype(y) is low
+    ):  # a number in PyTorch's kernel has the tensors' dtype
+        alpha = build.convert(
+            build.convert(build.full((), alpha, x.dtype) if is_number(alpha) else alpha, low), x.dtype
+        )
     return fused(-y if subtracts else y, alpha, x)
 
 
@@ -510,7 +514,9 @@ def _x_times(x: Any, y: Any, log: Any) -> Any:
 
 def _by_numbers(stem: str) -> Callable[..., str]:
     """The node's name by which of two operands is a number."""
-    return lambda input, other: f"{stem}Backward{1 if not hasattr(input, 'shape') else 2 if not hasattr(other, 'shape') else 0}"
+    return lambda input, other: (
+        f"{stem}Backward{1 if not hasattr(input, 'shape') else 2 if not hasattr(other, 'shape') else 0}"
+    )
 
 
 @operator("xlogy(Tensor input, Tensor other) -> Tensor", node=_by_numbers("Xlogy"), promote="float", numbers=BOTH, inplace=True, inplace_spaces=("torch",), out=True,
@@ -620,7 +626,12 @@ def addcdiv(x: Any, a: Any, b: Any, *, value: Any) -> Any:
 
 
 @operator(
-    "heaviside(Tensor input, Tensor values) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out="exact", underivable="it is a step"
+    "heaviside(Tensor input, Tensor values) -> Tensor",
+    like="operands",
+    inplace=True,
+    inplace_spaces=(),
+    out="exact",
+    underivable="it is a step",
 )
 def heaviside(x: Any, values: Any) -> Any:
     """0 below 0, 1 above, `values` at 0."""

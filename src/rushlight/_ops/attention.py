@@ -28,7 +28,9 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> No
     for left, right in ((query.shape[-1], key.shape[-1]), (key.shape[-2], value.shape[-2])):
         if left != right:
             batch = numel(query.shape[:-2])
-            raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {left}] but got: [{batch}, {right}].")
+            raise RuntimeError(
+                f"Expected size for first two dimensions of batch2 tensor to be: [{batch}, {left}] but got: [{batch}, {right}]."
+            )
     if mask is not None:
         if is_causal:
             raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")

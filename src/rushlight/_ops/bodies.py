@@ -39,12 +39,14 @@ C_NAME = {
     "complex128": "c10::complex<double>", "complex32": "c10::complex<c10::Half>", **{d.name: f"c10::{d.scalar}" for d in FLOAT8},
 }  # fmt: skip
 _INFINITY = float("inf")
-_LARGEST = ByName({
-    "float16": 65504.0,
-    "bfloat16": 3.3895313892515355e38,
-    "float32": 3.4028234663852886e38,
-    "float64": 1.7976931348623157e308,
-})
+_LARGEST = ByName(
+    {
+        "float16": 65504.0,
+        "bfloat16": 3.3895313892515355e38,
+        "float32": 3.4028234663852886e38,
+        "float64": 1.7976931348623157e308,
+    }
+)
 _EPSILON = ByName({"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52})
 
 
@@ -133,7 +135,11 @@ def narrow(x: Any, dtype: DType) -> Any:
 
 def rounded(x: Any, dtype: DType | None) -> Any:
     """What is computed for a half type as that would hold it, for functions that take several steps in PyTorch; else as it is."""
-    return build.convert(build.convert(x, dtype), x.dtype) if dtype is not None and dtype in HALF and x.dtype is dtype.wide else x
+    return (
+        build.convert(build.convert(x, dtype), x.dtype)
+        if dtype is not None and dtype in HALF and x.dtype is dtype.wide
+        else x
+    )
 
 
 def as_float(x: Any) -> Any:

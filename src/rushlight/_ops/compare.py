@@ -102,7 +102,14 @@ _logical("logical_or", "bitwise_or", "input != 0 or other != 0.")
 _logical("logical_xor", "bitwise_xor", "(input != 0) != (other != 0).")
 
 
-@operator("logical_not(Tensor input) -> Tensor", like="operands", out=True, inplace=True, inplace_spaces=(), tags=("no_history",))
+@operator(
+    "logical_not(Tensor input) -> Tensor",
+    like="operands",
+    out=True,
+    inplace=True,
+    inplace_spaces=(),
+    tags=("no_history",),
+)
 def logical_not(x: Any) -> Any:
     """Whether it is 0."""
     return ~as_bool(wide(x))
@@ -184,7 +191,9 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """out[i] = value if mask[i] else input[i]; the mask broadcasts to the input."""
     if mask.dtype is not BOOL:
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {C_NAME[mask.dtype.name]}")
+        raise RuntimeError(
+            f"masked_fill_ only supports boolean masks, but got mask with dtype {C_NAME[mask.dtype.name]}"
+        )
     if not is_weak(value) and value.shape:
         raise RuntimeError(
             f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
@@ -222,8 +231,15 @@ def _cut_to(x: Any, high: Any) -> Any:
           node=lambda input, min, max: "ClampBackward0" if hasattr(min, "shape") or hasattr(max, "shape") else "ClampBackward1")  # fmt: skip
 def clamp(x: Any, min: Any, max: Any) -> Any:
     """`input` kept within [min, max]; `max` wins where they cross."""
-    if min is not None and max is not None and is_weak(min) is not is_weak(max) and (max if is_weak(min) else min).shape:
-        raise TypeError("clamp() received an invalid combination of arguments: one bound is a tensor and the other a number")
+    if (
+        min is not None
+        and max is not None
+        and is_weak(min) is not is_weak(max)
+        and (max if is_weak(min) else min).shape
+    ):
+        raise TypeError(
+            "clamp() received an invalid combination of arguments: one bound is a tensor and the other a number"
+        )
     x, low, high = _bounds(x, min, max)
     x = x if low is None else _raise_to(x, low)
     return x if high is None else _cut_to(x, high)

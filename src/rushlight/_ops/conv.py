@@ -35,7 +35,9 @@ def _check(x: Any, weight: Any, bias: Any, n: int, transposed: bool, groups: int
     if groups <= 0:
         raise RuntimeError("non-positive groups is not supported")
     if bias is not None and bias.dtype is not x.dtype and not transposed:
-        raise RuntimeError(f"Input type ({C_NAME[x.dtype.name]}) and bias type ({C_NAME[bias.dtype.name]}) should be the same")
+        raise RuntimeError(
+            f"Input type ({C_NAME[x.dtype.name]}) and bias type ({C_NAME[bias.dtype.name]}) should be the same"
+        )
     for other in (weight, bias):
         if other is not None and other.dtype is not x.dtype:
             raise RuntimeError(f"expected scalar type {CPP_NAME[x.dtype.name]} but found {CPP_NAME[other.dtype.name]}")
@@ -127,7 +129,9 @@ def _layout(shape: Any, specs: Any) -> Any:
         return None
     if len(shape) == 3:  # an image of one row, which PyTorch makes of an input that is contiguous
         seen = [s for s in specs[:2] if s is specs[1] or s.contiguous]
-        rows = [((*s.shape[:2], 1, s.shape[2]), (*s.strides[:2], s.shape[2] * s.strides[2], s.strides[2])) for s in seen]
+        rows = [
+            ((*s.shape[:2], 1, s.shape[2]), (*s.strides[:2], s.shape[2] * s.strides[2], s.strides[2])) for s in seen
+        ]
         outer, inner, _, along = channels_last_strides((*shape[:2], 1, shape[2]))
         return (outer, inner, along) if any(suggests_channels_last(*row) for row in rows) else None
     if len(shape) == 5 and (shape[0] == 1 or specs[0].dtype.name not in ("float32", "bfloat16")):
@@ -142,7 +146,9 @@ def _declare(n: int) -> None:
             if isinstance(each, bool) or not isinstance(each, (int, str)):
                 raise TypeError(f"conv{n}d(): argument 'padding' must be str, int or tuple of ints, but found {each!r}")
         if len(weight.shape) == n + 2 and not weight.shape[0]:
-            raise RuntimeError(f"conv{n}d(): expected weight to have at least one output channel in dim 0, but found weight{list(weight.shape)}")
+            raise RuntimeError(
+                f"conv{n}d(): expected weight to have at least one output channel in dim 0, but found weight{list(weight.shape)}"
+            )
         return _convolve(x, weight, bias, stride, padding, dilation, groups, n)
 
     operator(
@@ -200,11 +206,15 @@ def _declare_transposed(n: int) -> None:
         )
         _positive(stride, padding, dilation)
         if not weight.shape[0]:
-            raise RuntimeError(f"conv_transpose{n}d(): expected weight to have at least one input channel in dim 0, but found weight{list(weight.shape)}")
+            raise RuntimeError(
+                f"conv_transpose{n}d(): expected weight to have at least one input channel in dim 0, but found weight{list(weight.shape)}"
+            )
         batched = len(x.shape) == n + 2
         images = x if batched else build.expand_dims(x, (0,))
         if 0 in images.shape[2:]:
-            raise RuntimeError(f"Only zero batch or zero channel inputs are supported, but got input shape: {list(x.shape)}")
+            raise RuntimeError(
+                f"Only zero batch or zero channel inputs are supported, but got input shape: {list(x.shape)}"
+            )
         _transpose_sizes(images, weight.shape[2:], stride, padding, extra, dilation)
         images, taps = _widened(bias, images, weight)
         y = _with_bias(transposed(images, taps, stride, padding, extra, dilation, groups), bias, x.dtype)
@@ -265,9 +275,16 @@ def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: A
     size, kernel, gaps, around, steps = (
         _ints(v, 2, "kernel_size") for v in (output_size, kernel_size, dilation, padding, stride)
     )
-    for what, values, least in (("kernel size", kernel, 1), ("dilation", gaps, 1), ("padding", around, 0), ("stride", steps, 1)):
+    for what, values, least in (
+        ("kernel size", kernel, 1),
+        ("dilation", gaps, 1),
+        ("padding", around, 0),
+        ("stride", steps, 1),
+    ):
         if min(values) < least:
-            raise RuntimeError(f"{what} should be {'greater than zero' if least else 'non-negative'}, but got {list(values)}")
+            raise RuntimeError(
+                f"{what} should be {'greater than zero' if least else 'non-negative'}, but got {list(values)}"
+            )
     per_window = kernel[0] * kernel[1]
     batch, depth, count = columns.shape
     if depth % per_window:

@@ -102,7 +102,9 @@ def _exponents(start: Any, end: Any, steps: int, dtype: DType) -> Any:
     if steps == 1:
         return build.broadcast_to(first, (1,))
     held = dtype if dtype in HALF else FLOAT64  # half types keep the step in their own precision
-    return _between(first, last, steps, lambda end, step, n: end + build.convert(build.convert(step, held), FLOAT64) * n, FLOAT64)
+    return _between(
+        first, last, steps, lambda end, step, n: end + build.convert(build.convert(step, held), FLOAT64) * n, FLOAT64
+    )
 
 
 @operator("logspace_core(Scalar start, Scalar end, int steps, Scalar base, dtype dtype) -> Tensor", **CORE)

@@ -16,7 +16,17 @@ from collections.abc import Mapping
 from rushlight._ops.bodies import C_NAME, CPP_NAME, not_implemented
 from rushlight._types.dtype import FLOAT32, DType
 
-__all__ = ["ALIKE", "CHECKED", "CHECKED_ARGUMENTS", "JOINED", "REFUSED", "check_alike", "check_arguments", "not_implemented", "refuse_dtype"]
+__all__ = [
+    "ALIKE",
+    "CHECKED",
+    "CHECKED_ARGUMENTS",
+    "JOINED",
+    "REFUSED",
+    "check_alike",
+    "check_arguments",
+    "not_implemented",
+    "refuse_dtype",
+]
 
 _NO_HALF = (
     "zeta", "ndtri", "log_ndtr", "erfcx", "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "spherical_bessel_j0",
@@ -116,7 +126,9 @@ def check_alike(name: str, given: Mapping[str, DType]) -> None:
 
 def refuse_dtype(name: str, kinds: str, dtype: DType, checked: bool = False) -> None:
     """NotImplementedError in PyTorch's words where `dtype` is of one of the kinds; RuntimeError where it is `checked` for."""
-    narrow = {"f": "h8"[dtype.itemsize == 1] if dtype.itemsize < 4 else "", "i": "n" if dtype.itemsize < 8 else ""}.get(dtype.kind, "")
+    narrow = {"f": "h8"[dtype.itemsize == 1] if dtype.itemsize < 4 else "", "i": "n" if dtype.itemsize < 8 else ""}.get(
+        dtype.kind, ""
+    )
     if dtype.kind in kinds or (narrow and narrow in kinds):
         if checked:
             raise RuntimeError(f"{name}() does not support inputs of dtype {dtype.name}")

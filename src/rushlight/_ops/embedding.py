@@ -68,7 +68,9 @@ def _over_rows(values: Any, shape: Sequence[int]) -> Any:
 
 @operator("embedding_bag_core(Tensor input, Tensor weight, Tensor? starts, Tensor? ends, Tensor? per_sample_weights, int width, int padding_idx, "
           "str mode) -> Tensor", spaces=(), method=False, node="EmbeddingBagBackward0", tags=("sized",))  # fmt: skip
-def embedding_bag_core(x: Any, weight: Any, starts: Any, ends: Any, per_sample_weights: Any, width: int, padding_idx: int, mode: str) -> Any:
+def embedding_bag_core(
+    x: Any, weight: Any, starts: Any, ends: Any, per_sample_weights: Any, width: int, padding_idx: int, mode: str
+) -> Any:
     """out[b, :] = sum, mean or max over j of weight[input[b, j], :], without those of the row `padding_idx` (-1: with all).
 
     With `starts` bag b is input[starts[b] : ends[b]], of `width` elements at most; without `ends` it ends where the next one starts.

@@ -29,7 +29,12 @@ def fft_r2c(x: Any, dim: Sequence[int], norm: str) -> Any:
     return prim.fft(found, dims=tuple(dim[:-1]), inverse=False, norm=norm) if len(dim) > 1 else found
 
 
-@operator("fft_c2r(Tensor input, int[] dim, int size, str norm='none') -> Tensor", node="FftC2RBackward0", tags=("sized",), **HIDDEN)
+@operator(
+    "fft_c2r(Tensor input, int[] dim, int size, str norm='none') -> Tensor",
+    node="FftC2RBackward0",
+    tags=("sized",),
+    **HIDDEN,
+)
 def fft_c2r(x: Any, dim: Sequence[int], size: int, norm: str) -> Any:
     """The way back from such a half: real, with `size` elements along the last of `dim`."""
     if len(dim) > 1:

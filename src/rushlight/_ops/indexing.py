@@ -123,7 +123,11 @@ def _(ct: Any, out: Any, x: Any, dims: Any, indices: Sequence[Any], values: Any,
     if accumulate:
         return ct, *nones, to_values
     hole = build.full((*places[0].shape, *moved.shape[len(dims) :]), 0, ct.dtype)
-    return build.transpose(prim.index_put(moved, hole, *places, accumulate=False), inverse_perm(perm)), *nones, to_values
+    return (
+        build.transpose(prim.index_put(moved, hole, *places, accumulate=False), inverse_perm(perm)),
+        *nones,
+        to_values,
+    )
 
 
 # ***** along one dim *****
@@ -142,7 +146,9 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
     )
 
 
-@operator("gather(Tensor input, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out="exact", tags=("apart",))
+@operator(
+    "gather(Tensor input, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", out="exact", tags=("apart",)
+)
 def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool) -> Any:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on; the result has the shape of `index`."""
     shape = index.shape
@@ -201,7 +207,12 @@ def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
     return build.reshape(written, x.shape)
 
 
-@operator("take_along_dim(Tensor input, Tensor indices, int? dim=None) -> Tensor", out="exact", tags=("apart",), node="GatherBackward0")
+@operator(
+    "take_along_dim(Tensor input, Tensor indices, int? dim=None) -> Tensor",
+    out="exact",
+    tags=("apart",),
+    node="GatherBackward0",
+)
 def take_along_dim(x: Any, indices: Any, dim: int | None) -> Any:
     """out[i][j] = input[indices[i][j]][j] for dim 0, and so on: `gather` whose operands broadcast; without dim in the flattened input."""
     places = as_index("torch.take_along_dim", indices)

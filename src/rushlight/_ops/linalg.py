@@ -43,7 +43,9 @@ def matrices(name: str, x: Any, square: bool = False, argument: str = "A") -> No
     if len(x.shape) < 2:
         raise RuntimeError(f"{name}: The input tensor {argument} must have at least 2 dimensions.")
     if square and x.shape[-1] != x.shape[-2]:
-        raise RuntimeError(f"{name}: {argument} must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices")
+        raise RuntimeError(
+            f"{name}: {argument} must be batches of square matrices, but they are {x.shape[-2]} by {x.shape[-1]} matrices"
+        )
 
 
 def floats_only(name: str, x: Any, kernel: str = "", integers: bool = True) -> None:
@@ -120,7 +122,9 @@ def triangular_solve(b: Any, a: Any, upper: bool, transpose: bool, unitriangular
     )
     for x, what in ((b, "b"), (a, "A")):
         if len(x.shape) < 2:
-            raise RuntimeError(f"torch.triangular_solve: Expected {what} to have at least 2 dimensions, but it has {len(x.shape)} dimensions instead")
+            raise RuntimeError(
+                f"torch.triangular_solve: Expected {what} to have at least 2 dimensions, but it has {len(x.shape)} dimensions instead"
+            )
     _legacy_pair("triangular_solve", b, a)
     floats_only("triangular_solve", a, "triangular_solve_cpu", integers=False)
     a, b = _paired(a, b)
@@ -131,9 +135,13 @@ def _legacy_pair(name: str, b: Any, a: Any) -> None:
     """The checks of the older functions for systems."""
     if b.dtype is not a.dtype:
         words = CPP_NAME[b.dtype.name], CPP_NAME[a.dtype.name]
-        raise RuntimeError(f"Expected b and A to have the same dtype, but found b of type {words[0]} and A of type {words[1]} instead.")
+        raise RuntimeError(
+            f"Expected b and A to have the same dtype, but found b of type {words[0]} and A of type {words[1]} instead."
+        )
     if a.shape[-1] != a.shape[-2]:
-        raise RuntimeError(f"A must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices")
+        raise RuntimeError(
+            f"A must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices"
+        )
     if b.shape[-2] != a.shape[-1]:
         raise RuntimeError(
             f"Incompatible matrix sizes for {name}: each A matrix is {a.shape[-1]} by {a.shape[-1]} but each b matrix is "
@@ -161,7 +169,9 @@ def cholesky_ex(a: Any, *, upper: bool, check_errors: bool) -> Any:
 
 
 @cholesky_ex.gradient
-def _(cts: Any, outs: Any, a: Any, *, upper: bool, check_errors: bool) -> Any:  # PyTorch's choice for imaginary parts of the diagonal
+def _(
+    cts: Any, outs: Any, a: Any, *, upper: bool, check_errors: bool
+) -> Any:  # PyTorch's choice for imaginary parts of the diagonal
     return _cholesky_gradient(cts[0], outs[0], upper)
 
 
@@ -176,7 +186,13 @@ def _cholesky_gradient(ct: Any, factor: Any, upper: bool) -> Any:
     return solve(lower, solve(lower, whole, upper=False, left=False), upper=False, adjoint=True)
 
 
-@operator("cholesky_core(Tensor input, bool upper=False) -> (Tensor L, Tensor info)", spaces=(), method=False, like=fortran, node="CholeskyBackward0")
+@operator(
+    "cholesky_core(Tensor input, bool upper=False) -> (Tensor L, Tensor info)",
+    spaces=(),
+    method=False,
+    like=fortran,
+    node="CholeskyBackward0",
+)
 def cholesky_core(a: Any, upper: bool) -> Any:
     """(L, info) with A = L L^H, as `torch.cholesky` needs them."""
     return _cholesky("cholesky", a, upper, False)
@@ -205,7 +221,9 @@ def _by_cholesky(factor: Any, b: Any, upper: bool) -> Any:
 
 
 @cholesky_solve.gradient
-def _(ct: Any, out: Any, b: Any, factor: Any, upper: bool) -> Any:  # PyTorch's: the factor's gradient is not cut to its triangle
+def _(
+    ct: Any, out: Any, b: Any, factor: Any, upper: bool
+) -> Any:  # PyTorch's: the factor's gradient is not cut to its triangle
     factor, b = _paired(factor, b)
     to_b = _by_cholesky(factor, ct, upper)
     both = times(to_b, mH(out))
@@ -281,7 +299,9 @@ def lu(a: Any, *, pivot: bool) -> Any:
 def lu_unpack(both: Any, pivots: Any, unpack_data: bool, unpack_pivots: bool) -> Any:
     """(P, L, U) with A = P L U, from what `lu_factor` gives; what is not asked for is empty."""
     if len(both.shape) < 2:
-        raise RuntimeError(f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(both.shape)} instead")
+        raise RuntimeError(
+            f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(both.shape)} instead"
+        )
     if pivots.dtype is not INT32:
         raise RuntimeError(
             "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\n"
@@ -404,7 +424,9 @@ def _lu_solve(both: Any, pivots: Any, b: Any, left: bool, adjoint: bool) -> Any:
     if pivots.shape[-1:] != both.shape[-1:]:
         raise RuntimeError(f"{name}: Number of pivots per batch should be same as the dimension of the matrix")
     if pivots.shape != both.shape[:-1]:
-        raise RuntimeError(f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape {list(pivots.shape)} instead")
+        raise RuntimeError(
+            f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, but got pivots with shape {list(pivots.shape)} instead"
+        )
     return _system(both, _orders(pivots, both.shape[-1]), b, left, adjoint)
 
 
@@ -426,7 +448,12 @@ def lu_solve_right(both: Any, pivots: Any, b: Any, *, adjoint: bool) -> Any:
     return _lu_solve(both, pivots, b, False, adjoint)
 
 
-@operator("lu_solve(Tensor input, Tensor LU_data, Tensor LU_pivots) -> Tensor", out="exact", like=columns_first, node="LinalgLuSolveBackward0")
+@operator(
+    "lu_solve(Tensor input, Tensor LU_data, Tensor LU_pivots) -> Tensor",
+    out="exact",
+    like=columns_first,
+    node="LinalgLuSolveBackward0",
+)
 def lu_solve(b: Any, both: Any, pivots: Any) -> Any:
     """X with A X = input, given the factors of A."""
     warn_once(
@@ -465,7 +492,9 @@ def _(cts: Any, outs: Any, a: Any, *, check_errors: bool) -> Any:  # two product
 def _signs(pivots: Any, dtype: DType) -> Any:
     """-1 for each exchange."""
     places = prim.iota(shape=pivots.shape, dim=len(pivots.shape) - 1, dtype=INT32) + 1
-    return build.select(build.eq(places, pivots), build.full(pivots.shape, 1, dtype), build.full(pivots.shape, -1, dtype))
+    return build.select(
+        build.eq(places, pivots), build.full(pivots.shape, 1, dtype), build.full(pivots.shape, -1, dtype)
+    )
 
 
 def _det(a: Any) -> Any:
@@ -501,7 +530,13 @@ def _slogdet(name: str, a: Any) -> tuple[Any, Any]:
     return prim.prod(units * _signs(pivots, a.dtype), dims=dims), prim.sum(prim.log(sizes), dims=dims)
 
 
-@operator("slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)", name="linalg_slogdet", spaces=("linalg",), method=False, out="exact")
+@operator(
+    "slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)",
+    name="linalg_slogdet",
+    spaces=("linalg",),
+    method=False,
+    out="exact",
+)
 def linalg_slogdet(a: Any) -> Any:
     """(det(A) / |det(A)|, log |det(A)|) of square matrices."""
     return _slogdet("linalg.slogdet", a)
@@ -525,6 +560,7 @@ def logdet(a: Any) -> Any:
 # ***** LDL *****
 
 _PACKED = "LAPACK packs the factors with its pivots"
+
 
 @operator(
     "ldl_factor_ex(Tensor A, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD, Tensor pivots, Tensor info)",
@@ -550,7 +586,9 @@ def ldl_solve(factors: Any, pivots: Any, b: Any, *, hermitian: bool) -> Any:
         raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got -2)")
     _legacy_pair(name, b, factors)
     if pivots.shape != factors.shape[:-1]:
-        raise RuntimeError(f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape {list(pivots.shape)} instead")
+        raise RuntimeError(
+            f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with shape {list(pivots.shape)} instead"
+        )
     if not pivots.dtype.is_integer:
         raise RuntimeError(f"{name}: Expected pivots to be integers. Got {CPP_NAME[pivots.dtype.name]}")
     floats_only(name, factors, "ldl_solve_kernel_cpu")

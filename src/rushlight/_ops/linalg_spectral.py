@@ -20,9 +20,12 @@ _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52, "complex64": 2.0**-23, "co
 
 # ***** QR *****
 
+
 def _qr(a: Any, mode: str) -> tuple[Any, Any]:
     if mode not in ("reduced", "complete", "r"):
-        raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+        raise RuntimeError(
+            f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+        )
     matrices("linalg.qr", a)
     floats_only("linalg.qr", a, "geqrf_cpu")
     if mode == "r":
@@ -39,7 +42,12 @@ def linalg_qr(a: Any, mode: str) -> Any:
     return _qr(a, mode)
 
 
-@operator("qr(Tensor input, bool some=True) -> (Tensor Q, Tensor R)", out="exact", like=columns_first, node="LinalgQrBackward0")
+@operator(
+    "qr(Tensor input, bool some=True) -> (Tensor Q, Tensor R)",
+    out="exact",
+    like=columns_first,
+    node="LinalgQrBackward0",
+)
 def qr(a: Any, some: bool) -> Any:
     """`linalg.qr`."""
     warn_once(
@@ -75,9 +83,13 @@ def _reflections(a: Any, tau: Any) -> Any:
         raise RuntimeError(f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal to {len(tau.shape)} and "
                            f"input.ndim is equal to {len(a.shape)}")  # fmt: skip
     if a.shape[:-2] != tau.shape[:-1]:
-        raise RuntimeError(f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(tau.shape[:-1])}")
+        raise RuntimeError(
+            f"{name}: Expected batch dimensions of tau to be equal to input.shape[:-2], but got {list(tau.shape[:-1])}"
+        )
     if a.dtype is not tau.dtype:
-        raise RuntimeError(f"{name}: tau dtype {CPP_NAME[tau.dtype.name]} does not match input dtype {CPP_NAME[a.dtype.name]}")
+        raise RuntimeError(
+            f"{name}: tau dtype {CPP_NAME[tau.dtype.name]} does not match input dtype {CPP_NAME[a.dtype.name]}"
+        )
     floats_only(name, a, "orgqr_cpu", integers=False)
     return prim.reflections(a, tau) + build.full(a.shape, 0, a.dtype)
 
@@ -91,13 +103,22 @@ def householder_product(a: Any, tau: Any) -> Any:
     return _reflections(a, tau)
 
 
-@operator("orgqr(Tensor input, Tensor input2) -> Tensor", out=True, like=columns_first, node="LinalgHouseholderProductBackward0")
+@operator(
+    "orgqr(Tensor input, Tensor input2) -> Tensor",
+    out=True,
+    like=columns_first,
+    node="LinalgHouseholderProductBackward0",
+)
 def orgqr(a: Any, tau: Any) -> Any:
     """`linalg.householder_product`."""
     return _reflections(a, tau)
 
 
-@operator("ormqr(Tensor input, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor", out="exact", like=columns_first)
+@operator(
+    "ormqr(Tensor input, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
+    out="exact",
+    like=columns_first,
+)
 def ormqr(a: Any, tau: Any, other: Any, left: bool, transpose: bool) -> Any:
     """`other` times Q (or Q^H) from the left or the right, where Q is the product of the reflections that `geqrf` keeps."""
     _check_ormqr(a, tau, other, left)
@@ -126,7 +147,9 @@ def _check_ormqr(a: Any, tau: Any, other: Any, left: bool) -> None:
         )
     for x, what, lead in ((tau, "tau", tau.shape[:-1]), (other, "other", other.shape[:-2])):
         if lead != a.shape[:-2]:
-            raise RuntimeError(f"{name}: Expected batch dimensions of {what} to be equal to input.shape[:-2], but got {list(lead)}")
+            raise RuntimeError(
+                f"{name}: Expected batch dimensions of {what} to be equal to input.shape[:-2], but got {list(lead)}"
+            )
         if x.dtype is not a.dtype:
             raise RuntimeError(
                 f"{name}: Expected input and {what} to have the same dtype, but input has dtype{CPP_NAME[a.dtype.name]} and {what} has "
@@ -181,7 +204,12 @@ def eig(a: Any) -> Any:
     return prim.eig(_general("linalg.eig", a), vectors=True)
 
 
-@operator("linalg_eigvals_core(Tensor A) -> (Tensor eigenvalues, Tensor info)", spaces=(), method=False, node="LinalgEigBackward0")
+@operator(
+    "linalg_eigvals_core(Tensor A) -> (Tensor eigenvalues, Tensor info)",
+    spaces=(),
+    method=False,
+    node="LinalgEigBackward0",
+)
 def eigvals(a: Any) -> Any:
     """w of A V = V diag(w) alone, and info."""
     return prim.eig(_general("linalg.eigvals", a), vectors=False)
@@ -206,7 +234,9 @@ def svd(a: Any, full: bool) -> Any:
     return prim.svd(_svd_input(a), full=full, vectors=True)
 
 
-@operator("linalg_svdvals_core(Tensor A) -> (Tensor S, Tensor info)", spaces=(), method=False, node="LinalgSvdBackward0")
+@operator(
+    "linalg_svdvals_core(Tensor A) -> (Tensor S, Tensor info)", spaces=(), method=False, node="LinalgSvdBackward0"
+)
 def svdvals(a: Any) -> Any:
     """S of A = U diag(S) V^H alone, falling, and info."""
     return prim.svd(_svd_input(a), full=False, vectors=False)
@@ -220,12 +250,22 @@ def _tolerance(sizes: Any, shape: Any, dtype: Any, atol: Any, rtol: Any) -> Any:
     greatest = prim.amax(sizes, dims=(len(sizes.shape) - 1,))
 
     def given(x: Any) -> Any:
-        return None if x is None else build.convert(x, sizes.dtype) if hasattr(x, "dtype") else build.full((), x, sizes.dtype)
+        return (
+            None
+            if x is None
+            else build.convert(x, sizes.dtype)
+            if hasattr(x, "dtype")
+            else build.full((), x, sizes.dtype)
+        )
 
     low, relative = given(atol), given(rtol)
     if relative is None:
         default = build.full((), _EPSILON[dtype.name] * max(shape[-2:]), sizes.dtype)
-        relative = default if low is None else build.select(low > 0.0, build.full_like(low, 0.0), build.broadcast_to(default, low.shape))
+        relative = (
+            default
+            if low is None
+            else build.select(low > 0.0, build.full_like(low, 0.0), build.broadcast_to(default, low.shape))
+        )
     bound = relative * greatest
     return bound if low is None else build.binary("maximum", low, bound)
 
@@ -276,7 +316,9 @@ def pinv(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
     """The pseudo-inverse, and info: singular values up to max(atol, rtol * greatest) count as 0."""
     if len(a.shape) < 2 or a.dtype.name not in _EPSILON:
         given = f"{CPP_NAME[a.dtype.name]}{{{list(a.shape)}}}"
-        raise RuntimeError(f"linalg.pinv({given}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types")
+        raise RuntimeError(
+            f"linalg.pinv({given}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
+        )
     if hermitian:
         matrices("linalg.pinv", a, square=True)
     return _pinv_of(a, atol, rtol, hermitian)

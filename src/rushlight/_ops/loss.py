@@ -65,9 +65,7 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
         average = True if size_average is None else size_average
         wanted = True if reduce is None else reduce
         reduction = ("mean" if average else "sum") if wanted else "none"
-        warn_user(
-            f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.",
-        )
+        warn_user(f"size_average and reduce args will be deprecated, please use reduction='{reduction}' instead.")
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"{reduction} is not a valid value for reduction")
     return reduction
@@ -91,7 +89,7 @@ def _alike(x: Any, y: Any) -> tuple[Any, Any]:
     if x.shape != y.shape:
         warn_user(
             f"Using a target size (torch.Size({list(y.shape)})) that is different to the input size (torch.Size({list(x.shape)})). This will likely lead to incorrect "
-            "results due to broadcasting. Please ensure they have the same size.",
+            "results due to broadcasting. Please ensure they have the same size."
         )
     return pair(x, y)
 
@@ -109,7 +107,9 @@ def _weighted(loss: Any, weight: Any, reduction: str) -> Any:
 # ***** differences *****
 
 
-@operator(f"mse_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", tags=("aligned",), **PAIRED)
+@operator(
+    f"mse_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", tags=("aligned",), **PAIRED
+)
 def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of (input - target)^2."""
     x, y = _alike(x, y)
@@ -120,7 +120,9 @@ def _real_for(given: DType, y: Any) -> None:
     """RuntimeError where a target is complex and the input, whose dtype the loss has, is not."""
     found = given_dtype(y)
     if found.is_complex and not given.is_complex:
-        raise RuntimeError(f"result type {CPP_NAME[found.name]} can't be cast to the desired output type {CPP_NAME[given.name]}")
+        raise RuntimeError(
+            f"result type {CPP_NAME[found.name]} can't be cast to the desired output type {CPP_NAME[given.name]}"
+        )
 
 
 def _floats_for_mean(dtype: DType, reduction: str) -> None:
@@ -132,8 +134,10 @@ def _floats_for_mean(dtype: DType, reduction: str) -> None:
 
 
 @operator(
-    f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor", node="MeanBackward0",
-    tags=("aligned",), **{**PAIRED, "promote": "same"},
+    f"l1_loss(Tensor input, Tensor target, {LEGACY}, Tensor? weight=None) -> Tensor",
+    node="MeanBackward0",
+    tags=("aligned",),
+    **{**PAIRED, "promote": "same"},
 )
 def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weight: Any) -> Any:
     """Mean of |input - target|."""
@@ -143,7 +147,9 @@ def l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, weig
     return _weighted(prim.abs(x - y), weight, reduction)
 
 
-@operator(f"smooth_l1_loss(Tensor input, Tensor target, {LEGACY}, float beta=1.0) -> Tensor", tags=("aligned",), **PAIRED)
+@operator(
+    f"smooth_l1_loss(Tensor input, Tensor target, {LEGACY}, float beta=1.0) -> Tensor", tags=("aligned",), **PAIRED
+)
 def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, beta: float) -> Any:
     """d^2 / (2 beta) where d = |input - target| < beta, else d - beta / 2."""
     reduction = reduction_of(size_average, reduce, reduction)
@@ -154,7 +160,9 @@ def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: st
     size = prim.abs(d)
     if beta == 0:
         return reduced(size, reduction)
-    return reduced(build.select(size < beta, 0.5 * d * d / beta, size - 0.5 * beta), reduction)  # d, not its size: no corner at zero
+    return reduced(
+        build.select(size < beta, 0.5 * d * d / beta, size - 0.5 * beta), reduction
+    )  # d, not its size: no corner at zero
 
 
 @operator(
@@ -175,7 +183,9 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
     if weight is None:
         return narrow(reduced(loss, how), given)
     loss, weight = pair(loss, weight)
-    return narrow(reduced(loss * weight, how), given)  # the mean of the products: the sum of the weights does not count here
+    return narrow(
+        reduced(loss * weight, how), given
+    )  # the mean of the products: the sum of the weights does not count here
 
 
 # ***** negative log likelihood *****
@@ -184,7 +194,9 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
 def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
     """The dim of the classes; errors where input, target and weight do not fit."""
     if not x.shape:
-        raise (IndexError if name == "cross_entropy" else RuntimeError)(f"{name}: expected input to have at least one dimension")
+        raise (IndexError if name == "cross_entropy" else RuntimeError)(
+            f"{name}: expected input to have at least one dimension"
+        )
     dim = 0 if len(x.shape) == 1 else 1
     batch = (*x.shape[:dim], *x.shape[dim + 1 :])
     _class_dtype(target, x, name)
@@ -192,9 +204,13 @@ def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
         if not dim and len(target.shape) == 1:
             raise ValueError(f"For 1D input, 1D target must have size 1, but got target size: {target.shape[0]}")
         if dim and (not target.shape or x.shape[0] != target.shape[0]):
-            raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0] if target.shape else 0}).")
+            raise ValueError(
+                f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0] if target.shape else 0})."
+            )
         words = "0D or 1D target tensor expected, multi-target not supported; " if len(x.shape) == 2 else ""
-        raise RuntimeError(f"{words}{name}(): expected target of size {list(batch)} (one class for each of input{list(x.shape)}), but found {list(target.shape)}")
+        raise RuntimeError(
+            f"{words}{name}(): expected target of size {list(batch)} (one class for each of input{list(x.shape)}), but found {list(target.shape)}"
+        )
     if weight is not None and weight.shape != (x.shape[dim],):
         raise RuntimeError(
             f"weight tensor should be defined either for all {x.shape[dim]} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
@@ -211,7 +227,9 @@ def _class_dtype(target: Any, x: Any, name: str) -> None:
             f"classes (target.long()){way}"
         )
     if target.dtype is UINT8 and len(x.shape) > 2:
-        raise RuntimeError(f"{name}(): expected scalar type Long but found Byte; classes of more than one place a sample are int64: target.long()")
+        raise RuntimeError(
+            f"{name}(): expected scalar type Long but found Byte; classes of more than one place a sample are int64: target.long()"
+        )
 
 
 def _single(x: Any, target: Any) -> Any:
@@ -432,13 +450,18 @@ def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, re
     no = prim.maximum(prim.log1p(-x), build.full_like(x, -100.0))
     loss = (target - 1.0) * no - target * yes
     _fits(weight, x)
-    return reduced(loss if weight is None else loss * build.convert(weight, loss.dtype), reduction_of(size_average, reduce, reduction))
+    return reduced(
+        loss if weight is None else loss * build.convert(weight, loss.dtype),
+        reduction_of(size_average, reduce, reduction),
+    )
 
 
 def _fits(weight: Any, x: Any) -> None:
     """RuntimeError where a weight is larger than what it weighs."""
     if weight is not None and broadcast_shapes(x.shape, weight.shape) != x.shape:
-        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, weight.shape))}")
+        raise RuntimeError(
+            f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, weight.shape))}"
+        )
 
 
 @binary_cross_entropy.gradient
@@ -466,7 +489,9 @@ def binary_cross_entropy_with_logits(
 ) -> Any:
     """`binary_cross_entropy` of sigmoid(input), without overflow; `pos_weight` weighs the positive class."""
     if x.shape != target.shape:
-        raise ValueError(f"Target size (torch.Size({list(target.shape)})) must be the same as input size (torch.Size({list(x.shape)}))")
+        raise ValueError(
+            f"Target size (torch.Size({list(target.shape)})) must be the same as input size (torch.Size({list(x.shape)}))"
+        )
     _fits(weight, x)
     loss = reduced(_logits_loss(x, target, weight, pos_weight), reduction_of(size_average, reduce, reduction))
     return build.convert(loss, given_dtype(target))  # PyTorch sums it up where 1 - target was
@@ -493,7 +518,9 @@ def _(
 def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """log(1 + exp(-target * input))."""
     if broadcast_shapes(x.shape, y.shape) != x.shape:
-        raise RuntimeError(f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, y.shape))}")
+        raise RuntimeError(
+            f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, y.shape))}"
+        )
     given = given_dtype(x)
     _real_for(given, y)
     x, y = pair(x, y)
@@ -508,7 +535,9 @@ def _(ct: Any, out: Any, x: Any, y: Any, size_average: Any, reduce: Any, reducti
     x, y = pair(x, y)
     z = held(prim.exp(-held(y * x)))
     share = -1.0 / as_double(numel(x.shape)) if reduction_of(size_average, reduce, reduction) == "mean" else -1.0
-    slope = lambda v: held(build.conj(held(held(held(v * z) * share) / held(z + 1.0))) * build.broadcast_to(ct, x.shape))
+    slope = lambda v: held(
+        build.conj(held(held(held(v * z) * share) / held(z + 1.0))) * build.broadcast_to(ct, x.shape)
+    )
     return slope(y), slope(x)
 
 
@@ -558,7 +587,9 @@ def poisson_nll_loss(
     """exp(input) - target * input (input - target * log(input + eps) unless `log_input`): Poisson counts; `full` adds Stirling's term."""
     flags = [given_dtype(v) is BOOL for v in (x, y)]
     if all(flags) or flags[0] and not log_input or flags[1] and full:
-        raise RuntimeError("poisson_nll_loss(): a bool tensor is subtracted here; convert it first, for example with .float()")
+        raise RuntimeError(
+            "poisson_nll_loss(): a bool tensor is subtracted here; convert it first, for example with .float()"
+        )
     x, y = pair(x, y)
     loss = prim.exp(x) - y * x if log_input else x - y * prim.log(x + eps)
     if full:

@@ -182,7 +182,9 @@ def _int_mm(a: Any, b: Any) -> Any:
     if len(b.shape) < 2:
         raise IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)")
     if a.shape[1] != b.shape[0]:
-        raise RuntimeError(f"int_mm_out_cpu: self.size(1) needs to match mat2.size(0) but got {a.shape[1]} and {b.shape[0]}")
+        raise RuntimeError(
+            f"int_mm_out_cpu: self.size(1) needs to match mat2.size(0) but got {a.shape[1]} and {b.shape[0]}"
+        )
     if a.dtype.name not in ("int8", "uint8"):
         raise RuntimeError(f"int_mm_out_cpu: Expected self dtype to be int8 or uint8 but got {C_NAME[a.dtype.name]}")
     if b.dtype.name != "int8":
@@ -219,7 +221,9 @@ def _plus(x: Any, found: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
     total = _factor(wide(found), alpha)
     if is_number(beta) and beta == 0:
         return narrow(total, dtype)
-    if dtype is BFLOAT16 and is_number(beta):  # beta * x is not rounded by itself: so does oneDNN, whose bits an iteration may amplify
+    if dtype is BFLOAT16 and is_number(
+        beta
+    ):  # beta * x is not rounded by itself: so does oneDNN, whose bits an iteration may amplify
         added = build.broadcast_to(wide(x), shape)
         return narrow(prim.fma(added, build.full_like(added, beta), total), dtype)
     return narrow(total + build.broadcast_to(_factor(wide(x), beta), shape), dtype)
@@ -235,13 +239,20 @@ def addmm(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     return _plus(x, build.dot(wide(a), wide(b)), beta, alpha, a.dtype)
 
 
-@operator("addmv(Tensor input, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", **{**ADDED, "inplace_spaces": ("torch",)})
+@operator(
+    "addmv(Tensor input, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+    **{**ADDED, "inplace_spaces": ("torch",)},
+)
 def addmv(x: Any, a: Any, v: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * (mat @ vec)."""
     return _plus(x, mv(a, v), beta, alpha)
 
 
-@operator("addr(Tensor input, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", like="operands", **{**ADDED, "out": True})
+@operator(
+    "addr(Tensor input, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+    like="operands",
+    **{**ADDED, "out": True},
+)
 def addr(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
     """beta * input + alpha * outer(vec1, vec2)."""
     for v, what in ((a, "vec1"), (b, "vec2")):
@@ -297,7 +308,9 @@ def _linear_node(input: Any, weight: Any, bias: Any = None) -> str:
 def linear(x: Any, weight: Any, bias: Any) -> Any:
     """input @ weight.T + bias over the last dim: one product with all rows."""
     if not x.shape or not weight.shape:
-        raise RuntimeError(f"both arguments to linear need to be at least 1D, but they are {len(x.shape)}D and {len(weight.shape)}D")
+        raise RuntimeError(
+            f"both arguments to linear need to be at least 1D, but they are {len(x.shape)}D and {len(weight.shape)}D"
+        )
     if len(weight.shape) == 1:
         found = product(x, weight)
         return found if bias is None else narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
@@ -445,7 +458,9 @@ def bilinear(a: Any, b: Any, weight: Any, bias: Any) -> Any:
     if len(a.shape) != len(b.shape) or not a.shape:
         raise RuntimeError(f"bilinear(): input dimensions do not match: got {len(a.shape)} and {len(b.shape)}")
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise (RuntimeError if bias.shape else IndexError)(f"bilinear(): bias {list(bias.shape)} does not fit weight {list(weight.shape)}")
+        raise (RuntimeError if bias.shape else IndexError)(
+            f"bilinear(): bias {list(bias.shape)} does not fit weight {list(weight.shape)}"
+        )
     if a.shape[:-1] != b.shape[:-1]:
         raise RuntimeError(f"bilinear(): input batch dimensions do not match: got {list(a.shape)} and {list(b.shape)}")
     if len(weight.shape) != 3 or a.shape[-1] != weight.shape[1] or b.shape[-1] != weight.shape[2]:

@@ -14,7 +14,11 @@ from rushlight._types.layout import channels_last_strides, contiguous_strides
 __all__ = ["IMAGINARY", "basic_index", "clone_to", "copy", "fill", "to_dtype", "zero"]
 
 IMAGINARY = "Casting complex values to real discards the imaginary part"
-FORMATS = {"contiguous_format": contiguous_strides, "channels_last": channels_last_strides, "channels_last_3d": channels_last_strides}
+FORMATS = {
+    "contiguous_format": contiguous_strides,
+    "channels_last": channels_last_strides,
+    "channels_last_3d": channels_last_strides,
+}
 
 
 @operator("clone_core(Tensor input) -> Tensor", spaces=(), method=False, like=like_input, node="CloneBackward0")
@@ -45,7 +49,9 @@ def clone_to(x: Any) -> Any:
     return x
 
 
-@operator("to_dtype(Tensor input, dtype dtype) -> Tensor", spaces=(), method=False, like=like_input, node="ToCopyBackward0")
+@operator(
+    "to_dtype(Tensor input, dtype dtype) -> Tensor", spaces=(), method=False, like=like_input, node="ToCopyBackward0"
+)
 def to_dtype(x: Any, dtype: DType) -> Any:
     """out[i] = dtype(x[i]): a copy with another dtype, in the memory order of its source."""
     if x.dtype.is_complex and not (dtype.is_complex or dtype is BOOL):
@@ -53,8 +59,15 @@ def to_dtype(x: Any, dtype: DType) -> Any:
     return build.convert(x, dtype)
 
 
-@operator("copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor", spaces=(), method=False, inplace=True, numbers=("src",), node="CopyBackwards",
-          tags=("fits",))
+@operator(
+    "copy(Tensor input, Tensor src, bool non_blocking=False) -> Tensor",
+    spaces=(),
+    method=False,
+    inplace=True,
+    numbers=("src",),
+    node="CopyBackwards",
+    tags=("fits",),
+)
 def copy(x: Any, source: Any, non_blocking: bool) -> Any:
     """out[i] = source[i] in the shape and dtype of `input`; `copy_` writes it there."""
     return build.broadcast_to(build.convert(source, x.dtype), x.shape)
@@ -65,11 +78,20 @@ def _(ct: Any, out: Any, x: Any, source: Any, non_blocking: bool) -> Any:
     return build.zeros_like(x), build.convert(build.sum_to(ct, source.shape), source.dtype)
 
 
-@operator("fill(Tensor input, Tensor value) -> Tensor", like="operands", inplace=True, method=False, numbers=("value",), tags=("fits",))
+@operator(
+    "fill(Tensor input, Tensor value) -> Tensor",
+    like="operands",
+    inplace=True,
+    method=False,
+    numbers=("value",),
+    tags=("fits",),
+)
 def fill(x: Any, value: Any) -> Any:
     """Every element set to `value` (a number or a 0-dim tensor)."""
     if value.shape != ():
-        raise RuntimeError(f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions.")
+        raise RuntimeError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {len(value.shape)} dimensions."
+        )
     if is_weak(value) and value.dtype.is_complex and not (x.dtype.is_complex or x.dtype is BOOL):
         raise RuntimeError(f"value cannot be converted to type {x.dtype.name} without overflow")
     return build.broadcast_to(build.convert(value, x.dtype), x.shape)
@@ -113,7 +135,9 @@ def _index_strides(spec: Any, index: Any) -> list[int]:
     return strides
 
 
-@view("basic_index(Tensor input, any index) -> Tensor", spaces=(), method=False, node=_index_node, strides=_index_strides)
+@view(
+    "basic_index(Tensor input, any index) -> Tensor", spaces=(), method=False, node=_index_node, strides=_index_strides
+)
 def basic_index(x: Any, index: Any) -> Any:
     """`x[index]` for ints, slices and None.
 

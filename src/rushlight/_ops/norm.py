@@ -328,7 +328,9 @@ def _(ct: Any, outs: Any, x: Any, p: float | None, dim: int | None, eps: float) 
     ct, given, dims, x = wide(ct), x.dtype, dims_of(x, dim), wide(x)
     norm = rounded(outs[1], given)
     bound = spread(prim.maximum(norm, build.full_like(norm, eps)), x.shape, dims)
-    direct, each = div.gradient_rule(ct, None, x, build.complex_(bound) if given.is_complex else bound, rounding_mode=None)  # type: ignore[misc]
+    direct, each = div.gradient_rule(
+        ct, None, x, build.complex_(bound) if given.is_complex else bound, rounding_mode=None
+    )  # type: ignore[misc]
     through = rounded(reduce_dims("sum", prim.real(each) if given.is_complex else each, dims), given)
     through = build.select(norm >= eps, through, 0.0)
     return narrow(direct + rounded(norm_slope(x, norm, 2.0 if p is None else p, dims, through, given), given), given)

@@ -64,7 +64,9 @@ def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     refuse(x, "topk", "c")
     lines, dim = lines_of(x, dim)
     if not 0 <= k <= lines.shape[dim]:
-        raise RuntimeError(f"selected index k out of range: topk() of {lines.shape[dim]} elements along dim {dim}, but k is {k}")
+        raise RuntimeError(
+            f"selected index k out of range: topk() of {lines.shape[dim]} elements along dim {dim}, but k is {k}"
+        )
     values, indices = prim.topk(wide(lines), k=k, dim=dim, largest=largest, sorted=sorted)
     shape = values.shape if x.shape else (() if k else (0,))
     return narrow(build.reshape(values, shape), x.dtype), build.reshape(indices, shape)
@@ -84,7 +86,11 @@ def _one_each(x: Any, dim: int, keepdim: bool, found: tuple[Any, Any]) -> tuple[
     return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims_of(x, dim), keepdim) for v in each)
 
 
-@operator("kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", out="exact", tags=("apart", "sized"))
+@operator(
+    "kthvalue(Tensor input, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
+    out="exact",
+    tags=("apart", "sized"),
+)
 def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
     """The k-th least value along dim, and where it is."""
     refuse(x, "kthvalue_cpu", "bc")
@@ -152,7 +158,11 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
     while left:  # the number is `low` at least and `low + left` at most; of each half as many are left
         half = (left + 1) // 2
         middle = low + (half - 1)
-        held = prim.index(boundaries, middle) if len(boundaries.shape) == 1 else prim.gather(boundaries, middle, dim=len(x.shape) - 1)
+        held = (
+            prim.index(boundaries, middle)
+            if len(boundaries.shape) == 1
+            else prim.gather(boundaries, middle, dim=len(x.shape) - 1)
+        )
         goes_up = ~(held > x if right else held >= x)  # NaN stands behind all numbers
         low, left = build.select(goes_up, low + half, low), left - half
     return low

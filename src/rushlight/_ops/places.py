@@ -10,7 +10,17 @@ from rushlight._prims import build
 from rushlight._types.dtype import INT32, INT64
 from rushlight._types.layout import BELOW_ALL, numel
 
-__all__ = ["adding", "as_index", "check_fits", "check_ranks", "from_zero", "index_vector", "inverse_perm", "lines_of", "to_front"]
+__all__ = [
+    "adding",
+    "as_index",
+    "check_fits",
+    "check_ranks",
+    "from_zero",
+    "index_vector",
+    "inverse_perm",
+    "lines_of",
+    "to_front",
+]
 
 
 def as_index(name: str, index: Any, allowed: str = "int64") -> Any:

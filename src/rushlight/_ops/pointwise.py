@@ -107,7 +107,9 @@ _unary("rad2deg", "x * 180 / pi.", lambda x: x * (180.0 / math.pi), refused="c",
 
 # ***** special functions *****
 
-_unary("erf", "2 / sqrt(pi) times the integral of exp(-t^2), 0..x.", _same("erf"), refused="c", aliases=("special.erf",))
+_unary(
+    "erf", "2 / sqrt(pi) times the integral of exp(-t^2), 0..x.", _same("erf"), refused="c", aliases=("special.erf",)
+)
 _unary("erfc", "1 - erf(x), exact in the tail.", _same("erfc"), refused="c", aliases=("special.erfc",))
 _unary("erfinv", "y with erf(y) = x.", _same("erfinv"), refused="c", aliases=("special.erfinv",))
 _unary("lgamma", "log |gamma(x)|.", _same("lgamma"), refused="c", aliases=("special.gammaln",))

@@ -226,7 +226,9 @@ def _declare_max(n: int) -> None:
     def back(ct: Any, place: Any, x: Any, *rest: Any) -> Any:
         images, w = prepare(x, *rest)
         grad = ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,))
-        made = prim.unpool(grad, place, shape=w.space, size=w.kernel, stride=w.stride, dilation=w.dilation, lo=w.padding)
+        made = prim.unpool(
+            grad, place, shape=w.space, size=w.kernel, stride=w.stride, dilation=w.dilation, lo=w.padding
+        )
         return build.reshape(made, x.shape)
 
     doc = f"The greatest element of each window over the last {n} dims."
@@ -236,7 +238,13 @@ def _declare_max(n: int) -> None:
                     method=False, node=node, like=like if n > 1 else as_row, doc=doc + " Also its index in the flattened space of the input.")(with_indices)  # fmt: skip
     both.gradient(lambda cts, outs, x, *rest: back(cts[0], outs[2], x, *rest))
     one = operator(
-        f"max_pool{n}d{arguments} -> Tensor", name=f"max_pool{n}d_values", spaces=(), method=False, node=node, like=like, doc=doc
+        f"max_pool{n}d{arguments} -> Tensor",
+        name=f"max_pool{n}d_values",
+        spaces=(),
+        method=False,
+        node=node,
+        like=like,
+        doc=doc,
     )(plain)
     one.gradient(lambda ct, outs, x, *rest: back(ct, outs[1], x, *rest))
 
@@ -324,7 +332,9 @@ def _declare_avg(n: int) -> None:
     ) -> Any:
         refuse(x, f"avg_pool{n}d", "bc")
         if n == 2 and len(x.shape) < 3:  # which PyTorch notices only when it looks for the channels
-            raise IndexError(f"Dimension out of range (avg_pool2d() expects a 3D or 4D tensor, but got: {list(x.shape)})")
+            raise IndexError(
+                f"Dimension out of range (avg_pool2d() expects a 3D or 4D tensor, but got: {list(x.shape)})"
+            )
         return _avg(x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     def rule(ct: Any, out: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
@@ -400,7 +410,12 @@ def _means(x: Any, sizes: Ints) -> Any:
     for dim, out in enumerate(sizes, 2):  # the first dims first: what is left of rows are fewer elements
         size = x.shape[dim]
         if not out:
-            x = prim.slice(x, starts=(0,) * len(x.shape), stops=tuple(0 if d == dim else s for d, s in enumerate(x.shape)), steps=(1,) * len(x.shape))
+            x = prim.slice(
+                x,
+                starts=(0,) * len(x.shape),
+                stops=tuple(0 if d == dim else s for d, s in enumerate(x.shape)),
+                steps=(1,) * len(x.shape),
+            )
         elif size % out:
             index, weights, count = _window_table(size, out, x.dtype)
             x = mixed(x, {dim: (index, weights)})
@@ -490,7 +505,9 @@ for _n in (1, 2, 3):
 def _norm_layout(shape: Ints, specs: Any, arguments: Any) -> Any:
     """That of the mean of the powers, as work element by element keeps it."""
     n = len(arguments[2])
-    strides = image_strides(shape, specs[0].shape, specs[0].strides) if n == 2 else as_row(shape, specs) if n == 1 else None
+    strides = (
+        image_strides(shape, specs[0].shape, specs[0].strides) if n == 2 else as_row(shape, specs) if n == 1 else None
+    )
     return strides and restride(shape, strides)
 
 
@@ -548,7 +565,9 @@ def _declare_fractional(n: int) -> None:
             # Two axes take their samples in the order x, y; three in the order z, y, x.
             axis = n - 1 - i if n == 2 else i
             start = _random_starts(samples, axis, space[i], kernel[i], sizes[i], x.dtype)
-            at = prim.broadcast(start, shape=shape, dims=(0, 1, 2 + i)) + prim.iota(shape=shape, dim=2 + n + i, dtype=INT64)
+            at = prim.broadcast(start, shape=shape, dims=(0, 1, 2 + i)) + prim.iota(
+                shape=shape, dim=2 + n + i, dtype=INT64
+            )
             index = at if index is None else index * space[i] + at
         return build.reshape(index, (*lead, *sizes, numel(kernel)))
 
@@ -558,7 +577,9 @@ def _declare_fractional(n: int) -> None:
         kernel, sizes = _ints(kernel_size, n, f"{name}: kernel_size"), _ints(output_size, n, f"{name}: output_size")
         for word, size, k, out in zip(words, images.shape[2:], kernel, sizes, strict=True):
             if out + k - 1 > size - (n == 3):  # PyTorch leaves room for one step in three dims
-                raise RuntimeError(f"{name}(): pool {word} {k} too large relative to input {word} {size} for {out} windows")
+                raise RuntimeError(
+                    f"{name}(): pool {word} {k} too large relative to input {word} {size} for {out} windows"
+                )
         if samples.dtype is not x.dtype:
             raise RuntimeError("Expect _random_samples to have the same dtype as input")
         if len(samples.shape) != 3 or samples.shape[0] < images.shape[0] or samples.shape[1:] != (images.shape[1], n):
@@ -569,14 +590,18 @@ def _declare_fractional(n: int) -> None:
         used = prim.slice(samples, starts=(0, 0, 0), stops=(images.shape[0], *samples.shape[1:]), steps=(1, 1, 1))
         index = windows(images, used, kernel, sizes)
         flat = build.reshape(wide(images), (*images.shape[:2], numel(images.shape[2:])))
-        values = build.reshape(prim.gather(flat, build.reshape(index, (*index.shape[:2], numel(index.shape[2:]))), dim=2), index.shape)
+        values = build.reshape(
+            prim.gather(flat, build.reshape(index, (*index.shape[:2], numel(index.shape[2:]))), dim=2), index.shape
+        )
         last = n + 2
         missing = isnan(values)
         # The last NaN of a window is its maximum, else the first of the greatest.
         late = numel(kernel) - 1 - prim.argmax(prim.flip(build.convert(missing, INT32), dims=(last,)), dim=last)
         place = build.select(prim.amax(missing, dims=(last,)), late, prim.argmax(values, dim=last))
         best = prim.gather(index, build.expand_dims(place, (last,)), dim=last)
-        return _unbatched(narrow(prim.amax(values, dims=(last,)), x.dtype), x), _unbatched(build.squeeze(best, (last,)), x)
+        return _unbatched(narrow(prim.amax(values, dims=(last,)), x.dtype), x), _unbatched(
+            build.squeeze(best, (last,)), x
+        )
 
     declared = operator(
         f"{name}_core(Tensor input, int[{n}] kernel_size, int[{n}] output_size, Tensor _random_samples) -> (Tensor, Tensor)", spaces=(),

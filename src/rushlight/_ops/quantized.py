@@ -54,7 +54,11 @@ def _one(x: Any, scale: Any, zero_point: Any) -> tuple[Any, Any]:
     for value in (scale, zero_point):
         if getattr(value, "shape", ()) != () and math.prod(value.shape) != 1:
             raise RuntimeError(f"scale and zero_point must have one element, got the shape {list(value.shape)}")
-        value = number_value(value, FLOAT32) if getattr(value, "shape", ()) == () else build.convert(build.reshape(value, ()), FLOAT32)
+        value = (
+            number_value(value, FLOAT32)
+            if getattr(value, "shape", ()) == ()
+            else build.convert(build.reshape(value, ()), FLOAT32)
+        )
         found.append(value)
     return found[0], found[1]
 
@@ -91,7 +95,9 @@ def _per_channel(x: Any, scale: Any, zero_point: Any, axis: int) -> tuple[Any, A
 
 @operator("fake_quantize_per_channel_affine(Tensor input, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max) -> Tensor",
           promote="opmath", promote_over=("input",), method=False, node="FakeQuantizePerChannelAffineCachemaskBackward0")  # fmt: skip
-def fake_quantize_per_channel_affine(x: Any, scale: Any, zero_point: Any, axis: int, quant_min: int, quant_max: int) -> Any:
+def fake_quantize_per_channel_affine(
+    x: Any, scale: Any, zero_point: Any, axis: int, quant_min: int, quant_max: int
+) -> Any:
     """`fake_quantize_per_tensor_affine` with a scale and a zero point for each place along the dim `axis`."""
     _check_range(quant_min, quant_max)
     refuse(x, "fake_quantize_channel_cachemask_kernel_type_handling", "buic")

@@ -24,15 +24,35 @@ def _bias(mode: str, size: int, w: Any, b_ih: Any, b_hh: Any) -> Any:
     return prim.cat(*[prim.slice(b, starts=(a * size,), stops=(z * size,), steps=(1,)) for b, a, z in parts], dim=0)
 
 
-def _layer(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any], sizes: Any, mode: str, reverse: bool) -> Any:
+def _layer(
+    x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any], sizes: Any, mode: str, reverse: bool
+) -> Any:
     """The inputs of all steps are projected at once; only the recurrence goes step by step."""
     bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
     return prim.recurrence(
-        build.dot(x, turned(w_ih)), w_hh, bias, *states, *([] if sizes is None else [sizes]), mode=mode, reverse=reverse, keep=True
+        build.dot(x, turned(w_ih)),
+        w_hh,
+        bias,
+        *states,
+        *([] if sizes is None else [sizes]),
+        mode=mode,
+        reverse=reverse,
+        keep=True,
     )
 
 
-def _layer_gradient(cts: Any, outs: Any, x: Any, w_ih: Any, w_hh: Any, b_ih: Any, states: list[Any], sizes: Any, mode: str, reverse: bool) -> Any:
+def _layer_gradient(
+    cts: Any,
+    outs: Any,
+    x: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any,
+    states: list[Any],
+    sizes: Any,
+    mode: str,
+    reverse: bool,
+) -> Any:
     """The derived one, but that the gradient of `w_ih` is made in its own layout, not as the transpose of its transpose."""
     if all(ct is None for ct in cts):
         return [None] * (len(states) + 6)
@@ -41,7 +61,11 @@ def _layer_gradient(cts: Any, outs: Any, x: Any, w_ih: Any, w_hh: Any, b_ih: Any
     to_biases: list[Any] = [None, None]
     if b_ih is not None:
         size = w_hh.shape[1]
-        parts = [prim.slice(to_b, starts=(a * size,), stops=(z * size,), steps=(1,)) for a, z in ((0, 2), (2, 3), (3, 4))] if mode == "gru" else []
+        parts = (
+            [prim.slice(to_b, starts=(a * size,), stops=(z * size,), steps=(1,)) for a, z in ((0, 2), (2, 3), (3, 4))]
+            if mode == "gru"
+            else []
+        )
         to_biases = [prim.cat(parts[0], part, dim=0) for part in parts[1:]] or [to_b, to_b]
     return [build.dot(to_x, w_ih), *to_states, build.dot(turned(to_x), x), to_hh, *to_biases, None]
 
@@ -60,7 +84,20 @@ def lstm_layer(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: An
 
 
 @lstm_layer.gradient
-def _(cts: Any, outs: Any, x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, reverse: bool) -> Any:
+def _(
+    cts: Any,
+    outs: Any,
+    x: Any,
+    h: Any,
+    c: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any,
+    b_hh: Any,
+    sizes: Any,
+    *,
+    reverse: bool,
+) -> Any:
     return _layer_gradient(cts, outs, x, w_ih, w_hh, b_ih, [h, c], sizes, "lstm", reverse)
 
 
@@ -68,13 +105,28 @@ def _(cts: Any, outs: Any, x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: A
     f"rnn_layer(Tensor input, Tensor h, {_WEIGHTS}, Tensor? sizes=None, *, str mode='tanh', bool reverse=False) -> (Tensor output, Tensor h_n)",
     spaces=(), method=False, promote="same", promote_over=_FLOATS, like="contiguous",
 )  # fmt: skip
-def rnn_layer(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, mode: str, reverse: bool) -> Any:
+def rnn_layer(
+    x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, mode: str, reverse: bool
+) -> Any:
     """The same for the layers whose state is one tensor: h = cell(x, h) step by step, of mode "gru", "tanh" or "relu"."""
     return _layer(x, w_ih, w_hh, b_ih, b_hh, [h], sizes, mode, reverse)
 
 
 @rnn_layer.gradient
-def _(cts: Any, outs: Any, x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, mode: str, reverse: bool) -> Any:
+def _(
+    cts: Any,
+    outs: Any,
+    x: Any,
+    h: Any,
+    w_ih: Any,
+    w_hh: Any,
+    b_ih: Any,
+    b_hh: Any,
+    sizes: Any,
+    *,
+    mode: str,
+    reverse: bool,
+) -> Any:
     return _layer_gradient(cts, outs, x, w_ih, w_hh, b_ih, [h], sizes, mode, reverse)
 
 
@@ -95,7 +147,13 @@ def lstm_step(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any
     return _cell(x, w_ih, w_hh, b_ih, b_hh, [h, c], "lstm")
 
 
-@operator(f"rnn_step(Tensor input, Tensor h, {_WEIGHTS}, *, str mode='tanh') -> Tensor", spaces=(), method=False, promote="same", like="contiguous")
+@operator(
+    f"rnn_step(Tensor input, Tensor h, {_WEIGHTS}, *, str mode='tanh') -> Tensor",
+    spaces=(),
+    method=False,
+    promote="same",
+    like="contiguous",
+)
 def rnn_step(x: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, *, mode: str) -> Any:
     """One step of mode "tanh" or "relu", h = act(w_ih x + b_ih + w_hh h + b_hh), or of mode "gru", h = n + z (h - n)."""
     return _cell(x, w_ih, w_hh, b_ih, b_hh, [h], mode)[0]

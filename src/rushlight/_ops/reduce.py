@@ -71,7 +71,11 @@ def sum_(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     return narrow(finish(reduce_dims("sum", wide(build.convert(x, result)), dims), x.shape, dims, keepdim), result)
 
 
-@operator("nansum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor", out=True, tags=("in_target",))
+@operator(
+    "nansum(Tensor input, int[1]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor",
+    out=True,
+    tags=("in_target",),
+)
 def nansum(x: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
     """Sum in which NaN counts as 0."""
     refuse(x, "nansum", "c")
@@ -84,8 +88,10 @@ def _mean_dtype(name: str, x: Any, dtype: DType | None) -> DType:
     result = dtype or x.dtype
     if not (result.is_floating_point or result.is_complex):
         what = "Optional dtype must" if dtype else "could not infer output dtype. Input dtype must"
-        raise RuntimeError(f"{name}(): {what} be either a floating point or complex dtype. Got: {result.name}; "
-                           f"convert first, for example with .float(), or give dtype=")
+        raise RuntimeError(
+            f"{name}(): {what} be either a floating point or complex dtype. Got: {result.name}; "
+            f"convert first, for example with .float(), or give dtype="
+        )
     return result
 
 
@@ -343,7 +349,9 @@ def _spread_family() -> None:
 
         variance = "sum((x - mean(x))^2) / (n - correction)"
         words = (f"sqrt({variance})", "standard deviation") if root else (variance, "variance")
-        doc = f"{words[0]}{' and mean(x)' if both else ''}, along dims: the {words[1]}{', and the mean' if both else ''}."
+        doc = (
+            f"{words[0]}{' and mean(x)' if both else ''}, along dims: the {words[1]}{', and the mean' if both else ''}."
+        )
         results = "(Tensor, Tensor)" if both else "Tensor"
         declared = operator(name + signature + results, doc=doc, out=not both)(body)
 
@@ -551,7 +559,10 @@ def _(ct: Any, out: Any, x: Any, p: Any) -> Any:
     first, second = prim.minimum(one, other), prim.maximum(one, other)
     itself = build.eq(one, other)
     pair = build.reshape(build.select(itself, 0, _pairs_before(first, rows) + second - first - 1), (rows * rows,))
-    ct, norm = (build.select(itself, at, build.reshape(prim.gather(v, pair, dim=0), (rows, rows))) for v, at in ((ct, 0.0), (out, 1.0)))
+    ct, norm = (
+        build.select(itself, at, build.reshape(prim.gather(v, pair, dim=0), (rows, rows)))
+        for v, at in ((ct, 0.0), (out, 1.0))
+    )
     # what a row gets as the first of a pair and as the second one: gaps differ in sign alone
     return reduce_dims("sum", norm_slope(_gaps_of_pairs(x), norm, float(p), (2,), ct, x.dtype), (1,))
 
@@ -666,7 +677,9 @@ def _shares(g: Any, x: Any, out: Any, dim: int) -> Any:
         top = _held(build.keep_dims(prim.amax(build.select(left, out, -INF), dims=(dim,)), out.shape, (dim,)))
         safe = build.select(prim.abs(top) < INF, top, 0.0)
         near = out >= safe - reach
-        sums = prim.cumsum(build.select(near, g * prim.exp(build.select(near, safe - out, 0.0)), 0.0), dim=dim, reverse=True)
+        sums = prim.cumsum(
+            build.select(near, g * prim.exp(build.select(near, safe - out, 0.0)), 0.0), dim=dim, reverse=True
+        )
         good = left & (out >= top - reach) & (prim.abs(out) < INF)
         found = build.select(good, sums * prim.exp(build.select(good, x - safe, 0.0)), found)
     last = take_slice(out, dim, out.shape[dim] - 1, out.shape[dim])  # NaN from where x is

@@ -88,7 +88,9 @@ def _read(x: Any, dim: int, index: Any) -> Any:
 def _along(weights: Any, x: Any, dim: int) -> Any:
     """Weights for the elements of dim (and the next ones, if they have more dims)."""
     ndim, k = len(x.shape), len(weights.shape)
-    return build.broadcast_to(build.reshape(weights, (1,) * dim + tuple(weights.shape) + (1,) * (ndim - dim - k)), x.shape)
+    return build.broadcast_to(
+        build.reshape(weights, (1,) * dim + tuple(weights.shape) + (1,) * (ndim - dim - k)), x.shape
+    )
 
 
 def _nearest(size: int, out: int, step: Any, mode: str, dtype: Any) -> Any:
@@ -123,11 +125,17 @@ def _stacked(rows: Sequence[Any]) -> Any:
     return prim.cat(*(build.expand_dims(row, (0,)) for row in rows), dim=0)
 
 
-def _window(size: int, out: int, step: Any, taps: int, kind: Filter, align: bool, antialias: bool, dtype: Any) -> tuple[Any, Any]:
+def _window(
+    size: int, out: int, step: Any, taps: int, kind: Filter, align: bool, antialias: bool, dtype: Any
+) -> tuple[Any, Any]:
     """(indices, weights) of the elements that take part in each element of the result; both [out, taps]."""
     half = 0.5 - (0.5 if align and not antialias else 0.0)
     centre = (_iota(out, dtype) + half) * step
-    wide = build.select(build.full((out,), 1.0, dtype) * step > 1.0, build.full((out,), 1.0, dtype) * step, 1.0) if antialias else None
+    wide = (
+        build.select(build.full((out,), 1.0, dtype) * step > 1.0, build.full((out,), 1.0, dtype) * step, 1.0)
+        if antialias
+        else None
+    )
     reach = kind.width * 0.5 if wide is None else wide * (kind.width * 0.5)
     shift = 1.0 - half
     first = prim.floor(centre - reach + shift)
@@ -184,7 +192,9 @@ def _whole(x: Any, dim: int, index: Any, weights: Any) -> Any:
         bits = bits + build.convert(prim.floor(top * float(2 << k) + 0.5) < float(1 << 15), INT64)
     bits = build.broadcast_to(bits, weights.shape)
     unit = prim.exp2(build.convert(bits, FLOAT64))
-    rounded = build.convert(prim.trunc(weights * unit + build.select(weights < 0.0, build.full_like(weights, -0.5), 0.5)), INT64)
+    rounded = build.convert(
+        prim.trunc(weights * unit + build.select(weights < 0.0, build.full_like(weights, -0.5), 0.5)), INT64
+    )
     part = _read(build.convert(x, INT64), dim, index)
     total = prim.sum(part * _along(rounded, part, dim), dims=(dim + 1,))
     bits = build.broadcast_to(build.reshape(prim.amax(bits, dims=(0, 1)), (1,) * len(total.shape)), total.shape)
@@ -198,7 +208,11 @@ def _whole(x: Any, dim: int, index: Any, weights: Any) -> Any:
 
 
 def _node(**given: Any) -> str:
-    names = {"linear": ("Linear1D", "Bilinear2D", "Trilinear3D"), "bicubic": ("", "Bicubic2D", ""), "lanczos": ("", "Lanczos2D", "")}
+    names = {
+        "linear": ("Linear1D", "Bilinear2D", "Trilinear3D"),
+        "bicubic": ("", "Bicubic2D", ""),
+        "lanczos": ("", "Lanczos2D", ""),
+    }
     spatial = len(given["input"].shape) - 2
     mode = given["mode"]
     if mode in names:
@@ -234,13 +248,18 @@ def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, secon
             continue
         if taps[k] == 0:
             rows = _few(x.shape[dim], out, step, mode, align_corners, x.dtype)
-            tables[dim] = _stacked([index for index, _ in rows]), _stacked([build.convert(weight, x.dtype) for _, weight in rows])
+            tables[dim] = (
+                _stacked([index for index, _ in rows]),
+                _stacked([build.convert(weight, x.dtype) for _, weight in rows]),
+            )
             continue
         whole = x.dtype is UINT8
         if whole and out == x.shape[dim]:
             continue
         dtype = FLOAT64 if whole else x.dtype
-        index, weights = _window(x.shape[dim], out, step, taps[k], _filter(mode, antialias), align_corners, antialias, dtype)
+        index, weights = _window(
+            x.shape[dim], out, step, taps[k], _filter(mode, antialias), align_corners, antialias, dtype
+        )
         if whole:
             x = _whole(x, dim, index, weights)
         else:

@@ -49,7 +49,14 @@ give(
     Call(X, 2, (0,), True),
 )
 give("dist", Call(X, Draw(4)), Call(X, Draw(3, 4), 1))
-give("pdist_core", Call(X, 2.0), Call(Draw(5, 4), 1.0), Call(Draw(4, 3), 3.0), Call(Draw(6, 2), float("inf")), Call(Draw(1, 2), 2.0))
+give(
+    "pdist_core",
+    Call(X, 2.0),
+    Call(Draw(5, 4), 1.0),
+    Call(Draw(4, 3), 3.0),
+    Call(Draw(6, 2), float("inf")),
+    Call(Draw(1, 2), 2.0),
+)
 give("cdist_core", Call(X, Draw(2, 4), 2.0), Call(X, Draw(5, 4), 1.0), Call(Draw(2, 3, 4), Draw(2, 2, 4), 3.0))
 give("logsumexp", Call(X, (1,)), Call(CUBE, (0, 2), True))
 for _name in ("cumsum", "cumprod"):
@@ -98,7 +105,11 @@ give(
     Call(Draw(3, 4, low=0.2, high=3), Draw(3, 4, low=1.5, high=6), False, True),
 )
 give("gaussian_nll_loss", Call(X, Draw(3, 4), Draw(3, 4, low=0.3, high=2)), Call(X, Draw(3, 4), 0.7, True))
-give("ctc_step", Call(Draw(2, 5), Draw(2, 5), Draw(2, 5, dtype=BOOL)), Call(Draw(3, 1), Draw(3, 1), Draw(3, 1, dtype=BOOL)))
+give(
+    "ctc_step",
+    Call(Draw(2, 5), Draw(2, 5), Draw(2, 5, dtype=BOOL)),
+    Call(Draw(3, 1), Draw(3, 1), Draw(3, 1, dtype=BOOL)),
+)
 give("margin_ranking_loss", Call(Draw(4), Draw(4), Draw(4, values=[1.0, -1.0, 1.0, -1.0]), 0.3))
 give("hinge_embedding_loss", Call(Draw(4), Draw(4, values=[1.0, -1.0, 1.0, -1.0])))
 give("cosine_similarity", Call(X, Draw(3, 4)), Call(CUBE, Draw(3, 4), 2))
@@ -111,7 +122,11 @@ give("multilabel_margin_loss", Call(X, Draw(3, 4, dtype=INT64, values=[0, 2, -1,
 # ***** products *****
 
 give("mm", Call(X, Draw(4, 5)), Call(Draw(3, 4, dtype=INT64), Draw(4, 2, dtype=INT64)), Call(Draw(0, 4), Draw(4, 5)))
-give("_int_mm", Call(Draw(3, 40, dtype=INT8), Draw(40, 2, dtype=INT8)), Call(Draw(3, 4, dtype=UINT8), Draw(4, 5, dtype=INT8)))
+give(
+    "_int_mm",
+    Call(Draw(3, 40, dtype=INT8), Draw(40, 2, dtype=INT8)),
+    Call(Draw(3, 4, dtype=UINT8), Draw(4, 5, dtype=INT8)),
+)
 give("bmm", Call(CUBE, Draw(2, 4, 5)))
 give("mv", Call(X, Draw(4)))
 give("dot", Call(Draw(4), Draw(4)))
@@ -238,7 +253,16 @@ give(
     *[Call(index(2, 3, below=5), Draw(5, 4), None, None, None, 3, -1, mode) for mode in ("sum", "mean", "max")],
     Call(index(2, 3, below=5), Draw(5, 4), None, None, Draw(2, 3), 3, 2, "sum"),
     *[
-        Call(index(6, below=5), Draw(5, 4), Draw(3, dtype=INT64, values=[0, 2, 2]), Draw(3, dtype=INT64, values=[2, 2, 6]), None, 4, 1, mode)
+        Call(
+            index(6, below=5),
+            Draw(5, 4),
+            Draw(3, dtype=INT64, values=[0, 2, 2]),
+            Draw(3, dtype=INT64, values=[2, 2, 6]),
+            None,
+            4,
+            1,
+            mode,
+        )
         for mode in ("sum", "mean", "max")
     ],
 )
@@ -267,7 +291,12 @@ give("conv_transpose1d", Call(Draw(2, 3, 4), Draw(3, 2, 3), Draw(2), 2, 1, 1))
 give("conv_transpose2d", Call(Draw(1, 4, 3, 3), Draw(4, 2, 2, 3), None, 2, 1, 1, 2, 1))
 give("conv_transpose3d", Call(Draw(1, 2, 2, 2, 2), Draw(2, 1, 2, 2, 2)))
 give("im2col", Call(Draw(1, 2, 4, 5), (2, 3), 1, 1, 2), Call(Draw(2, 2, 5, 7), (2, 3), 1, 0, (2, 3)))
-give("col2im", Call(Draw(1, 8, 9), (4, 4), (2, 2)), Call(Draw(4, 9), (4, 4), (2, 2), 1, 0, 1), Call(Draw(2, 12, 6), (5, 8), (2, 3), 1, (0, 1), (2, 3)))
+give(
+    "col2im",
+    Call(Draw(1, 8, 9), (4, 4), (2, 2)),
+    Call(Draw(4, 9), (4, 4), (2, 2), 1, 0, 1),
+    Call(Draw(2, 12, 6), (5, 8), (2, 3), 1, (0, 1), (2, 3)),
+)
 for _n, _shape in ((1, (2, 3, 9)), (2, (2, 2, 7, 6)), (3, (1, 2, 4, 5, 4))):
     for _kind in ("_with_indices", "_values"):
         give(
@@ -348,12 +377,23 @@ give(
     ],
     Call(Draw(2, 5), Draw(2, 3, dtype=INT64, values=[0, 1, 5, 1, 3, 4]), "sum", 1, None),
 )
-give("hash_tensor", Call(X), Call(Draw(3, 4, dtype=INT64), (1,), keepdim=True), Call(Draw(4, dtype=BOOL), 0), Call(Draw()))
+give(
+    "hash_tensor",
+    Call(X),
+    Call(Draw(3, 4, dtype=INT64), (1,), keepdim=True),
+    Call(Draw(4, dtype=BOOL), 0),
+    Call(Draw()),
+)
 give("conv_tbc", Call(Draw(5, 2, 3), Draw(2, 3, 4), Draw(4), 1))
 
 # ***** Fourier transforms *****
 
 _WAVES = Draw(2, 3, 4, dtype=COMPLEX128)
-give("fft_c2c", Call(_WAVES, (2,), False), Call(_WAVES, (0, 2), True, "mean"), Call(Draw(5, dtype=COMPLEX128), (0,), False, "ortho"))
+give(
+    "fft_c2c",
+    Call(_WAVES, (2,), False),
+    Call(_WAVES, (0, 2), True, "mean"),
+    Call(Draw(5, dtype=COMPLEX128), (0,), False, "ortho"),
+)
 give("fft_r2c", Call(Draw(2, 3, 5), (2,)), Call(Draw(2, 3, 4), (0, 1), "ortho"))
 give("fft_c2r", Call(_WAVES, (2,), 7), Call(_WAVES, (0, 1), 5, "mean"))

@@ -13,7 +13,9 @@ PAIR = Draw(2, 3, 3)
 COMPLEX = Draw(3, 3, dtype=COMPLEX128)
 TALL = Draw(4, 3)
 WIDE = Draw(2, 3, 4)
-REAL = Draw(3, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5, 0.1, 0.3, 2.0])  # what is fixed is not tried with complex numbers: vectors would turn
+REAL = Draw(
+    3, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5, 0.1, 0.3, 2.0]
+)  # what is fixed is not tried with complex numbers: vectors would turn
 REAL_TALL = Draw(4, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5, 0.1, 0.3, 2.0, -0.4, 0.6, 0.2])
 REAL_WIDE = Draw(2, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5])
 NONE = Draw(2, 0, 0)
@@ -43,7 +45,13 @@ give("cholesky_inverse", Call(LOWER), Call(UPPER, True))
 give("linalg_lu_factor_ex", Call(A), Call(Draw(2, 4, 3)), Call(WIDE), Call(COMPLEX))
 give("linalg_lu", Call(A), Call(TALL), Call(WIDE))
 give("lu_unpack", Call(BOTH, PIVOTS), Call(BOTH, PIVOTS, False), Call(BOTH, PIVOTS, True, False))
-give("linalg_solve_ex", Call(BOTH, B), Call(Draw(2, 1, 3, 3, low=1.0), Draw(4, 3, 2)), Call(BOTH, Draw(3)), Call(COMPLEX, COMPLEX))
+give(
+    "linalg_solve_ex",
+    Call(BOTH, B),
+    Call(Draw(2, 1, 3, 3, low=1.0), Draw(4, 3, 2)),
+    Call(BOTH, Draw(3)),
+    Call(COMPLEX, COMPLEX),
+)
 give("solve_right_core", Call(BOTH, Draw(2, 3)), Call(COMPLEX, COMPLEX))
 give(
     "linalg_lu_solve", Call(BOTH, PIVOTS, B), Call(BOTH, PIVOTS, Draw(2, 3), left=False), Call(BOTH, PIVOTS, B, adjoint=True),
@@ -57,17 +65,34 @@ for _name in ("linalg_det", "det"):
 for _name in ("linalg_slogdet", "slogdet"):
     give(_name, Call(A), Call(PAIR), Call(NONE))
 give("logdet", Call(POSITIVE), Call(NONE))
-give("linalg_ldl_factor_ex", Call(POSITIVE), Call(HERMITIAN, hermitian=True), Call(Draw(2, 2, values=[0.0, 1.0, 1.0, 0.0])))
+give(
+    "linalg_ldl_factor_ex",
+    Call(POSITIVE),
+    Call(HERMITIAN, hermitian=True),
+    Call(Draw(2, 2, values=[0.0, 1.0, 1.0, 0.0])),
+)
 give("linalg_ldl_solve", Call(BOTH, Draw(3, dtype=INT32, values=[1, 3, 3]), B))
 
 # ***** orthogonal factors *****
 
-give("linalg_qr", Call(A), Call(WIDE, "complete"), Call(Draw(2, 4, 3)), Call(TALL, "r"), Call(Draw(3, 3, dtype=COMPLEX128)))
+give(
+    "linalg_qr",
+    Call(A),
+    Call(WIDE, "complete"),
+    Call(Draw(2, 4, 3)),
+    Call(TALL, "r"),
+    Call(Draw(3, 3, dtype=COMPLEX128)),
+)
 give("qr", Call(TALL), Call(WIDE, False))
 give("geqrf", Call(A), Call(Draw(2, 4, 3)), Call(WIDE))
 for _name in ("linalg_householder_product", "orgqr"):
     give(_name, Call(TALL, Draw(3)), Call(Draw(2, 4, 3), Draw(2, 2)), Call(COMPLEX, Draw(3, dtype=COMPLEX128)))
-give("ormqr", Call(TALL, Draw(3), Draw(4, 2)), Call(TALL, Draw(3), Draw(2, 4), False, True), Call(COMPLEX, Draw(3, dtype=COMPLEX128), COMPLEX, True, True))
+give(
+    "ormqr",
+    Call(TALL, Draw(3), Draw(4, 2)),
+    Call(TALL, Draw(3), Draw(2, 4), False, True),
+    Call(COMPLEX, Draw(3, dtype=COMPLEX128), COMPLEX, True, True),
+)
 
 # ***** eigenvalues, singular values *****
 
@@ -81,6 +106,13 @@ give(
     "linalg_pinv_core", Call(TALL), Call(WIDE), Call(POSITIVE, hermitian=True), Call(COMPLEX, atol=0.1, rtol=0.01), Call(Draw(0, 3)),
     Call(Draw(2, 4, 3), rtol=Draw(2, low=0.0, high=1e-3)),
 )  # fmt: skip
-give("linalg_matrix_rank_core", Call(TALL), Call(Draw(2, 2, values=[1.0, 2.0, 2.0, 4.0])), Call(POSITIVE, atol=0.5, hermitian=True))
+give(
+    "linalg_matrix_rank_core",
+    Call(TALL),
+    Call(Draw(2, 2, values=[1.0, 2.0, 2.0, 4.0])),
+    Call(POSITIVE, atol=0.5, hermitian=True),
+)
 give("linalg_lstsq_pivoted", Call(TALL, Draw(4, 2), 1e-10), Call(WIDE, Draw(3, 1), 1e-10))
-give("linalg_lstsq_core", Call(TALL, Draw(4, 2), 1e-10), Call(WIDE, Draw(3, 1), 1e-10), Call(Draw(0, 3), Draw(0, 2), 0.0))
+give(
+    "linalg_lstsq_core", Call(TALL, Draw(4, 2), 1e-10), Call(WIDE, Draw(3, 1), 1e-10), Call(Draw(0, 3), Draw(0, 2), 0.0)
+)

@@ -182,4 +182,7 @@ for _letter in "tuvw":
 _WIDE = Draw(3, 4, low=-2.0, high=2.0)
 give("fake_quantize_per_tensor_affine", Call(_WIDE, 0.13, 3, 0, 15), Call(Draw(0, 2), 0.1, 0, -8, 7),
      Call(_WIDE, Draw(1, dtype=FLOAT32, low=0.1, high=0.2), Draw(1, dtype=INT32, low=2, high=3), 0, 15))  # fmt: skip
-give("fake_quantize_per_channel_affine", Call(_WIDE, Draw(3, dtype=FLOAT32, low=0.1, high=0.2), Draw(3, dtype=INT32, low=2, high=5), 0, 0, 15))
+give(
+    "fake_quantize_per_channel_affine",
+    Call(_WIDE, Draw(3, dtype=FLOAT32, low=0.1, high=0.2), Draw(3, dtype=INT32, low=2, high=5), 0, 0, 15),
+)

@@ -40,9 +40,13 @@ class _Reader:
         self.places = []
         for axis, size in enumerate(self.sizes):
             last = len(grid.shape) - 1
-            part = prim.slice(grid, starts=(0,) * last + (axis,), stops=(*grid.shape[:-1], axis + 1), steps=(1,) * (last + 1))
+            part = prim.slice(
+                grid, starts=(0,) * last + (axis,), stops=(*grid.shape[:-1], axis + 1), steps=(1,) * (last + 1)
+            )
             at = build.reshape(part, (grid.shape[0], count))
-            self.places.append((at + 1.0) / 2.0 * as_double(size - 1) if align else ((at + 1.0) * as_double(size) - 1.0) / 2.0)
+            self.places.append(
+                (at + 1.0) / 2.0 * as_double(size - 1) if align else ((at + 1.0) * as_double(size) - 1.0) / 2.0
+            )
 
     def padded(self, place: Any, size: int) -> Any:
         """Bring places outside of the image inside, as the padding says; on the border and beyond they do not move any more."""
@@ -76,12 +80,16 @@ class _Reader:
         shape = (*self.flat.shape[:2], index.shape[1])
         index = prim.broadcast(build.select(inside, index, 0), shape=shape, dims=(0, 2))
         other = prim.broadcast(outside, shape=shape, dims=(0, 2))
-        return build.select(prim.broadcast(inside, shape=shape, dims=(0, 2)), prim.gather(self.flat, index, dim=2), other)
+        return build.select(
+            prim.broadcast(inside, shape=shape, dims=(0, 2)), prim.gather(self.flat, index, dim=2), other
+        )
 
     def weighted(self, taps: Sequence[tuple[Sequence[Any], Any]]) -> Any:
         """The sum of the values [N, C, points] at places times their weights; there are zeros outside of the image."""
         found = [self.index(places) for places, _ in taps]
-        return prim.weighted_taps(self.flat, *(build.select(inside, index, -1) for inside, index in found), *(weight for _, weight in taps))
+        return prim.weighted_taps(
+            self.flat, *(build.select(inside, index, -1) for inside, index in found), *(weight for _, weight in taps)
+        )
 
     def nearest(self) -> Any:
         """The value of the nearest element."""
@@ -137,7 +145,9 @@ def _check(x: Any, grid: Any, mode: str) -> None:
     n = len(x.shape) - 2
     sizes = f"but got input with sizes {list(x.shape)} and grid with sizes {list(grid.shape)}"
     if x.dtype is not grid.dtype:
-        raise RuntimeError(f"grid_sampler(): expected scalar type {CPP_NAME[x.dtype.name]} but found {CPP_NAME[grid.dtype.name]}")
+        raise RuntimeError(
+            f"grid_sampler(): expected scalar type {CPP_NAME[x.dtype.name]} but found {CPP_NAME[grid.dtype.name]}"
+        )
     if x.shape[:1] != grid.shape[:1]:
         raise RuntimeError(f"grid_sampler(): expected grid and input to have same batch size, {sizes}")
     if n < 1 or grid.shape[-1] != n:
@@ -200,7 +210,9 @@ def _declare_sampler(name: str, dims: tuple[int, ...]) -> None:
                 f"{name}(): expected interpolation_mode and padding_mode in 0, 1, 2, but got {interpolation_mode} and {padding_mode}"
             )
         if len(x.shape) not in dims:
-            raise RuntimeError(f"{name}(): expected {' or '.join(f'{d}D' for d in dims)} input, but got sizes {list(x.shape)}")
+            raise RuntimeError(
+                f"{name}(): expected {' or '.join(f'{d}D' for d in dims)} input, but got sizes {list(x.shape)}"
+            )
         return _sampled(x, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
 
     operator(
@@ -232,7 +244,9 @@ def _affine(theta: Any, size: Sequence[int], align: bool) -> Any:
     space = tuple(size[2:])
     n = len(space)
     if theta.shape != (size[0], n, n + 1):
-        raise RuntimeError(f"Expected a batch of {n}D affine matrices of shape {[size[0], n, n + 1]} for size {list(size)}, got {list(theta.shape)}.")
+        raise RuntimeError(
+            f"Expected a batch of {n}D affine matrices of shape {[size[0], n, n + 1]} for size {list(size)}, got {list(theta.shape)}."
+        )
     shape = (size[0], *space, n)
 
     def column(k: int) -> Any:

@@ -111,7 +111,11 @@ def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
 
 
 @operator(
-    "scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor", out="exact", inplace=True, inplace_spaces=(), tags=("alone",)
+    "scatter_add(Tensor input, int dim, Tensor index, Tensor src) -> Tensor",
+    out="exact",
+    inplace=True,
+    inplace_spaces=(),
+    tags=("alone",),
 )
 def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
     """`input` with src[i][j] added at [index[i][j]][j] for dim 0, and so on."""
@@ -136,7 +140,9 @@ def _identity(dtype: Any, reduce: str) -> Any:
           tags=("reverse_only",))  # fmt: skip
 def as_strided_scatter_core(x: Any, places: Any, src: Any) -> Any:
     """out.flat[places[i]] = src[i], `input` elsewhere; places are counted row by row."""
-    flat = prim.scatter(build.reshape(x, (numel(x.shape),)), places, build.reshape(src, places.shape), dim=0, reduce="set")
+    flat = prim.scatter(
+        build.reshape(x, (numel(x.shape),)), places, build.reshape(src, places.shape), dim=0, reduce="set"
+    )
     return build.reshape(flat, x.shape)
 
 
@@ -158,9 +164,13 @@ def masked_scatter_core(x: Any, mask: Any, source: Any) -> tuple[Any, Any]:
     if not count:
         return build.broadcast_to(x, shape), build.full((), 0, INT64)
     so_far = prim.cumsum(build.reshape(build.convert(mask, INT64), (count,)), dim=0, reverse=False)
-    order = prim.maximum(prim.minimum(so_far, build.full_like(so_far, numel(source.shape))) - 1, build.zeros_like(so_far))
+    order = prim.maximum(
+        prim.minimum(so_far, build.full_like(so_far, numel(source.shape))) - 1, build.zeros_like(so_far)
+    )
     taken = build.reshape(prim.gather(build.reshape(source, (numel(source.shape),)), order, dim=0), shape)
-    return build.select(mask, taken, build.broadcast_to(x, shape)), build.reshape(take_slice(so_far, 0, count - 1, count), ())
+    return build.select(mask, taken, build.broadcast_to(x, shape)), build.reshape(
+        take_slice(so_far, 0, count - 1, count), ()
+    )
 
 
 @operator("scatter_reduce(Tensor input, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out="exact",
@@ -230,14 +240,20 @@ def _prod_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int
     zeros = prim.scatter(start, places, build.convert(nothing, INT64), dim=dim, reduce="add")
     rest = prim.scatter(safe_x, places, build.select(nothing, 1.0, source), dim=dim, reduce="mul")
     zero_x = build.select(build.eq(x, 0.0), x, 0.0) if include_self else build.zeros_like(x)
-    lost = prim.scatter(zero_x, places, build.select(nothing, source, 0.0), dim=dim, reduce="add")  # the sum of the zeros
+    lost = prim.scatter(
+        zero_x, places, build.select(nothing, source, 0.0), dim=dim, reduce="add"
+    )  # the sum of the zeros
 
     def slope(value: Any, zeros: Any, rest: Any, lost: Any, grad: Any) -> Any:
         zero = build.eq(value, 0.0)
         others = build.select(zero, zeros - 1, zeros)
         kept = rest / build.select(zero, 1.0, value)
         only = build.select(build.eq(others, 1), lost - build.select(zero, value, 0.0), 0.0)
-        return build.select(build.eq(others, 0), grad * build.conj(kept), grad * build.conj(build.select(build.eq(others, 1), kept, 0.0) * only))
+        return build.select(
+            build.eq(others, 0),
+            grad * build.conj(kept),
+            grad * build.conj(build.select(build.eq(others, 1), kept, 0.0) * only),
+        )
 
     at = [prim.gather(v, places, dim=dim) for v in (zeros, rest, lost, grad)]
     return slope(x, zeros, rest, lost, grad) if include_self else grad, slope(source, *at)
@@ -299,7 +315,9 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
     once = is_number(alpha) and alpha == 1
     if x.dtype is BOOL:
         kept = values if once else values & build.convert(number_value(alpha, BOOL), BOOL)
-        written = build.convert(_added_along(build.convert(lines, INT32), places, build.convert(kept, INT32), dim), BOOL)
+        written = build.convert(
+            _added_along(build.convert(lines, INT32), places, build.convert(kept, INT32), dim), BOOL
+        )
     else:
         scaled = wide(values) if once else wide(values) * number_value(alpha, values.dtype.wide)
         written = narrow(_added_along(wide(lines), places, scaled, dim), x.dtype)
@@ -309,7 +327,9 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
 def _added_along(lines: Any, places: Any, values: Any, dim: int) -> Any:
     """Values added where the places are along dim: whole slices, or elements where no more than those lie side by side."""
     if 0 < dim == len(lines.shape) - 1:
-        return prim.scatter(lines, prim.broadcast(places, shape=values.shape, dims=(dim,)), values, dim=dim, reduce="add")
+        return prim.scatter(
+            lines, prim.broadcast(places, shape=values.shape, dims=(dim,)), values, dim=dim, reduce="add"
+        )
     moved, perm = to_front(lines, (dim,))
     written = prim.index_put(moved, build.transpose(values, perm), places, accumulate=True)
     return build.transpose(written, inverse_perm(perm))
@@ -360,7 +380,9 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     lines, dim = lines_of(x, dim)
     _places_exist("index_fill", lines, places, dim)
     filled = number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype)
-    if dim and 8 * numel(places.shape) >= lines.shape[dim]:  # many places across rows: one pass that asks which they are
+    if (
+        dim and 8 * numel(places.shape) >= lines.shape[dim]
+    ):  # many places across rows: one pass that asks which they are
         return build.select(_hit(places, lines, dim), build.broadcast_to(filled, lines.shape), lines)
     moved, perm = to_front(lines, (dim,))
     filled = build.broadcast_to(filled, (*places.shape, *moved.shape[1:]))

@@ -17,7 +17,21 @@ from typing import Any
 __all__ = ["Argument", "Schema", "parse_schema"]
 
 _BASES = frozenset(
-    ("Tensor", "Scalar", "int", "float", "bool", "str", "dtype", "device", "layout", "memory_format", "Generator", "ints", "any")
+    (
+        "Tensor",
+        "Scalar",
+        "int",
+        "float",
+        "bool",
+        "str",
+        "dtype",
+        "device",
+        "layout",
+        "memory_format",
+        "Generator",
+        "ints",
+        "any",
+    )
 )
 _REQUIRED: Any = object()
 
@@ -65,7 +79,13 @@ class Schema:
     __slots__ = ("arguments", "name", "positional", "results", "returns_list", "text")
 
     def __init__(self, text: str, name: str, arguments: list[Argument], results: list[str], returns_list: bool) -> None:
-        self.text, self.name, self.arguments, self.results, self.returns_list = text, name, arguments, results, returns_list
+        self.text, self.name, self.arguments, self.results, self.returns_list = (
+            text,
+            name,
+            arguments,
+            results,
+            returns_list,
+        )
         self.positional = sum(not a.keyword_only for a in arguments)
 
     def __repr__(self) -> str:
@@ -117,7 +137,9 @@ def parse_schema(text: str) -> Schema:
             continue
         type_, _, declared = part.partition(" ")
         argument, equals, default = declared.partition("=")
-        arguments.append(Argument(argument.strip(), type_, _literal(default.strip()) if equals else _REQUIRED, keyword_only))
+        arguments.append(
+            Argument(argument.strip(), type_, _literal(default.strip()) if equals else _REQUIRED, keyword_only)
+        )
     tail = tail.strip()
     results = [p.partition(" ")[2] for p in _split(tail[1:-1])] if tail.startswith("(") else [""]
     return Schema(text, name.strip(), arguments, results, tail == "Tensor[]")

@@ -28,7 +28,9 @@ def segment_reduce_core(data: Any, offsets: Any, reduce: str, axis: int, initial
     count = offsets.shape[-1] - 1
     bounds = build.reshape(build.convert(offsets, INT64), (lead, count + 1))
     kept = build.select(bounds < 0, 0, build.select(bounds > size, size, bounds))
-    marks = prim.scatter(build.full((lead, size + 1), 0, INT64), kept, build.full(kept.shape, 1, INT64), dim=1, reduce="add")
+    marks = prim.scatter(
+        build.full((lead, size + 1), 0, INT64), kept, build.full(kept.shape, 1, INT64), dim=1, reduce="add"
+    )
     passed = prim.cumsum(marks, dim=1, reverse=False)
     passed = prim.slice(passed, starts=(0, 0), stops=(lead, size), steps=(1, 1))
     # What lies before the first offset or at the last and after it goes to one more segment, which is cut off.
@@ -81,7 +83,9 @@ def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
     for d in dims:
         if x.shape[d] == 0:
             raise IndexError(f"hash_tensor: Expected reduction dim {d} to have non-zero size.")
-    bits = prim.bitcast(build.convert(x, FLOAT64), dtype=INT64) if x.dtype.is_floating_point else build.convert(x, INT64)
+    bits = (
+        prim.bitcast(build.convert(x, FLOAT64), dtype=INT64) if x.dtype.is_floating_point else build.convert(x, INT64)
+    )
     last, half = len(x.shape), 32
     spread = prim.broadcast(bits, shape=(*x.shape, half), dims=tuple(range(last)))
     shift = prim.iota(shape=spread.shape, dim=last, dtype=INT64)
@@ -96,7 +100,11 @@ def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
 # ***** sequences *****
 
 
-@operator("conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad=0) -> Tensor", spaces=("torch", "nn.functional"), method=False)
+@operator(
+    "conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad=0) -> Tensor",
+    spaces=("torch", "nn.functional"),
+    method=False,
+)
 def conv_tbc(x: Any, weight: Any, bias: Any, pad: int) -> Any:
     """out[t, b, o] = bias[o] + sum over k, c of x[t + k - pad, b, c] weight[k, c, o]: sequences (time, batch, channels)."""
     if len(x.shape) != 3:
@@ -114,7 +122,9 @@ def conv_tbc(x: Any, weight: Any, bias: Any, pad: int) -> Any:
             f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]}, {CPP_NAME[weight.dtype.name]} and {CPP_NAME[bias.dtype.name]}"
         )
     if x.shape[0] + 2 * pad < weight.shape[0]:
-        raise RuntimeError(f"conv_tbc(): a kernel of width {weight.shape[0]} is longer than the padded input of {x.shape[0] + 2 * pad}")
+        raise RuntimeError(
+            f"conv_tbc(): a kernel of width {weight.shape[0]} is longer than the padded input of {x.shape[0] + 2 * pad}"
+        )
     padded = build.pad(x, (pad, 0, 0), (pad, 0, 0), (0, 0, 0))
     windows = prim.window(padded, dims=(0,), size=(weight.shape[0],), stride=(1,), dilation=(1,))  # [T, B, C, K]
     width = weight.shape[0] * weight.shape[1]

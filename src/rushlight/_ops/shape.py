@@ -56,12 +56,21 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
 
 def _format_of_all(shape: Sequence[int], specs: Sequence[Any]) -> tuple[int, ...] | None:
     """Channels last where all operands are, else row by row."""
-    if len(shape) in (4, 5) and all(len(s.shape) == len(shape) and tuple(s.strides) == channels_last_strides(s.shape) for s in specs):
+    if len(shape) in (4, 5) and all(
+        len(s.shape) == len(shape) and tuple(s.strides) == channels_last_strides(s.shape) for s in specs
+    ):
         return channels_last_strides(shape)
     return None
 
 
-@operator("cat(Tensor[] tensors, int dim=0) -> Tensor", method=False, out=True, like=_format_of_all, aliases=("concat", "concatenate"), tags=("apart",))
+@operator(
+    "cat(Tensor[] tensors, int dim=0) -> Tensor",
+    method=False,
+    out=True,
+    like=_format_of_all,
+    aliases=("concat", "concatenate"),
+    tags=("apart",),
+)
 def cat(tensors: Sequence[Any], dim: int) -> Any:
     """out.shape[dim] = sum of the sizes there: tensors one after another along a dim; their other sizes are equal."""
     return _joined("cat", tensors, dim)
@@ -102,7 +111,14 @@ def hstack(tensors: Sequence[Any]) -> Any:
     return _joined("hstack", raised, 0 if len(raised[0].shape) == 1 else 1)
 
 
-@operator("vstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, aliases=("row_stack",), node="CatBackward0")
+@operator(
+    "vstack(Tensor[] tensors) -> Tensor",
+    method=False,
+    out=True,
+    like=_format_of_all,
+    aliases=("row_stack",),
+    node="CatBackward0",
+)
 def vstack(tensors: Sequence[Any]) -> Any:
     """One above the other: along dim 0, vectors as rows."""
     _no_tensors("vstack", tensors)
@@ -238,7 +254,11 @@ def _rolled_flat(x: Any, dim: int, shift: int) -> Any:
     size = x.shape[dim]
     rows, columns = divmod(shift, size)
     first = _rolled_flat(take_slice(x, dim, 0, size - columns), dim - 1, rows)
-    return prim.cat(_rolled_flat(take_slice(x, dim, size - columns, size), dim - 1, rows + 1), first, dim=dim) if columns else first
+    return (
+        prim.cat(_rolled_flat(take_slice(x, dim, size - columns, size), dim - 1, rows + 1), first, dim=dim)
+        if columns
+        else first
+    )
 
 
 def _rolled(x: Any, moves: tuple[tuple[int, int], ...]) -> Any:
@@ -250,7 +270,9 @@ def _rolled(x: Any, moves: tuple[tuple[int, int], ...]) -> Any:
     shift = shift % size if size else 0
     if shift == 0:
         return _rolled(x, rest)
-    return prim.cat(*(_rolled(take_slice(x, dim, *piece), rest) for piece in ((size - shift, size), (0, size - shift))), dim=dim)
+    return prim.cat(
+        *(_rolled(take_slice(x, dim, *piece), rest) for piece in ((size - shift, size), (0, size - shift))), dim=dim
+    )
 
 
 # ***** repeating *****
@@ -397,7 +419,9 @@ def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
         if x.dtype is BOOL or x.dtype in FLOAT8:
             raise not_implemented(f"{'reflection' if mode == 'reflect' else 'replication'}_pad{len(pairs)}d", x.dtype)
         if len(x.shape) == len(pairs) + 1 and not x.shape[0]:
-            raise RuntimeError(f"{mode} padding of a single input expects at least one channel, but got: {list(x.shape)}")
+            raise RuntimeError(
+                f"{mode} padding of a single input expects at least one channel, but got: {list(x.shape)}"
+            )
     for dim, before, after in pairs:
         if before or after:
             x = _MODES[mode](x, dim, before, after)
@@ -408,7 +432,9 @@ def _constant_pad(x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> A
     """Cuts come first: RuntimeError where one takes away more than there is, though the other side may make up for it."""
     for d, (size, a, b) in enumerate(zip(x.shape, lo, hi, strict=True)):
         if min(a, b) < 0 and size + min(a, 0) + min(b, 0) < 0:
-            raise RuntimeError(f"padding ({a}, {b}) cuts off more than the {size} elements of dim {d}: narrow(): length must be non-negative.")
+            raise RuntimeError(
+                f"padding ({a}, {b}) cuts off more than the {size} elements of dim {d}: narrow(): length must be non-negative."
+            )
     check_range(value, x.dtype)
     starts = tuple(max(-a, 0) for a in lo)
     stops = tuple(n - max(-b, 0) for n, b in zip(x.shape, hi, strict=True))
@@ -417,7 +443,12 @@ def _constant_pad(x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> A
     return build.pad(x, [max(a, 0) for a in lo], [max(b, 0) for b in hi], [0] * len(x.shape), value=value)
 
 
-@operator("constant_pad_nd(Tensor input, int[] pad, Scalar value=0) -> Tensor", static=("value",), method=False, tags=("sized",))
+@operator(
+    "constant_pad_nd(Tensor input, int[] pad, Scalar value=0) -> Tensor",
+    static=("value",),
+    method=False,
+    tags=("sized",),
+)
 def constant_pad_nd(x: Any, pad: Any, value: Any) -> Any:
     """pad(input, pad, "constant", value)."""
     lo, hi = [0] * len(x.shape), [0] * len(x.shape)
@@ -438,9 +469,14 @@ def _triangle(name: str, doc: str, inside: Callable[[Any, Any], Any]) -> None:
         bound = max(-x.shape[-2] - 1, min(diagonal, x.shape[-1] + 1))
         return build.select(inside(column - row, bound), x, 0)
 
-    operator(f"{name}(Tensor input, int diagonal=0) -> Tensor", out="exact", inplace=True, inplace_spaces=(), tags=("sized",), doc=doc)(
-        body
-    )
+    operator(
+        f"{name}(Tensor input, int diagonal=0) -> Tensor",
+        out="exact",
+        inplace=True,
+        inplace_spaces=(),
+        tags=("sized",),
+        doc=doc,
+    )(body)
 
 
 _triangle("tril", "What lies on and below a diagonal, 0 elsewhere.", le)
@@ -505,7 +541,9 @@ def diagonal_scatter(x: Any, src: Any, offset: int, dim1: int, dim2: int) -> Any
     perm = (*rest, first, second)
     moved = build.transpose(x, perm)
     ndim = len(perm)
-    rows = pad_dim(build.convert(src, x.dtype), ndim - 2, max(-offset, 0), moved.shape[-2] - max(-offset, 0) - src.shape[-1])
+    rows = pad_dim(
+        build.convert(src, x.dtype), ndim - 2, max(-offset, 0), moved.shape[-2] - max(-offset, 0) - src.shape[-1]
+    )
     spread = prim.broadcast(rows, shape=moved.shape, dims=tuple(range(ndim - 1)))
     row, column = (along(moved.shape, d) for d in (ndim - 2, ndim - 1))
     start = max(-offset, 0)
@@ -550,7 +588,11 @@ def select_scatter(x: Any, src: Any, dim: int, index: int) -> Any:
     return _patched(x, build.expand_dims(src, (at,)), at, index, index + 1, 1)
 
 
-@operator("slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor", out=True, tags=("sized",))
+@operator(
+    "slice_scatter(Tensor input, Tensor src, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor",
+    out=True,
+    tags=("sized",),
+)
 def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
     """out[..., start:end:step, ...] = src, `input` elsewhere."""
     at = wrap(dim, x)
@@ -561,7 +603,12 @@ def slice_scatter(x: Any, src: Any, dim: int, start: int | None, end: int | None
 # ***** channels and pixels *****
 
 
-@operator("pixel_shuffle(Tensor input, int upscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False, like="image")
+@operator(
+    "pixel_shuffle(Tensor input, int upscale_factor) -> Tensor",
+    spaces=("torch", "nn.functional"),
+    method=False,
+    like="image",
+)
 def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
     """[*, C r^2, H, W] as [*, C, H r, W r]."""
     if len(x.shape) < 3:
@@ -584,7 +631,10 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Any:
 
 
 @operator(
-    "pixel_unshuffle(Tensor input, int downscale_factor) -> Tensor", spaces=("torch", "nn.functional"), method=False, like="image"
+    "pixel_unshuffle(Tensor input, int downscale_factor) -> Tensor",
+    spaces=("torch", "nn.functional"),
+    method=False,
+    like="image",
 )
 def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
     """[*, C, H r, W r] as [*, C r^2, H, W]."""

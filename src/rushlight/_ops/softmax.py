@@ -47,7 +47,9 @@ def _(ct: Any, out: Any, x: Any, dim: int, dtype: DType | None) -> Any:
     return narrow(product - out * spread(total, x.shape, dims), given)
 
 
-@operator("log_softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor", out="exact", aliases=("special.log_softmax",))
+@operator(
+    "log_softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor", out="exact", aliases=("special.log_softmax",)
+)
 def log_softmax(x: Any, dim: int, dtype: DType | None) -> Any:
     """log(softmax(x)) along dim, exact where softmax underflows."""
     x, dims, result = _prepare("log_softmax_lastdim_kernel_impl", x, dim, dtype)

@@ -33,7 +33,13 @@ from rushlight._types.promotion import default_dtype
 __all__: list[str] = []
 
 ROOT_2_OVER_PI = math.sqrt(2.0 / math.pi)
-SPECIAL: dict[str, Any] = {"promote": "float", "spaces": ("special",), "method": False, "out": True, "tags": ("no_history_of_out",)}
+SPECIAL: dict[str, Any] = {
+    "promote": "float",
+    "spaces": ("special",),
+    "method": False,
+    "out": True,
+    "tags": ("no_history_of_out",),
+}
 
 
 def series(coefficients: Sequence[float], x: Any, low: float, high: float) -> Any:
@@ -137,7 +143,9 @@ def _positive_only(x: Any, value: Any, at_zero: float) -> Any:
 for _n in (0, 1):
     _function(f"scaled_modified_bessel_k{_n}", f"exp(x) K{_n}(x).", lambda x, n=_n: _scaled_k(n, x))  # type: ignore[misc]
     _function(
-        f"modified_bessel_k{_n}", f"The modified Bessel function K{_n}.", lambda x, n=_n: prim.exp(-x) * _scaled_k(n, x)  # type: ignore[misc]
+        f"modified_bessel_k{_n}",
+        f"The modified Bessel function K{_n}.",
+        lambda x, n=_n: prim.exp(-x) * _scaled_k(n, x),  # type: ignore[misc]
     )
 
 # ***** Bessel functions *****
@@ -217,7 +225,9 @@ def _airy(x: Any) -> Any:
 
 # in float64: far below 0 the angle is large, and float32 would leave few digits of it
 _function(
-    "airy_ai", "Ai(x), the solution of y'' = x y that vanishes for large x.", lambda x: narrow(_airy(build.convert(x, FLOAT64)), x.dtype)
+    "airy_ai",
+    "Ai(x), the solution of y'' = x y that vanishes for large x.",
+    lambda x: narrow(_airy(build.convert(x, FLOAT64)), x.dtype),
 )
 
 # ***** the normal distribution *****
@@ -244,7 +254,9 @@ def _(ct: Any, out: Any, x: Any) -> Any:
 
 
 _ndtr = _function(
-    "ndtr", "(1 + erf(x / sqrt(2))) / 2: the normal distribution's function.", lambda x: 0.5 * prim.erfc(x * -math.sqrt(0.5))
+    "ndtr",
+    "(1 + erf(x / sqrt(2))) / 2: the normal distribution's function.",
+    lambda x: 0.5 * prim.erfc(x * -math.sqrt(0.5)),
 )
 _ndtr.gradient(lambda ct, out, x: ct * prim.exp(x * x * -0.5) * (1.0 / math.sqrt(2.0 * math.pi)))
 
@@ -264,7 +276,9 @@ def _(ct: Any, out: Any, x: Any) -> Any:
     """The density over the function; in the tail both vanish, and their scaled forms do not."""
     low, high = build.select(x < 0.0, x, 0.0), build.select(x < 0.0, 0.0, x)
     tail = math.sqrt(2.0 / math.pi) / scaled_erfc(low * -math.sqrt(0.5))
-    rest = prim.exp(high * high * -0.5) * (1.0 / math.sqrt(2.0 * math.pi)) / (1.0 - 0.5 * prim.erfc(high * math.sqrt(0.5)))
+    rest = (
+        prim.exp(high * high * -0.5) * (1.0 / math.sqrt(2.0 * math.pi)) / (1.0 - 0.5 * prim.erfc(high * math.sqrt(0.5)))
+    )
     return ct * build.select(x < 0.0, tail, rest)
 
 
@@ -306,6 +320,7 @@ def _(ct: Any, out: Any, x: Any) -> Any:
 
 # ***** zeta and polygamma *****
 
+
 @operator("zeta(Tensor input, Tensor other) -> Tensor", name="special_zeta", numbers=("input", "other"), **SPECIAL)
 def zeta(s: Any, q: Any) -> Any:
     """Hurwitz' zeta function: sum over k >= 0 of (other + k)^-input."""
@@ -321,7 +336,9 @@ def _polygamma(n: int, x: Any) -> Any:
     if n == 1:
         pole = (wide <= 0.0) & build.eq(wide, prim.round(wide)) & (wide > -math.inf)
         return narrow(build.select(pole, math.inf, trigamma(wide)), x.dtype)
-    return narrow(prim.zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0)), x.dtype)
+    return narrow(
+        prim.zeta(build.full_like(wide, n + 1.0), wide) * (math.factorial(n) * (1.0 if n % 2 else -1.0)), x.dtype
+    )
 
 
 @operator("polygamma(int n, Tensor input) -> Tensor", promote="float", promote_over=("input",), out=True, method=False,
@@ -347,7 +364,9 @@ def mvlgamma(x: Any, p: int) -> Any:
     if p < 1:
         raise RuntimeError("p has to be greater than or equal to 1")
     if p > MOST_TERMS:
-        raise RuntimeError(f"mvlgamma(): p = {p} means as many values of lgamma for each element; at most {MOST_TERMS} are summed")
+        raise RuntimeError(
+            f"mvlgamma(): p = {p} means as many values of lgamma for each element; at most {MOST_TERMS} are summed"
+        )
     constant = p * (p - 1) / 4.0 * math.log(math.pi)
     if p <= 16:
         total = prim.lgamma(x)
@@ -451,10 +470,24 @@ def _recurrence(family: str) -> Callable[[Any, Any], Any]:
     return lambda x, n: prim.polynomial(x, n, family=family)
 
 
-_polynomial("hermite_polynomial_h", "Hermite's polynomial of degree n (physics): e^(x^2) (-d/dx)^n e^(-x^2).", _recurrence("hermite_h"))
-_polynomial("hermite_polynomial_he", "Hermite's polynomial of degree n (statistics): e^(x^2 / 2) (-d/dx)^n e^(-x^2 / 2).", _recurrence("hermite_he"))
-_polynomial("laguerre_polynomial_l", "Laguerre's polynomial of degree n: e^x / n! (d/dx)^n (e^-x x^n).", _recurrence("laguerre"))
-_polynomial("legendre_polynomial_p", "Legendre's polynomial of degree n: 1 / (2^n n!) (d/dx)^n (x^2 - 1)^n.", _recurrence("legendre"))
+_polynomial(
+    "hermite_polynomial_h",
+    "Hermite's polynomial of degree n (physics): e^(x^2) (-d/dx)^n e^(-x^2).",
+    _recurrence("hermite_h"),
+)
+_polynomial(
+    "hermite_polynomial_he",
+    "Hermite's polynomial of degree n (statistics): e^(x^2 / 2) (-d/dx)^n e^(-x^2 / 2).",
+    _recurrence("hermite_he"),
+)
+_polynomial(
+    "laguerre_polynomial_l", "Laguerre's polynomial of degree n: e^x / n! (d/dx)^n (e^-x x^n).", _recurrence("laguerre")
+)
+_polynomial(
+    "legendre_polynomial_p",
+    "Legendre's polynomial of degree n: 1 / (2^n n!) (d/dx)^n (x^2 - 1)^n.",
+    _recurrence("legendre"),
+)
 
 # ***** the incomplete gamma functions *****
 
@@ -471,7 +504,9 @@ def _incomplete(name: str, doc: str, primitive: Callable[[Any, Any], Any]) -> No
 
 _incomplete("igamma", "The regularised lower incomplete gamma function P(input, other): 1 / gamma(a) times the integral of t^(a-1) e^-t, 0..x.",
             prim.gammainc)  # fmt: skip
-_incomplete("igammac", "The regularised upper incomplete gamma function Q(input, other) = 1 - P(input, other).", prim.gammaincc)
+_incomplete(
+    "igammac", "The regularised upper incomplete gamma function Q(input, other) = 1 - P(input, other).", prim.gammaincc
+)
 
 # ***** taking floats apart *****
 
@@ -489,5 +524,7 @@ def frexp(x: Any) -> tuple[Any, Any]:
     field = prim.shift_right(bits, build.full_like(bits, 52)) - 1022
     plain = build.ne(double, 0.0) & build.ne(field, 0x7FF - 1022)
     exponent = build.select(plain, field - build.select(tiny, build.full_like(field, 54), 0), 0)
-    power = prim.exp2(build.convert(prim.neg(build.select(plain, field, 0)), FLOAT64))  # constant between the powers of two
+    power = prim.exp2(
+        build.convert(prim.neg(build.select(plain, field, 0)), FLOAT64)
+    )  # constant between the powers of two
     return build.convert(scaled * power, dtype), build.convert(exponent, INT32)

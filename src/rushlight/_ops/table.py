@@ -135,7 +135,9 @@ _OPTIONS = frozenset((
     "samples", "spaces", "static", "strides", "tags", "underivable",
 ))  # fmt: skip
 # Operators whose in-place form PyTorch differentiates by another formula, from its result: the node bears another number.
-_OTHER_IN_PLACE = frozenset(("acosh", "asinh", "atanh", "celu", "conj_physical", "elu", "leaky_relu", "selu", "threshold"))
+_OTHER_IN_PLACE = frozenset(
+    ("acosh", "asinh", "atanh", "celu", "conj_physical", "elu", "leaky_relu", "selu", "threshold")
+)
 _PROMOTIONS = (None, "same", "float", "opmath")
 _DERIVED: dict[str, Callable[[Operator], Any]] = {
     "schema": lambda op: parse_schema(op.signature),

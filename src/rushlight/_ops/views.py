@@ -320,7 +320,9 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
     if isinstance(sections, (tuple, list)):
         sizes = [int(s) for s in sections]
         if any(s < 0 for s in sizes):
-            raise RuntimeError(f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes}")
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={sizes}"
+            )
         if sum(sizes) != x.shape[dim]:
             raise RuntimeError(
                 f"split_with_sizes expects split_sizes to sum exactly to {x.shape[dim]} (input tensor's size at dimension {dim}), but got "

@@ -10,7 +10,21 @@ from rushlight._prims.record import PRIMITIVES, Primitive, not_differentiable, p
 
 # The families, in the order of what they need.  Importing a family declares its primitives.
 from rushlight._prims import create, pointwise, arithmetic, stepwise, logic, complexes  # isort: skip
-from rushlight._prims import shape, diagonal, windows, reduce, scan, indexed, products, windowed, resample, tapped, ordering, recurrent  # isort: skip
+from rushlight._prims import (
+    diagonal,
+    indexed,
+    ordering,
+    products,
+    recurrent,
+    reduce,
+    resample,
+    scan,
+    shape,
+    tapped,
+    windowed,
+    windows,
+)  # isort: skip
+
 from rushlight._prims import attention, fourier, factor, factor_qr, factor_spectral, factor_ldl, factor_least  # isort: skip
 
 __all__ = ["PRIMITIVES", "Primitive", "not_differentiable", "prim"]

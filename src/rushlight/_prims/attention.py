@@ -32,13 +32,19 @@ def _check(name: str, q: Any, k: Any, v: Any, mask: Sequence[Any]) -> None:
     if q.dtype not in _FLOATS:
         raise DTypeError(f"prim.{name} takes floats, got {q.dtype.name}", q.dtype)
     if not q.dtype is k.dtype is v.dtype:
-        raise TypeError(f"prim.{name} takes operands of one dtype, got {q.dtype.name}, {k.dtype.name} and {v.dtype.name}")
+        raise TypeError(
+            f"prim.{name} takes operands of one dtype, got {q.dtype.name}, {k.dtype.name} and {v.dtype.name}"
+        )
     lead = q.shape[:-2]
     if len(q.shape) < 2 or k.shape != (*lead, k.shape[-2], q.shape[-1]) or v.shape[:-1] != k.shape[:-1]:
-        raise ValueError(f"prim.{name} takes [*B, L, E], [*B, S, E] and [*B, S, F], got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
+        raise ValueError(
+            f"prim.{name} takes [*B, L, E], [*B, S, E] and [*B, S, F], got {list(q.shape)}, {list(k.shape)} and {list(v.shape)}"
+        )
     for m in mask:
         if m.shape != (*q.shape[:-1], k.shape[-2]) or (m.dtype is not BOOL and m.dtype is not q.dtype.wide):
-            raise ValueError(f"prim.{name} takes a mask [*B, L, S] of bool or {q.dtype.wide.name}, got {m.dtype.name}{list(m.shape)}")
+            raise ValueError(
+                f"prim.{name} takes a mask [*B, L, S] of bool or {q.dtype.wide.name}, got {m.dtype.name}{list(m.shape)}"
+            )
 
 
 # ***** the meaning *****
@@ -142,7 +148,9 @@ def _reference(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -
 def _vjp(ct: Any, out: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> tuple[Any, ...]:
     made, norm = out
     given = build.zeros_like(made) if ct[0] is None else ct[0]
-    if q.dtype in HALF and q.shape[-2] < FEW_QUERIES:  # a result that was rounded would do where weights are small, and the scores are few
+    if (
+        q.dtype in HALF and q.shape[-2] < FEW_QUERIES
+    ):  # a result that was rounded would do where weights are small, and the scores are few
         share = _weights(q, k, norm, mask, causal, scale) * build.dot(_wide(given), _turned(_wide(v)))
         delta = prim.sum(share, dims=_last(share))
     else:
@@ -184,13 +192,19 @@ Primitive(
 # ***** its derivative *****
 
 
-def _grad_spec(ct: Any, q: Any, k: Any, v: Any, norm: Any, delta: Any, *mask: Any, causal: bool, scale: float) -> list[Aval]:
+def _grad_spec(
+    ct: Any, q: Any, k: Any, v: Any, norm: Any, delta: Any, *mask: Any, causal: bool, scale: float
+) -> list[Aval]:
     _check("attention_grad", q, k, v, mask)
     if ct.shape != (*q.shape[:-1], v.shape[-1]) or ct.dtype is not q.dtype:
-        raise ValueError(f"prim.attention_grad takes a cotangent [*B, L, F] of {q.dtype.name}, got {ct.dtype.name}{list(ct.shape)}")
+        raise ValueError(
+            f"prim.attention_grad takes a cotangent [*B, L, F] of {q.dtype.name}, got {ct.dtype.name}{list(ct.shape)}"
+        )
     for x in (norm, delta):
         if x.shape != q.shape[:-1] or x.dtype is not q.dtype.wide:
-            raise ValueError(f"prim.attention_grad takes a number of {q.dtype.wide.name} for each row, got {x.dtype.name}{list(x.shape)}")
+            raise ValueError(
+                f"prim.attention_grad takes a number of {q.dtype.wide.name} for each row, got {x.dtype.name}{list(x.shape)}"
+            )
     return [(x.shape, x.dtype) for x in (q, k, v)]
 
 

@@ -80,7 +80,9 @@ def _solve_spec(a: Any, b: Any, upper: bool, unit: bool) -> Aval:
     if a.dtype is not b.dtype:
         raise TypeError(f"prim.triangular_solve takes operands of one dtype, got {a.dtype.name} and {b.dtype.name}")
     if lead_dims("triangular_solve", a, square=True) != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
-        raise ValueError(f"prim.triangular_solve takes [*B, M, M] and [*B, M, N], got {list(a.shape)} and {list(b.shape)}")
+        raise ValueError(
+            f"prim.triangular_solve takes [*B, M, M] and [*B, M, N], got {list(a.shape)} and {list(b.shape)}"
+        )
     return b.shape, b.dtype
 
 
@@ -122,7 +124,10 @@ def _solve_samples() -> Samples:
     for upper in (False, True):
         for unit in (False, True):
             yield [_triangles((3, 3), "float64", 1), floats((3, 2), 2)], {"upper": upper, "unit": unit}
-        yield [_triangles((2, 3, 3), "complex128", 1), floats((2, 3, 4), 2, dtype="complex128")], {"upper": upper, "unit": False}
+        yield (
+            [_triangles((2, 3, 3), "complex128", 1), floats((2, 3, 4), 2, dtype="complex128")],
+            {"upper": upper, "unit": False},
+        )
     yield [_triangles((4, 4), "float32", 1), floats((4, 1), 2, dtype="float32")], {"upper": True, "unit": False}
     yield [_triangles((4, 4), "complex64", 1), floats((4, 3), 2, dtype="complex64")], {"upper": False, "unit": False}
     yield [floats((0, 0)), floats((0, 2))], {"upper": True, "unit": False}
@@ -246,9 +251,13 @@ def _lu_vjp(ct: Any, out: Any, a: Any) -> tuple[Any]:
     found = solve(square, inner, upper=False, unit=True, adjoint=True)
     found = solve(square, found, upper=True, adjoint=True, left=False)
     if m < n:
-        found = prim.cat(found, solve(square, columns(g, k, n), upper=False, unit=True, adjoint=True), dim=len(a.shape) - 1)
+        found = prim.cat(
+            found, solve(square, columns(g, k, n), upper=False, unit=True, adjoint=True), dim=len(a.shape) - 1
+        )
     if m > n:
-        found = prim.cat(found, solve(square, rows(g, k, m), upper=True, adjoint=True, left=False), dim=len(a.shape) - 2)
+        found = prim.cat(
+            found, solve(square, rows(g, k, m), upper=True, adjoint=True, left=False), dim=len(a.shape) - 2
+        )
     return (put_back(found, prim.permutation(pivots, size=m)),)
 
 
@@ -291,7 +300,9 @@ Primitive(
 
 def _order_spec(pivots: Any, size: int) -> Aval:
     if pivots.dtype is not INT32 or not pivots.shape or pivots.shape[-1] > size:
-        raise ValueError(f"prim.permutation takes at most {size} exchanges as int32, got {pivots.dtype.name}{list(pivots.shape)}")
+        raise ValueError(
+            f"prim.permutation takes at most {size} exchanges as int32, got {pivots.dtype.name}{list(pivots.shape)}"
+        )
     return (*pivots.shape[:-1], size), INT64
 
 

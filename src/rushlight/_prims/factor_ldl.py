@@ -113,9 +113,13 @@ def _solve_spec(factors: Any, pivots: Any, b: Any, hermitian: bool) -> Aval:
     require("ldl_solve", factors, "fc")
     lead_dims("ldl_solve", factors, square=True)
     if pivots.dtype is not INT32 or pivots.shape != factors.shape[:-1]:
-        raise ValueError(f"prim.ldl_solve takes pivots as int32{list(factors.shape[:-1])}, got {pivots.dtype.name}{list(pivots.shape)}")
+        raise ValueError(
+            f"prim.ldl_solve takes pivots as int32{list(factors.shape[:-1])}, got {pivots.dtype.name}{list(pivots.shape)}"
+        )
     if b.dtype is not factors.dtype or b.shape[:-1] != factors.shape[:-1]:
-        raise ValueError(f"prim.ldl_solve: {b.dtype.name}{list(b.shape)} does not go with {factors.dtype.name}{list(factors.shape)}")
+        raise ValueError(
+            f"prim.ldl_solve: {b.dtype.name}{list(b.shape)} does not go with {factors.dtype.name}{list(factors.shape)}"
+        )
     return b.shape, b.dtype
 
 

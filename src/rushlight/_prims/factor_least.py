@@ -19,8 +19,15 @@ __all__: list[str] = []
 def _spec(a: Any, b: Any, order: Any, rcond: float) -> list[Aval]:
     require("least_squares", a, "fc")
     lead, (m, n) = lead_dims("least_squares", a), a.shape[-2:]
-    if b.dtype is not a.dtype or b.shape[:-1] != (*lead, max(m, n)) or order.shape != (*lead, n) or order.dtype is not INT32:
-        raise ValueError(f"prim.least_squares takes a [m, n], b [max(m, n), k] and int32 [n], got {a!r}, {b!r} and {order!r}")
+    if (
+        b.dtype is not a.dtype
+        or b.shape[:-1] != (*lead, max(m, n))
+        or order.shape != (*lead, n)
+        or order.dtype is not INT32
+    ):
+        raise ValueError(
+            f"prim.least_squares takes a [m, n], b [max(m, n), k] and int32 [n], got {a!r}, {b!r} and {order!r}"
+        )
     return [(b.shape, b.dtype), (lead, INT32), (lead, INT32)]
 
 

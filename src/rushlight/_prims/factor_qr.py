@@ -58,7 +58,9 @@ def _reflections_spec(a: Any, tau: Any) -> Aval:
     require("reflections", a, "fc")
     lead, (m, n) = lead_dims("reflections", a), a.shape[-2:]
     if n > m or tau.dtype is not a.dtype or tau.shape[:-1] != lead or tau.shape[-1] > n:
-        raise ValueError(f"prim.reflections takes a [m, n] with n <= m and tau of at most n, got {list(a.shape)} and {list(tau.shape)}")
+        raise ValueError(
+            f"prim.reflections takes a [m, n] with n <= m and tau of at most n, got {list(a.shape)} and {list(tau.shape)}"
+        )
     return a.shape, a.dtype
 
 
@@ -123,13 +125,17 @@ def _qr(a: Any, form: str) -> tuple[Any, Any]:
     if a.size:
         return tuple(np.linalg.qr(a, "complete" if form == "full" else "reduced"))
     k = m if form == "full" else min(m, n)
-    return np.broadcast_to(np.eye(m, k, dtype=a.dtype), (*a.shape[:-2], m, k)).copy(), np.zeros((*a.shape[:-2], k, n), a.dtype)
+    return np.broadcast_to(np.eye(m, k, dtype=a.dtype), (*a.shape[:-2], m, k)).copy(), np.zeros(
+        (*a.shape[:-2], k, n), a.dtype
+    )
 
 
 def _refuse(form: str, a: Any) -> None:
     m, n = a.shape[-2:]
     if form == "packed":
-        raise NotDifferentiableError("the derivative of the form in which LAPACK keeps Q is not implemented; see linalg.qr")
+        raise NotDifferentiableError(
+            "the derivative of the form in which LAPACK keeps Q is not implemented; see linalg.qr"
+        )
     if form == "full" and m > n > 0:
         raise NotDifferentiableError(
             "The QR decomposition is not differentiable when mode='complete' and nrows > ncols (the columns of Q beyond those of A are a choice)"

@@ -56,7 +56,9 @@ def _over(x: Any, function: Any, outs: list[Any]) -> tuple[Any, ...]:
 def _apart(s: Any) -> Any:
     """s[j] - s[i] for every pair, 1 on the diagonal."""
     n, shape = len(s.shape), (*s.shape, s.shape[-1])
-    gaps = prim.broadcast(s, shape=shape, dims=(*range(n - 1), n)) - prim.broadcast(s, shape=shape, dims=tuple(range(n)))
+    gaps = prim.broadcast(s, shape=shape, dims=(*range(n - 1), n)) - prim.broadcast(
+        s, shape=shape, dims=tuple(range(n))
+    )
     return gaps + embed(build.full(s.shape, 1, s.dtype))
 
 
@@ -333,7 +335,9 @@ def _determinant(q: Any) -> Any:
         return build.full(q.shape[:-2], 1, q.dtype)
     both, pivots, _ = prim.lu(q)
     places = prim.iota(shape=pivots.shape, dim=len(pivots.shape) - 1, dtype=INT32) + 1
-    swaps = build.select(build.eq(places, pivots), build.full(pivots.shape, 1, q.dtype), build.full(pivots.shape, -1, q.dtype))
+    swaps = build.select(
+        build.eq(places, pivots), build.full(pivots.shape, 1, q.dtype), build.full(pivots.shape, -1, q.dtype)
+    )
     return prim.prod(diagonal(both) * swaps, dims=(len(pivots.shape) - 1,))
 
 

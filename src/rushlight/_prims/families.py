@@ -35,7 +35,10 @@ def require(name: str, x: Any, kinds: str, half: bool = False) -> None:
     if x.dtype.kind not in kinds:
         raise DTypeError(f"prim.{name} takes {'/'.join(_KINDS[k] for k in kinds)} values, got {x.dtype.name}", x.dtype)
     if x.dtype.wide is not x.dtype and not half:
-        raise DTypeError(f"prim.{name} does not compute in {x.dtype.name}: convert to {x.dtype.wide.name} before and back after", x.dtype)
+        raise DTypeError(
+            f"prim.{name} does not compute in {x.dtype.name}: convert to {x.dtype.wide.name} before and back after",
+            x.dtype,
+        )
 
 
 def require_equal(name: str, *xs: Any) -> None:
@@ -119,7 +122,9 @@ def pointwise(
 
     def spec(*xs: Any, **given: Any) -> Aval:
         if len(xs) != operands or tuple(given) != params:
-            raise TypeError(f"prim.{name} takes {operands} operands{''.join(f', {p}' for p in params)}, got {len(xs)}{given or ''}")
+            raise TypeError(
+                f"prim.{name} takes {operands} operands{''.join(f', {p}' for p in params)}, got {len(xs)}{given or ''}"
+            )
         for x in xs:
             require(name, x, kinds, half)
         require_equal(name, *xs)

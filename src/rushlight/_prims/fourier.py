@@ -113,7 +113,9 @@ def _irfft_spec(x: Any, dim: int, size: int, norm: str) -> Aval:
     require("irfft", x, "c")
     _check_norm("irfft", norm)
     if size < 1 or x.shape[dim] != size // 2 + 1:
-        raise ValueError(f"prim.irfft of {size} elements along dim {dim} takes {size // 2 + 1} frequencies, got {list(x.shape)}")
+        raise ValueError(
+            f"prim.irfft of {size} elements along dim {dim} takes {size // 2 + 1} frequencies, got {list(x.shape)}"
+        )
     return tuple(size if d == dim else n for d, n in enumerate(x.shape)), x.dtype.to_real()
 
 

@@ -26,7 +26,9 @@ def _check_index(name: str, *indices: Any) -> None:
         if index.dtype is not INT64:
             raise TypeError(f"prim.{name} takes int64 indices, got {index.dtype.name}")
         if index.shape != indices[0].shape:
-            raise ValueError(f"prim.{name} takes indices of one shape, got {list(indices[0].shape)} and {list(index.shape)}")
+            raise ValueError(
+                f"prim.{name} takes indices of one shape, got {list(indices[0].shape)} and {list(index.shape)}"
+            )
 
 
 def _check_along(name: str, x: Any, index: Any, dim: int) -> None:
@@ -48,7 +50,9 @@ def _wrapped(index: Any, size: int, dim: int) -> Any:
     bad = (index < -size) | (index >= size)
     if np.any(bad):
         found = int(index[bad].flat[0])
-        raise IndexError(f"index {found + BELOW_ALL if found < -BELOW_ALL // 2 else found} is out of bounds for dimension {dim} with size {size}")
+        raise IndexError(
+            f"index {found + BELOW_ALL if found < -BELOW_ALL // 2 else found} is out of bounds for dimension {dim} with size {size}"
+        )
     return np.where(index < 0, index + size, index)
 
 
@@ -69,7 +73,9 @@ def _gather_spec(x: Any, index: Any, dim: int) -> Aval:
 
 
 def _gather_vjp(ct: Any, out: Any, x: Any, index: Any, dim: int) -> tuple[Any, None]:
-    return build.in_single(lambda g: prim.scatter(build.full(x.shape, 0, g.dtype), index, g, dim=dim, reduce="add"), ct), None
+    return build.in_single(
+        lambda g: prim.scatter(build.full(x.shape, 0, g.dtype), index, g, dim=dim, reduce="add"), ct
+    ), None
 
 
 def _gather_samples() -> Samples:
@@ -95,9 +101,16 @@ def _scatter_spec(x: Any, index: Any, src: Any, dim: int, reduce: str) -> Aval:
     _check_along("scatter", x, index, dim)
     if reduce not in REDUCES:
         raise ValueError(f"prim.scatter: reduce is one of {', '.join(REDUCES)}, got {reduce!r}")
-    require("scatter", x, "buifc" if reduce == "set" else "uif" if reduce in ("amax", "amin") else "uifc", half=reduce == "set")
+    require(
+        "scatter",
+        x,
+        "buifc" if reduce == "set" else "uif" if reduce in ("amax", "amin") else "uifc",
+        half=reduce == "set",
+    )
     if src.dtype is not x.dtype or src.shape != index.shape:
-        raise ValueError(f"prim.scatter: src is {src.dtype.name}{list(src.shape)}, needs {x.dtype.name}{list(index.shape)}")
+        raise ValueError(
+            f"prim.scatter: src is {src.dtype.name}{list(src.shape)}, needs {x.dtype.name}{list(index.shape)}"
+        )
     return x.shape, x.dtype
 
 
@@ -161,9 +174,15 @@ def _scatter_samples() -> Samples:
         index = np.array([[0, 2, 1, 0, 3], [1, -1, 3, 2, 0]])  # no place twice, so that "set" has a derivative
         yield [floats((4, 5), 1, 0.5), index, floats((2, 5), 2, 0.5)], {"dim": 0, "reduce": reduce}
         if reduce != "set":
-            yield [floats((3, 4), 1, 0.5), integers((3, 7), 3, -4, 4), floats((3, 7), 2, 0.5)], {"dim": 1, "reduce": reduce}
+            yield (
+                [floats((3, 4), 1, 0.5), integers((3, 7), 3, -4, 4), floats((3, 7), 2, 0.5)],
+                {"dim": 1, "reduce": reduce},
+            )
             yield [integers((4,), 1), integers((9,), 3, 0, 4), integers((9,), 2)], {"dim": 0, "reduce": reduce}
-    yield [floats((4,), dtype="float32"), integers((0,), low=0), floats((0,), dtype="float32")], {"dim": 0, "reduce": "add"}
+    yield (
+        [floats((4,), dtype="float32"), integers((0,), low=0), floats((0,), dtype="float32")],
+        {"dim": 0, "reduce": "add"},
+    )
 
 
 def _scatter_batch(batched: Sequence[bool], x: Any, index: Any, src: Any, dim: int, reduce: str) -> Any:
@@ -237,13 +256,17 @@ def _index_put_spec(x: Any, values: Any, *indices: Any, accumulate: bool) -> Ava
     shape, dtype = _index_spec(x, *indices)
     require("index_put", x, "uifc" if accumulate else "buifc", half=not accumulate)
     if values.dtype is not dtype or values.shape != shape:
-        raise ValueError(f"prim.index_put: values are {values.dtype.name}{list(values.shape)}, need {dtype.name}{list(shape)}")
+        raise ValueError(
+            f"prim.index_put: values are {values.dtype.name}{list(values.shape)}, need {dtype.name}{list(shape)}"
+        )
     return x.shape, x.dtype
 
 
 def _index_put(x: Any, values: Any, *indices: Any, accumulate: bool) -> Any:
     where = tuple(_wrapped(index, size, d) for d, (index, size) in enumerate(zip(indices, x.shape, strict=False)))
-    result = x.astype({"float32": "float64", "complex64": "complex128"}.get(x.dtype.name, x.dtype.name) if accumulate else x.dtype)
+    result = x.astype(
+        {"float32": "float64", "complex64": "complex128"}.get(x.dtype.name, x.dtype.name) if accumulate else x.dtype
+    )
     if accumulate:
         np.add.at(result, where, values)
     else:
@@ -277,7 +300,10 @@ def _index_put_samples() -> Samples:
     yield [floats((4, 5), 1), floats((3,), 2), index, np.array([4, 0, 1])], {"accumulate": False}
     yield [floats((4, 5), 1), floats((9, 5), 2), integers((9,), 3, -4, 4)], {"accumulate": True}
     yield [integers((4,), 1), integers((9,), 2), integers((9,), 3, -4, 4)], {"accumulate": True}
-    yield [floats((4, 2), 1, dtype="float32"), floats((0, 2), 2, dtype="float32"), integers((0,), 3)], {"accumulate": True}
+    yield (
+        [floats((4, 2), 1, dtype="float32"), floats((0, 2), 2, dtype="float32"), integers((0,), 3)],
+        {"accumulate": True},
+    )
 
 
 Primitive(

@@ -44,10 +44,19 @@ BITS = not_differentiable("it is for integers and bool")
 for _name, _doc, _reference in (
     ("bitwise_and", "Bits set in both; `and` for bool.", lambda a, b: np.bitwise_and(a, b)),
     ("bitwise_or", "Bits set in either; `or` for bool.", lambda a, b: np.bitwise_or(a, b)),
-    ("bitwise_xor", "Bits set in one of the two; `!=` for bool.  With a constant of all bits it is `not`.", lambda a, b: np.bitwise_xor(a, b)),
+    (
+        "bitwise_xor",
+        "Bits set in one of the two; `!=` for bool.  With a constant of all bits it is `not`.",
+        lambda a, b: np.bitwise_xor(a, b),
+    ),
 ):
     pointwise(
-        _name, _doc, kinds="bui", reference=_reference, rules=BITS, samples=pointwise_samples(("bool", "int64", "uint8"), 2)
+        _name,
+        _doc,
+        kinds="bui",
+        reference=_reference,
+        rules=BITS,
+        samples=pointwise_samples(("bool", "int64", "uint8"), 2),
     )
 
 
@@ -134,7 +143,17 @@ def _convert_spec(x: Any, dtype: DType) -> Aval:
 
 def _convert_samples() -> Samples:
     for source in ("float64", "float32", "int64", "uint8", "bool", "complex128"):
-        for target in ("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool", "complex64", "complex128"):
+        for target in (
+            "float32",
+            "float64",
+            "float16",
+            "bfloat16",
+            "int32",
+            "int64",
+            "bool",
+            "complex64",
+            "complex128",
+        ):
             if source == "complex128" and target in ("int32", "int64"):
                 continue
             yield [any_dtype((3, 5), source)], {"dtype": BY_NAME[target]}
@@ -155,7 +174,9 @@ Primitive(
 
 def _bitcast_spec(x: Any, dtype: DType) -> Aval:
     if x.dtype.itemsize != dtype.itemsize:
-        raise TypeError(f"prim.bitcast keeps the size: {x.dtype.name} has {x.dtype.itemsize} bytes, {dtype.name} {dtype.itemsize}")
+        raise TypeError(
+            f"prim.bitcast keeps the size: {x.dtype.name} has {x.dtype.itemsize} bytes, {dtype.name} {dtype.itemsize}"
+        )
     return x.shape, dtype
 
 
@@ -172,7 +193,13 @@ def _bitcast(x: Any, dtype: DType) -> Any:
 
 
 def _bitcast_samples() -> Samples:
-    for source, target in (("float32", "int32"), ("int32", "float32"), ("float64", "int64"), ("uint8", "int8"), ("int16", "bfloat16")):
+    for source, target in (
+        ("float32", "int32"),
+        ("int32", "float32"),
+        ("float64", "int64"),
+        ("uint8", "int8"),
+        ("int16", "bfloat16"),
+    ):
         yield [any_dtype((3, 5), source)], {"dtype": BY_NAME[target]}
 
 

@@ -114,7 +114,10 @@ def _digamma(x: float) -> float:
         shifted -= 1 / x
         x += 1
     square = 1 / (x * x)
-    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square * (1 / 132 - square * 691 / 32760)))))
+    series = square * (
+        1 / 12
+        - square * (1 / 120 - square * (1 / 252 - square * (1 / 240 - square * (1 / 132 - square * 691 / 32760))))
+    )
     return shifted + math.log(x) - 0.5 / x - series
 
 

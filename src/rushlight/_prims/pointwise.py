@@ -31,13 +31,22 @@ def _numpy(name: str) -> Rule:
 
 def _real(name: str, doc: str, reference: Rule, rule: Rule | None, low: float = -2.0, high: float = 2.0) -> Primitive:
     """A function of real floats."""
-    return pointwise(name, doc, kinds="f", reference=reference, rules=[rule], samples=pointwise_samples(REAL, 1, low, high))
+    return pointwise(
+        name, doc, kinds="f", reference=reference, rules=[rule], samples=pointwise_samples(REAL, 1, low, high)
+    )
 
 
-def _holomorphic(name: str, doc: str, rule: Rule, numpy: str = "", low: float = -2.0, high: float = 2.0, reference: Any = None) -> Primitive:
+def _holomorphic(
+    name: str, doc: str, rule: Rule, numpy: str = "", low: float = -2.0, high: float = 2.0, reference: Any = None
+) -> Primitive:
     """A function of real and of complex floats."""
     return pointwise(
-        name, doc, kinds="fc", reference=reference or _numpy(numpy or name), rules=[rule], samples=pointwise_samples(COMPLEX, 1, low, high)
+        name,
+        doc,
+        kinds="fc",
+        reference=reference or _numpy(numpy or name),
+        rules=[rule],
+        samples=pointwise_samples(COMPLEX, 1, low, high),
     )
 
 
@@ -54,7 +63,9 @@ def _expm1(x: Any) -> Any:
 
 _holomorphic("exp", "e^x.", lambda t, c, out, x: t * c(out))
 _holomorphic("exp2", "2^x.", lambda t, c, out, x: t * (c(out) * LN2))
-_holomorphic("expm1", "e^x - 1, without cancellation.", lambda t, c, out, x: t * (c(out) + 1.0), reference=numbers.wide(_expm1))
+_holomorphic(
+    "expm1", "e^x - 1, without cancellation.", lambda t, c, out, x: t * (c(out) + 1.0), reference=numbers.wide(_expm1)
+)
 _holomorphic("log", "Natural logarithm.", lambda t, c, out, x: t / c(x), low=0.1)
 _holomorphic("log2", "Logarithm to base 2.", lambda t, c, out, x: t / (c(x) * LN2), low=0.1)
 _holomorphic("log10", "Logarithm to base 10.", lambda t, c, out, x: t / (c(x) * LN10), low=0.1)
@@ -92,7 +103,12 @@ _holomorphic("atanh", "Inverse hyperbolic tangent.", lambda t, c, out, x: t / (1
 
 # ***** special functions *****
 
-_real("erf", "Error function.", numbers.wide(numbers.erf), lambda t, c, out, x: t * (prim.exp(-(x * x)) * TWO_OVER_SQRT_PI))
+_real(
+    "erf",
+    "Error function.",
+    numbers.wide(numbers.erf),
+    lambda t, c, out, x: t * (prim.exp(-(x * x)) * TWO_OVER_SQRT_PI),
+)
 _real("erfc", "1 - erf(x), without cancellation.", numbers.wide(numbers.erfc),
       lambda t, c, out, x: t * (prim.exp(-(x * x)) * -TWO_OVER_SQRT_PI))  # fmt: skip
 

@@ -20,7 +20,9 @@ Ints = tuple[int, ...]
 
 
 def _doubled(x: Any) -> Any:
-    return x.astype({"float16": "float64", "float32": "float64", "complex64": "complex128"}.get(x.dtype.name, x.dtype.name))
+    return x.astype(
+        {"float16": "float64", "float32": "float64", "complex64": "complex128"}.get(x.dtype.name, x.dtype.name)
+    )
 
 
 # ***** dot *****
@@ -29,7 +31,9 @@ def _doubled(x: Any) -> Any:
 def _dot_spec(a: Any, b: Any, dtype: DType) -> Aval:
     require("dot", a, "uifc", half=True)
     if (a.dtype.name, b.dtype.name) not in INTO_INT32 and a.dtype is not b.dtype:
-        raise TypeError(f"prim.dot takes operands of one dtype, or int8 or uint8 and int8, got {a.dtype.name} and {b.dtype.name}")
+        raise TypeError(
+            f"prim.dot takes operands of one dtype, or int8 or uint8 and int8, got {a.dtype.name} and {b.dtype.name}"
+        )
     if dtype not in (a.dtype, a.dtype.wide) and (dtype is not INT32 or (a.dtype.name, b.dtype.name) not in INTO_INT32):
         raise TypeError(f"prim.dot has no sums in {dtype.name} of {a.dtype.name} and {b.dtype.name}")
     if len(a.shape) != len(b.shape) or len(a.shape) < 2 or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
@@ -97,14 +101,18 @@ def conv_shape(x: Ints, w: Ints, stride: Ints, padding: Ints, dilation: Ints, gr
     """Shape of the result; ValueError where the operands do not fit."""
     n = len(x) - 2
     if n < 1 or len(w) != n + 2 or not len(stride) == len(padding) == len(dilation) == n:
-        raise ValueError(f"prim.conv takes [N, C, *S], [O, C/groups, *K] and {n} strides, paddings, dilations; got {list(x)}, {list(w)}")
+        raise ValueError(
+            f"prim.conv takes [N, C, *S], [O, C/groups, *K] and {n} strides, paddings, dilations; got {list(x)}, {list(w)}"
+        )
     if groups < 1 or x[1] != w[1] * groups or w[0] % groups:
         raise ValueError(f"prim.conv: {x[1]} input channels, weight {list(w)} and {groups} groups do not fit")
     sizes = []
     for size, k, step, pad, gap in zip(x[2:], w[2:], stride, padding, dilation, strict=True):
         reach = gap * (k - 1) + 1
         if min(step, gap, k) < 1 or pad < 0 or size + 2 * pad < reach:
-            raise ValueError(f"prim.conv: kernel {k} (stride {step}, dilation {gap}, padding {pad}) does not fit size {size}")
+            raise ValueError(
+                f"prim.conv: kernel {k} (stride {step}, dilation {gap}, padding {pad}) does not fit size {size}"
+            )
         sizes.append((size + 2 * pad - reach) // step + 1)
     return (x[0], w[0], *sizes)
 
@@ -123,7 +131,8 @@ def _conv_reference(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints,
     rows, depth = w.shape[0] // groups, w.shape[1]
     for place in np.ndindex(*w.shape[2:]):
         spots = tuple(
-            slice(k * gap, k * gap + (n - 1) * step + 1, step) for k, gap, n, step in zip(place, dilation, shape[2:], stride, strict=True)
+            slice(k * gap, k * gap + (n - 1) * step + 1, step)
+            for k, gap, n, step in zip(place, dilation, shape[2:], stride, strict=True)
         )
         for g in range(groups):
             part = padded[(slice(None), slice(g * depth, (g + 1) * depth), *spots)]
@@ -139,7 +148,9 @@ def _conv_decompose(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints,
     places = conv_shape(x.shape, w.shape, stride, padding, dilation, groups)[2:]
     edge = (0, 0, *padding)
     padded = build.pad(x, edge, edge, (0,) * (n + 2))
-    rows = prim.window(padded, dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=stride, dilation=dilation)  # [N, C, *P, *K]
+    rows = prim.window(
+        padded, dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=stride, dilation=dilation
+    )  # [N, C, *P, *K]
     rows = build.reshape(rows, (batch, groups, depth, *places, *kernel))
     rows = build.transpose(rows, (1, 0, *range(3, n + 3), 2, *range(n + 3, 2 * n + 3)))  # [G, N, *P, C/G, *K]
     inner = depth * numel(kernel)
@@ -197,7 +208,9 @@ def _conv_batch(batched: Sequence[bool], x: Any, w: Any, groups: int, **p: Any) 
     size = (x if batched[0] else w).shape[0]
     if not batched[1]:  # more images
         out = prim.conv(build.reshape(x, (size * x.shape[1], *x.shape[2:])), w, groups=groups, **p)
-        return build.reshape(out, (size, out.shape[0] // size, *out.shape[1:])) if size else _empty_conv(x, w, groups, **p)
+        return (
+            build.reshape(out, (size, out.shape[0] // size, *out.shape[1:])) if size else _empty_conv(x, w, groups, **p)
+        )
     if size == 0:
         return _empty_conv(x if batched[0] else build.broadcast_to(x, (0, *x.shape)), w, groups, **p)
     x, w = lift(batched, (x, w))  # each image of the batch its own groups

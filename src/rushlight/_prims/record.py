@@ -12,7 +12,18 @@ from typing import Any, Protocol
 
 from rushlight._types.dtype import DType
 
-__all__ = ["PRIMITIVES", "Aval", "Builder", "ByDecomposition", "Namespace", "Primitive", "Steps", "building", "not_differentiable", "prim"]
+__all__ = [
+    "PRIMITIVES",
+    "Aval",
+    "Builder",
+    "ByDecomposition",
+    "Namespace",
+    "Primitive",
+    "Steps",
+    "building",
+    "not_differentiable",
+    "prim",
+]
 
 Aval = tuple[tuple[int, ...], DType]
 Rule = Callable[..., Any]
@@ -85,7 +96,9 @@ class ByDecomposition:
     __slots__ = ()
 
     def __call__(self, *args: Any, **params: Any) -> Any:
-        raise RuntimeError("this derivative is that of the decomposition, which a transform puts in the primitive's place")
+        raise RuntimeError(
+            "this derivative is that of the decomposition, which a transform puts in the primitive's place"
+        )
 
 
 class Primitive:

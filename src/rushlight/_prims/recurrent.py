@@ -70,7 +70,12 @@ def _reference(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...
             c[:k] = rows.at(cs, t)[...] = cell
         if kept:
             rows.at(gates, t)[...] = np.concatenate(kept, 1)
-    found = [hs, h, *([] if c is None else [c]), *(([gates] if KEPT[mode] else []) + ([] if c is None else [cs]) if keep else [])]
+    found = [
+        hs,
+        h,
+        *([] if c is None else [c]),
+        *(([gates] if KEPT[mode] else []) + ([] if c is None else [cs]) if keep else []),
+    ]
     return tuple(v.astype(xs[0].dtype) for v in found)
 
 
@@ -89,7 +94,10 @@ def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         def before(state: Any, all_: Any, k: int = k, other: int = other, old: int = min(old, k)) -> Any:
             return np.concatenate([rows.at(all_, other)[:old], state[old:k]]) if old else state[:k]
 
-        at: dict[str, Any] = {name: None if getattr(call, name) is None else rows.at(getattr(call, name), t) for name in ("gates", "cs", "ct_gates", "ct_cs")}
+        at: dict[str, Any] = {
+            name: None if getattr(call, name) is None else rows.at(getattr(call, name), t)
+            for name in ("gates", "cs", "ct_gates", "ct_cs")
+        }
         kept, more = ([] if at[name] is None else parts_of(Arrays, at[name], size) for name in ("gates", "ct_gates"))
         h_before, c_before = before(call.h, call.hs), None if dc is None else before(call.c, call.cs)
         found, dc_before, part = backward_step(
@@ -118,7 +126,9 @@ class _GraphSteps:
         spread = {"shape": shape, "dims": (0,)}
         self.running = prim.lt(column, prim.broadcast(sizes, **spread))
         place = prim.broadcast(first, **spread) + column
-        self.places = build.reshape(build.select(place < rows, place, build.full(shape, rows - 1, INT64)), (steps * batch,))
+        self.places = build.reshape(
+            build.select(place < rows, place, build.full(shape, rows - 1, INT64)), (steps * batch,)
+        )
         row = prim.iota(shape=(rows, steps), dim=0, dtype=INT64)
         over = build.convert(row >= prim.broadcast(ends, shape=(rows, steps), dims=(1,)), INT64)
         step = prim.sum(over, dims=(1,))  # how many steps end before a row
@@ -130,7 +140,9 @@ class _GraphSteps:
         if self.sizes is not None:
             x = prim.index(x, self.places)
         n = self.batch
-        return [prim.slice(x, starts=(t * n, 0), stops=((t + 1) * n, x.shape[1]), steps=(1, 1)) for t in range(self.steps)]
+        return [
+            prim.slice(x, starts=(t * n, 0), stops=((t + 1) * n, x.shape[1]), steps=(1, 1)) for t in range(self.steps)
+        ]
 
     def join(self, parts: Sequence[Any]) -> Any:
         """The rows again, of parts in the order of time."""
@@ -199,20 +211,39 @@ def _grad_in_steps(run: Steps, *xs: Any, mode: str, reverse: bool, extra: bool) 
     """Step by step, from the last, as calls of one small function."""
     call = GradCall(xs, mode, reverse, extra)
     if not call.hs.shape[0] or not call.steps:
-        return run.call("nothing", lambda *xs: _nothing("recurrence_grad", xs, {"mode": mode, "reverse": reverse, "extra": extra}), *xs)
+        return run.call(
+            "nothing",
+            lambda *xs: _nothing("recurrence_grad", xs, {"mode": mode, "reverse": reverse, "extra": extra}),
+            *xs,
+        )
     batch = call.h.shape[0]
     counts = [batch] * call.steps if call.sizes is None else run.numbers(call.sizes)
-    at = {name: run.split(getattr(call, name), counts) for name in GradCall.__slots__ if name in OF_ROWS and getattr(call, name) is not None}
+    at = {
+        name: run.split(getattr(call, name), counts)
+        for name in GradCall.__slots__
+        if name in OF_ROWS and getattr(call, name) is not None
+    }
     (w,) = run.call("inner weight", lambda w: (inner_weight(Graphs, mode, w),), call.w) if mode == "gru" else (call.w,)
     states = [call.ct_h] if call.ct_c is None else [call.ct_h, call.ct_c]
-    names = ("w", *at, "dh", *(("dc",) if call.ct_c is not None else ()), "before", *(("before_c",) if call.ct_c is not None else ()))
+    names = (
+        "w",
+        *at,
+        "dh",
+        *(("dc",) if call.ct_c is not None else ()),
+        "before",
+        *(("before_c",) if call.ct_c is not None else ()),
+    )
     slopes: list[Any] = [None] * call.steps
     befores: list[Any] = [None] * call.steps
 
     def before(state: Any, rows: Sequence[Any], other: int, k: int) -> Any:
         """The state before a step of k rows: that after the step `other`, and the first one of sequences that had not begun."""
         old = min(counts[other], k) if 0 <= other < call.steps else 0
-        ran = [rows[other] if counts[other] == old else run.split(rows[other], [old, counts[other] - old])[0]] if old else []
+        ran = (
+            [rows[other] if counts[other] == old else run.split(rows[other], [old, counts[other] - old])[0]]
+            if old
+            else []
+        )
         fresh = [state if k == batch and not old else run.split(state, [old, k - old, batch - k])[1]] if old < k else []
         return run.join(ran + fresh) if ran and fresh else (ran or fresh)[0]
 
@@ -287,7 +318,14 @@ def _spec(*xs: Any, mode: str, reverse: bool, keep: bool) -> list[Aval]:
     (n, _), (batch, size) = call.x.shape, call.h.shape
     states = [("h", call.h, (batch, size))] + ([] if call.c is None else [("c", call.c, (batch, size))])
     parts = GATES[mode] * size
-    _check("recurrence", call.sizes, ("x", call.x, (n, parts)), ("w", call.w, (parts, size)), ("b", call.b, (BIASES[mode] * size,)), *states)
+    _check(
+        "recurrence",
+        call.sizes,
+        ("x", call.x, (n, parts)),
+        ("w", call.w, (parts, size)),
+        ("b", call.b, (BIASES[mode] * size,)),
+        *states,
+    )
     _rows_fit("recurrence", n, batch, call.sizes)
     shapes = [(n, size)] + [(batch, size)] * len(states)
     if keep:
@@ -300,7 +338,11 @@ def _grad_spec(*xs: Any, mode: str, reverse: bool, extra: bool) -> list[Aval]:
     (n, size), batch = call.hs.shape, call.h.shape[0]
     shapes = dict.fromkeys(OF_ROWS, (n, size)) | dict.fromkeys(OF_STATES, (batch, size))
     shapes |= {"w": (GATES[mode] * size, size), "gates": (n, KEPT[mode] * size), "ct_gates": (n, KEPT[mode] * size)}
-    named = [(k, getattr(call, k), shapes[k]) for k in GRAD_OPERANDS[mode] + EXTRA_OPERANDS[mode] if getattr(call, k) is not None]
+    named = [
+        (k, getattr(call, k), shapes[k])
+        for k in GRAD_OPERANDS[mode] + EXTRA_OPERANDS[mode]
+        if getattr(call, k) is not None
+    ]
     _check("recurrence_grad", call.sizes, *named)
     _rows_fit("recurrence_grad", n, batch, call.sizes)
     found: list[tuple[int, ...]] = [(n, SLOPES[mode] * size), (n, size), (SLOPES[mode] * size,)]
@@ -361,9 +403,14 @@ def _batch(name: str, names: Callable[[Sequence[Any], dict[str, Any]], Sequence[
 
         def item(x: Any, i: int) -> Any:
             rest = tuple(x.shape[1:])
-            return build.reshape(prim.slice(x, starts=(i, *[0] * len(rest)), stops=(i + 1, *rest), steps=(1,) * len(x.shape)), rest)
+            return build.reshape(
+                prim.slice(x, starts=(i, *[0] * len(rest)), stops=(i + 1, *rest), steps=(1,) * len(x.shape)), rest
+            )
 
-        made = [primitive(*[item(x, i) if flag else x for x, flag in zip(xs, batched, strict=True)], **p) for i in range(size)]
+        made = [
+            primitive(*[item(x, i) if flag else x for x, flag in zip(xs, batched, strict=True)], **p)
+            for i in range(size)
+        ]
         if not made:
             singles = [build.full(x.shape[1:], 0, x.dtype) if flag else x for x, flag in zip(xs, batched, strict=True)]
             return tuple(build.full((0, *shape), 0, dtype) for shape, dtype in primitive.spec(*singles, **p))
@@ -372,7 +419,9 @@ def _batch(name: str, names: Callable[[Sequence[Any], dict[str, Any]], Sequence[
     return rule
 
 
-def _folded(primitive: Primitive, batched: Sequence[bool], xs: Sequence[Any], p: dict[str, Any], named: Sequence[str], size: int) -> tuple[Any, ...]:
+def _folded(
+    primitive: Primitive, batched: Sequence[bool], xs: Sequence[Any], p: dict[str, Any], named: Sequence[str], size: int
+) -> tuple[Any, ...]:
     lifted = [x if flag or n not in OF_ROWS | OF_STATES else build.broadcast_to(x, (size, *x.shape))
               for x, n, flag in zip(xs, named, batched, strict=True)]  # fmt: skip
     state = next(x for x, n in zip(lifted, named, strict=True) if n == "h")
@@ -420,7 +469,11 @@ _LENGTHS = (3, 2, 2, 1)  # how many sequences run at each step
 def _sampled(mode: str, packed: bool, dtype: str, batch: int = 3, size: int = 2, steps: int = 4) -> list[Any]:
     n = sum(_LENGTHS) if packed else batch * steps
     gates = GATES[mode] * size
-    xs = [floats((n, gates), 1, dtype=dtype), floats((gates, size), 2, dtype=dtype), floats((BIASES[mode] * size,), 3, dtype=dtype)]
+    xs = [
+        floats((n, gates), 1, dtype=dtype),
+        floats((gates, size), 2, dtype=dtype),
+        floats((BIASES[mode] * size,), 3, dtype=dtype),
+    ]
     xs += [floats((batch, size), 4 + k, dtype=dtype) for k in range(2 if mode == "lstm" else 1)]
     return xs + ([np.array(_LENGTHS, dtype="int64")] if packed else [])
 
@@ -428,7 +481,10 @@ def _sampled(mode: str, packed: bool, dtype: str, batch: int = 3, size: int = 2,
 def _samples() -> Samples:
     for mode in GATES:
         for packed in (False, True):
-            yield _sampled(mode, packed, "float64"), {"mode": mode, "reverse": packed == (mode in ("lstm", "tanh")), "keep": True}
+            yield (
+                _sampled(mode, packed, "float64"),
+                {"mode": mode, "reverse": packed == (mode in ("lstm", "tanh")), "keep": True},
+            )
     yield _sampled("lstm", False, "float32", 2, 19, 3), {"mode": "lstm", "reverse": True, "keep": True}
     yield _sampled("gru", True, "float32", 3, 17), {"mode": "gru", "reverse": False, "keep": False}
 

@@ -27,7 +27,12 @@ __all__ = [
 GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}  # parts of the projected input, and of the recurrent weight
 BIASES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}
 KEPT = {"lstm": 4, "gru": 4, "tanh": 0, "relu": 0}  # what the way back needs of each step: i f g o; r z n and u + b'
-SLOPES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}  # gradients of each step: as x has them; for the GRU n inside r, r, z, n
+SLOPES = {
+    "lstm": 4,
+    "gru": 4,
+    "tanh": 1,
+    "relu": 1,
+}  # gradients of each step: as x has them; for the GRU n inside r, r, z, n
 
 
 class Call:
@@ -49,7 +54,23 @@ class Call:
 class GradCall:
     """The operands of `recurrence_grad` by name: what `recurrence` took and gave, and the cotangents of what it gave."""
 
-    __slots__ = ("c", "cs", "ct_c", "ct_cs", "ct_gates", "ct_h", "ct_hs", "gates", "h", "hs", "mode", "reverse", "sizes", "steps", "w")
+    __slots__ = (
+        "c",
+        "cs",
+        "ct_c",
+        "ct_cs",
+        "ct_gates",
+        "ct_h",
+        "ct_hs",
+        "gates",
+        "h",
+        "hs",
+        "mode",
+        "reverse",
+        "sizes",
+        "steps",
+        "w",
+    )
     w: Any
     h: Any
     hs: Any
@@ -59,7 +80,9 @@ class GradCall:
     def __init__(self, xs: Sequence[Any], mode: str, reverse: bool, extra: bool) -> None:
         names = GRAD_OPERANDS[mode] + (EXTRA_OPERANDS[mode] if extra else ())
         if len(xs) not in (len(names), len(names) + 1):
-            raise TypeError(f"prim.recurrence_grad takes {len(names)} operands and sizes in mode {mode!r}, got {len(xs)}")
+            raise TypeError(
+                f"prim.recurrence_grad takes {len(names)} operands and sizes in mode {mode!r}, got {len(xs)}"
+            )
         self.gates = self.cs = self.c = self.ct_c = self.ct_gates = self.ct_cs = None
         for name, value in zip(names, xs, strict=False):
             setattr(self, name, value)
@@ -72,7 +95,12 @@ GRAD_OPERANDS: dict[str, tuple[str, ...]] = {
     "lstm": ("w", "gates", "hs", "cs", "h", "c", "ct_hs", "ct_h", "ct_c"), "gru": ("w", "gates", "hs", "h", "ct_hs", "ct_h"),
     "tanh": ("w", "hs", "h", "ct_hs", "ct_h"), "relu": ("w", "hs", "h", "ct_hs", "ct_h"),
 }  # fmt: skip
-EXTRA_OPERANDS: dict[str, tuple[str, ...]] = {"lstm": ("ct_gates", "ct_cs"), "gru": ("ct_gates",), "tanh": (), "relu": ()}
+EXTRA_OPERANDS: dict[str, tuple[str, ...]] = {
+    "lstm": ("ct_gates", "ct_cs"),
+    "gru": ("ct_gates",),
+    "tanh": (),
+    "relu": (),
+}
 OF_ROWS = frozenset(("x", "gates", "hs", "cs", "ct_hs", "ct_gates", "ct_cs"))
 OF_STATES = frozenset(("h", "c", "ct_h", "ct_c"))
 
@@ -159,12 +187,22 @@ def forward_step(o: Any, mode: str, x: Any, w: Any, b: Any, h: Any, c: Any) -> t
 
 
 def backward_step(
-    o: Any, mode: str, dh: Any, dc: Any, gates: Sequence[Any], h: Any, c: Any, before: tuple[Any, Any], more: Sequence[Any], more_c: Any
+    o: Any,
+    mode: str,
+    dh: Any,
+    dc: Any,
+    gates: Sequence[Any],
+    h: Any,
+    c: Any,
+    before: tuple[Any, Any],
+    more: Sequence[Any],
+    more_c: Any,
 ) -> tuple[list[Any], Any, Any]:
     """The slopes of a step, the cotangent of the cell before, and that of the state before, but for the recurrent product.
 
     `h`, `c` are the state after the step, `before` that before it; `more`, `more_c` further cotangents of the gates and of c.
     """
+
     def plus(x: Any, k: int) -> Any:
         return x + more[k] if more else x
 

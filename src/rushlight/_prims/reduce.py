@@ -36,7 +36,15 @@ def _samples(dtypes: tuple[str, ...], empty: bool) -> Rule:
 
 
 def _reduction(
-    name: str, doc: str, reference: Rule, kinds: str, dtypes: tuple[str, ...], vjp: Any, jvp: Any, kind: str, identity: bool = True
+    name: str,
+    doc: str,
+    reference: Rule,
+    kinds: str,
+    dtypes: tuple[str, ...],
+    vjp: Any,
+    jvp: Any,
+    kind: str,
+    identity: bool = True,
 ) -> None:
     """`identity`: whether reducing no elements gives a value in every dtype; bool always has one."""
 

@@ -21,9 +21,17 @@ Ints = tuple[int, ...]
 def _check(name: str, x: Any, tables: Sequence[Any], count: int) -> None:
     require(name, x, "f")
     if len(x.shape) != 4 or len(tables) != 2 * count:
-        raise ValueError(f"prim.{name} takes [N, C, H, W] and indices and weights for {count} dims, got {list(x.shape)} and {len(tables)} tables")
+        raise ValueError(
+            f"prim.{name} takes [N, C, H, W] and indices and weights for {count} dims, got {list(x.shape)} and {len(tables)} tables"
+        )
     for index, weights in zip(tables[::2], tables[1::2], strict=True):
-        if index.dtype is not INT64 or weights.dtype is not x.dtype or index.shape != weights.shape or len(index.shape) != 2 or not index.shape[0]:
+        if (
+            index.dtype is not INT64
+            or weights.dtype is not x.dtype
+            or index.shape != weights.shape
+            or len(index.shape) != 2
+            or not index.shape[0]
+        ):
             raise ValueError(f"prim.{name} takes indices and weights [K, result], got {index!r} and {weights!r}")
 
 
@@ -39,7 +47,9 @@ def _row(x: Any, k: int) -> Any:
 
 def _spread(weights: Any, k: int, shape: Ints, dim: int) -> Any:
     """Row k of the weights, for all elements of an array whose `dim` it goes along."""
-    return build.broadcast_to(build.reshape(_row(weights, k), tuple(s if d == dim else 1 for d, s in enumerate(shape))), shape)
+    return build.broadcast_to(
+        build.reshape(_row(weights, k), tuple(s if d == dim else 1 for d, s in enumerate(shape))), shape
+    )
 
 
 def _read(x: Any, dim: int, index: Any, k: int) -> Any:
@@ -125,7 +135,10 @@ def _tables(size: int, out: int, taps: int, seed: int, dtype: str) -> list[Any]:
 
 def _samples() -> Samples:
     for dtype in ("float64", "float32"):
-        yield [floats((2, 3, 4, 5), dtype=dtype), *_tables(5, 9, 2, 1, dtype), *_tables(4, 3, 3, 2, dtype)], {"dims": (3, 2)}
+        yield (
+            [floats((2, 3, 4, 5), dtype=dtype), *_tables(5, 9, 2, 1, dtype), *_tables(4, 3, 3, 2, dtype)],
+            {"dims": (3, 2)},
+        )
     yield [floats((2, 2, 6, 3)), *_tables(6, 4, 1, 1, "float64")], {"dims": (2,)}
     yield [floats((1, 2, 1, 7)), *_tables(7, 20, 4, 1, "float64")], {"dims": (3,)}
     yield [floats((0, 2, 3, 3)), *_tables(3, 4, 2, 1, "float64")], {"dims": (3,)}

@@ -40,7 +40,11 @@ def any_dtype(shape: Sequence[int], dtype: str, seed: int = 0, low: float = -2.0
 
 
 def pointwise_samples(
-    dtypes: Sequence[str], arity: int = 1, low: float = -2.0, high: float = 2.0, second: tuple[float, float] | None = None
+    dtypes: Sequence[str],
+    arity: int = 1,
+    low: float = -2.0,
+    high: float = 2.0,
+    second: tuple[float, float] | None = None,
 ) -> Callable[[], Samples]:
     """Operands of one shape: a few shapes for each dtype.  `second` is the range of the second operand."""
 
@@ -48,6 +52,9 @@ def pointwise_samples(
         for dtype in dtypes:
             for shape in SHAPES:
                 ranges = [(low, high), second or (low, high), *[(low, high)] * (arity - 2)]
-                yield [any_dtype(shape, dtype, seed=i + 1, low=ranges[i][0], high=ranges[i][1]) for i in range(arity)], {}
+                yield (
+                    [any_dtype(shape, dtype, seed=i + 1, low=ranges[i][0], high=ranges[i][1]) for i in range(arity)],
+                    {},
+                )
 
     return samples

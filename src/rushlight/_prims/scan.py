@@ -126,5 +126,15 @@ def _running(name: str, doc: str, kind: str, better: Rule) -> None:
     )  # fmt: skip
 
 
-_running("cummax", "Running maximum and its index, the last among equals; NaN stays.", "argmax", lambda new, held: new >= held)
-_running("cummin", "Running minimum and its index, the last among equals; NaN stays.", "argmin", lambda new, held: new <= held)
+_running(
+    "cummax",
+    "Running maximum and its index, the last among equals; NaN stays.",
+    "argmax",
+    lambda new, held: new >= held,
+)
+_running(
+    "cummin",
+    "Running minimum and its index, the last among equals; NaN stays.",
+    "argmin",
+    lambda new, held: new <= held,
+)

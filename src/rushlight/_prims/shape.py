@@ -31,7 +31,11 @@ def _fail(name: str, why: str) -> None:
 
 
 def _broadcast_spec(x: Any, shape: Ints, dims: Ints) -> Aval:
-    if len(dims) != len(x.shape) or list(dims) != sorted(set(dims)) or (dims and not 0 <= dims[0] <= dims[-1] < len(shape)):
+    if (
+        len(dims) != len(x.shape)
+        or list(dims) != sorted(set(dims))
+        or (dims and not 0 <= dims[0] <= dims[-1] < len(shape))
+    ):
         _fail("broadcast", f"dims {dims} do not place {list(x.shape)} in {list(shape)}")
     if any(size not in (1, shape[d]) for size, d in zip(x.shape, dims, strict=True)):
         _fail("broadcast", f"{list(x.shape)} at dims {dims} does not fit {list(shape)}")

@@ -39,7 +39,9 @@ def _upper(a: float, x: float) -> float:
 def _p_and_q(a: float, x: float) -> tuple[float, float]:
     if a < 0 or x < 0 or (a == x and (a == 0 or a == math.inf)):
         return math.nan, math.nan
-    if (x == 0 and a != 0) or a == math.inf:  # NaN in the other operand does not count here: PyTorch's order of questions
+    if (
+        x == 0 and a != 0
+    ) or a == math.inf:  # NaN in the other operand does not count here: PyTorch's order of questions
         return 0.0, 1.0
     if (a == 0 and x > 0) or x == math.inf:
         return 1.0, 0.0

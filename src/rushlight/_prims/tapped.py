@@ -24,10 +24,18 @@ def _check(name: str, arrays: Sequence[Any], places: Sequence[Any], weights: Seq
         require(name, x, "f")
     dtype = arrays[0].dtype
     shape: tuple[int, ...] = places[0].shape if places else ()
-    right = len(shape) == 2 and all(v.shape == shape for v in (*places, *weights)) and all(v.dtype is INT64 for v in places)
-    right = right and all(len(x.shape) == 3 and x.shape[0] == shape[0] for x in arrays) and all(x.dtype is dtype for x in (*arrays, *weights))
+    right = (
+        len(shape) == 2 and all(v.shape == shape for v in (*places, *weights)) and all(v.dtype is INT64 for v in places)
+    )
+    right = (
+        right
+        and all(len(x.shape) == 3 and x.shape[0] == shape[0] for x in arrays)
+        and all(x.dtype is dtype for x in (*arrays, *weights))
+    )
     if not right:
-        raise ValueError(f"prim.{name} takes arrays [N, C, *], and for each tap int64 places [N, P], and weights, got {[*arrays, *places, *weights]}")
+        raise ValueError(
+            f"prim.{name} takes arrays [N, C, *], and for each tap int64 places [N, P], and weights, got {[*arrays, *places, *weights]}"
+        )
 
 
 def _halves(taps: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -73,7 +81,11 @@ def _batched(name: str) -> Callable[..., Any]:
 
 def _samples_of(arrays: str, weighted: bool, sized: bool = False) -> Callable[[], Samples]:
     def samples() -> Samples:
-        for (n, c, length, k, p), dtype in (((2, 3, 7, 4, 5), "float64"), ((1, 2, 9, 1, 70), "float32"), ((3, 1, 2, 5, 1), "float64")):
+        for (n, c, length, k, p), dtype in (
+            ((2, 3, 7, 4, 5), "float64"),
+            ((1, 2, 9, 1, 70), "float32"),
+            ((3, 1, 2, 5, 1), "float64"),
+        ):
             given = [floats((n, c, {"x": length, "y": p}[name]), seed, dtype=dtype) for seed, name in enumerate(arrays)]
             places = [integers((n, p), 3 + t, low=-2, high=length) for t in range(k)]
             weights = [floats((n, p), 9 + t, dtype=dtype) for t in range(k)] if weighted else []
@@ -133,7 +145,9 @@ def _back_decompose(y: Any, *taps: Any, size: int) -> Any:
     n, c, _ = y.shape
     found = build.full((n, c, size), 0, y.dtype)
     for places, weights in zip(*_halves(taps), strict=True):
-        found = prim.scatter(found, _safe(places, c), build.select(_inside(places, c), y * _spread(weights, c), 0), dim=2, reduce="add")
+        found = prim.scatter(
+            found, _safe(places, c), build.select(_inside(places, c), y * _spread(weights, c), 0), dim=2, reduce="add"
+        )
     return found
 
 
@@ -154,7 +168,9 @@ Primitive(
 def _weights_spec(y: Any, x: Any, *places: Any) -> list[Aval]:
     _check("tap_weights", (y, x), places, ())
     if x.shape[1] != y.shape[1] or y.shape[2] != places[0].shape[1]:
-        raise ValueError(f"prim.tap_weights takes y [N, C, P] and x [N, C, L], got {list(y.shape)}, {list(x.shape)} for places {list(places[0].shape)}")
+        raise ValueError(
+            f"prim.tap_weights takes y [N, C, P] and x [N, C, L], got {list(y.shape)}, {list(x.shape)} for places {list(places[0].shape)}"
+        )
     return [(places[0].shape, y.dtype)] * len(places)
 
 

@@ -17,22 +17,48 @@ __all__: list[str] = []
 Ints = tuple[int, ...]
 
 
-def _spec(x: Any, w: Any, *bias: Any, stride: Ints, spread: Ints, dilation: Ints, lo: Ints, size: Ints, flip: bool, dtype: DType) -> Aval:
+def _spec(
+    x: Any,
+    w: Any,
+    *bias: Any,
+    stride: Ints,
+    spread: Ints,
+    dilation: Ints,
+    lo: Ints,
+    size: Ints,
+    flip: bool,
+    dtype: DType,
+) -> Aval:
     require("conv_windows", x, "f", half=True)
     n = len(size)
     if x.dtype is not w.dtype or dtype not in (x.dtype, x.dtype.wide):
-        raise TypeError(f"prim.conv_windows takes operands of one dtype and gives that or the wider one, got {x.dtype}, {w.dtype}, {dtype}")
+        raise TypeError(
+            f"prim.conv_windows takes operands of one dtype and gives that or the wider one, got {x.dtype}, {w.dtype}, {dtype}"
+        )
     if len(x.shape) != n + 3 or len(w.shape) != n + 3 or x.shape[1:3] != (w.shape[0], w.shape[2]):
-        raise ValueError(f"prim.conv_windows takes [N, G, C, *S] and [G, O, C, *K], got {list(x.shape)} and {list(w.shape)}")
+        raise ValueError(
+            f"prim.conv_windows takes [N, G, C, *S] and [G, O, C, *K], got {list(x.shape)} and {list(w.shape)}"
+        )
     if not len(stride) == len(spread) == len(dilation) == len(lo) == n or min(*stride, *spread, *dilation) < 1:
-        raise ValueError(f"prim.conv_windows takes {n} strides, spreads, dilations and paddings, got {stride}, {spread}, {dilation}, {lo}")
+        raise ValueError(
+            f"prim.conv_windows takes {n} strides, spreads, dilations and paddings, got {stride}, {spread}, {dilation}, {lo}"
+        )
     if bias and (len(bias) > 1 or bias[0].shape != w.shape[:2] or bias[0].dtype is not dtype):
         raise ValueError("prim.conv_windows takes one bias [G, O] of the result's dtype")
     return (x.shape[0], *w.shape[:2], *size), dtype
 
 
 def _reference(
-    x: Any, w: Any, *bias: Any, stride: Ints, spread: Ints, dilation: Ints, lo: Ints, size: Ints, flip: bool, dtype: DType
+    x: Any,
+    w: Any,
+    *bias: Any,
+    stride: Ints,
+    spread: Ints,
+    dilation: Ints,
+    lo: Ints,
+    size: Ints,
+    flip: bool,
+    dtype: DType,
 ) -> Any:
     n = len(size)
     x, w = (a if a.dtype.name == "float64" else a.astype("float64") for a in (x, w))
@@ -57,7 +83,18 @@ def _reference(
     return result.astype(dtype.name)
 
 
-def _decompose(x: Any, w: Any, *bias: Any, stride: Ints, spread: Ints, dilation: Ints, lo: Ints, size: Ints, flip: bool, dtype: DType) -> Any:
+def _decompose(
+    x: Any,
+    w: Any,
+    *bias: Any,
+    stride: Ints,
+    spread: Ints,
+    dilation: Ints,
+    lo: Ints,
+    size: Ints,
+    flip: bool,
+    dtype: DType,
+) -> Any:
     """Padding, `conv` and an addition."""
     n, groups, outs = len(size), w.shape[0], w.shape[1]
     x, w = build.convert(x, dtype.wide), build.convert(w, dtype.wide)
@@ -78,7 +115,9 @@ def _decompose(x: Any, w: Any, *bias: Any, stride: Ints, spread: Ints, dilation:
 def _batch(batched: Sequence[bool], x: Any, w: Any, *bias: Any, **p: Any) -> Any:
     """Each of the batch has groups of its own."""
     size = next(v.shape[0] for v, b in zip((x, w, *bias), batched, strict=True) if b)
-    x, w, *more = (v if b else build.broadcast_to(v, (size, *v.shape)) for v, b in zip((x, w, *bias), batched, strict=True))
+    x, w, *more = (
+        v if b else build.broadcast_to(v, (size, *v.shape)) for v, b in zip((x, w, *bias), batched, strict=True)
+    )
     x = build.transpose(x, (1, 0, *range(2, len(x.shape))))
     flat = [build.reshape(v, (v.shape[0] * v.shape[1], *v.shape[2:])) for v in (w, *more)]
     y = prim.conv_windows(build.reshape(x, (x.shape[0], size * x.shape[2], *x.shape[3:])), *flat, **p)
@@ -89,7 +128,15 @@ def _batch(batched: Sequence[bool], x: Any, w: Any, *bias: Any, **p: Any) -> Any
 def _samples() -> Samples:
     def case(x: Ints, w: Ints, size: Ints, dtype: str = "float64", bias: bool = False, **given: Any) -> Any:
         n = len(size)
-        params = {"stride": (1,) * n, "spread": (1,) * n, "dilation": (1,) * n, "lo": (0,) * n, "size": size, "flip": False, **given}
+        params = {
+            "stride": (1,) * n,
+            "spread": (1,) * n,
+            "dilation": (1,) * n,
+            "lo": (0,) * n,
+            "size": size,
+            "flip": False,
+            **given,
+        }
         arrays = [any_dtype(x, dtype, 1), any_dtype(w, dtype, 2), *([any_dtype(w[:2], dtype, 3)] if bias else [])]
         return arrays, {**params, "dtype": BY_NAME[dtype]}
 

@@ -21,12 +21,16 @@ Ints = tuple[int, ...]
 def window_shape(shape: Ints, dims: Ints, size: Ints, stride: Ints, dilation: Ints) -> Ints:
     """Shape of `window`: the number of windows in place of each of dims, then the sizes of one window."""
     if not len(dims) == len(size) == len(stride) == len(dilation) or len(set(dims)) != len(dims):
-        raise ValueError(f"prim.window takes as many sizes, strides and dilations as dims, got {dims}, {size}, {stride}, {dilation}")
+        raise ValueError(
+            f"prim.window takes as many sizes, strides and dilations as dims, got {dims}, {size}, {stride}, {dilation}"
+        )
     counts = list(shape)
     for d, k, step, gap in zip(dims, size, stride, dilation, strict=True):
         reach = gap * (k - 1) + 1
         if not 0 <= d < len(shape) or min(k, step, gap) < 1 or reach > shape[d]:
-            raise ValueError(f"prim.window: no window of size {k}, stride {step}, dilation {gap} in dim {d} of {list(shape)}")
+            raise ValueError(
+                f"prim.window: no window of size {k}, stride {step}, dilation {gap} in dim {d} of {list(shape)}"
+            )
         counts[d] = (shape[d] - reach) // step + 1
     return (*counts, *size)
 
@@ -55,7 +59,9 @@ def _window(x: Any, dims: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any
 def _unwindow_spec(g: Any, shape: Ints, **p: Any) -> Aval:
     require("unwindow", g, "uifc")
     if g.shape != window_shape(shape, **p):
-        raise ValueError(f"prim.unwindow: windows of {list(shape)} have shape {list(window_shape(shape, **p))}, got {list(g.shape)}")
+        raise ValueError(
+            f"prim.unwindow: windows of {list(shape)} have shape {list(window_shape(shape, **p))}, got {list(g.shape)}"
+        )
     return shape, g.dtype
 
 
@@ -113,7 +119,9 @@ Primitive(
 
 def _reach(counts: Ints, size: Ints, stride: Ints, dilation: Ints) -> Ints:
     """How far so many windows reach."""
-    return tuple((o - 1) * step + gap * (k - 1) + 1 for o, k, step, gap in zip(counts, size, stride, dilation, strict=True))
+    return tuple(
+        (o - 1) * step + gap * (k - 1) + 1 for o, k, step, gap in zip(counts, size, stride, dilation, strict=True)
+    )
 
 
 def _unpool_spec(ct: Any, place: Any, shape: Ints, size: Ints, **p: Any) -> Aval:
@@ -121,7 +129,9 @@ def _unpool_spec(ct: Any, place: Any, shape: Ints, size: Ints, **p: Any) -> Aval
     n = len(size)
     fits = len(ct.shape) == n + 2 and ct.shape == place.shape and place.dtype in (INT8, INT32)
     if not fits or len(shape) != n or any(len(v) != n for v in p.values()):
-        raise ValueError(f"prim.unpool takes numbers and places [N, C, *windows], got {ct!r} and {place!r} for {shape}, {size}, {p}")
+        raise ValueError(
+            f"prim.unpool takes numbers and places [N, C, *windows], got {ct!r} and {place!r} for {shape}, {size}, {p}"
+        )
     return (*ct.shape[:2], *shape), ct.dtype
 
 
@@ -130,7 +140,9 @@ def _unpool_reference(ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints
     whole = np.zeros((*ct.shape[:2], *(max(r, a + s) for r, a, s in zip(reach, lo, shape, strict=True))), np.float64)
     for number, where in enumerate(product(*map(range, size))):
         steps = zip(where, ct.shape[2:], stride, dilation, strict=True)
-        whole[(..., *(slice(k * gap, k * gap + (o - 1) * step + 1, step) for k, o, step, gap in steps))] += np.where(place == number, ct, 0)
+        whole[(..., *(slice(k * gap, k * gap + (o - 1) * step + 1, step) for k, o, step, gap in steps))] += np.where(
+            place == number, ct, 0
+        )
     return whole[(..., *(slice(a, a + s) for a, s in zip(lo, shape, strict=True)))].astype(ct.dtype)
 
 
@@ -138,7 +150,9 @@ def _sent_here(place: Any, size: Ints) -> Any:
     """[N, C, *windows, *size]: whether the place of a window is this one."""
     windows = (*place.shape, *size)
     number = build.reshape(prim.iota(shape=(numel(size),), dim=0, dtype=place.dtype), size)
-    return prim.eq(build.broadcast_to(number, windows), prim.broadcast(place, shape=windows, dims=tuple(range(len(place.shape)))))
+    return prim.eq(
+        build.broadcast_to(number, windows), prim.broadcast(place, shape=windows, dims=tuple(range(len(place.shape))))
+    )
 
 
 def _beyond(counts: Ints, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Ints:
@@ -172,7 +186,10 @@ def _unpool_samples() -> Samples:
         ((3, 4), {"shape": (5, 7), "size": (3, 3), "stride": (2, 2), "dilation": (1, 1), "lo": (1, 1)}),
         ((4,), {"shape": (9,), "size": (2,), "stride": (2,), "dilation": (1,), "lo": (0,)}),
         ((2, 3), {"shape": (7, 6), "size": (2, 3), "stride": (1, 2), "dilation": (3, 1), "lo": (0, 1)}),
-        ((2, 2, 2), {"shape": (4, 3, 4), "size": (2, 2, 3), "stride": (2, 1, 1), "dilation": (1, 1, 1), "lo": (0, 0, 0)}),
+        (
+            (2, 2, 2),
+            {"shape": (4, 3, 4), "size": (2, 2, 3), "stride": (2, 1, 1), "dilation": (1, 1, 1), "lo": (0, 0, 0)},
+        ),
     ):
         for dtype in ("float64", "float32"):
             places = integers((2, 3, *counts), 1, 0, numel(p["size"]), "int8" if dtype == "float32" else "int32")
@@ -182,10 +199,17 @@ def _unpool_samples() -> Samples:
 def _unpool_batch(batched: Any, ct: Any, place: Any, **p: Any) -> Any:
     """More images."""
     size = next(v.shape[0] for v, b in zip((ct, place), batched, strict=True) if b)
-    ct, place = (v if b else build.broadcast_to(build.expand_dims(v, (0,)), (size, *v.shape)) for v, b in zip((ct, place), batched, strict=True))
+    ct, place = (
+        v if b else build.broadcast_to(build.expand_dims(v, (0,)), (size, *v.shape))
+        for v, b in zip((ct, place), batched, strict=True)
+    )
     merged = (size * ct.shape[1], *ct.shape[2:])
     out = prim.unpool(build.reshape(ct, merged), build.reshape(place, merged), **p)
-    return build.reshape(out, (size, out.shape[0] // size, *out.shape[1:])) if size else build.full((0, ct.shape[1], *out.shape[1:]), 0, ct.dtype)
+    return (
+        build.reshape(out, (size, out.shape[0] // size, *out.shape[1:]))
+        if size
+        else build.full((0, ct.shape[1], *out.shape[1:]), 0, ct.dtype)
+    )
 
 
 Primitive(

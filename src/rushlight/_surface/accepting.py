@@ -41,7 +41,9 @@ class _Form:
     def __init__(self, parameters: ast.arguments, text: str, loose: bool) -> None:
         self.text = text
         _kinds = partial(_words, loose=loose)
-        defaults = [None] * (len(parameters.posonlyargs) + len(parameters.args) - len(parameters.defaults)) + list(parameters.defaults)
+        defaults = [None] * (len(parameters.posonlyargs) + len(parameters.args) - len(parameters.defaults)) + list(
+            parameters.defaults
+        )
         self.order: list[tuple[str, _Kinds]] = []
         self.named: dict[str, _Kinds] = {}
         self.required: set[str] = set()
@@ -57,7 +59,9 @@ class _Form:
             self.named[each.arg] = _OPTIONS["dtype"] if open_dtype else _kinds(each.annotation, default)
             if default is None:
                 self.required.add(each.arg)
-        self.more: tuple[_Kinds] | None = (_kinds(parameters.vararg.annotation, None),) if parameters.vararg is not None else None
+        self.more: tuple[_Kinds] | None = (
+            (_kinds(parameters.vararg.annotation, None),) if parameters.vararg is not None else None
+        )
         options = parameters.kwarg
         group = options.annotation.id if options is not None and isinstance(options.annotation, ast.Name) else ""
         self.any_keyword = options is not None and group not in _GROUPS
@@ -89,7 +93,6 @@ class _Form:
             return "missing 1 required argument: " + ", ".join(repr(name) for name in sorted(left))
         return None
 
-
     def plain(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """Arguments that fit, with plain numbers and dtypes for what stands for them."""
         order, more = self.order, self.more[0] if self.more is not None else None
@@ -106,8 +109,12 @@ class Accepting:
 
     def __init__(self, function: Callable[..., Any], name: str, spaces: Sequence[str]) -> None:
         self.function, self.name, self.native = function, name, is_native(name, spaces)
-        self.checked = self.native or tuple(spaces) != ("nn.functional",)  # `torch.cdist` is Python, and passes all on at once
-        self.loose = "nn.functional" in spaces and not is_native(name, ("nn.functional",))  # Python asks of a flag whether it is true
+        self.checked = self.native or tuple(spaces) != (
+            "nn.functional",
+        )  # `torch.cdist` is Python, and passes all on at once
+        self.loose = "nn.functional" in spaces and not is_native(
+            name, ("nn.functional",)
+        )  # Python asks of a flag whether it is true
         self._forms: list[_Form] | None = None
         self._known: set[Any] = set()
         self.takes_out = True
@@ -131,9 +138,17 @@ class Accepting:
         self._forms = [_Form(_parsed(text), text, self.loose) for text in texts or [own]]
         parameters = signature.parameters.values()
         taken = {name for form in self._forms for name in form.named} | signature.parameters.keys()
-        self.takes_out = "out" in taken or (any(p.kind is p.VAR_KEYWORD for p in parameters) and any(f.any_keyword for f in self._forms))
+        self.takes_out = "out" in taken or (
+            any(p.kind is p.VAR_KEYWORD for p in parameters) and any(f.any_keyword for f in self._forms)
+        )
         made = {text.partition(" -> ")[2] for text in forms_of(inner)} or {signature.return_annotation}
-        self.outs = 1 if made == {"Tensor"} else 0 if all(str(m).startswith(("return_types.", "tuple[")) for m in made) else None
+        self.outs = (
+            1
+            if made == {"Tensor"}
+            else 0
+            if all(str(m).startswith(("return_types.", "tuple[")) for m in made)
+            else None
+        )
 
     def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Keywords by the names that are declared: NumPy's words for some of them are taken too."""
@@ -246,7 +261,11 @@ def _words(annotation: ast.expr | None, default: ast.expr | None, loose: bool) -
 
 
 def _accepted(words: frozenset[str], value: Any) -> bool:
-    return any(_ACCEPTED[word](value) for word in words) or hasattr(type(value), "__torch_function__") and type(value) not in plain_classes
+    return (
+        any(_ACCEPTED[word](value) for word in words)
+        or hasattr(type(value), "__torch_function__")
+        and type(value) not in plain_classes
+    )
 
 
 def _settled_by_types(form: _Form, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
@@ -305,7 +324,9 @@ def _is_item(value: Any) -> bool:
 
 def _ints(value: Any) -> bool:
     """PyTorch's parser looks at the first item: True may stand after it."""
-    return isinstance(value, (tuple, list)) and all(_is_item(v) or place and isinstance(v, bool) for place, v in enumerate(value))
+    return isinstance(value, (tuple, list)) and all(
+        _is_item(v) or place and isinstance(v, bool) for place, v in enumerate(value)
+    )
 
 
 def _listed(item: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -320,8 +341,17 @@ _ACCEPTED: dict[str, Callable[[Any], bool]] = {
     "Sequence[int]": _ints, "Sequence[float]": _listed(_is_float), "Sequence[Tensor]": _listed(lambda value: isinstance(value, Tensor)),
     "dtype": lambda value: isinstance(value, DType) or any(value is d for d in _DTYPES), "DType": lambda value: isinstance(value, DType),
 }  # fmt: skip
-_SAID = {"Scalar": "Number", "Sequence[int]": "tuple of ints", "Sequence[float]": "tuple of floats", "Sequence[Tensor]": "tuple of Tensors"}
+_SAID = {
+    "Scalar": "Number",
+    "Sequence[int]": "tuple of ints",
+    "Sequence[float]": "tuple of floats",
+    "Sequence[Tensor]": "tuple of Tensors",
+}
 # What `**options: Factory` and its kin stand for.
 _MAKING = ("dtype", "layout", "device", "pin_memory", "requires_grad")
 _GROUPS = {"Like": _MAKING, "Factory": (*_MAKING, "out", "names"), "Random": (*_MAKING, "out", "names", "generator")}
-_OPTIONS: dict[str, _Kinds] = {"dtype": frozenset(("dtype", "None")), "pin_memory": frozenset(("bool", "None")), "requires_grad": frozenset(("bool", "None"))}
+_OPTIONS: dict[str, _Kinds] = {
+    "dtype": frozenset(("dtype", "None")),
+    "pin_memory": frozenset(("bool", "None")),
+    "requires_grad": frozenset(("bool", "None")),
+}

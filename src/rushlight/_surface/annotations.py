@@ -129,13 +129,18 @@ def imports_of(module: str) -> dict[str, tuple[str, str]]:
         if isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                base = ".".join([*package.split(".")[: len(package.split(".")) - node.level + 1], *filter(None, [node.module])])
+                base = ".".join(
+                    [*package.split(".")[: len(package.split(".")) - node.level + 1], *filter(None, [node.module])]
+                )
             for each in node.names:
                 typing = base == "typing" and each.name in _COLLECTIONS
                 found[each.asname or each.name] = ("collections.abc" if typing else base, each.name)
         elif isinstance(node, ast.Import):
             for each in node.names:
-                found[each.asname or each.name.partition(".")[0]] = (each.name if each.asname else each.name.partition(".")[0], "")
+                found[each.asname or each.name.partition(".")[0]] = (
+                    each.name if each.asname else each.name.partition(".")[0],
+                    "",
+                )
     for node in tree.body:
         targets: list[Any] = []
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):

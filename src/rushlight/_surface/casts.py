@@ -31,7 +31,9 @@ __all__ = ["TYPE_NAMES"]
 
 composite("clone", method=True, learns=("input", "memory_format"))(convert.clone)
 composite("contiguous", spaces=(), method=True, learns=("self", "memory_format"))(convert.contiguous)
-composite("to", spaces=(), method=True, learns=("self", "dtype?", "non_blocking", "copy", "memory_format", "device"))(convert.to)
+composite("to", spaces=(), method=True, learns=("self", "dtype?", "non_blocking", "copy", "memory_format", "device"))(
+    convert.to
+)
 composite("detach", method=True, learns=("input",))(convert.detach)
 composite("copy_", spaces=(), method=True, learns=("self", "src", "non_blocking"), tensors=2)(convert.copy_)
 composite("as_strided", method=True, learns=True)(as_strided)
@@ -54,9 +56,21 @@ def _cast(name: str, dtype: DType) -> None:
     composite(name, spaces=(), method=True, learns=("self", "memory_format"))(cast)
 
 
-for _name, _word in (("float", "float32"), ("double", "float64"), ("half", "float16"), ("bfloat16", "bfloat16"), ("long", "int64"), ("int", "int32"),
-                     ("short", "int16"), ("char", "int8"), ("byte", "uint8"), ("bool", "bool"), ("cfloat", "complex64"), ("cdouble", "complex128"),
-                     ("chalf", "complex32")):
+for _name, _word in (
+    ("float", "float32"),
+    ("double", "float64"),
+    ("half", "float16"),
+    ("bfloat16", "bfloat16"),
+    ("long", "int64"),
+    ("int", "int32"),
+    ("short", "int16"),
+    ("char", "int8"),
+    ("byte", "uint8"),
+    ("bool", "bool"),
+    ("cfloat", "complex64"),
+    ("cdouble", "complex128"),
+    ("chalf", "complex32"),
+):
     _cast(_name, BY_NAME[_word])
 
 
@@ -70,8 +84,16 @@ def _cast_function(name: str, dtype: DType) -> None:
 
 
 # functions of PyTorch's native library, which packages call
-for _name, _word in (("Byte", "uint8"), ("Char", "int8"), ("Double", "float64"), ("Float", "float32"), ("Half", "float16"), ("Int", "int32"),
-                     ("Long", "int64"), ("Short", "int16")):
+for _name, _word in (
+    ("Byte", "uint8"),
+    ("Char", "int8"),
+    ("Double", "float64"),
+    ("Float", "float32"),
+    ("Half", "float16"),
+    ("Int", "int32"),
+    ("Long", "int64"),
+    ("Short", "int16"),
+):
     _cast_function(f"_cast_{_name}", BY_NAME[_word])
 
 
@@ -141,7 +163,9 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any = None) -> Tensor:
 
 
 def _dense_strides(shape: tuple[int, ...], memory_format: Any) -> tuple[int, ...]:
-    return contiguous_strides(shape) if str(memory_format) == "torch.contiguous_format" else channels_last_strides(shape)
+    return (
+        contiguous_strides(shape) if str(memory_format) == "torch.contiguous_format" else channels_last_strides(shape)
+    )
 
 
 @method
@@ -154,7 +178,9 @@ def resize_as_(self: Tensor, other: Tensor, memory_format: Any = None) -> Tensor
 
 
 @method
-def set_(self: Tensor, source: Any = None, storage_offset: int | None = None, size: Any = None, stride: Any = None) -> Tensor:
+def set_(
+    self: Tensor, source: Any = None, storage_offset: int | None = None, size: Any = None, stride: Any = None
+) -> Tensor:
     """Use another tensor's or storage's memory."""
     return convert.set_(self, source, storage_offset, size, stride)
 
@@ -173,7 +199,11 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
     if require_grad and not (dtype.is_floating_point or dtype.is_complex):
         raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
     plain = type(data) in plain_classes and (data._autograd_meta is None or not data._autograd_meta.inference)
-    if plain and (cls in plain_classes or not hasattr(cls, "__torch_dispatch__")) and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING):
+    if (
+        plain
+        and (cls in plain_classes or not hasattr(cls, "__torch_dispatch__"))
+        and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING)
+    ):
         made = object.__new__(cls)
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
         made._rg, made._node, made._autograd_meta = require_grad, None, None
@@ -188,7 +218,10 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
 
 Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
 Tensor._make_wrapper_subclass = staticmethod(  # type: ignore[attr-defined]
-    absent_function("torch.Tensor._make_wrapper_subclass", "tensors without memory of their own need __torch_dispatch__, which nothing here calls")
+    absent_function(
+        "torch.Tensor._make_wrapper_subclass",
+        "tensors without memory of their own need __torch_dispatch__, which nothing here calls",
+    )
 )
 
 
@@ -231,7 +264,9 @@ def _restride(name: str, forms: int) -> None:
                 return made
         check_writable(self, False)
         _become(self, getattr(self, name)(*args, **kwargs))
-        if isinstance(self._node, OpNode):  # of as many forms as the view has, those in place are counted after the others
+        if isinstance(
+            self._node, OpNode
+        ):  # of as many forms as the view has, those in place are counted after the others
             stem, number = type(self._node).__name__[:-1], int(type(self._node).__name__[-1])
             self._node.__class__ = node_class(f"{stem}{number + forms}")
         if self._autograd_meta is not None:

@@ -32,7 +32,9 @@ def _check_with(error_type: type[Exception], cond: Any, message: _Message) -> No
     """Raise `error_type` with the text that `message()` gives, unless `cond` is True.  TypeError if `cond` is no bool."""
     if not isinstance(cond, bool):
         if isinstance(cond, Tensor):
-            raise TypeError("cond must be a bool, but got a Tensor. For all elements of a tensor there is torch._check_tensor_all().")
+            raise TypeError(
+                "cond must be a bool, but got a Tensor. For all elements of a tensor there is torch._check_tensor_all()."
+            )
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if not cond:
         raise error_type(_text(message))
@@ -68,7 +70,9 @@ def _check_not_implemented(cond: Any, message: _Message = None) -> None:
 
 def _check_is_size(i: Any, message: _Message = None, *, max: Any = None) -> None:
     """RuntimeError unless `i` can be a size: not negative, and not above `max`."""
-    warnings.warn("_check_is_size will go in a future version of PyTorch; use _check(i >= 0)", FutureWarning, stacklevel=2)
+    warnings.warn(
+        "_check_is_size will go in a future version of PyTorch; use _check(i >= 0)", FutureWarning, stacklevel=2
+    )
     _check(bool(i >= 0), message)
     _check(max is None or bool(i <= max), message)
 

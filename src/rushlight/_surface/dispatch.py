@@ -91,7 +91,9 @@ class Stream:
         return None
 
     def __repr__(self) -> str:
-        return f"torch.Stream device_type={self.device.type}, device_index={self.device_index}, stream_id={self.stream_id}"
+        return (
+            f"torch.Stream device_type={self.device.type}, device_index={self.device_index}, stream_id={self.stream_id}"
+        )
 
 
 class Event:
@@ -100,7 +102,9 @@ class Event:
     event_id = 0
     device: Device = CPU
 
-    def __init__(self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(
+        self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
         self.device = Device(as_device(device).type)
         self._timed, self._at = enable_timing, None if not enable_timing else 0.0
         self._recorded = False
@@ -214,7 +218,9 @@ class ExcludeDispatchKeyGuard:
             raise TypeError(f"ExcludeDispatchKeyGuard(): expected keys to be a DispatchKeySet, found {type(keys)}")
         others = sorted(k.name for k in keys._keys if not k.name.startswith(("Autograd", "Autocast")))
         if others:
-            raise NotImplementedError(f"ExcludeDispatchKeyGuard: rushlight has no layer to pass over for {', '.join(others)}")
+            raise NotImplementedError(
+                f"ExcludeDispatchKeyGuard: rushlight has no layer to pass over for {', '.join(others)}"
+            )
         self._no_grad = no_grad() if any(k.name.startswith("Autograd") for k in keys._keys) else None
         self._no_casts = any(k.name == "AutocastCPU" for k in keys._keys)
         self._casts = 0

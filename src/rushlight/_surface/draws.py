@@ -144,9 +144,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     check_generator("binomial", generator)
     spec = count._spec
     if spec.dtype is not prob._spec.dtype:
-        raise RuntimeError(
-            f"Found dtype {prob._spec.dtype.scalar} but expected {spec.dtype.scalar}"
-        )
+        raise RuntimeError(f"Found dtype {prob._spec.dtype.scalar} but expected {spec.dtype.scalar}")
     if spec.dtype not in (FLOAT32, FLOAT64):
         raise not_implemented("binomial_cpu", spec.dtype)
     made = fresh(spec.dtype, spec.device, spec.shape)
@@ -216,7 +214,9 @@ def _draw_categories(input: Any, samples: int, replacement: bool, generator: Gen
     categories = spec.shape[-1]
     rows = spec.shape[0] if spec.ndim == 2 else 1
     dtype = FLOAT64 if spec.dtype is FLOAT64 else FLOAT32
-    weights = input if spec.contiguous and not spec.conj and spec.dtype is dtype else input.detach().to(dtype).contiguous()
+    weights = (
+        input if spec.contiguous and not spec.conj and spec.dtype is dtype else input.detach().to(dtype).contiguous()
+    )
     replacement = replacement and samples > 1  # a single sample is drawn in the way that puts nothing back
     if replacement:
         status = streams.fill_multinomial(generator, made._ptr, weights._ptr, dtype, rows, categories, samples)

@@ -96,5 +96,3 @@ def zeros(shape: tuple[int, ...], dtype: DType, device: Any) -> Tensor:
 def to_dtype(x: Tensor, dtype: DType) -> Tensor:
     """A cast."""
     return convert.to(x, dtype)
-
-

@@ -113,7 +113,9 @@ class Example:
         if all(names) and len(names) == len(texts) and not self.op.schema.returns_list:
             body = ",\n".join(f"{n}={t}" for n, t in zip(names, texts, strict=True))
             return f"torch.return_types.{result_name(self.op)}(\n{body})".split("\n")
-        return ("(" + ",\n ".join(t.replace("\n", "\n ") for t in texts) + ("," if len(texts) == 1 else "") + ")").split("\n")
+        return (
+            "(" + ",\n ".join(t.replace("\n", "\n ") for t in texts) + ("," if len(texts) == 1 else "") + ")"
+        ).split("\n")
 
 
 def _printed(array: Any, dtype: DType) -> str:
@@ -123,7 +125,9 @@ def _printed(array: Any, dtype: DType) -> str:
 def call_name(op: Operator) -> str:
     """How users write the operator's name; its key for one that only other functions call."""
     if op.spaces:
-        return "torch." + (op.public if op.spaces[0] == "torch" else f"{op.spaces[0]}.{op.public.removeprefix(op.spaces[0] + '_')}")
+        return "torch." + (
+            op.public if op.spaces[0] == "torch" else f"{op.spaces[0]}.{op.public.removeprefix(op.spaces[0] + '_')}"
+        )
     return f"torch.Tensor.{op.method if isinstance(op.method, str) else op.public}" if op.method else op.name
 
 

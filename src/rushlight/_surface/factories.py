@@ -50,9 +50,13 @@ def _options(kwargs: dict[str, Any], name: str) -> tuple[Any, Any, Any, Any]:
         if not isinstance(out, Tensor):
             raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
         if dtype not in (None, out.dtype):
-            raise RuntimeError(f"dtype {CPP_NAME[dtype.name]} does not match dtype of out parameter ({CPP_NAME[out.dtype.name]})")
+            raise RuntimeError(
+                f"dtype {CPP_NAME[dtype.name]} does not match dtype of out parameter ({CPP_NAME[out.dtype.name]})"
+            )
         if device is not None and as_device(device) is not out.device:
-            raise RuntimeError(f"device type {as_device(device)} does not match device type of out parameter ({out.device})")
+            raise RuntimeError(
+                f"device type {as_device(device)} does not match device type of out parameter ({out.device})"
+            )
     return dtype, device, requires_grad, out
 
 
@@ -131,7 +135,12 @@ _OPTIONS = ("dtype", "device", "layout", "requires_grad", "pin_memory", "out", "
 
 def _noted(made: Tensor, spec: Spec, make: Callable[[Spec], Tensor]) -> Tensor:
     """A fresh tensor that `make` made; while a call is learnt, how it is made is noted."""
-    if RUNS.now is not None and make in (fresh, zeros_spec) and made._storage is not None and not (MODE.on and make is fresh):
+    if (
+        RUNS.now is not None
+        and make in (fresh, zeros_spec)
+        and made._storage is not None
+        and not (MODE.on and make is fresh)
+    ):
         ran(fresh_plan(spec, make is zeros_spec), (), made)
     return made
 
@@ -154,21 +163,37 @@ _sized("ones", ones_spec)
 
 
 def _liked(name: str, make: Callable[[Spec], Tensor]) -> None:
-    def factory(input: Tensor, *, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False,
-                memory_format: Any = None, pin_memory: bool = False) -> Tensor:
+    def factory(
+        input: Tensor,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        layout: Any = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+        pin_memory: bool = False,
+    ) -> Tensor:
         if _sparse(layout):
             return _sparse_like(name, input, layout, dtype, requires_grad)
-        spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
+        spec = spec_for(
+            tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format)
+        )
         return finish(_noted(make(spec), spec, make), requires_grad)
 
-    factory.__doc__ = f"`torch.{name}(input, dtype=None, device=None, requires_grad=False, memory_format=torch.preserve_format)`"
-    composite(name, learns=("input", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"))(factory)
+    factory.__doc__ = (
+        f"`torch.{name}(input, dtype=None, device=None, requires_grad=False, memory_format=torch.preserve_format)`"
+    )
+    composite(name, learns=("input", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"))(
+        factory
+    )
 
 
 def _sparse_like(name: str, input: Tensor, layout: Any, dtype: Any, requires_grad: bool) -> Tensor:
     if name != "zeros_like":
         raise NotImplementedError(f"{name}(): a strided tensor has no counterpart in layout {layout!r}")
-    made: Tensor = SPARSE_FACTORIES["zeros"](tuple(input.shape), dtype=dtype or input.dtype, layout=layout, requires_grad=requires_grad)
+    made: Tensor = SPARSE_FACTORIES["zeros"](
+        tuple(input.shape), dtype=dtype or input.dtype, layout=layout, requires_grad=requires_grad
+    )
     return made
 
 
@@ -177,11 +202,25 @@ _liked("zeros_like", zeros_spec)
 _liked("ones_like", ones_spec)
 
 
-@composite("full_like", learns=("input", "fill_value*", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"))
-def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, layout: Any = None,
-              requires_grad: bool = False, memory_format: Any = None, pin_memory: bool = False) -> Tensor:
+@composite(
+    "full_like",
+    learns=("input", "fill_value*", "dtype", "device", "layout", "requires_grad", "memory_format", "pin_memory"),
+)
+def full_like(
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    layout: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """A tensor shaped like `input`, filled with one number."""
-    spec = spec_for(tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format))
+    spec = spec_for(
+        tuple(input.shape), dtype or input.dtype, device or input.device, like_strides(input, memory_format)
+    )
     number = _filling("full_like", fill_value, spec.dtype)
     return finish(creation.full(tuple(spec.shape), number, spec), requires_grad)
 
@@ -198,7 +237,13 @@ def _filling(name: str, value: Any, dtype: DType) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.item()
-    return number_in_range(value) if type(value) in (bool, int, float, complex) else value.item() if hasattr(value, "item") else value
+    return (
+        number_in_range(value)
+        if type(value) in (bool, int, float, complex)
+        else value.item()
+        if hasattr(value, "item")
+        else value
+    )
 
 
 @composite("full", learns=("size", "fill_value*", *_OPTIONS), tensors=0)
@@ -224,8 +269,16 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
         "(self: Tensor, *size: int, **options: Like) -> Tensor",
         "(self: Tensor, size: Sequence[int], *, **options: Like) -> Tensor",
     )
-    def method(self: Tensor, *size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
-               pin_memory: bool = False, **kwargs: Any) -> Tensor:
+    def method(
+        self: Tensor,
+        *size: Any,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        layout: Any = None,
+        pin_memory: bool = False,
+        **kwargs: Any,
+    ) -> Tensor:
         shape = _size(size, kwargs, name)
         _reject(kwargs, name)
         if _sparse(layout):
@@ -236,7 +289,12 @@ def _new(name: str, make: Callable[[Spec], Tensor]) -> None:
 
     method.__name__ = name
     method.__doc__ = f"`tensor.{name}(*size)`: dtype and device of this tensor unless given."
-    composite(name, spaces=(), method=True, learns=("self", "size", "dtype", "device", "requires_grad", "layout", "pin_memory"))(method)
+    composite(
+        name,
+        spaces=(),
+        method=True,
+        learns=("self", "size", "dtype", "device", "requires_grad", "layout", "pin_memory"),
+    )(method)
 
 
 _new("new_empty", fresh)
@@ -244,9 +302,23 @@ _new("new_zeros", zeros_spec)
 _new("new_ones", ones_spec)
 
 
-@composite("new_full", spaces=(), method=True, learns=("self", "size", "fill_value*", "dtype", "device", "requires_grad", "layout", "pin_memory"))
-def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, layout: Any = None,
-             pin_memory: bool = False) -> Tensor:
+@composite(
+    "new_full",
+    spaces=(),
+    method=True,
+    learns=("self", "size", "fill_value*", "dtype", "device", "requires_grad", "layout", "pin_memory"),
+)
+def new_full(
+    self: Tensor,
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    layout: Any = None,
+    pin_memory: bool = False,
+) -> Tensor:
     """A filled tensor with this tensor's dtype and device."""
     spec = spec_for(as_shape((size,)), dtype or self.dtype, device or self.device)
     number = _filling("new_full", fill_value, spec.dtype)
@@ -260,7 +332,9 @@ COPIES = (
 
 
 @composite("new_tensor", spaces=(), method=True)
-def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """`torch.tensor` with this tensor's dtype and device."""
     if isinstance(data, Tensor):
         warn_user(COPIES.format("tensor.new_tensor"))
@@ -274,7 +348,9 @@ def empty_strided(size: Any, stride: Any, **kwargs: Any) -> Tensor:
     dtype, device, requires_grad, _ = _options(kwargs, "empty_strided")
     shape, strides = as_shape((size,), "empty_strided"), as_ints("empty_strided", "stride", stride)
     if len(shape) != len(strides):
-        raise RuntimeError(f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(strides)})")
+        raise RuntimeError(
+            f"dimensionality of sizes ({len(shape)}) must match dimensionality of strides ({len(strides)})"
+        )
     base = spec_for(shape, dtype, device, filled_strides(shape, strides))
     span = extent(shape, base.strides)
     if span * base.dtype.itemsize > LARGEST:
@@ -290,7 +366,9 @@ def new_empty_strided(
     pin_memory: bool = False,
 ) -> Tensor:  # fmt: skip
     """`empty_strided` with this tensor's dtype and device."""
-    made: Tensor = empty_strided(size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    made: Tensor = empty_strided(
+        size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+    )
     return made
 
 
@@ -376,7 +454,9 @@ def linspace(start: Any, end: Any, steps: int, **kwargs: Any) -> Tensor:
     return _into(out, finish(_row("linspace_core", spec, ends, spec.shape[0]), requires_grad))
 
 
-def _spaced(name: str, start: Any, end: Any, steps: Any, kwargs: dict[str, Any]) -> tuple[Spec, tuple[Any, ...], tuple[bool, Any]]:
+def _spaced(
+    name: str, start: Any, end: Any, steps: Any, kwargs: dict[str, Any]
+) -> tuple[Spec, tuple[Any, ...], tuple[bool, Any]]:
     """(spec of the result, both ends, (requires_grad, out)) of `linspace` and `logspace`."""
     dtype, device, requires_grad, out = _options(kwargs, name)
     _reject(kwargs, name)
@@ -393,7 +473,9 @@ def _spaced(name: str, start: Any, end: Any, steps: Any, kwargs: dict[str, Any])
     if wanted is None:
         wanted = default_dtype().to_complex() if in_complex else default_dtype()
     elif in_complex and not wanted.is_complex:
-        raise RuntimeError(f"torch.{name}(): inferred dtype {default_dtype().to_complex()} can't be safely cast to passed dtype {wanted}")
+        raise RuntimeError(
+            f"torch.{name}(): inferred dtype {default_dtype().to_complex()} can't be safely cast to passed dtype {wanted}"
+        )
     if wanted is BOOL:
         raise NotImplementedError(f"\"{name}_cpu\" not implemented for 'Bool'")
     cast = complex if wanted.is_complex else int if wanted.is_integer else float
@@ -410,14 +492,18 @@ def _steps(steps: Any, name: str) -> int:
 
 @composite("logspace", learns=True)
 @forms(
-    "(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, base: float = 10.0, *, **options: Factory) -> Tensor",
+    "(start: Scalar | Tensor, end: Scalar | Tensor, steps: int, base: float = 10.0, *, **options: Factory) -> Tensor"
 )
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Tensor:
     """`base ** linspace(start, end, steps)`."""
     spec, ends, (requires_grad, out) = _spaced("logspace", start, end, steps, kwargs)
     row, count = OPERATORS["logspace_core"], spec.shape[0]
     made = generate(
-        lambda spec, rest, first, last, b: row(first, last, *rest, b, spec.dtype), spec, "logspace_core", (*ends, float(base)), (count,)
+        lambda spec, rest, first, last, b: row(first, last, *rest, b, spec.dtype),
+        spec,
+        "logspace_core",
+        (*ends, float(base)),
+        (count,),
     )
     return _into(out, finish(made, requires_grad))
 
@@ -470,7 +556,9 @@ def _below(row: int, col: int, offset: int) -> int:
 
 
 def _triangle(name: str) -> None:
-    def factory(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None, layout: Any = None) -> Tensor:
+    def factory(
+        row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None, layout: Any = None
+    ) -> Tensor:
         offset = as_int(name, "offset", offset)
         for word, size in (("row", row), ("col", col)):
             if as_int(name, word, size) < 0:
@@ -496,7 +584,9 @@ _triangle("triu_indices")
 def scalar_tensor(value: Any, **kwargs: Any) -> Tensor:
     """A 0-dim tensor of the default dtype."""
     dtype, device, requires_grad, _ = _options(kwargs, "scalar_tensor")
-    return creation.tensor(number_in_range(value), dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad)
+    return creation.tensor(
+        number_in_range(value), dtype=dtype or default_dtype(), device=device, requires_grad=requires_grad
+    )
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -505,7 +595,9 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 @composite("tensor", overridable=False)
-def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Tensor:
     """A new tensor with the values of `data`: numbers, nested sequences, arrays.
 
     >>> import rushlight as torch
@@ -515,7 +607,9 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
     try:
         as_flag("tensor", "requires_grad", requires_grad)
         if STATE.word & FUNCTION_MODE:
-            handled, seen = OVERRIDE[0](tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad))
+            handled, seen = OVERRIDE[0](
+                tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad)
+            )
             if handled:
                 return seen
         if isinstance(data, Tensor):
@@ -541,7 +635,9 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
 
 @composite("asarray", overridable=False)
-def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None) -> Tensor:
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
+) -> Tensor:
     """`obj` as a tensor: a tensor, an array, what speaks DLPack, a buffer (its bytes read as `dtype`, or as the default dtype), numbers
     and sequences.
 
@@ -559,7 +655,9 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
         if requires_grad is not None:
             as_flag("asarray", "requires_grad", requires_grad)
         if STATE.word & FUNCTION_MODE:
-            handled, seen = OVERRIDE[0](asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad))
+            handled, seen = OVERRIDE[0](
+                asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad)
+            )
             if handled:
                 return seen
         if dtype is device is copy is requires_grad is None:
@@ -576,7 +674,9 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
         if copy is False and place != made.device:
             raise ValueError(f"can't alias tensor from device '{made.device}' to '{place}'.")
         if copy is False and wanted is not made.dtype:
-            raise ValueError(f"can't alias tensor with dtype '{CPP_NAME[made.dtype.name]}' into dtype '{CPP_NAME[wanted.name]}'.")
+            raise ValueError(
+                f"can't alias tensor with dtype '{CPP_NAME[made.dtype.name]}' into dtype '{CPP_NAME[wanted.name]}'."
+            )
         if wanted is not made.dtype or place != made.device:
             made = made.to(place, wanted)
         elif copy:

@@ -37,7 +37,9 @@ _ARGUMENTS = (
 
 
 def _tensors(name: str, given: Any) -> Sequence[Tensor]:
-    if not isinstance(given, (list, tuple)) or not (plain_classes.issuperset(map(type, given)) or all(isinstance(t, Tensor) for t in given)):
+    if not isinstance(given, (list, tuple)) or not (
+        plain_classes.issuperset(map(type, given)) or all(isinstance(t, Tensor) for t in given)
+    ):
         raise TypeError(f"{name}(): argument 'self' (position 1) must be tuple of Tensors, not {type(given).__name__}")
     if not given:
         raise RuntimeError("Tensor list must have at least one tensor.")
@@ -63,13 +65,17 @@ def _one(name: str) -> Callable[..., Any]:
     return getattr(Tensor, name)
 
 
-def _three(one: Callable[..., Any], name: str, xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+def _three(
+    one: Callable[..., Any], name: str, xs: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
+) -> list[Any]:
     """addcmul and addcdiv: two lists, and factors that are one number, a list, or the elements of a tensor."""
     first, second, *rest = args
     factors = rest[0] if rest else kwargs.get("value", kwargs.get("scalars", kwargs.get("tensor", 1)))
     if isinstance(factors, Tensor):
         factors = factors.tolist() if factors.dim() else factors.item()
-    return [one(x, a, b, value=v) for x, a, b, v in zip(xs, first, second, _for_each(name, factors, len(xs)), strict=True)]
+    return [
+        one(x, a, b, value=v) for x, a, b, v in zip(xs, first, second, _for_each(name, factors, len(xs)), strict=True)
+    ]
 
 
 def function(full: str) -> Callable[..., Any]:
@@ -82,8 +88,14 @@ def function(full: str) -> Callable[..., Any]:
         if plain == "pow" and not isinstance(self, (list, tuple)):
             return tuple(SPACES["torch"]["pow"](self, exponent) for exponent in args[0])
         xs = _tensors(full, self)
-        if name.endswith("_") and LEVELS.stack and not any(isinstance(t, Transformed) or t.requires_grad for t in tensors_in((xs, args, kwargs))):
-            with told_to_change():  # as in PyTorch, whose transforms do not see lists of tensors in which nothing is differentiated
+        if (
+            name.endswith("_")
+            and LEVELS.stack
+            and not any(isinstance(t, Transformed) or t.requires_grad for t in tensors_in((xs, args, kwargs)))
+        ):
+            with (
+                told_to_change()
+            ):  # as in PyTorch, whose transforms do not see lists of tensors in which nothing is differentiated
                 change(xs, args, kwargs)
             return self
         made = change(xs, args, kwargs)
@@ -96,7 +108,11 @@ def function(full: str) -> Callable[..., Any]:
             order = args[0] if args else kwargs.get("ord", 2)
             return [one(x, order, dtype=kwargs.get("dtype")) for x in xs]
         others = [_for_each(full, value, len(xs)) for value in args]
-        named = [kwargs.pop(key) for key in ("other", "others", "exponent", "src", "weight", "scalar", "scalars", "tensors1") if key in kwargs]
+        named = [
+            kwargs.pop(key)
+            for key in ("other", "others", "exponent", "src", "weight", "scalar", "scalars", "tensors1")
+            if key in kwargs
+        ]
         others += [_for_each(full, value, len(xs)) for value in named]
         return [one(*row, **kwargs) for row in zip(xs, *others, strict=True)] if kwargs else list(map(one, xs, *others))
 
@@ -107,7 +123,9 @@ def function(full: str) -> Callable[..., Any]:
     if not name.endswith("_"):
         return learner
 
-    def changed(*args: Any, **kwargs: Any) -> Any:  # what was learned asks of every tensor by itself whether a transform lets it be changed
+    def changed(
+        *args: Any, **kwargs: Any
+    ) -> Any:  # what was learned asks of every tensor by itself whether a transform lets it be changed
         return call(*args, **kwargs) if LEVELS.stack else learner(*args, **kwargs)
 
     return functools.update_wrapper(changed, call)

@@ -32,7 +32,9 @@ def _over_elements(name: str, x: Tensor, others: tuple[Tensor, ...], function: C
     """Write `function` of the elements of `x` and the others into `x`, in row-major order."""
     for each in (x, *others):
         if each._rg:
-            raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
+            raise RuntimeError(
+                f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
+            )
         if each._storage is None:
             raise TypeError(f"{name}() needs tensors with memory, got one on the meta device")
     for k, each in enumerate(others):
@@ -187,19 +189,25 @@ def pin_memory(self: Tensor, device: Any = None) -> NoReturn:
 @method
 def record_stream(self: Tensor, stream: Any) -> NoReturn:
     """NotImplementedError: memory on the CPU is not used by streams."""
-    raise NotImplementedError("Could not run 'aten::record_stream' with arguments from the 'CPU' backend: its memory is not used by streams.")
+    raise NotImplementedError(
+        "Could not run 'aten::record_stream' with arguments from the 'CPU' backend: its memory is not used by streams."
+    )
 
 
 @method
 def to_mkldnn(self: Tensor, dtype: Any = None) -> NoReturn:
     """NotImplementedError: there are no opaque layouts here."""
-    raise NotImplementedError("rushlight has no 'to_mkldnn': its kernels read plain strides, and there is no opaque layout to convert to")
+    raise NotImplementedError(
+        "rushlight has no 'to_mkldnn': its kernels read plain strides, and there is no opaque layout to convert to"
+    )
 
 
 @method
 def to_padded_tensor(self: Tensor, padding: float, output_size: Any = None) -> NoReturn:
     """NotImplementedError for a dense tensor: only nested tensors are padded."""
-    raise NotImplementedError("Could not run 'aten::to_padded_tensor' with arguments from the 'CPU' backend: only nested tensors are padded.")
+    raise NotImplementedError(
+        "Could not run 'aten::to_padded_tensor' with arguments from the 'CPU' backend: only nested tensors are padded."
+    )
 
 
 def _absent_device(name: str, error: type[Exception], text: str) -> None:
@@ -258,7 +266,9 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
 
 
 @both
-def slice_inverse(input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
+def slice_inverse(
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
     """From a slice back to the whole: a view of the slice's memory with the geometry of `src`."""
     return as_strided(input, src.size(), src.stride(), src.storage_offset())
 
@@ -302,7 +312,9 @@ def _removed(name: str, instead: str) -> Callable[..., NoReturn]:
     """A function, and the method of that name, that only says what has taken its place."""
 
     def gone(input: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
-        raise RuntimeError(f"This function was deprecated since version 1.9 and is now removed from PyTorch: {name}; {instead}")
+        raise RuntimeError(
+            f"This function was deprecated since version 1.9 and is now removed from PyTorch: {name}; {instead}"
+        )
 
     gone.__name__ = gone.__qualname__ = name
     gone.__doc__ = f"RuntimeError: removed from PyTorch; {instead}."
@@ -311,11 +323,22 @@ def _removed(name: str, instead: str) -> Callable[..., NoReturn]:
 
 
 eig = _removed("eig", "use torch.linalg.eig, or torch.linalg.eigvals for the eigenvalues alone; they are complex")
-symeig = _removed("symeig", "use torch.linalg.eigh, or torch.linalg.eigvalsh for the eigenvalues alone; they read the lower triangle by default")
-solve = _removed("solve", "use torch.linalg.solve(A, B), which has the arguments the other way round and returns no LU factors")
-lstsq = _removed("lstsq", "use torch.linalg.lstsq(A, B), which has the arguments the other way round and returns no QR factors")
-matrix_rank = _removed("matrix_rank", "use torch.linalg.matrix_rank, where the argument 'symmetric' is called 'hermitian'")
-_removed("reinforce", "use torch.distributions: -distribution.log_prob(action) * reward is the loss whose gradient it gave")
+symeig = _removed(
+    "symeig",
+    "use torch.linalg.eigh, or torch.linalg.eigvalsh for the eigenvalues alone; they read the lower triangle by default",
+)
+solve = _removed(
+    "solve", "use torch.linalg.solve(A, B), which has the arguments the other way round and returns no LU factors"
+)
+lstsq = _removed(
+    "lstsq", "use torch.linalg.lstsq(A, B), which has the arguments the other way round and returns no QR factors"
+)
+matrix_rank = _removed(
+    "matrix_rank", "use torch.linalg.matrix_rank, where the argument 'symmetric' is called 'hermitian'"
+)
+_removed(
+    "reinforce", "use torch.distributions: -distribution.log_prob(action) * reward is the loss whose gradient it gave"
+)
 
 # ***** quantized tensors: their module is loaded with the first of these that is looked at *****
 
@@ -324,5 +347,14 @@ def _of_quantized(name: str) -> Any:
     return require("rushlight._surface.quantized").METHODS[name]
 
 
-for _name in ("dequantize", "int_repr", "q_scale", "q_zero_point", "q_per_channel_scales", "q_per_channel_zero_points", "q_per_channel_axis", "qscheme"):
+for _name in (
+    "dequantize",
+    "int_repr",
+    "q_scale",
+    "q_zero_point",
+    "q_per_channel_scales",
+    "q_per_channel_zero_points",
+    "q_per_channel_axis",
+    "qscheme",
+):
     setattr(Tensor, _name, LazyMethod(_name, _of_quantized, _name))

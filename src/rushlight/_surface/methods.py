@@ -41,7 +41,9 @@ def name_methods() -> None:
     for name, value in list(vars(Tensor).items()):
         if isinstance(value, FunctionType) and value.__module__.startswith("rushlight._"):
             word = value.__name__
-            shared = functions.made.get(word) is value and functions[word] is value  # a function of the package, which knows its place now
+            shared = (
+                functions.made.get(word) is value and functions[word] is value
+            )  # a function of the package, which knows its place now
             if not shared:
                 value.__module__, value.__qualname__ = "rushlight", f"Tensor.{name}"
 
@@ -82,8 +84,11 @@ def size(self: Tensor, dim: int | None = None) -> Any:
         return _item(shape, dim)
     except IndexError:
         n = len(shape)
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})"
-                         if n else "Dimension specified as 0 but tensor has no dimensions") from None
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})"
+            if n
+            else "Dimension specified as 0 but tensor has no dimensions"
+        ) from None
 
 
 @method
@@ -213,8 +218,22 @@ def _is_view(self: Tensor) -> bool:
 
 Tensor._is_view = _is_view  # type: ignore[attr-defined]
 
-for _flag in ("is_cuda", "is_sparse", "is_sparse_csr", "is_quantized", "is_mkldnn", "is_mps", "is_xpu", "is_nested", "is_vulkan", "is_ipu",
-              "is_hpu", "is_maia", "is_mtia", "is_xla"):
+for _flag in (
+    "is_cuda",
+    "is_sparse",
+    "is_sparse_csr",
+    "is_quantized",
+    "is_mkldnn",
+    "is_mps",
+    "is_xpu",
+    "is_nested",
+    "is_vulkan",
+    "is_ipu",
+    "is_hpu",
+    "is_maia",
+    "is_mtia",
+    "is_xla",
+):
     setattr(Tensor, _flag, False)
 Tensor.is_meta = property(lambda self: self._spec.device.type == "meta")  # type: ignore[attr-defined]
 Tensor.is_cpu = property(lambda self: self._spec.device.type == "cpu")  # type: ignore[attr-defined]
@@ -248,7 +267,9 @@ def dim_order(self: Tensor, *, ambiguity_check: bool | list[Any] = False) -> tup
         raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
     if ambiguity_check is not False and sum(self.is_contiguous(memory_format=each) for each in formats) != 1:
         if 1 in self._spec.shape or len(set(self._spec.strides)) < self._spec.ndim:
-            raise RuntimeError("The tensor does not have unique dim order, or cannot map to exact one of the given memory formats.")
+            raise RuntimeError(
+                "The tensor does not have unique dim order, or cannot map to exact one of the given memory formats."
+            )
     return tuple(memory_order(self._spec.shape, self._spec.strides))
 
 
@@ -257,9 +278,11 @@ def dim_order(self: Tensor, *, ambiguity_check: bool | list[Any] = False) -> tup
 
 @method
 @forms(
-    "(self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Tensor | Sequence[Tensor] | None = None) -> None",
+    "(self: Tensor, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Tensor | Sequence[Tensor] | None = None) -> None"
 )
-def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None) -> None:
+def backward(
+    self: Tensor, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+) -> None:
     """Add the gradient of this tensor with respect to the graph's leaves to their `.grad`."""
     try:
         api.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
@@ -278,7 +301,11 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
             "transformed by a functorch transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, vjp, jacrev, jacfwd, "
             "hessian) or call requires_grad_() outside of a function being transformed instead."
         )
-    if requires_grad is self._rg and self._node is None and (not requires_grad or self._autograd_meta is None or not self._autograd_meta.creation):
+    if (
+        requires_grad is self._rg
+        and self._node is None
+        and (not requires_grad or self._autograd_meta is None or not self._autograd_meta.creation)
+    ):
         return self  # a leaf as it is
     self.requires_grad = as_flag("requires_grad_", "requires_grad", requires_grad)
     return self
@@ -288,10 +315,12 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 def detach_(self: Tensor) -> Tensor:
     """Leave the graph in place."""
     if self._autograd_meta is not None and self._autograd_meta.base is not None:
-        raise RuntimeError("Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "
-                           "gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on "
-                           "these gradients. To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the "
-                           "solution.")
+        raise RuntimeError(
+            "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel (DDP) for training, and "
+            "gradient_as_bucket_view is set as True, gradients are views of DDP buckets, and hence detach_() cannot be called on "
+            "these gradients. To fix this error, please refer to the Optimizer.zero_grad() function in torch/optim/optimizer.py as the "
+            "solution."
+        )
     if self._node is not None and self._storage is not None:
         self._storage.relinked += 1  # nodes that saved it look where its history went
     self._node, self._rg = None, False
@@ -380,7 +409,11 @@ def result_type(tensor: Any, other: Any) -> DType:
     from rushlight._types.promotion import result_type as promote
 
     tensors = [(t._spec.dtype, t._spec.ndim) for t in (tensor, other) if isinstance(t, Tensor)]
-    numbers = [numpy_number(v) if is_numpy_scalar(v) else number_in_range(v) for v in (tensor, other) if not isinstance(v, Tensor)]
+    numbers = [
+        numpy_number(v) if is_numpy_scalar(v) else number_in_range(v)
+        for v in (tensor, other)
+        if not isinstance(v, Tensor)
+    ]
     return promote(tensors, [number_dtype(v) for v in numbers])
 
 
@@ -395,7 +428,9 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Size:
         if shape is None:
             continue
         if not isinstance(shape, (int, tuple, list)):
-            raise RuntimeError(f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {type(shape).__name__}")
+            raise RuntimeError(
+                f"Input shapes should be of type ints, a tuple of ints, or a list of ints, got {type(shape).__name__}"
+            )
         sizes.append((shape,) if isinstance(shape, int) else as_ints("broadcast_shapes", "shapes", shape))
         if any(n < 0 for n in sizes[-1]):
             raise ValueError(f"Attempting to broadcast a dimension with negative length! (shape {list(sizes[-1])})")
@@ -452,7 +487,9 @@ def _swap_last(self: Tensor) -> Tensor:
     if not self._spec.ndim:
         return self
     if self._spec.ndim < 2:
-        raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {self._spec.ndim}-D tensor.")
+        raise RuntimeError(
+            f"tensor.mT is only supported on matrices or batches of matrices. Got {self._spec.ndim}-D tensor."
+        )
     if RUNS.now is not None:
         return convert.call("transpose", self, -2, -1)
     return self.transpose(-2, -1)

@@ -82,7 +82,14 @@ def _signature(op: Operator) -> list[str]:
     names = PlainNames()
     flagged = "inplace_flag" in op.tags and "nn.functional" in op.spaces
     forms = operator_forms(op, names, inplace_flag=flagged)
-    lines = ["```text", *[f"{call_name(op)}{form}" for form in forms], "```", "", "| argument | type | default | |", "| --- | --- | --- | --- |"]
+    lines = [
+        "```text",
+        *[f"{call_name(op)}{form}" for form in forms],
+        "```",
+        "",
+        "| argument | type | default | |",
+        "| --- | --- | --- | --- |",
+    ]
     for argument in op.schema.arguments:
         notes = []
         if argument.name in op.numbers:
@@ -133,7 +140,11 @@ def _traced(op: Operator, example: Example | None) -> list[Example]:
 
 
 def _variants(op: Operator) -> list[str]:
-    lines = [f"- function: {', '.join(f'`{name}`' for name in _functions(op))}" if op.spaces else "- no function of its own: others are made of it"]
+    lines = [
+        f"- function: {', '.join(f'`{name}`' for name in _functions(op))}"
+        if op.spaces
+        else "- no function of its own: others are made of it"
+    ]
     if op.method:
         lines.append(f"- method: `Tensor.{op.method if isinstance(op.method, str) else op.public}`")
     if op.inplace:
@@ -143,7 +154,9 @@ def _variants(op: Operator) -> list[str]:
         lines.append("- with `out=`: the result is written to a given tensor")
     if op.aliases:
         lines.append(f"- other names: {', '.join(f'`torch.{alias}`' for alias in op.aliases)}")
-    special = [f"`{name}`" for table in (BINARY, REVERSED, INPLACE, UNARY) for name, row in table.items() if row == op.name]
+    special = [
+        f"`{name}`" for table in (BINARY, REVERSED, INPLACE, UNARY) for name, row in table.items() if row == op.name
+    ]
     if special:
         lines.append(f"- Python's operators: {', '.join(special)}")
     return lines
@@ -171,7 +184,9 @@ def _derivative(op: Operator, example: Example | None) -> str:
     names = [n for n, place in zip(_tensor_names(example), found.outputs, strict=True) if place is not None]
     if not names or found.graph.nodes and not any(node.inputs for node in found.graph.nodes):
         return "Yes, and it is 0 everywhere: the results are piecewise constant."
-    how = "by a rule of its own (`gradient` beside the body)" if op.gradient_rule is not None else "derived from the body"
+    how = (
+        "by a rule of its own (`gradient` beside the body)" if op.gradient_rule is not None else "derived from the body"
+    )
     node = op.node_name(example.named)
     steps = len(found.graph.nodes)
     return (
@@ -185,7 +200,13 @@ def _tensor_names(example: Example) -> list[str]:
     found: list[str] = []
     tensors = iter(example.specs)
     for argument, given in zip(example.op.schema.arguments, example.template, strict=True):
-        if argument.base != "Tensor" or given is None or type(given).__name__ == "Literal" or argument.name in example.op.numbers and isinstance(given, str):
+        if (
+            argument.base != "Tensor"
+            or given is None
+            or type(given).__name__ == "Literal"
+            or argument.name in example.op.numbers
+            and isinstance(given, str)
+        ):
             continue
         count = given.count if hasattr(given, "count") and argument.is_sequence else 1
         for _ in range(count):
@@ -200,7 +221,13 @@ def _source(function: Any, root: str) -> list[str]:
     lines, start = inspect.getsourcelines(function)
     file = Path(inspect.getsourcefile(function) or "")
     place = file.relative_to(ROOT / "src") if file.is_relative_to(ROOT / "src") else Path(file.name)
-    return [f"[{place}:{start}]({root}/src/{place}#L{start})", "", "```python", *inspect.cleandoc("\n" + "".join(lines)).split("\n"), "```"]
+    return [
+        f"[{place}:{start}]({root}/src/{place}#L{start})",
+        "",
+        "```python",
+        *inspect.cleandoc("\n" + "".join(lines)).split("\n"),
+        "```",
+    ]
 
 
 def _graph(graph: Graph) -> list[str]:
@@ -211,8 +238,33 @@ def operator_page(op: Operator, root: str = "..") -> str:
     """The page of one row of the table; `root` leads from the page to the sources."""
     example = example_of(op)
     text = text_of(op.doc)
-    parts = [f"# {call_name(op)}", "", text, "", "## Signature", "", *_signature(op), "", "## Formula", "", f"`{formula(op)}`" if _is_bare(formula(op)) else formula(op)]
-    parts += ["", "## Shapes and dtypes", "", *_rules(op, example), "", "## Variants", "", *_variants(op), "", "## Derivative", "", _derivative(op, example)]
+    parts = [
+        f"# {call_name(op)}",
+        "",
+        text,
+        "",
+        "## Signature",
+        "",
+        *_signature(op),
+        "",
+        "## Formula",
+        "",
+        f"`{formula(op)}`" if _is_bare(formula(op)) else formula(op),
+    ]
+    parts += [
+        "",
+        "## Shapes and dtypes",
+        "",
+        *_rules(op, example),
+        "",
+        "## Variants",
+        "",
+        *_variants(op),
+        "",
+        "## Derivative",
+        "",
+        _derivative(op, example),
+    ]
     if example is not None:
         parts += ["", "## Example", "", "```pycon", *example.session(), "```"]
     parts += ["", "## Source", "", *_source(op.body, root)]
@@ -248,7 +300,18 @@ def composite_page(name: str, function: Any, root: str = "..") -> str:
     inner = inspect.unwrap(function)
     parts = [f"# {name}", "", inspect.cleandoc(function.__doc__ or ""), "", "## Signature", "", "```text"]
     parts += [f"{name}{form}" for form in python_forms(function, PlainNames())]
-    parts += ["```", "", "## Derivative", "", "That of the operators it calls.", "", "## Source", "", *_source(inner, root), ""]
+    parts += [
+        "```",
+        "",
+        "## Derivative",
+        "",
+        "That of the operators it calls.",
+        "",
+        "## Source",
+        "",
+        *_source(inner, root),
+        "",
+    ]
     return "\n".join(parts)
 
 
@@ -282,12 +345,20 @@ def index(folder: str | None = None) -> str:
         shown = ", ".join(f"`{name}`" for name in names)
         return shown if folder is None else f"[{shown}]({folder}{file}.md)"
 
-    lines = ["# Operators", "", "Written by `python -m rushlight docs`. Full pages: `python -m rushlight docs --out FOLDER`.", ""]
+    lines = [
+        "# Operators",
+        "",
+        "Written by `python -m rushlight docs`. Full pages: `python -m rushlight docs --out FOLDER`.",
+        "",
+    ]
     families: dict[str, list[Operator]] = {}
     for op in OPERATORS.values():
         families.setdefault(op.body.__module__.rpartition(".")[2], []).append(op)
     public = sum(bool(op.spaces or op.method) for op in OPERATORS.values())
-    lines += [f"{public} public operators over primitives, {len(OPERATORS) - public} that only others call, {len(composites())} composites.", ""]
+    lines += [
+        f"{public} public operators over primitives, {len(OPERATORS) - public} that only others call, {len(composites())} composites.",
+        "",
+    ]
     for family, ops in sorted(families.items()):
         lines += [f"## {family}", ""]
         for op in sorted(ops, key=lambda op: op.name):
@@ -296,7 +367,9 @@ def index(folder: str | None = None) -> str:
         lines.append("")
     lines += ["## composites", ""]
     for name, function in sorted(composites().items()):
-        lines.append(f"- {linked([name], name.removeprefix('torch.'))}: {' '.join(inspect.cleandoc(function.__doc__ or '').partition(chr(10) * 2)[0].split())}")
+        lines.append(
+            f"- {linked([name], name.removeprefix('torch.'))}: {' '.join(inspect.cleandoc(function.__doc__ or '').partition(chr(10) * 2)[0].split())}"
+        )
     return "\n".join([*lines, ""])
 
 

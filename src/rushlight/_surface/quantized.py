@@ -79,9 +79,9 @@ def _number_of(value: Any) -> Any:
 def quantize_per_tensor(input: Any, scale: Any, zero_point: Any, dtype: DType) -> Any:
     """Numbers (float32) as integers of `dtype` with one scale and zero point; lists of tensors with vectors of both.
 
-        >>> import rushlight as torch
-        >>> torch.quantize_per_tensor(torch.tensor([-1.0, 0.0, 1.0]), 0.1, 10, torch.quint8).int_repr()
-        tensor([ 0, 10, 20], dtype=torch.uint8)
+    >>> import rushlight as torch
+    >>> torch.quantize_per_tensor(torch.tensor([-1.0, 0.0, 1.0]), 0.1, 10, torch.quint8).int_repr()
+    tensor([ 0, 10, 20], dtype=torch.uint8)
     """
     if isinstance(input, (tuple, list)):
         return tuple(quantize_per_tensor(x, s, z, dtype) for x, s, z in zip(input, scale, zero_point, strict=True))
@@ -104,15 +104,23 @@ def quantize_per_channel(input: Tensor, scales: Tensor, zero_points: Tensor, axi
 
 def _channels(x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, dtype: DType) -> Quantizer:
     if not 0 <= axis < x.dim():
-        raise RuntimeError(f"Channel axis out of range in per channel affine quantization. Got: {axis}Expected: [0, {x.dim()})")
+        raise RuntimeError(
+            f"Channel axis out of range in per channel affine quantization. Got: {axis}Expected: [0, {x.dim()})"
+        )
     for name, values in (("scales", scales), ("zero_points", zero_points)):
         if values.dim() != 1 or values.numel() != x.shape[axis]:
-            raise RuntimeError(f"length of {name} must equal to channel, expected {x.shape[axis]} got, {values.numel()}")
+            raise RuntimeError(
+                f"length of {name} must equal to channel, expected {x.shape[axis]} got, {values.numel()}"
+            )
     if zero_points.dtype.is_floating_point:
-        return Quantizer(per_channel_affine_float_qparams, scales.detach().to(FLOAT32), zero_points.detach().to(FLOAT32), axis)
+        return Quantizer(
+            per_channel_affine_float_qparams, scales.detach().to(FLOAT32), zero_points.detach().to(FLOAT32), axis
+        )
     _, low, high = _range_of(dtype)
     if bool((zero_points < low).any()) or bool((zero_points > high).any()):
-        raise RuntimeError(f"quantize_tensor_per_channel_affine zero_point is out of the range of {dtype}: [{low}, {high}]")
+        raise RuntimeError(
+            f"quantize_tensor_per_channel_affine zero_point is out of the range of {dtype}: [{low}, {high}]"
+        )
     return Quantizer(per_channel_affine, scales.detach().to(FLOAT64), zero_points.detach().to(INT64), axis)
 
 
@@ -171,7 +179,9 @@ def quantize_per_tensor_dynamic(input: Tensor, dtype: DType, reduce_range: bool)
     return quantize_per_tensor(input, scale, zero_point, dtype)
 
 
-def choose_qparams_optimized(input: Tensor, numel: int, n_bins: int, ratio: float, bit_width: int) -> tuple[Tensor, Tensor]:
+def choose_qparams_optimized(
+    input: Tensor, numel: int, n_bins: int, ratio: float, bit_width: int
+) -> tuple[Tensor, Tensor]:
     """The range (largest, smallest) of which `2**bit_width` numbers lose least of `input` in squared error.
 
     A greedy search from the whole range inward, in steps of one of `n_bins` parts, down to `1 - ratio` of it.
@@ -265,7 +275,9 @@ def int_repr(input: Any) -> Any:
 
 def _asked(name: str, x: Any) -> Any:
     if not isinstance(x, QuantTensor):
-        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: only quantized tensors have it.")
+        raise NotImplementedError(
+            f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: only quantized tensors have it."
+        )
     return x
 
 
@@ -279,7 +291,9 @@ def _one_scale(name: str, x: Any) -> Quantizer:
 def _many_scales(name: str, x: Any) -> Quantizer:
     held: Quantizer = _asked(name, x)._quantizer
     if held.axis is None:
-        raise RuntimeError(f"{name}: expected a tensor with a scale for each channel (torch.per_channel_affine), got {held.scheme}")
+        raise RuntimeError(
+            f"{name}: expected a tensor with a scale for each channel (torch.per_channel_affine), got {held.scheme}"
+        )
     return held
 
 
@@ -324,7 +338,9 @@ for _name, _function in METHODS.items():
 # ***** what operators mean: memory *****
 
 
-@QuantTensor.implements("stride", "is_contiguous", "storage_offset", "data_ptr", "untyped_storage", "numel", "is_shared", "_is_view")
+@QuantTensor.implements(
+    "stride", "is_contiguous", "storage_offset", "data_ptr", "untyped_storage", "numel", "is_shared", "_is_view"
+)
 def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     return function(self._ints, *args, **kwargs)
 
@@ -408,15 +424,20 @@ def _(function: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
     first = tensors[0]
     if any(not isinstance(t, QuantTensor) or t._quantizer.axis is not None for t in tensors):
         raise RuntimeError(f"Only per-tensor quantization is supported in '{function.__name__}'!")
-    ints = [t._ints if t._quantizer == first._quantizer else _integers(dequantize(t), first._quantizer, first.dtype) for t in tensors]
+    ints = [
+        t._ints if t._quantizer == first._quantizer else _integers(dequantize(t), first._quantizer, first.dtype)
+        for t in tensors
+    ]
     return make_quantized(function(ints, dim), first.dtype, first._quantizer)
 
 
 @QuantTensor.implements("copy_")
 def _(function: Any, self: Any, source: Any, non_blocking: bool = False) -> Any:
     if not isinstance(self, QuantTensor):
-        raise RuntimeError("Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a float Tensor from a "
-                           "quantized Tensor")
+        raise RuntimeError(
+            "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a float Tensor from a "
+            "quantized Tensor"
+        )
     if isinstance(source, QuantTensor):
         if source._quantizer.scheme is not self._quantizer.scheme:
             raise RuntimeError("Quantized Copy only works with same qscheme")
@@ -462,7 +483,11 @@ def _(function: Any, self: Any, other: Any) -> bool:
         return False
     if mine.axis is None:
         return mine == theirs and function(self._ints, other._ints)
-    return bool(mine.scale.equal(theirs.scale) and mine.zero_point.equal(theirs.zero_point) and function(self._ints, other._ints))
+    return bool(
+        mine.scale.equal(theirs.scale)
+        and mine.zero_point.equal(theirs.zero_point)
+        and function(self._ints, other._ints)
+    )
 
 
 # Functions of the numbers whose result is quantized with the same scale: they choose among numbers, or cut and average them.
@@ -483,7 +508,9 @@ def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     if self._quantizer.axis is not None:
         raise RuntimeError("mean: only per-tensor quantization is supported")
-    return make_quantized(function(self._ints.to(FLOAT64), *args, **kwargs).round().to(self._ints.dtype), self.dtype, self._quantizer)
+    return make_quantized(
+        function(self._ints.to(FLOAT64), *args, **kwargs).round().to(self._ints.dtype), self.dtype, self._quantizer
+    )
 
 
 # ***** printing *****

@@ -25,11 +25,21 @@ from rushlight._types.dtype import BOOL, FLOAT16, INT64, DType
 
 __all__ = ["destination", "named", "quickly"]
 
-_WRITING = ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "random_")  # numbers for a whole tensor, nothing else
+_WRITING = (
+    "uniform_",
+    "normal_",
+    "log_normal_",
+    "exponential_",
+    "cauchy_",
+    "geometric_",
+    "random_",
+)  # numbers for a whole tensor, nothing else
 for _name, _method in METHODS.items():
     _code = _method.__wrapped__.__code__  # type: ignore[attr-defined]
     _learns = _code.co_varnames[: _code.co_argcount + _code.co_kwonlyargcount] if _name in _WRITING else ()
-    composite(_name, spaces=("torch",) if _name == "bernoulli" else (), method=True, overridable=False, learns=_learns)(_method)
+    composite(_name, spaces=("torch",) if _name == "bernoulli" else (), method=True, overridable=False, learns=_learns)(
+        _method
+    )
 
 _normal_, _uniform_ = METHODS["normal_"], METHODS["uniform_"]
 
@@ -65,9 +75,7 @@ def destination(name: str, out: Tensor, shape: Sequence[int], dtype: DType | Non
     if not isinstance(out, Tensor):
         raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
     if dtype is not None and dtype is not out._spec.dtype:
-        raise RuntimeError(
-            f"dtype {dtype.scalar} does not match dtype of out parameter ({out._spec.dtype.scalar})"
-        )
+        raise RuntimeError(f"dtype {dtype.scalar} does not match dtype of out parameter ({out._spec.dtype.scalar})")
     fit(out, shape)
     return out
 
@@ -129,7 +137,9 @@ _PLANNED = frozenset(("dtype", "device", "generator"))
 
 def planned(kwargs: dict[str, Any], floats: bool = False) -> bool:
     """Whether these keywords ask for nothing that a plan cannot do (see `sampling.quick`); numbers that are `floats` may want a gradient."""
-    if not kwargs.keys() <= _PLANNED and not (floats and kwargs.keys() - _PLANNED == {"requires_grad"} and type(kwargs["requires_grad"]) is bool):
+    if not kwargs.keys() <= _PLANNED and not (
+        floats and kwargs.keys() - _PLANNED == {"requires_grad"} and type(kwargs["requires_grad"]) is bool
+    ):
         return False
     generator, dtype = kwargs.get("generator"), kwargs.get("dtype")
     return (generator is None or type(generator) is Generator) and (dtype is None or type(dtype) is DType)
@@ -140,7 +150,9 @@ def options(kwargs: dict[str, Any]) -> tuple[Any, Any]:
     return kwargs.get("dtype"), kwargs.get("device")
 
 
-def _slowly(shown: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _slowly(
+    shown: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """A factory's call where somebody may have a say: a mode, a batch."""
     if STATE.word & FUNCTION_MODE:
         handled, made = OVERRIDE[0](shown, args, kwargs)
@@ -203,7 +215,13 @@ def _like(name: str, kernel: str, method: Callable[..., Tensor]) -> None:
 def quickly(made: Tensor, generator: Any) -> bool:
     """Whether a plan (see `sampling.quick`) can make the next tensor like this one."""
     spec = made._spec
-    plain = generator is None and spec.contiguous and spec.numel and spec.dtype.is_floating_point and made._storage is not None
+    plain = (
+        generator is None
+        and spec.contiguous
+        and spec.numel
+        and spec.dtype.is_floating_point
+        and made._storage is not None
+    )
     return bool(plain and not STATE.word & VMAP)
 
 
@@ -258,7 +276,13 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         torch.int64
     """
     try:
-        if not args or type(args[-1]) is not tuple or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
+        if (
+            not args
+            or type(args[-1]) is not tuple
+            or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP)
+            or kwargs
+            and not planned(kwargs)
+        ):
             return _slowly(randint, lambda *args, **kwargs: _randint(args, **kwargs), args, kwargs)
         for n in (*args[:-1], *args[-1]):
             if type(n) is not int:  # 2.0 equals 2 as a key, but is no bound
@@ -319,7 +343,11 @@ def randint_like(
 ) -> Tensor:  # fmt: skip
     """`randint` with the shape, dtype, device and memory order of `input` unless they are given."""
     key = None
-    if dtype is device is memory_format is generator is layout is None and not (requires_grad or kwargs) and type(input) in plain_classes:
+    if (
+        dtype is device is memory_format is generator is layout is None
+        and not (requires_grad or kwargs)
+        and type(input) in plain_classes
+    ):
         key = (input._spec, *args)
         plan = None if STATE.word & INFERENCE else _RANDINTS.get(key)
         if plan is not None and all(type(n) is int for n in args):
@@ -330,7 +358,9 @@ def randint_like(
     made = _empty_like("randint_like", input, dtype, device, memory_format)
     METHODS["random_"](made, low, high, generator=generator)
     spec = made._spec
-    exact = spec.dtype.is_integer or spec.dtype.is_floating_point and max(-low, high) <= 256  # bounds that every dtype holds
+    exact = (
+        spec.dtype.is_integer or spec.dtype.is_floating_point and max(-low, high) <= 256
+    )  # bounds that every dtype holds
     if key is not None and exact and spec.contiguous and spec.numel and made._storage is not None:
         _RANDINTS[key] = quick("integers", made._spec, *streams.integer_parameters(low, high))
     return finish(made, requires_grad)

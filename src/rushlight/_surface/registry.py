@@ -25,7 +25,20 @@ from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.accepting import Accepting
 from rushlight._types.dtype import DType
 
-__all__ = ["SPACES", "SPARSE_FACTORIES", "Space", "asking", "composite", "function_of", "guarded", "into_given", "install_operators", "method_of", "row_named", "row_of"]
+__all__ = [
+    "SPACES",
+    "SPARSE_FACTORIES",
+    "Space",
+    "asking",
+    "composite",
+    "function_of",
+    "guarded",
+    "into_given",
+    "install_operators",
+    "method_of",
+    "row_named",
+    "row_of",
+]
 
 
 class Space(MutableMapping[str, Any]):
@@ -56,7 +69,9 @@ class Space(MutableMapping[str, Any]):
             make, argument = self._promised[name]
             found = self._made[name] = make(argument)
             self._promised.pop(name, None)
-        if getattr(found, "__module__", "").startswith("rushlight._") and (found.__name__ == name or found.__name__ not in self):
+        if getattr(found, "__module__", "").startswith("rushlight._") and (
+            found.__name__ == name or found.__name__ not in self
+        ):
             found.__module__, found.__qualname__, found.__name__ = self._page, name, name  # where pickle finds it
         return found
 
@@ -111,8 +126,18 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {}
 
 
 def composite(
-    name: str, *, spaces: tuple[str, ...] = ("torch",), method: bool | str = False, overridable: bool = True, aliases: tuple[str, ...] = (),
-    apart: bool = False, refuses: str = "", learns: Sequence[str] | bool = (), tensors: int = 1, once: bool = False, alike: bool = False,
+    name: str,
+    *,
+    spaces: tuple[str, ...] = ("torch",),
+    method: bool | str = False,
+    overridable: bool = True,
+    aliases: tuple[str, ...] = (),
+    apart: bool = False,
+    refuses: str = "",
+    learns: Sequence[str] | bool = (),
+    tensors: int = 1,
+    once: bool = False,
+    alike: bool = False,
     shortcut: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a Python function over tensors under `name` in these spaces, and as a method (under another name if `method` is one).
@@ -130,9 +155,17 @@ def composite(
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         function = _refusing(function, name, refuses) if refuses else function
         declared = Accepting(function, name, spaces)
-        public = _overridable(casts(policy_of(name, spaces))(function), name, apart, declared) if overridable else function
+        public = (
+            _overridable(casts(policy_of(name, spaces))(function), name, apart, declared) if overridable else function
+        )
         later = learns or once or hasattr(public, "guards")
-        make = functools.cache(lambda _: _learner(public, learns or once, tensors, not once, shortcut, alike) if learns or once else guarded(public))
+        make = functools.cache(
+            lambda _: (
+                _learner(public, learns or once, tensors, not once, shortcut, alike)
+                if learns or once
+                else guarded(public)
+            )
+        )
         for each in (name, *aliases):
             word = method if isinstance(method, str) else each
             for space in spaces:
@@ -157,12 +190,21 @@ def _declared_names(function: Any) -> list[str]:
     code = function.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[:named]
-    loose = [f"{code.co_varnames[named]}{k}" for k in range(MOST)] if code.co_flags & 4 else []  # 4: it takes `*arguments`
-    return [name if name == "out" else f"{name}?" for name in (*names[:count], *loose, *names[count:])]  # `out` is looked at each time
+    loose = (
+        [f"{code.co_varnames[named]}{k}" for k in range(MOST)] if code.co_flags & 4 else []
+    )  # 4: it takes `*arguments`
+    return [
+        name if name == "out" else f"{name}?" for name in (*names[:count], *loose, *names[count:])
+    ]  # `out` is looked at each time
 
 
 def _learner(
-    public: Any, names: Sequence[str] | bool, tensors: int, tapes: bool, shortcut: Callable[..., Any] | None, alike: bool
+    public: Any,
+    names: Sequence[str] | bool,
+    tensors: int,
+    tapes: bool,
+    shortcut: Callable[..., Any] | None,
+    alike: bool,
 ) -> Any:
     """A public function whose plans are kept; it is what overrides are shown."""
     if isinstance(names, bool):
@@ -171,7 +213,9 @@ def _learner(
     made.overridable = hasattr(public, "__wrapped__")
     if hasattr(public, "shown"):
         public.shown[0] = made
-        made.__wrapped__ = getattr(public, "__wrapped__", public)  # kinds of tensor run the body itself: `public` would ask them again
+        made.__wrapped__ = getattr(
+            public, "__wrapped__", public
+        )  # kinds of tensor run the body itself: `public` would ask them again
         if hasattr(public, "touches_memory"):
             made.touches_memory = True
     return made
@@ -371,7 +415,10 @@ def row_of(value: Any) -> tuple[str, Operator] | None:
     if isinstance(value, LazyMethod):
         if value.argument not in OPERATORS:
             return None
-        return "inplace" if value.make is inplace_of else "binary" if value.make is binary_of else "function", OPERATORS[value.argument]
+        return (
+            "inplace" if value.make is inplace_of else "binary" if value.make is binary_of else "function",
+            OPERATORS[value.argument],
+        )
     for kind, made in (("function", _FUNCTIONS), ("function", _METHODS), ("inplace", _INPLACE), ("binary", _BINARY)):
         for name, each in made.items():
             if each is value:

@@ -74,6 +74,7 @@ for _name, _class in storage.TYPED_STORAGES.items():
     _TORCH[_name] = _class
 _TORCH["Storage"] = storage.TYPED_STORAGES["FloatStorage"]
 
+
 @public
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Ask for results that are the same on every run.
@@ -84,7 +85,9 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
     """
     for name, value in (("mode", mode), ("warn_only", warn_only)):
         if not isinstance(value, bool):
-            raise TypeError(f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}")
+            raise TypeError(
+                f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}"
+            )
     determinism.MODE.on, determinism.MODE.warns = mode, warn_only
     clear_plans()  # those that make memory leave it as it is
 
@@ -111,10 +114,10 @@ def get_default_device() -> Any:
 def set_default_device(device: Any) -> None:
     """Let factories make tensors on this device: the CPU (also for None), or `meta`, where they have shapes alone.
 
-        >>> import rushlight as torch
-        >>> with torch.device("meta"):
-        ...     torch.ones(2).device
-        device(type='meta')
+    >>> import rushlight as torch
+    >>> with torch.device("meta"):
+    ...     torch.ones(2).device
+    device(type='meta')
     """
     choose_device(CPU if device is None else as_device(device))
 
@@ -125,7 +128,11 @@ def set_float32_matmul_precision(precision: str) -> None:
     if not isinstance(precision, str):
         raise RuntimeError(f"set_float32_matmul_precision expects a str, but got {type(precision).__name__}")
     if precision not in ("highest", "high", "medium"):
-        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the call has no effect", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"{precision} is not one of 'highest', 'high', or 'medium'; the call has no effect",
+            UserWarning,
+            stacklevel=2,
+        )
         return
     _PRECISION[0] = precision
     word = {"highest": "ieee", "high": "tf32", "medium": "bf16"}[precision]
@@ -164,7 +171,12 @@ def _limit(dtype: DType | None, wanted: str) -> DType:
     return dtype
 
 
-_FLOATS = {"float16": (11, -14, 15), "bfloat16": (8, -126, 127), "float32": (24, -126, 127), "float64": (53, -1022, 1023)}
+_FLOATS = {
+    "float16": (11, -14, 15),
+    "bfloat16": (8, -126, 127),
+    "float32": (24, -126, 127),
+    "float64": (53, -1022, 1023),
+}
 # eps, largest, smallest normal; PyTorch gives both fnuz formats the eps of three bits of mantissa.
 _FLOATS8 = {
     "float8_e4m3fn": (0.125, 448.0, 2.0**-6), "float8_e5m2": (0.25, 57344.0, 2.0**-14), "float8_e4m3fnuz": (0.125, 240.0, 2.0**-7),
@@ -221,7 +233,9 @@ class finfo(_Limits):
             most = (2.0 - eps) * 2.0**high
             resolution, least = 10.0 ** -math.floor((digits - 1) * math.log10(2)), -most
         else:
-            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{dtype.name}'")
+            raise TypeError(
+                f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{dtype.name}'"
+            )
         made: finfo = _filled(
             object.__new__(cls), bits=dtype.itemsize * 8, dtype=dtype.name, eps=eps, max=most, min=least, resolution=resolution, smallest_normal=tiny,
             tiny=tiny,
@@ -268,7 +282,9 @@ _TORCH["finfo"], _TORCH["iinfo"] = finfo, iinfo
 # ***** legacy constructors *****
 
 
-def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: DType | None = None, home: Device = CPU) -> Tensor:
+def _legacy(
+    cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: DType | None = None, home: Device = CPU
+) -> Tensor:
     """`torch.Tensor(2, 3)` is uninitialised, `torch.Tensor([1, 2])` holds these numbers; float32 unless a type says otherwise.
 
     They are on the device `home`, whatever the default device is.
@@ -278,7 +294,9 @@ def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dt
     given = kwargs.pop("device", None)
     device = home if given is None else as_device(given)
     if device is not home:
-        raise RuntimeError(f"legacy constructor expects device type: {home.type} but device type: {device.type} was passed")
+        raise RuntimeError(
+            f"legacy constructor expects device type: {home.type} but device type: {device.type} was passed"
+        )
     if kwargs:
         raise TypeError(f"Tensor() got an unexpected keyword argument '{next(iter(kwargs))}'")
     kind = dtype or default_dtype()
@@ -295,11 +313,19 @@ def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dt
     elif len(args) == 1 and type(args[0]).__name__ == "Size":
         made = _TORCH["empty"](tuple(args[0]), dtype=kind, device=device)
     elif len(args) == 1:
-        if not hasattr(type(args[0]), "__getitem__") or not hasattr(type(args[0]), "__len__") or isinstance(args[0], dict):
+        if (
+            not hasattr(type(args[0]), "__getitem__")
+            or not hasattr(type(args[0]), "__len__")
+            or isinstance(args[0], dict)
+        ):
             kind_of = type(args[0])
             module = "" if kind_of.__module__ == "builtins" else f"{kind_of.__module__}."
             raise TypeError(f"new(): data must be a sequence (got {module}{kind_of.__name__})")
-        made = tensor(args[0], dtype=kind, device=device) if not hasattr(args[0], "__array_interface__") else as_tensor(args[0], dtype=kind)
+        made = (
+            tensor(args[0], dtype=kind, device=device)
+            if not hasattr(args[0], "__array_interface__")
+            else as_tensor(args[0], dtype=kind)
+        )
     else:
         raise TypeError("new(): invalid combination of arguments; give sizes as ints, or one sequence of numbers")
     return made if cls is Tensor else as_subclass(made, cls)
@@ -307,7 +333,11 @@ def _legacy(cls: type[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any], dt
 
 def _is_size(value: Any) -> bool:
     """Whether a legacy constructor takes this for a size: a whole number, not an array of one."""
-    return hasattr(type(value), "__index__") and not isinstance(value, (bool, Tensor)) and not hasattr(type(value), "__setitem__")
+    return (
+        hasattr(type(value), "__index__")
+        and not isinstance(value, (bool, Tensor))
+        and not hasattr(type(value), "__setitem__")
+    )
 
 
 legacy_constructor[0] = _legacy
@@ -320,7 +350,9 @@ class TypedTensor(type):
     is_sparse = False
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, Tensor) and instance._spec.dtype is cls.dtype and instance.is_sparse is cls.is_sparse
+        return (
+            isinstance(instance, Tensor) and instance._spec.dtype is cls.dtype and instance.is_sparse is cls.is_sparse
+        )
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         return _legacy(Tensor, args, kwargs, cls.dtype)

@@ -41,7 +41,9 @@ class Parameter:
 
     __slots__ = ("default", "keyword_only", "name", "star", "type")
 
-    def __init__(self, name: str, type_: str, default: str | None = None, keyword_only: bool = False, star: str = "") -> None:
+    def __init__(
+        self, name: str, type_: str, default: str | None = None, keyword_only: bool = False, star: str = ""
+    ) -> None:
         self.name, self.type, self.default, self.keyword_only, self.star = name, type_, default, keyword_only, star
 
     def __str__(self) -> str:
@@ -74,13 +76,17 @@ class Form:
         result = self.result
         if name.endswith("_") and not name.endswith("__") and result == names.word("Tensor"):
             result = names.word("Self")
-        return Form([Parameter("self", ""), *[p for p in rest if p.name not in ("self", "out")]], result)  # methods take no `out=`
+        return Form(
+            [Parameter("self", ""), *[p for p in rest if p.name not in ("self", "out")]], result
+        )  # methods take no `out=`
 
 
 # ***** from the operator table *****
 
 
-def operator_forms(op: Operator, names: Names, *, inplace: bool = False, inplace_flag: bool = False, out: bool | None = None) -> list[Form]:
+def operator_forms(
+    op: Operator, names: Names, *, inplace: bool = False, inplace_flag: bool = False, out: bool | None = None
+) -> list[Form]:
     """The forms of one row: as declared, with `out=` where it has that form, and with loose ints for a list at the end."""
     schema = op.schema
     tensor = names.word("Tensor")
@@ -116,9 +122,13 @@ def _declared(op: Operator, argument: Argument, names: Names) -> Parameter:
         if argument.base == "int" or argument.repeat:
             base = f"{one} | {base}"
     # DeviceLike has None among its own
-    if argument.base not in ("device", "any", "ints") and (argument.optional or not argument.required and argument.default is None):
+    if argument.base not in ("device", "any", "ints") and (
+        argument.optional or not argument.required and argument.default is None
+    ):
         base += " | None"
-    return Parameter(argument.name, base, None if argument.required else default_text(argument.default), argument.keyword_only)
+    return Parameter(
+        argument.name, base, None if argument.required else default_text(argument.default), argument.keyword_only
+    )
 
 
 def _result(op: Operator, names: Names) -> str:
@@ -200,7 +210,9 @@ def _parsed(text: str, context: str, names: Names) -> Form:
     assert isinstance(tree, ast.FunctionDef)
 
     def one(argument: ast.arg, default: Any = None, keyword_only: bool = False, star: str = "") -> Parameter:
-        type_ = names.translate(argument.annotation, context, words_first=True) if argument.annotation is not None else ""
+        type_ = (
+            names.translate(argument.annotation, context, words_first=True) if argument.annotation is not None else ""
+        )
         return Parameter(argument.arg, type_, None if default is None else ast.unparse(default), keyword_only, star)
 
     a = tree.args
@@ -214,7 +226,10 @@ def _parsed(text: str, context: str, names: Names) -> Form:
     made += [one(p, d, True) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
     if a.kwarg is not None:
         made.append(one(a.kwarg, star="**"))
-    return Form(made, names.translate(tree.returns, context, words_first=True) if tree.returns is not None else names.word("Any"))
+    return Form(
+        made,
+        names.translate(tree.returns, context, words_first=True) if tree.returns is not None else names.word("Any"),
+    )
 
 
 def render(name: str, forms: list[Form], names: Names, indent: str = "", note: str = "") -> list[str]:

@@ -66,7 +66,9 @@ def public_modules() -> list[str]:
     """All public modules, from the package's folders."""
     found = [PACKAGE]
     for info in pkgutil.walk_packages(importlib.import_module(PACKAGE).__path__, f"{PACKAGE}."):
-        if not any(part.startswith("_") for part in info.name.split(".")[1:]) and not info.name.startswith(_WITH_EXTRAS):
+        if not any(part.startswith("_") for part in info.name.split(".")[1:]) and not info.name.startswith(
+            _WITH_EXTRAS
+        ):
             found.append(info.name)
     return found
 
@@ -163,7 +165,11 @@ def function_forms(value: Any, names: Names) -> list[Form]:
         return python_forms(value, names)
     flags = vars(inspect.unwrap(value)) if is_function(value) else {}
     return operator_forms(
-        row[1], names, inplace=row[0] == "inplace", inplace_flag=flags.get("inplace_flag", False), out=flags.get("takes_out")
+        row[1],
+        names,
+        inplace=row[0] == "inplace",
+        inplace_flag=flags.get("inplace_flag", False),
+        out=flags.get("takes_out"),
     )
 
 
@@ -194,7 +200,9 @@ def _made_class(name: str, value: type, names: Names) -> list[str]:
         members = [f"    {member} = {value[member].value!r}" for member in value.__members__]
         return [f"class {name}({names.use('enum', 'Enum')}):", *(members or ["    ..."])]
     for base in value.__mro__[1:]:
-        home = home_of(base, base.__name__) or (("builtins", base.__name__) if base.__module__ == "builtins" and base is not object else None)
+        home = home_of(base, base.__name__) or (
+            ("builtins", base.__name__) if base.__module__ == "builtins" and base is not object else None
+        )
         if home is not None:
             return [f"class {name}({names.use(*home)}): ..."]
     if type(value) is not type:  # a class whose metaclass decides what it makes
@@ -207,7 +215,9 @@ def _named_tuple(name: str, fields: tuple[str, ...], names: Names) -> list[str]:
     tensor = names.word("Tensor")
     items = ", ".join([tensor] * len(fields))
     lines = [f"class {name}({names.word('tuple')}[{items}]):"]
-    lines.append(f"    def __new__(cls, sequence: {names.word('Sequence')}[{tensor}], dict: {names.word('Any')} = None) -> {names.word('Self')}: ...")
+    lines.append(
+        f"    def __new__(cls, sequence: {names.word('Sequence')}[{tensor}], dict: {names.word('Any')} = None) -> {names.word('Self')}: ..."
+    )
     for field in fields:
         lines += [f"    @{names.word('property')}", f"    def {field}(self) -> {tensor}: ..."]
     return lines
@@ -241,7 +251,13 @@ class _Bare(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]:
+        for argument in [
+            *node.args.posonlyargs,
+            *node.args.args,
+            *node.args.kwonlyargs,
+            node.args.vararg,
+            node.args.kwarg,
+        ]:
             if argument is not None and argument.annotation is not None:
                 argument.annotation = self._type(argument.annotation)
         node.returns = self._type(node.returns) if node.returns is not None else None
@@ -287,7 +303,9 @@ def _is_private(name: str) -> bool:
 
 
 def _member(name: str, value: Any, names: Names) -> list[str]:
-    if isinstance(value, LazyMethod) and row_of(value) is None:  # not from the table: what it will become says its own forms
+    if (
+        isinstance(value, LazyMethod) and row_of(value) is None
+    ):  # not from the table: what it will become says its own forms
         try:
             value = value.make(value.argument)
         except (AttributeError, KeyError):  # announced, and not there yet
@@ -338,7 +356,13 @@ def _property(name: str, value: property, names: Names) -> list[str]:
     declared = python_forms(value.fget, names)[0].result
     if declared == names.word("Any"):
         found = value.fget(SPACES["torch"]["ones"](1, 1)) if value.fget is not None else None
-        declared = names.word("Tensor") if isinstance(found, Tensor) else names.word("Any") if found is None else value_type(found, names)
+        declared = (
+            names.word("Tensor")
+            if isinstance(found, Tensor)
+            else names.word("Any")
+            if found is None
+            else value_type(found, names)
+        )
     word = names.word("property")
     lines = [f"@{word}", f"def {name}(self) -> {declared}: ..."]
     if value.fset is not None:
@@ -354,7 +378,9 @@ def _property(name: str, value: property, names: Names) -> list[str]:
 
 def stub_files() -> dict[str, str]:
     """Everything that belongs into the stub package: path -> text."""
-    modules = {name: importlib.import_module(name) for name in public_modules()}  # all first: a page shows its parts once they are loaded
+    modules = {
+        name: importlib.import_module(name) for name in public_modules()
+    }  # all first: a page shows its parts once they are loaded
     files = {"py.typed": "partial\n", "_typing.pyi": HEADER + TYPING, "_engine/core/tensor.pyi": tensor_stub()}
     for name, module in modules.items():
         if needs_stub(module):
@@ -371,7 +397,9 @@ def changed(folder: Path = FOLDER) -> list[str]:
 
 def _different(folder: Path, files: dict[str, str]) -> list[str]:
     there = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} if folder.is_dir() else set()
-    different = [name for name, text in files.items() if name not in there or (folder / name).read_text(encoding="utf-8") != text]
+    different = [
+        name for name, text in files.items() if name not in there or (folder / name).read_text(encoding="utf-8") != text
+    ]
     return sorted([*different, *there.difference(files)])
 
 

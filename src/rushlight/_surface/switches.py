@@ -137,12 +137,14 @@ _DEBUG_MODES = {"default": 0, "warn": 1, "error": 2}
 
 @public
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """"default" (0), "warn" (1) or "error" (2): other words for `use_deterministic_algorithms`."""
+    """ "default" (0), "warn" (1) or "error" (2): other words for `use_deterministic_algorithms`."""
     if isinstance(debug_mode, bool) or not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     if isinstance(debug_mode, str):
         if debug_mode not in _DEBUG_MODES:
-            raise RuntimeError(f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got {debug_mode}")
+            raise RuntimeError(
+                f"invalid value of debug_mode, expected one of `default`, `warn`, `error`, but got {debug_mode}"
+            )
         debug_mode = _DEBUG_MODES[debug_mode]
     if debug_mode not in (0, 1, 2):
         raise RuntimeError(f"invalid value of debug_mode, expected 0, 1, or 2, but got {debug_mode}")
@@ -224,7 +226,9 @@ def get_device_module(device: Any = None) -> Any:
     try:
         return require(f"rushlight.{place}")
     except ModuleNotFoundError:
-        raise RuntimeError(f"Device '{place}' does not have a corresponding module registered as 'torch.{place}'.") from None
+        raise RuntimeError(
+            f"Device '{place}' does not have a corresponding module registered as 'torch.{place}'."
+        ) from None
 
 
 @public
@@ -250,9 +254,15 @@ def set_default_tensor_type(t: Any) -> None:
 
 def _symbolic(name: str, plain: str) -> type:
     def refuse(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"rushlight has no symbolic numbers: sizes are plain Python numbers, so use {plain} instead of {name}")
+        raise NotImplementedError(
+            f"rushlight has no symbolic numbers: sizes are plain Python numbers, so use {plain} instead of {name}"
+        )
 
-    made = type(name, (), {"__new__": refuse, "__module__": "torch", "__doc__": f"For isinstance: no {plain} of rushlight is symbolic."})
+    made = type(
+        name,
+        (),
+        {"__new__": refuse, "__module__": "torch", "__doc__": f"For isinstance: no {plain} of rushlight is symbolic."},
+    )
     _TORCH[name] = made
     return made
 
@@ -284,7 +294,9 @@ def sym_not(a: Any) -> bool:
 def sym_ite(b: Any, t: Any, f: Any) -> Any:
     """`t` if `b` else `f`, two values of one type."""
     if not isinstance(b, bool) or type(t) is not type(f):
-        raise AssertionError(f"sym_ite takes a bool and two values of one type, got {type(b).__name__}, {type(t).__name__}, {type(f).__name__}")
+        raise AssertionError(
+            f"sym_ite takes a bool and two values of one type, got {type(b).__name__}, {type(t).__name__}, {type(f).__name__}"
+        )
     return t if b else f
 
 

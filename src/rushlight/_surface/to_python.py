@@ -55,7 +55,9 @@ def _scalar(self: Tensor, kind: type) -> Any:
     value = convert.item(self)
     if isinstance(value, complex) and kind is not complex:
         if value.imag:
-            raise RuntimeError(f"value cannot be converted to type {'double' if kind is float else 'int64_t'} without overflow")
+            raise RuntimeError(
+                f"value cannot be converted to type {'double' if kind is float else 'int64_t'} without overflow"
+            )
         value = value.real
     return kind(value)
 
@@ -68,7 +70,9 @@ def __bool__(self: Tensor) -> bool:
             return bool(reader(self._ptr))
         if self._spec.numel != 1:
             word = "no values" if not self._spec.numel else "more than one value"
-            raise RuntimeError(f"Boolean value of Tensor with {word} is ambiguous: its shape is {list(self._spec.shape)}; ask any() or all() of it")
+            raise RuntimeError(
+                f"Boolean value of Tensor with {word} is ambiguous: its shape is {list(self._spec.shape)}; ask any() or all() of it"
+            )
         return bool(convert.item(self))
     except BaseException as error:
         shorten(error)
@@ -79,7 +83,13 @@ def __bool__(self: Tensor) -> bool:
 def __float__(self: Tensor) -> float:
     try:
         reader = _ITEMS.get(self._spec)
-        if reader is not None and self._ptr and RUNS.now is None and not self._rg and type(value := reader(self._ptr)) is float:
+        if (
+            reader is not None
+            and self._ptr
+            and RUNS.now is None
+            and not self._rg
+            and type(value := reader(self._ptr)) is float
+        ):
             return value
         if (self._rg or self._node is not None) and STATE.word & GRAD:
             warn_once(TO_A_NUMBER)
@@ -173,10 +183,17 @@ def __getitem__(self: Tensor, index: Any) -> Tensor:
     return indexing.get_item(self, index)
 
 
-@composite("__setitem__", spaces=(), method=True, overridable=False, learns=("self", "index?", "value*"), shortcut=indexing.put)
+@composite(
+    "__setitem__", spaces=(), method=True, overridable=False, learns=("self", "index?", "value*"), shortcut=indexing.put
+)
 @forms("(self: Tensor, index: Index, value: Tensor | Scalar | Sequence[Any]) -> None")
 def __setitem__(self: Tensor, index: Any, value: Any) -> None:
-    if type(self) not in plain_classes or isinstance(value, Tensor) and type(value) not in plain_classes or STATE.word & FUNCTION_MODE:
+    if (
+        type(self) not in plain_classes
+        or isinstance(value, Tensor)
+        and type(value) not in plain_classes
+        or STATE.word & FUNCTION_MODE
+    ):
         handled, _ = handle(Tensor.__setitem__, (self, index, value), {})
         if handled:
             return
@@ -259,7 +276,9 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if storage is not None:
         copied = memo.get(("storage", storage.ptr))  # type: ignore[call-overload]
         if copied is None:
-            whole = creation.from_address(storage.ptr, creation.Spec.of(BY_NAME["uint8"], CPU, (storage.nbytes,)), storage.nbytes, storage)
+            whole = creation.from_address(
+                storage.ptr, creation.Spec.of(BY_NAME["uint8"], CPU, (storage.nbytes,)), storage.nbytes, storage
+            )
             copied = convert.clone(whole)._storage
             memo[("storage", storage.ptr)] = copied  # type: ignore[index]
         made._storage, made._ptr = copied, copied.ptr + (self._ptr - storage.ptr)

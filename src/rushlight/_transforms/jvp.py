@@ -24,7 +24,9 @@ def jvp(graph: Graph, tangent_mask: Sequence[bool]) -> Graph:
     """
     builder = RewritingBuilder(EXACT)
     held = {v: builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs}
-    tangents = {held[v]: builder.input(v.shape, v.dtype) for v, flag in zip(graph.inputs, tangent_mask, strict=True) if flag}
+    tangents = {
+        held[v]: builder.input(v.shape, v.dtype) for v, flag in zip(graph.inputs, tangent_mask, strict=True) if flag
+    }
     with builder:
         for node in graph.nodes:
             inputs = [held[v] for v in node.inputs]

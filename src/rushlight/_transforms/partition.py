@@ -78,7 +78,11 @@ def partition(
 
 
 def lacking(
-    nodes: Sequence[Node], inputs: Sequence[Value], cotangents: Sequence[Value], grads: Sequence[Value], kept: Collection[Value]
+    nodes: Sequence[Node],
+    inputs: Sequence[Value],
+    cotangents: Sequence[Value],
+    grads: Sequence[Value],
+    kept: Collection[Value],
 ) -> list[int]:
     """The numbers of those inputs that the gradients need and that cannot be done without when the values in `kept` are there."""
     late = _late(nodes, cotangents)
@@ -164,7 +168,9 @@ def _cut(
             flow.add((value, 1), "sink", EVER)
     side = flow.source_side()
     if flow.total >= EVER:
-        raise NotImplementedError("the backward needs values that were not saved and cannot be computed from those that were")
+        raise NotImplementedError(
+            "the backward needs values that were not saved and cannot be computed from those that were"
+        )
     return [v for v in order if (v, 0) in side and (v, 1) not in side]
 
 
@@ -209,7 +215,9 @@ class _Flow:
             self.room[b][a] += width
 
 
-def _backward(needed: Sequence[Node], kept: Sequence[Value], cotangents: Sequence[Value], grads: Sequence[Value]) -> Graph:
+def _backward(
+    needed: Sequence[Node], kept: Sequence[Value], cotangents: Sequence[Value], grads: Sequence[Value]
+) -> Graph:
     """The nodes from the kept values and the cotangents to the gradients, over inputs of its own."""
     held: dict[Value, Value] = {v: Value(v.shape, v.dtype, weak=v.weak) for v in (*kept, *cotangents)}
     inputs = [held[v] for v in (*kept, *cotangents)]

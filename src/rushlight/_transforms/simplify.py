@@ -149,7 +149,12 @@ def negative_factors(node: Node) -> Any:
     return node.prim(a.inputs[0], b.inputs[0]) if a is not None and b is not None else None
 
 
-_FOLD: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
+_FOLD: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+}
 
 
 @rule(*_FOLD)
@@ -190,8 +195,10 @@ def _widens(source: DType, target: DType) -> bool:
             return False
         return real in order and order[real] >= order[source]
     if source.is_integer and target.is_integer:
-        return source.itemsize < target.itemsize and (target.is_signed or not source.is_signed) or (
-            source.itemsize == target.itemsize and source.is_signed == target.is_signed
+        return (
+            source.itemsize < target.itemsize
+            and (target.is_signed or not source.is_signed)
+            or (source.itemsize == target.itemsize and source.is_signed == target.is_signed)
         )
     if source.is_integer and target.to_real().is_floating_point:
         bits = {FLOAT16: 11, BFLOAT16: 8, FLOAT32: 24, FLOAT64: 53}[target.to_real()]
@@ -338,7 +345,11 @@ def reshape_twice(node: Node) -> Any:
     """reshape of reshape; of a broadcast that only adds dims of size 1; of a transpose that moves only such dims"""
     (x,), shape = node.inputs, node.params["shape"]
     inner = made_by(x, "reshape")
-    if inner is None and (broadcast := made_by(x, "broadcast")) is not None and numel(x.shape) == numel(broadcast.inputs[0].shape):
+    if (
+        inner is None
+        and (broadcast := made_by(x, "broadcast")) is not None
+        and numel(x.shape) == numel(broadcast.inputs[0].shape)
+    ):
         inner = broadcast
     if inner is None and (turned := made_by(x, "transpose")) is not None:
         order = [d for d in turned.params["perm"] if turned.inputs[0].shape[d] != 1]
@@ -361,7 +372,11 @@ def broadcast_twice(node: Node) -> Any:
         return None
     source = inner.inputs[0]
     kept = [d for d, size in enumerate(x.shape) if size != 1]
-    if source.weak or [s for s in source.shape if s != 1] != [x.shape[d] for d in kept] or len(source.shape) != len(kept):
+    if (
+        source.weak
+        or [s for s in source.shape if s != 1] != [x.shape[d] for d in kept]
+        or len(source.shape) != len(kept)
+    ):
         return None
     return prim.broadcast(source, shape=shape, dims=tuple(dims[d] for d in kept))
 

@@ -46,7 +46,13 @@ class Gradient:
     def __init__(
         self, forward: Graph, backward: Graph, saved: list[Source], grads: list[int | None], cotangents: list[int]
     ) -> None:
-        self.forward, self.backward, self.saved, self.grads, self.cotangents = forward, backward, saved, grads, cotangents
+        self.forward, self.backward, self.saved, self.grads, self.cotangents = (
+            forward,
+            backward,
+            saved,
+            grads,
+            cotangents,
+        )
 
     def __repr__(self) -> str:
         return f"Gradient(saved={self.saved}, grads={self.grads}, cotangents={self.cotangents})"
@@ -86,10 +92,16 @@ def vjp(
     if only is None and len(forward.outputs) > count:
         besides = [inputs[i] for i in _wanted_later(forward, count, wrt, saved) if i not in overwritten]
         if besides:
-            forward, backward, saved = partition(nodes, inputs, outs[:count], given, found, overwritten, besides=besides)
+            forward, backward, saved = partition(
+                nodes, inputs, outs[:count], given, found, overwritten, besides=besides
+            )
     order = iter(range(len(found)))
     return Gradient(
-        forward, backward, saved, [None if g is None else next(order) for g in grads], [j for j, flag in enumerate(mask) if flag]
+        forward,
+        backward,
+        saved,
+        [None if g is None else next(order) for g in grads],
+        [j for j, flag in enumerate(mask) if flag],
     )
 
 
@@ -110,7 +122,10 @@ def _joint(
         else:
             grads = _by_rule(rule, cotangents, outs, count, inputs, wrt)
         wanted = [inputs[i] for i in wrt]  # what is empty is left out of a graph, but was part of the call
-        grads = [build.zeros_like(x) if g is None and 0 in x.shape and carries_gradient(x.dtype) else g for g, x in zip(grads, wanted, strict=True)]
+        grads = [
+            build.zeros_like(x) if g is None and 0 in x.shape and carries_gradient(x.dtype) else g
+            for g, x in zip(grads, wanted, strict=True)
+        ]
     return inputs, outs, builder.nodes, cotangents, grads
 
 
@@ -122,14 +137,18 @@ def _wanted_later(forward: Graph, count: int, wrt: Sequence[int], saved: Sequenc
     """
     held = {("output" if kind == "residual" else kind, count + i if kind == "residual" else i) for kind, i in saved}
     mask = [j >= count and carries_gradient(v.dtype) for j, v in enumerate(forward.outputs)]
-    if not any(mask) or all(("input", i) in held for i in behind([v for v, flag in zip(forward.outputs, mask) if flag], forward.inputs)):
+    if not any(mask) or all(
+        ("input", i) in held for i in behind([v for v, flag in zip(forward.outputs, mask) if flag], forward.inputs)
+    ):
         return []
     try:
         inputs, outs, nodes, cotangents, grads = _joint(forward, wrt, mask, len(mask), None)
     except NotDifferentiableError:  # as differentiating the backward will say
         return []
     kept = {inputs[i] if kind == "input" else outs[i] for kind, i in held}
-    return lacking(nodes, inputs, [ct for ct in cotangents if ct is not None], [g for g in grads if g is not None], kept)
+    return lacking(
+        nodes, inputs, [ct for ct in cotangents if ct is not None], [g for g in grads if g is not None], kept
+    )
 
 
 def _forget(builder: RewritingBuilder, outs: Sequence[Value]) -> None:
@@ -144,7 +163,12 @@ def _forget(builder: RewritingBuilder, outs: Sequence[Value]) -> None:
 
 
 def _by_rule(
-    rule: Callable[..., Any], cotangents: list[Value | None], outs: list[Value], count: int, inputs: list[Value], wrt: Sequence[int]
+    rule: Callable[..., Any],
+    cotangents: list[Value | None],
+    outs: list[Value],
+    count: int,
+    inputs: list[Value],
+    wrt: Sequence[int],
 ) -> list[Value | None]:
     given = [
         ct if ct is not None or not carries_gradient(out.dtype) else build.zeros_like(out)

@@ -35,7 +35,9 @@ class Device:
             return type
         if type.__class__ is int:  # the number of an accelerator
             raise RuntimeError(
-                "Device index must not be negative" if type < 0 else f"Cannot access accelerator device when none is available: device({type})"
+                "Device index must not be negative"
+                if type < 0
+                else f"Cannot access accelerator device when none is available: device({type})"
             )
         if not isinstance(type, str):
             raise TypeError(f"device(): expected a string or a device, got {type.__class__.__name__}")
@@ -47,7 +49,9 @@ class Device:
             raise RuntimeError(f"Expected one of {', '.join(_NAMED)} device type at start of device string: {name}")
         if colon:
             if index is not None:
-                raise RuntimeError(f"type (string) must not include an index because index was passed explicitly: {type}")
+                raise RuntimeError(
+                    f"type (string) must not include an index because index was passed explicitly: {type}"
+                )
             if not number.isdigit() or (number[0] == "0" and number != "0"):
                 raise RuntimeError(f"Invalid device string: '{type}'")
             index = int(number)
@@ -60,7 +64,9 @@ class Device:
         return found
 
     def __repr__(self) -> str:
-        return f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
+        return (
+            f"device(type='{self.type}')" if self.index is None else f"device(type='{self.type}', index={self.index})"
+        )
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"

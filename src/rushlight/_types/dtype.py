@@ -23,8 +23,18 @@ class DType:
         "_signed", "aliases", "is_complex", "is_floating_point", "is_integer", "itemsize", "kind", "name", "numpy_name", "rank", "scalar", "wide",
     )  # fmt: skip
 
-    def __init__(self, name: str, itemsize: int, kind: str, rank: int, aliases: tuple[str, ...] = (), *, scalar: str = "", wide: DType | None = None,
-                 signed: bool | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        itemsize: int,
+        kind: str,
+        rank: int,
+        aliases: tuple[str, ...] = (),
+        *,
+        scalar: str = "",
+        wide: DType | None = None,
+        signed: bool | None = None,
+    ) -> None:
         self.name, self.itemsize, self.kind, self.rank, self.aliases = name, itemsize, kind, rank, aliases
         self.scalar = scalar or name.capitalize()
         self.wide = wide or self
@@ -39,7 +49,9 @@ class DType:
         """Whether it holds negative numbers; RuntimeError where the bits have no such meaning."""
         if self._signed is None:
             if self.kind == "q":
-                raise RuntimeError(f"{self!r} has no sign of its own: the numbers of a quantized tensor are found with its scale and zero point")
+                raise RuntimeError(
+                    f"{self!r} has no sign of its own: the numbers of a quantized tensor are found with its scale and zero point"
+                )
             raise RuntimeError(f"{self!r} stands for bits, of which none is a sign")
         return self._signed
 
@@ -69,7 +81,9 @@ class DType:
         if self.is_complex:
             return self
         if self not in _COMPLEX:
-            raise RuntimeError(f"Unknown Complex ScalarType for {self.scalar}: there is no complex dtype whose parts are {self!r}")
+            raise RuntimeError(
+                f"Unknown Complex ScalarType for {self.scalar}: there is no complex dtype whose parts are {self!r}"
+            )
         return _COMPLEX[self]
 
 
@@ -111,7 +125,10 @@ _OPAQUE = (
     DType("float4_e2m1fn_x2", 1, "x", 6, scalar="Float4_e2m1fn_x2", signed=True),
     *(DType(f"uint{n}", 1, "x", 0, ("bit",) if n == 1 else (), scalar=f"UInt{n}", signed=False) for n in range(1, 8)),
     *(DType(f"int{n}", 1, "x", 0, scalar=f"Int{n}", signed=True) for n in range(1, 8)),
-    *(DType(f"bits{form}", 2 if form == "16" else 1, "x", 0, scalar=f"Bits{form}") for form in ("1x8", "2x4", "4x2", "8", "16")),
+    *(
+        DType(f"bits{form}", 2 if form == "16" else 1, "x", 0, scalar=f"Bits{form}")
+        for form in ("1x8", "2x4", "4x2", "8", "16")
+    ),
 )
 # The elements of quantized tensors, whose scale and zero point belong to the tensor.
 QUANTIZED = (

@@ -18,7 +18,9 @@ __all__ = [
 
 Shape = tuple[int, ...]
 LARGEST = (1 << 63) - 1  # the most that a size, a stride, an offset or a number of elements can be
-BELOW_ALL = 1 << 62  # taken from an index it is out of range whatever the size is; an error adds it again to name the index
+BELOW_ALL = (
+    1 << 62
+)  # taken from an index it is out of range whatever the size is; an error adds it again to name the index
 
 
 def _as_size(size: Any, place: int) -> int:
@@ -35,7 +37,11 @@ class Size(tuple[int, ...]):
 
     def __new__(cls, sizes: Iterable[Any] = ()) -> Size:
         found = tuple.__new__(cls, sizes)
-        return found if all(isinstance(size, int) for size in found) else tuple.__new__(cls, map(_as_size, found, range(len(found))))
+        return (
+            found
+            if all(isinstance(size, int) for size in found)
+            else tuple.__new__(cls, map(_as_size, found, range(len(found))))
+        )
 
     def __repr__(self) -> str:
         return f"torch.Size([{', '.join(map(str, self))}])"
@@ -106,7 +112,9 @@ def checked_strides(shape: Sequence[int], strides: Sequence[int] | None) -> Shap
     may not be negative then.
     """
     if any(n < 0 for n in shape):
-        raise RuntimeError(f"Trying to create tensor with negative dimension {next(n for n in shape if n < 0)}: {list(shape)}")
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension {next(n for n in shape if n < 0)}: {list(shape)}"
+        )
     counts = list(accumulate(shape, operator.mul))
     if counts and (counts[-1] > LARGEST or max(counts) > 2 * LARGEST + 1 or max(shape) > LARGEST):
         fresh = f"Storage size calculation overflowed with sizes={list(shape)}"
@@ -147,7 +155,9 @@ def filled_strides(shape: Sequence[int], strides: Sequence[int]) -> Shape:
 def channels_last_strides(shape: Sequence[int]) -> Shape:
     """Strides that put dim 1 innermost: NHWC for 4 dims, NDHWC for 5."""
     if len(shape) not in (4, 5):
-        raise RuntimeError(f"required rank {4 if len(shape) < 5 else 5} tensor to use channels_last format, got {len(shape)} dims")
+        raise RuntimeError(
+            f"required rank {4 if len(shape) < 5 else 5} tensor to use channels_last format, got {len(shape)} dims"
+        )
     return dense_strides(shape, [0, *range(2, len(shape)), 1])
 
 
@@ -278,7 +288,9 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
 def _apart(held: Sequence[int], shape: Sequence[int]) -> str:
     """What two shapes that do not fit are told: sizes and number of the last dim in which they differ, as PyTorch counts from the end."""
     offset = len(held) - len(shape)
-    d = max(offset + i for i, size in enumerate(shape) if size != held[offset + i] and 1 not in (size, held[offset + i]))
+    d = max(
+        offset + i for i, size in enumerate(shape) if size != held[offset + i] and 1 not in (size, held[offset + i])
+    )
     return f"The size of tensor a ({held[d]}) must match the size of tensor b ({shape[d - offset]}) at non-singleton dimension {d}"
 
 
@@ -286,7 +298,8 @@ def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequ
     """Strides of `shape` seen as `target`: 0 where a dim grows or is new."""
     offset = len(target) - len(shape)
     return (0,) * offset + tuple(
-        0 if size == 1 and target[offset + i] != 1 else stride for i, (size, stride) in enumerate(zip(shape, strides, strict=True))
+        0 if size == 1 and target[offset + i] != 1 else stride
+        for i, (size, stride) in enumerate(zip(shape, strides, strict=True))
     )
 
 

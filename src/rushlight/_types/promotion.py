@@ -29,7 +29,16 @@ from rushlight._types.dtype import (
     DType,
 )
 
-__all__ = ["can_cast", "category", "default_dtype", "join", "number_dtype", "promote", "result_type", "set_default_dtype"]
+__all__ = [
+    "can_cast",
+    "category",
+    "default_dtype",
+    "join",
+    "number_dtype",
+    "promote",
+    "result_type",
+    "set_default_dtype",
+]
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3, "x": 1, "q": 1}
 _SIGNED_FOR = {1: INT16, 2: INT32, 4: INT64}
@@ -101,7 +110,9 @@ def _promote_stored(a: DType, b: DType) -> DType:
     if a in FLOAT8 or b in FLOAT8:
         raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {names}")
     if "q" in (a.kind, b.kind):
-        raise RuntimeError(f"quantized numbers are not promoted: their scales belong to the tensors; attempted to promote {names}")
+        raise RuntimeError(
+            f"quantized numbers are not promoted: their scales belong to the tensors; attempted to promote {names}"
+        )
     if all(d.name.startswith("uint") or d in FLOATS for d in (a, b)) and not FLOATS.isdisjoint((a, b)):
         return a if a in FLOATS else b
     raise RuntimeError(f"Promotion is not supported between {names}")
@@ -185,4 +196,3 @@ def can_cast(from_: DType, to: DType) -> bool:
     if source.is_floating_point and target.kind in "bui":
         return False
     return not (source is not BOOL and target is BOOL)
-

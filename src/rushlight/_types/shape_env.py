@@ -1,12 +1,12 @@
 """Sizes as symbols, and a record of all that was decided by them.
 
-    >>> from rushlight._types.shape_env import ShapeEnv
-    >>> shape environment = ShapeEnv([12, 7])                     # two sizes, called n0 and n1
-    >>> n, m = shape_env.symbols
-    >>> pieces = -(-n * m // 64) if n > 8 else 1   # ordinary code, which computes with 12 and 7
-    >>> again = shape_env.compiled([pieces])           # the same for other sizes; None where something would be decided otherwise
-    >>> again(100, 9), again(5, 9)
-    ((15,), None)
+>>> from rushlight._types.shape_env import ShapeEnv
+>>> shape environment = ShapeEnv([12, 7])                     # two sizes, called n0 and n1
+>>> n, m = shape_env.symbols
+>>> pieces = -(-n * m // 64) if n > 8 else 1   # ordinary code, which computes with 12 and 7
+>>> again = shape_env.compiled([pieces])           # the same for other sizes; None where something would be decided otherwise
+>>> again(100, 9), again(5, 9)
+((15,), None)
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from rushlight._types.symbols import (
 __all__ = ["FOLLOWS", "LEAST", "ShapeEnv"]
 
 LEAST = 3  # what symbols are at least: smaller sizes are written into kernels
-FOLLOWS = 1 << 20  # where what a layout is apart from its sizes is written: the stride is that of another dim times its size
+FOLLOWS = (
+    1 << 20
+)  # where what a layout is apart from its sizes is written: the stride is that of another dim times its size
 _INF = math.inf
 
 

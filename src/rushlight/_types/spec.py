@@ -19,7 +19,19 @@ class Spec:
     and write.  Of a real dtype it says that the memory holds the negatives: so are the imaginary parts of such a view.
     """
 
-    __slots__ = ("__weakref__", "conj", "contiguous", "device", "dtype", "nbytes", "ndim", "numel", "plain", "shape", "strides")
+    __slots__ = (
+        "__weakref__",
+        "conj",
+        "contiguous",
+        "device",
+        "dtype",
+        "nbytes",
+        "ndim",
+        "numel",
+        "plain",
+        "shape",
+        "strides",
+    )
 
     dtype: DType
     device: Device
@@ -33,7 +45,9 @@ class Spec:
     conj: bool
 
     @staticmethod
-    def of(dtype: DType, device: Device, shape: Sequence[int], strides: Sequence[int] | None = None, conj: bool = False) -> Spec:
+    def of(
+        dtype: DType, device: Device, shape: Sequence[int], strides: Sequence[int] | None = None, conj: bool = False
+    ) -> Spec:
         """The spec with these fields; strides default to row-major.  RuntimeError for a layout that `checked_strides` refuses."""
         shape = tuple(shape)
         if strides is not None:
@@ -45,7 +59,9 @@ class Spec:
         rows = contiguous_strides(shape)
         count = numel(shape)
         given, strides = strides, rows if strides is None else strides
-        if shape and (min(shape) < 0 or min(strides) < 0 or max(shape) > _SMALL or max(strides) > _SMALL or count > LARGEST):
+        if shape and (
+            min(shape) < 0 or min(strides) < 0 or max(shape) > _SMALL or max(strides) > _SMALL or count > LARGEST
+        ):
             strides = checked_strides(shape, given)
         key = (dtype, device, shape, strides, conj)
         found = _TABLE.get(key)
@@ -77,7 +93,9 @@ _SMALL = 1 << 31  # layouts with greater numbers are looked at more closely
 _MAX_RECENT = 2048
 _RECENT: dict[tuple[DType, Device, tuple[int, ...], tuple[int, ...] | None, bool], Spec] = {}
 # Weak: otherwise a spec lives as long as a tensor or a plan that uses it.
-_TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...], bool], Spec] = weakref.WeakValueDictionary()
+_TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...], bool], Spec] = (
+    weakref.WeakValueDictionary()
+)
 
 
 def check_memory(*specs: Spec | None) -> None:
@@ -94,7 +112,9 @@ def check_sizes(*specs: Spec | None) -> None:
     """RuntimeError where a spec has more bytes than 64 bits can count."""
     for spec in specs:
         if spec is not None and spec.nbytes >= 1 << 63:
-            raise RuntimeError(f"Storage size calculation overflowed with sizes={list(spec.shape)}: {spec.numel} elements of {spec.dtype} have {spec.nbytes} bytes")
+            raise RuntimeError(
+                f"Storage size calculation overflowed with sizes={list(spec.shape)}: {spec.numel} elements of {spec.dtype} have {spec.nbytes} bytes"
+            )
 
 
 def bytes_on(spec: Spec, offset: int) -> int:

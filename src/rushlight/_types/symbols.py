@@ -228,7 +228,13 @@ class Integer(_Ordered):
         return self.real_number() - other if kind is float or kind is Real else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
-        return -self + other if type(other) is int else other - self.real_number() if type(other) is float else NotImplemented
+        return (
+            -self + other
+            if type(other) is int
+            else other - self.real_number()
+            if type(other) is float
+            else NotImplemented
+        )
 
     def __mul__(self, other: Any) -> Any:
         kind = type(other)
@@ -285,7 +291,9 @@ class Integer(_Ordered):
         if type(other) is not int:
             return other // self.real_number()
         lo = 0 if other >= 0 and self.shape_env.bounds(self.terms)[0] > 0 else -_INF
-        return self.shape_env.atom(("//", other, self.terms), other // self.value, f"({other})//({self._text()})", lo, _INF)
+        return self.shape_env.atom(
+            ("//", other, self.terms), other // self.value, f"({other})//({self._text()})", lo, _INF
+        )
 
     def _exactly(self, by: Any) -> Any:
         """The quotient where it is one for all sizes; else None."""
@@ -330,13 +338,17 @@ class Integer(_Ordered):
         terms = by.terms if kind is Integer else by
         divisor = by.value if kind is Integer else by
         lo = 0 if kind is Integer and self.shape_env.bounds(terms)[0] > 0 else -_INF
-        return self.shape_env.atom(("%", self.terms, terms), self.value % divisor, f"({self._text()})%({_text_of(by)})", lo, _INF)
+        return self.shape_env.atom(
+            ("%", self.terms, terms), self.value % divisor, f"({self._text()})%({_text_of(by)})", lo, _INF
+        )
 
     def __rmod__(self, other: Any) -> Any:
         if type(other) is not int:
             return NotImplemented
         lo = 0 if self.shape_env.bounds(self.terms)[0] > 0 else -_INF
-        return self.shape_env.atom(("%", other, self.terms), other % self.value, f"({other})%({self._text()})", lo, _INF)
+        return self.shape_env.atom(
+            ("%", other, self.terms), other % self.value, f"({other})%({self._text()})", lo, _INF
+        )
 
     def _product(self, atoms: tuple[int, ...]) -> int:
         value = 1
@@ -363,7 +375,9 @@ class Integer(_Ordered):
 
     def __and__(self, other: Any) -> Any:
         step = -other if type(other) is int and other < 0 else 0
-        return self // step * step if step and not step & (step - 1) else self.pin() & other  # the multiple of a power of two below
+        return (
+            self // step * step if step and not step & (step - 1) else self.pin() & other
+        )  # the multiple of a power of two below
 
     __rand__ = __and__
 
@@ -473,7 +487,9 @@ class Real(_Ordered):
 
     def finite(self) -> bool:
         """Whether it is no infinity."""
-        return self.shape_env.fact(f"(abs({self.name}) < {1.7976931348623157e308!r})", abs(self.value) < 1.7976931348623157e308)
+        return self.shape_env.fact(
+            f"(abs({self.name}) < {1.7976931348623157e308!r})", abs(self.value) < 1.7976931348623157e308
+        )
 
     def is_integer(self) -> bool:
         """Whether it is a whole number."""

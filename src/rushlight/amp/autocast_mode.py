@@ -47,7 +47,9 @@ class autocast:
     torch.float32
     """
 
-    def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None) -> None:
+    def __init__(
+        self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
+    ) -> None:
         if device_type.__class__ is not str or device_type not in PLACES:
             _check_device_type(device_type)
             if dtype is None:
@@ -139,7 +141,9 @@ def _cast(value: Any, device_type: str, dtype: Any) -> Any:
     return value
 
 
-def custom_fwd(fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: Any = None) -> Callable[..., Any]:
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: Any = None
+) -> Callable[..., Any]:
     """Decorate the `forward` of a `torch.autograd.Function` so that its backward can see how it ran; see `custom_bwd`.
 
     With `cast_inputs`, inside of a region the tensors are converted to that dtype and `forward` runs without automatic casts.

@@ -61,7 +61,11 @@ class GradScaler:
     ) -> None:  # fmt: skip
         self._device, self._enabled = device, enabled
         if enabled and device == "cuda" and not rushlight.cuda.is_available():
-            warnings.warn("torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.", UserWarning, stacklevel=2)
+            warnings.warn(
+                "torch.cuda.amp.GradScaler is enabled, but CUDA is not available.  Disabling.",
+                UserWarning,
+                stacklevel=2,
+            )
             self._enabled = False
         if not self._enabled:
             return
@@ -71,7 +75,11 @@ class GradScaler:
             raise AssertionError("The backoff factor must be < 1.0.")
         self._init_scale = init_scale
         self._scale: Tensor | None = None
-        self._growth_factor, self._backoff_factor, self._growth_interval = growth_factor, backoff_factor, growth_interval
+        self._growth_factor, self._backoff_factor, self._growth_interval = (
+            growth_factor,
+            backoff_factor,
+            growth_interval,
+        )
         self._init_growth_tracker = 0
         self._growth_tracker: Tensor | None = None
         self._per_optimizer_states: defaultdict[int, dict[str, Any]] = defaultdict(_fresh_state)
@@ -183,7 +191,9 @@ class GradScaler:
         state["stage"] = OptState.STEPPED
         return result
 
-    def _step_of_scaling_optimizer(self, optimizer: Any, state: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _step_of_scaling_optimizer(
+        self, optimizer: Any, state: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """An optimizer that unscales by itself gets the scale and whether to skip, as attributes for this one step."""
         if "grad_scaler" in inspect.signature(optimizer.step).parameters:
             warnings.warn(
@@ -218,7 +228,9 @@ class GradScaler:
                 )
             scale.copy_(new_scale)
         else:
-            found = [each for state in self._per_optimizer_states.values() for each in state["found_inf_per_device"].values()]
+            found = [
+                each for state in self._per_optimizer_states.values() for each in state["found_inf_per_device"].values()
+            ]
             if not found:
                 raise AssertionError("No inf checks were recorded prior to update.")
             self._adapt(scale, tracker, any(each.item() for each in found))

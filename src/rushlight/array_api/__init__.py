@@ -16,17 +16,7 @@ Functions here follow the standard where PyTorch's of the same name do not; docs
 from __future__ import annotations
 
 import rushlight
-from rushlight.array_api import (
-    creation,
-    dtypes,
-    elementwise,
-    fft,
-    info,
-    linalg,
-    manipulation,
-    searching,
-    statistical,
-)
+from rushlight.array_api import creation, dtypes, elementwise, fft, info, linalg, manipulation, searching, statistical
 from rushlight.array_api.info import __array_namespace_info__
 
 __array_api_version__ = "2024.12"

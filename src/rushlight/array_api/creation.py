@@ -99,9 +99,7 @@ def linspace(
     return rushlight.linspace(start, stop, num + 1, dtype=dtype, device=device)[:num]
 
 
-def eye(
-    n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None
-) -> Tensor:
+def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: Any = None) -> Tensor:
     """A matrix with ones on diagonal `k` (0: main, above it positive), zeros elsewhere.
 
     >>> import rushlight.array_api as xp

@@ -44,7 +44,9 @@ def _along_many(name: str, text: str) -> Callable[..., Tensor]:
         return function(x, s, axes, norm)
 
     transform.__name__ = transform.__qualname__ = name
-    transform.__doc__ = text + ' `s`: cut or filled up to these lengths before; `norm`: "backward", "ortho" or "forward".'
+    transform.__doc__ = (
+        text + ' `s`: cut or filled up to these lengths before; `norm`: "backward", "ortho" or "forward".'
+    )
     return transform
 
 

@@ -96,7 +96,9 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Cross products of vectors of three elements along a dim."""
     x1, x2 = operands("cross", x1, x2)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
-        raise ValueError(f"cross: expected three elements along axis {axis}, found {x1.shape[axis]} and {x2.shape[axis]}")
+        raise ValueError(
+            f"cross: expected three elements along axis {axis}, found {x1.shape[axis]} and {x2.shape[axis]}"
+        )
     x1, x2 = rushlight.broadcast_tensors(x1, x2)
     return rushlight.linalg.cross(x1, x2, dim=axis)
 
@@ -136,7 +138,9 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     x1, x2 = operands("solve", x1, x2)
     if x2.ndim == 1:
         return rushlight.linalg.solve(x1, x2.unsqueeze(-1).expand(*x1.shape[:-1], 1)).squeeze(-1)
-    batch = rushlight.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])  # PyTorch takes some matrices for batches of vectors
+    batch = rushlight.broadcast_shapes(
+        x1.shape[:-2], x2.shape[:-2]
+    )  # PyTorch takes some matrices for batches of vectors
     return rushlight.linalg.solve(x1.expand(*batch, *x1.shape[-2:]), x2.expand(*batch, *x2.shape[-2:]))
 
 
@@ -210,4 +214,8 @@ def vector_norm(x: Tensor, /, *, axis: Any = None, keepdims: bool = False, ord: 
     axes = axes_of(x, axis)
     if not axes and x.ndim:
         x, axes, keepdims = x.unsqueeze(-1), (-1,), False
-    return rushlight.linalg.vector_norm(x, ord, axes, keepdims) if axes else rushlight.linalg.vector_norm(x, ord, None, keepdims)
+    return (
+        rushlight.linalg.vector_norm(x, ord, axes, keepdims)
+        if axes
+        else rushlight.linalg.vector_norm(x, ord, None, keepdims)
+    )

@@ -116,7 +116,9 @@ def reshape(x: Tensor, /, shape: Any, *, copy: bool | None = None) -> Tensor:
         try:
             return x.view(shape)
         except RuntimeError as error:
-            raise ValueError(f"reshape: {tuple(x.shape)} has no view of shape {shape}, and copy=False forbids a copy") from error
+            raise ValueError(
+                f"reshape: {tuple(x.shape)} has no view of shape {shape}, and copy=False forbids a copy"
+            ) from error
     made = rushlight.reshape(x, shape)
     return made.clone() if copy else made
 

@@ -77,9 +77,7 @@ def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
     return rushlight.where(rushlight.ne(condition, 0), x1, x2)
 
 
-def searchsorted(
-    x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
-) -> Tensor:
+def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
     """Where in the sorted `x1` elements of `x2` belong, as int64: before equal ones (`side="left"`) or after them ("right").
 
     `sorter`: indices that sort `x1`, where it is not.
@@ -90,7 +88,9 @@ def searchsorted(
     """
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: expected side 'left' or 'right', found {side!r}")
-    x1, x2 = (x.byte() if x.dtype is rushlight.bool else x for x in operands("searchsorted", x1, x2))  # PyTorch's has none for bool
+    x1, x2 = (
+        x.byte() if x.dtype is rushlight.bool else x for x in operands("searchsorted", x1, x2)
+    )  # PyTorch's has none for bool
     if sorter is not None:
         x1 = rushlight.index_select(x1, 0, sorter.to(rushlight.int64))
     return rushlight.searchsorted(x1, x2.contiguous(), side=side)

@@ -140,7 +140,9 @@ def _running(name: str, x: Tensor, axis: int | None, dtype: Any, include_initial
     running = rushlight.cumsum if first == 0 else rushlight.cumprod
     made = running(made, axis, dtype=made.dtype)
     if include_initial:
-        start = rushlight.full([1 if d == axis else n for d, n in enumerate(x.shape)], first, dtype=made.dtype, device=made.device)
+        start = rushlight.full(
+            [1 if d == axis else n for d, n in enumerate(x.shape)], first, dtype=made.dtype, device=made.device
+        )
         made = rushlight.cat([start, made], axis)
     return made
 

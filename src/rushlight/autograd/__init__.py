@@ -22,7 +22,18 @@ __all__ = [
     "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled", "set_multithreading_enabled",
 ]  # fmt: skip
 
-_PAGES = ("anomaly_mode", "forward_ad", "function", "functional", "grad_mode", "graph", "profiler", "profiler_legacy", "profiler_util", "variable")
+_PAGES = (
+    "anomaly_mode",
+    "forward_ad",
+    "function",
+    "functional",
+    "grad_mode",
+    "graph",
+    "profiler",
+    "profiler_legacy",
+    "profiler_util",
+    "variable",
+)
 
 
 def is_multithreading_enabled() -> bool:

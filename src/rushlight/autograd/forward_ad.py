@@ -1,11 +1,11 @@
 """Forward mode by hand: tensors with tangents inside of a `dual_level`.
 
-    >>> import rushlight as torch
-    >>> import rushlight.autograd.forward_ad as fwAD
-    >>> with fwAD.dual_level():
-    ...     x = fwAD.make_dual(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0]))
-    ...     fwAD.unpack_dual(torch.sin(x)).tangent
-    tensor([1.0000, 0.5403])
+>>> import rushlight as torch
+>>> import rushlight.autograd.forward_ad as fwAD
+>>> with fwAD.dual_level():
+...     x = fwAD.make_dual(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0]))
+...     fwAD.unpack_dual(torch.sin(x)).tangent
+tensor([1.0000, 0.5403])
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
     ValueError unless both are of float or complex dtype, RuntimeError outside of a level, for another shape, or where `tensor` has a tangent already.
     """
     if not _LEVELS:
-        raise RuntimeError("Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first.")
+        raise RuntimeError(
+            "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
+        )
     for word, t in (("primal", tensor), ("tangent", tangent)):
         if not (t.is_floating_point() or t.is_complex()):
             raise ValueError(f"Expected {word} to be floating point or complex, but got: {t.dtype}")
@@ -91,5 +93,3 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         return UnpackedDualTensor(tensor, None)
     found = parts(tensor, _LEVELS[-1].number)
     return UnpackedDualTensor(tensor, None) if found is None else UnpackedDualTensor(*found)
-
-

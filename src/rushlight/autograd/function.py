@@ -9,7 +9,15 @@ from rushlight._engine.autograd.function import Function, FunctionCtx, FunctionM
 from rushlight._engine.autograd.function import FunctionNode as BackwardCFunction
 from rushlight._engine.core.tensor import Tensor
 
-__all__ = ["BackwardCFunction", "Function", "FunctionCtx", "FunctionMeta", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
+__all__ = [
+    "BackwardCFunction",
+    "Function",
+    "FunctionCtx",
+    "FunctionMeta",
+    "InplaceFunction",
+    "NestedIOFunction",
+    "once_differentiable",
+]
 
 
 class InplaceFunction(Function):

@@ -39,7 +39,11 @@ def _prepare(inputs: Sequence[Tensor], create_graph: bool) -> tuple[Tensor, ...]
 
 
 def _filled(
-    grads: Sequence[Any], like: Sequence[Tensor], strict: bool, what: str = "Output 0 of the user-provided function", linear: bool = False
+    grads: Sequence[Any],
+    like: Sequence[Tensor],
+    strict: bool,
+    what: str = "Output 0 of the user-provided function",
+    linear: bool = False,
 ) -> tuple[Tensor, ...]:
     """The gradients, zeros where there is none; in strict mode RuntimeError there and, `linear`, where they do not depend on the inputs."""
     for i, g in enumerate(grads):
@@ -106,7 +110,12 @@ def vjp(
         grads: Any = (None,) * len(given)
         if reached:
             grads = grad(
-                [o for o, _ in reached], given, [s for _, s in reached], create_graph=create_graph, retain_graph=True, allow_unused=True
+                [o for o, _ in reached],
+                given,
+                [s for _, s in reached],
+                create_graph=create_graph,
+                retain_graph=True,
+                allow_unused=True,
             )
         found = _filled(grads, given, strict, linear=create_graph)
     result = _finish(outputs, create_graph)
@@ -154,7 +163,7 @@ def _forward(strategy: str, create_graph: bool, strict: bool, vectorize: bool) -
         )
     if strategy == "reverse-mode":
         return False
-    both = 'are not supported together (yet). Please either set'
+    both = "are not supported together (yet). Please either set"
     if create_graph:
         raise NotImplementedError(
             f'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` {both} `create_graph=False` or '
@@ -179,7 +188,9 @@ def _rows_at_once(outputs: Sequence[Tensor], given: Sequence[Tensor], create_gra
         row = []
         for g, x in zip(found, given, strict=True):
             shape = (*out.shape, *x.shape)
-            row.append(rushlight.zeros(shape, dtype=x.dtype) if g is None else g[start : start + out.numel()].reshape(shape))
+            row.append(
+                rushlight.zeros(shape, dtype=x.dtype) if g is None else g[start : start + out.numel()].reshape(shape)
+            )
         rows.append(tuple(row))
         start += out.numel()
     return rows
@@ -257,7 +268,9 @@ def hessian(func: Callable[..., Any], inputs: Any, create_graph: bool = False, s
         found = _filled(grads, args, strict)
         for i, f in enumerate(found):
             if strict and not f.requires_grad:
-                raise RuntimeError(f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode.")
+                raise RuntimeError(
+                    f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode."
+                )
         return found
 
     if outer_jacobian_strategy == "forward-mode":
@@ -282,10 +295,16 @@ def vhp(
             )
         seeds: Any = None if v is None else _directions(v, given, "vhp")
         _differentiable([out], strict)
-        first = _filled(grad(out, given, create_graph=True, allow_unused=True) if out.requires_grad else (None,) * len(given), given, strict)
+        first = _filled(
+            grad(out, given, create_graph=True, allow_unused=True) if out.requires_grad else (None,) * len(given),
+            given,
+            strict,
+        )
         for i, f in enumerate(first):
             if strict and not f.requires_grad:
-                raise RuntimeError(f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode.")
+                raise RuntimeError(
+                    f"{HESSIAN} with respect to input {i} is independent of the input. This is not allowed in strict mode."
+                )
         reached = [(f, None if seeds is None else seeds[i]) for i, f in enumerate(first) if f.requires_grad]
         grads: Any = (None,) * len(given)
         if reached:

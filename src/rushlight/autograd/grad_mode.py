@@ -7,7 +7,14 @@ from typing import Any
 from rushlight._engine.core.state import STATE
 from rushlight._engine.dispatch.modes import Decorating, enable_grad, inference_mode, no_grad, set_grad_enabled
 
-__all__ = ["enable_grad", "enforce_grad_layout_policy", "inference_mode", "no_grad", "set_grad_enabled", "set_multithreading_enabled"]
+__all__ = [
+    "enable_grad",
+    "enforce_grad_layout_policy",
+    "inference_mode",
+    "no_grad",
+    "set_grad_enabled",
+    "set_multithreading_enabled",
+]
 
 
 class _Setting(Decorating):

@@ -69,7 +69,9 @@ def _states(outputs: Sequence[Tensor]) -> list[tuple[Any, Any, Any]]:
 def _slopes(plus: Sequence[Any], minus: Sequence[Any], eps: float, where: str = "") -> list[Any]:
     """Central differences of two lists of `_states`; AssertionError where a small step changed a shape or a dtype."""
     if len(plus) != len(minus):
-        raise AssertionError(f"Expected `func` to return as many outputs when inputs are perturbed {where}by {eps}, but got: {len(plus)} and {len(minus)}.")
+        raise AssertionError(
+            f"Expected `func` to return as many outputs when inputs are perturbed {where}by {eps}, but got: {len(plus)} and {len(minus)}."
+        )
     for one, other in zip(plus, minus, strict=True):
         for place, word in enumerate(("shape", "dtype")):
             if one[place] != other[place]:
@@ -155,7 +157,11 @@ def _expected(numerical: Any, complex_in: bool, complex_out: bool) -> Any:
 
 def _shown(matrix: Any) -> str:
     """A Jacobian, or the two of complex numbers, as users see tensors."""
-    return repr(tensor(np.asarray(matrix[0]))) if len(matrix) == 1 else ", ".join(repr(tensor(np.asarray(m))) for m in matrix)
+    return (
+        repr(tensor(np.asarray(matrix[0])))
+        if len(matrix) == 1
+        else ", ".join(repr(tensor(np.asarray(m))) for m in matrix)
+    )
 
 
 # ***** the checks *****
@@ -226,8 +232,17 @@ def gradcheck(
 class _Check:
     """One function with its inputs, and what is compared with what."""
 
-    def __init__(self, func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float) -> None:
-        self.func, self.inputs, self.eps, self.atol, self.rtol, self.nondet_tol = func, inputs, eps, atol, rtol, nondet_tol
+    def __init__(
+        self, func: Any, inputs: tuple[Any, ...], eps: float, atol: float, rtol: float, nondet_tol: float
+    ) -> None:
+        self.func, self.inputs, self.eps, self.atol, self.rtol, self.nondet_tol = (
+            func,
+            inputs,
+            eps,
+            atol,
+            rtol,
+            nondet_tol,
+        )
         self.wrt = _differentiable(inputs)
         self.places = [i for i, x in enumerate(inputs) if _floats(x) and x.requires_grad]
         self.rng = np.random.default_rng(0)
@@ -236,7 +251,9 @@ class _Check:
     def prepare(self) -> None:
         """The inputs are fit for finite differences, and the function's differentiable outputs."""
         if not self.wrt:
-            raise ValueError("gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True.")
+            raise ValueError(
+                "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
+            )
         for i, x in zip(self.places, self.wrt, strict=True):
             if x.dtype.name not in ("float64", "complex128"):
                 warnings.warn(
@@ -323,9 +340,13 @@ class _Check:
         for i, x in enumerate(self.wrt):
             if fast:
                 direction = _random(x, self.rng)
-                for j, (moved, wanted) in enumerate(zip(self._moved(i, direction), self._along(i, direction), strict=True)):
+                for j, (moved, wanted) in enumerate(
+                    zip(self._moved(i, direction), self._along(i, direction), strict=True)
+                ):
                     if self.outputs[j].requires_grad and not self.close(moved, wanted):
-                        raise GradcheckError(self._forward_text(i, j, f"numerical:{wanted}\nanalytical:{moved}\n{FAST}"))
+                        raise GradcheckError(
+                            self._forward_text(i, j, f"numerical:{wanted}\nanalytical:{moved}\n{FAST}")
+                        )
                 continue
             for j in [k for k, o in enumerate(self.outputs) if o.requires_grad and self.numerical()[i]]:
                 wanted = self.numerical()[i][j]
@@ -335,7 +356,9 @@ class _Check:
                     unit[place] = (1.0, 1.0j)[kind]
                     found[kind, place] = self._moved(i, tensor(unit, dtype=x.dtype).reshape(x.shape))[j]
                 if not self.close(found, wanted):
-                    raise GradcheckError(self._forward_text(i, j, f"numerical:{_shown(wanted)}\nanalytical:{_shown(found)}\n"))
+                    raise GradcheckError(
+                        self._forward_text(i, j, f"numerical:{_shown(wanted)}\nanalytical:{_shown(found)}\n")
+                    )
 
     def _forward_text(self, i: int, j: int, values: str) -> str:
         return f"Jacobian computed with forward mode mismatch for output {j} with respect to input {self.places[i]},\n{values}"
@@ -367,7 +390,9 @@ class _Check:
                 for k in range(2):
                     wanted = rows[k][i]
                     if wanted is not None and not self.close(_array(found[k]), _array(wanted)):
-                        raise GradcheckError(f"backward for a batch of gradients differs from backward for each, for output {j} and input {self.places[i]}")
+                        raise GradcheckError(
+                            f"backward for a batch of gradients differs from backward for each, for output {j} and input {self.places[i]}"
+                        )
 
     def batched_forward(self) -> None:
         """Forward mode along several directions at once against each."""
@@ -380,7 +405,9 @@ class _Check:
             for k, direction in enumerate(directions):
                 for j, wanted in enumerate(self._moved(i, direction)):
                     if not self.close(_array(both[j][k]), wanted):
-                        raise GradcheckError(f"forward mode for a batch of directions differs from each, for output {j} and input {self.places[i]}")
+                        raise GradcheckError(
+                            f"forward mode for a batch of directions differs from each, for output {j} and input {self.places[i]}"
+                        )
 
     def undefined(self) -> None:
         """Backward with gradients that are not there: all of them, then each."""
@@ -392,9 +419,13 @@ class _Check:
             try:
                 found = grad(roots, self.wrt, zeros, retain_graph=True, allow_unused=True)
             except RuntimeError as error:
-                raise GradcheckError(f"Expected backward function to handle undefined output grads, but it raised: {error}") from error
+                raise GradcheckError(
+                    f"Expected backward function to handle undefined output grads, but it raised: {error}"
+                ) from error
             if any(g is not None and np.any(_array(g) != 0) for g in found):
-                raise GradcheckError("Expected backward function to handle undefined output grads: gradients that are not there count as zero")
+                raise GradcheckError(
+                    "Expected backward function to handle undefined output grads: gradients that are not there count as zero"
+                )
 
 
 class UndefinedGrad(Node):
@@ -457,7 +488,9 @@ def gradgradcheck(
     def gradient(*args: Any) -> Any:
         values, cotangents = args[:-count], args[-count:]
         with enable_grad():  # finite differences are taken outside of the graph, but a gradient needs one
-            wanted = [x for x, original in zip(values, given, strict=True) if _floats(original) and original.requires_grad]
+            wanted = [
+                x for x, original in zip(values, given, strict=True) if _floats(original) and original.requires_grad
+            ]
             found = [o for o in _outputs(func, values) if o.requires_grad]
             grads = grad(found, wanted, cotangents, create_graph=True, allow_unused=True)
         return tuple(g for g in grads if g is not None)
@@ -473,7 +506,13 @@ def gradgradcheck(
 
 
 def get_numerical_jacobian_wrt_specific_input(
-    fn: Callable[..., Any], input_idx: int, inputs: Sequence[Any], outputs: Any, eps: float, input: Any = None, is_forward_ad: bool = False
+    fn: Callable[..., Any],
+    input_idx: int,
+    inputs: Sequence[Any],
+    outputs: Any,
+    eps: float,
+    input: Any = None,
+    is_forward_ad: bool = False,
 ) -> tuple[Tensor, ...]:
     """The Jacobians (elements of the input, elements of the output) of every output by one input of `fn(*inputs)`, by central differences."""
     x = inputs[input_idx] if input is None else input
@@ -489,7 +528,9 @@ def get_numerical_jacobian(
     """The Jacobians of the first output of `fn(inputs)` by each input (or each of `target`) that wants a gradient; deprecated in PyTorch."""
     _warn_private("get_numerical_jacobian")
     if grad_out != 1.0:
-        raise ValueError("Expected grad_out to be 1.0. get_numerical_jacobian no longer supports values of grad_out != 1.0.")
+        raise ValueError(
+            "Expected grad_out to be 1.0. get_numerical_jacobian no longer supports values of grad_out != 1.0."
+        )
     wrt = _differentiable(_tuple(inputs if target is None else target))
     return tuple(get_numerical_jacobian_wrt_specific_input(lambda *_: fn(inputs), 0, [x], None, eps, x)[0] for x in wrt)
 
@@ -500,7 +541,9 @@ def get_analytical_jacobian(
     """(the Jacobians of `output` by backward, whether two runs agree, whether shapes and dtypes are the inputs'); deprecated in PyTorch."""
     _warn_private("get_analytical_jacobian")
     if grad_out != 1.0:
-        raise ValueError("Expected grad_out to be 1.0. get_analytical_jacobian no longer supports values of grad_out != 1.0.")
+        raise ValueError(
+            "Expected grad_out to be 1.0. get_analytical_jacobian no longer supports values of grad_out != 1.0."
+        )
     wrt = _differentiable(_tuple(inputs))
     first, second = _analytical(output, wrt), _analytical(output, wrt)
     same = all(np.allclose(a, b, rtol=0, atol=nondet_tol, equal_nan=True) for a, b in zip(first, second, strict=True))

@@ -120,9 +120,13 @@ class emit_nvtx(_Emitter):
 
 def load_nvprof(path: str) -> NoReturn:
     """NotImplementedError: files of nvprof come from CUDA, which is not here."""
-    raise NotImplementedError(f"load_nvprof({path!r}): rushlight reads no profiles of nvprof: it has no CUDA that could write them")
+    raise NotImplementedError(
+        f"load_nvprof({path!r}): rushlight reads no profiles of nvprof: it has no CUDA that could write them"
+    )
 
 
 def parse_nvprof_trace(path: str) -> NoReturn:
     """NotImplementedError: files of nvprof come from CUDA, which is not here."""
-    raise NotImplementedError(f"parse_nvprof_trace({path!r}): rushlight reads no profiles of nvprof: it has no CUDA that could write them")
+    raise NotImplementedError(
+        f"parse_nvprof_trace({path!r}): rushlight reads no profiles of nvprof: it has no CUDA that could write them"
+    )

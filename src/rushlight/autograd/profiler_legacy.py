@@ -14,5 +14,9 @@ class profile(session.profile):
     """`torch.autograd.profiler.profile`; FutureWarning when it is made: use `torch.profiler`."""
 
     def __init__(self, enabled: bool = True, **options: Any) -> None:
-        warnings.warn("`torch.autograd.profiler_legacy.profile` is deprecated. Use `torch.profiler` instead.", FutureWarning, stacklevel=2)
+        warnings.warn(
+            "`torch.autograd.profiler_legacy.profile` is deprecated. Use `torch.profiler` instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
         super().__init__(enabled, **options)

@@ -116,7 +116,9 @@ class cuFFTPlanCache:
     def __init__(self, device_index: int) -> None:
         self.device_index = device_index
 
-    size = cuFFTPlanCacheAttrContextProp(lambda _: _no_cuda(), ".size is a read-only property showing the number of plans currently in the cache")
+    size = cuFFTPlanCacheAttrContextProp(
+        lambda _: _no_cuda(), ".size is a read-only property showing the number of plans currently in the cache"
+    )
     max_size = cuFFTPlanCacheAttrContextProp(lambda _: _no_cuda(), lambda *_: _no_cuda())
 
     def clear(self) -> None:
@@ -205,9 +207,13 @@ def _prefer(kind: type, backend: Any) -> Any:
                 raise RuntimeError(f"Unknown input value. Choose from: {', '.join(known)}.")
             backend = known[backend]
         elif not isinstance(backend, kind):
-            raise RuntimeError(f"Unknown input value type: expected str or {kind.__name__}, found {type(backend).__name__}.")
+            raise RuntimeError(
+                f"Unknown input value type: expected str or {kind.__name__}, found {type(backend).__name__}."
+            )
         if backend not in _HARMLESS:
-            raise RuntimeError(f"Cannot set preferred backend to {backend.name} if PyTorch has not been compiled with {backend.name}.")
+            raise RuntimeError(
+                f"Cannot set preferred backend to {backend.name} if PyTorch has not been compiled with {backend.name}."
+            )
         _preferred[kind] = backend
     return _preferred[kind]
 
@@ -327,7 +333,11 @@ def sdp_kernel(
     """Which ways of attention are allowed inside; deprecated for `torch.nn.attention.sdpa_kernel`."""
     import warnings
 
-    warnings.warn("`torch.backends.cuda.sdp_kernel()` is deprecated. Please see `torch.nn.attention.sdpa_kernel()`.", FutureWarning, stacklevel=3)
+    warnings.warn(
+        "`torch.backends.cuda.sdp_kernel()` is deprecated. Please see `torch.nn.attention.sdpa_kernel()`.",
+        FutureWarning,
+        stacklevel=3,
+    )
     before = dict(ALLOWED)
     ALLOWED.update(flash=enable_flash, math=enable_math, mem_efficient=enable_mem_efficient, cudnn=enable_cudnn)
     try:

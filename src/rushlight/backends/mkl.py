@@ -24,7 +24,9 @@ class verbose:
     def __enter__(self) -> verbose | None:
         if self.enable == VERBOSE_OFF:
             return None
-        raise RuntimeError("verbose: rushlight does not compute with MKL; torch.explain and RUSHLIGHT_LOG show the kernels that run")
+        raise RuntimeError(
+            "verbose: rushlight does not compute with MKL; torch.explain and RUSHLIGHT_LOG show the kernels that run"
+        )
 
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         return None

@@ -54,18 +54,25 @@ def is_acl_available() -> bool:
 
 
 def set_flags(
-    _enabled: bool | None = None, _deterministic: bool | None = None, _allow_tf32: bool | None = None, _fp32_precision: str = "none"
+    _enabled: bool | None = None,
+    _deterministic: bool | None = None,
+    _allow_tf32: bool | None = None,
+    _fp32_precision: str = "none",
 ) -> tuple[Any, ...]:
     """Change those that are given; all as they were before."""
     before = tuple(setting.get() for setting in _SETTINGS.values())
-    for setting, value in zip(_SETTINGS.values(), (_enabled, _deterministic, _allow_tf32, _fp32_precision), strict=True):
+    for setting, value in zip(
+        _SETTINGS.values(), (_enabled, _deterministic, _allow_tf32, _fp32_precision), strict=True
+    ):
         if value is not None:
             setting.set(value)
     return before
 
 
 @contextmanager
-def flags(enabled: bool = False, deterministic: bool = False, allow_tf32: bool = True, fp32_precision: str = "none") -> Iterator[None]:
+def flags(
+    enabled: bool = False, deterministic: bool = False, allow_tf32: bool = True, fp32_precision: str = "none"
+) -> Iterator[None]:
     """`set_flags`, and back afterwards."""
     before = set_flags(enabled, deterministic, allow_tf32, fp32_precision)
     try:
@@ -83,7 +90,9 @@ class verbose:
     def __enter__(self) -> verbose | None:
         if self.level == VERBOSE_OFF:
             return None
-        raise RuntimeError("verbose: rushlight does not compute with oneDNN; torch.explain and RUSHLIGHT_LOG show the kernels that run")
+        raise RuntimeError(
+            "verbose: rushlight does not compute with oneDNN; torch.explain and RUSHLIGHT_LOG show the kernels that run"
+        )
 
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> None:
         return None

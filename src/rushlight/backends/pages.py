@@ -13,7 +13,11 @@ __all__ = ["FROZEN", "Precision", "Setting", "make_page", "precision_of", "set_p
 
 # Whether `disable_global_flags` was called: from then on settings change only by `flags(...)`.
 FROZEN = [False]
-_PRECISIONS = {"generic": ("none", "ieee", "tf32", "bf16"), "cuda": ("none", "ieee", "tf32"), "mkldnn": ("none", "ieee", "tf32", "bf16")}
+_PRECISIONS = {
+    "generic": ("none", "ieee", "tf32", "bf16"),
+    "cuda": ("none", "ieee", "tf32"),
+    "mkldnn": ("none", "ieee", "tf32", "bf16"),
+}
 
 
 class Setting:

@@ -32,7 +32,9 @@ class QuantizedEngine:
     @engine.setter
     def engine(self, value: str) -> None:
         if value != "none":
-            raise RuntimeError(f"{value} is not a valid value for quantized engine: rushlight has none of PyTorch's engines")
+            raise RuntimeError(
+                f"{value} is not a valid value for quantized engine: rushlight has none of PyTorch's engines"
+            )
 
 
 _ENGINE = QuantizedEngine()

@@ -58,9 +58,18 @@ class OptimizedModule(Module):
 
 
 def compile(
-    model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
-    options: dict[str, Any] | None = None, name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
-    isolate_recompiles: bool = False, shapes_spec: Any = None,
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    name: str | None = None,
+    disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
 ) -> Any:
     """A model or function to be compiled; without one a decorator.
 
@@ -69,10 +78,16 @@ def compile(
     if mode is not None and options is not None:
         raise RuntimeError("Either mode or options can be specified, but both can't be specified at the same time.")
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
+        return functools.partial(
+            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
+        )
     if not callable(model):
         raise AssertionError(f"A callable function is expected, but {type(model)} is provided.")
-    if disable or "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE")) or _STANCE[0] == "force_eager":
+    if (
+        disable
+        or "1" in (os.environ.get("TORCH_COMPILE_DISABLE"), os.environ.get("TORCHDYNAMO_DISABLE"))
+        or _STANCE[0] == "force_eager"
+    ):
         return model
     if backend != "eager":
         refuse("torch.compile()", _WHY)
@@ -114,7 +129,9 @@ def nested_compile_region(fn: Any = None) -> Any:
     return fn if fn is not None else lambda function: function
 
 
-def substitute_in_graph(original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False) -> Any:
+def substitute_in_graph(
+    original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Any:
     """A decorator for what the compiler should trace in the place of a native function; the function itself is returned."""
     return lambda function: function
 
@@ -142,7 +159,9 @@ _STANCE = ["default"]
 class set_stance:
     """`"default"`, or `"force_eager"`: `compile` then gives back what it is given.  A call, a context, or a decorator."""
 
-    def __init__(self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> None:
+    def __init__(
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
+    ) -> None:
         if stance not in ("default", "force_eager"):
             refuse(f"torch.compiler.set_stance({stance!r})", _WHY)
         self.before = _STANCE[0]

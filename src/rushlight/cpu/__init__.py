@@ -59,7 +59,11 @@ def get_capabilities() -> Mapping[str, Any]:
     from rushlight._native.target import host_target
 
     target = host_target()
-    there = {name.replace(".", "").replace("-", "").replace("_", "") for name, has in dict(llvm.get_host_cpu_features()).items() if has}
+    there = {
+        name.replace(".", "").replace("-", "").replace("_", "")
+        for name, has in dict(llvm.get_host_cpu_features()).items()
+        if has
+    }
     names = _ARM if target.arch in ("aarch64", "arm64") else _FEATURES
     found: dict[str, Any] = {name: _LLVM_NAMES.get(name, name).replace("_", "") in there for name in names}
     found.update(architecture=target.arch, cpu_name=target.model, num_logical_cores=target.cores)

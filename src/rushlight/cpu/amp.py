@@ -14,7 +14,9 @@ __all__ = ["GradScaler", "autocast"]
 
 def _older(name: str) -> None:
     warnings.warn(
-        f"`torch.cpu.amp.{name}(args...)` is deprecated. Please use `torch.amp.{name}('cpu', args...)` instead.", FutureWarning, stacklevel=3
+        f"`torch.cpu.amp.{name}(args...)` is deprecated. Please use `torch.amp.{name}('cpu', args...)` instead.",
+        FutureWarning,
+        stacklevel=3,
     )
 
 

@@ -96,7 +96,9 @@ class device:
 
     def __enter__(self) -> None:
         if self.idx >= 0:
-            raise MissingDeviceError(f"torch.cuda.device({self.idx}) needs a CUDA GPU, and rushlight computes on the CPU only")
+            raise MissingDeviceError(
+                f"torch.cuda.device({self.idx}) needs a CUDA GPU, and rushlight computes on the CPU only"
+            )
 
     def __exit__(self, *exc: object) -> None:
         pass

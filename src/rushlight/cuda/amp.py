@@ -17,7 +17,11 @@ __all__ = ["GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd
 
 
 def _older(name: str, now: str) -> None:
-    warnings.warn(f"`torch.cuda.amp.{name}(args...)` is deprecated. Please use `torch.amp.{name}({now})` instead.", FutureWarning, stacklevel=3)
+    warnings.warn(
+        f"`torch.cuda.amp.{name}(args...)` is deprecated. Please use `torch.amp.{name}({now})` instead.",
+        FutureWarning,
+        stacklevel=3,
+    )
 
 
 def amp_definitely_not_available() -> bool:

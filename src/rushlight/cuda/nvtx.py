@@ -13,7 +13,9 @@ __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start
 
 def _unavailable(*args: Any, **kwargs: Any) -> NoReturn:
     """RuntimeError: there is no GPU."""
-    raise MissingDeviceError("torch.cuda.nvtx needs a CUDA GPU, and rushlight computes on the CPU only; torch.profiler.record_function names ranges here")
+    raise MissingDeviceError(
+        "torch.cuda.nvtx needs a CUDA GPU, and rushlight computes on the CPU only; torch.profiler.record_function names ranges here"
+    )
 
 
 mark = range_end = range_pop = range_push = range_start = _unavailable

@@ -40,4 +40,8 @@ def set_rng_state_all(new_states: Any) -> None:
         raise RuntimeError("torch.cuda.set_rng_state_all needs a CUDA GPU, and rushlight computes on the CPU only")
 
 
-get_rng_state, set_rng_state, initial_seed = needs_gpu("get_rng_state"), needs_gpu("set_rng_state"), needs_gpu("initial_seed")
+get_rng_state, set_rng_state, initial_seed = (
+    needs_gpu("get_rng_state"),
+    needs_gpu("set_rng_state"),
+    needs_gpu("initial_seed"),
+)

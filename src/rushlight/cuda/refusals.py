@@ -23,4 +23,8 @@ def needs_gpu(name: str) -> Any:
 
 def gpu_class(name: str) -> Any:
     """A class for `isinstance` and annotations, of which nobody has an object."""
-    return type(name, (), {"__new__": needs_gpu(name), "__module__": "rushlight.cuda", "__doc__": "RuntimeError: there is no GPU."})
+    return type(
+        name,
+        (),
+        {"__new__": needs_gpu(name), "__module__": "rushlight.cuda", "__doc__": "RuntimeError: there is no GPU."},
+    )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from rushlight.cuda.refusals import gpu_class
 
-__all__ = ["BFloat16Tensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "ShortTensor"]
+__all__ = [
+    "BFloat16Tensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
+]
 
 BFloat16Tensor = gpu_class("sparse.BFloat16Tensor")
 ByteTensor = gpu_class("sparse.ByteTensor")

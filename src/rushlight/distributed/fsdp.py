@@ -12,7 +12,14 @@ __all__ = [
 _WHY = "there are no process groups yet"
 CPUOffloadPolicy, FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy, OffloadPolicy, UnshardHandle = (
     absent_class(f"torch.distributed.fsdp.{name}", _WHY)
-    for name in ("CPUOffloadPolicy", "FSDPModule", "FullyShardedDataParallel", "MixedPrecisionPolicy", "OffloadPolicy", "UnshardHandle")
+    for name in (
+        "CPUOffloadPolicy",
+        "FSDPModule",
+        "FullyShardedDataParallel",
+        "MixedPrecisionPolicy",
+        "OffloadPolicy",
+        "UnshardHandle",
+    )
 )
 fully_shard = absent_function("torch.distributed.fsdp.fully_shard", _WHY)
 register_fsdp_forward_method = absent_function("torch.distributed.fsdp.register_fsdp_forward_method", _WHY)

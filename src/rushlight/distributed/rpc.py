@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from rushlight._base.absent import absent_class, absent_function
 
-__all__ = ["BackendType", "RRef", "TensorPipeRpcBackendOptions", "WorkerInfo", "get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown"]
+__all__ = [
+    "BackendType",
+    "RRef",
+    "TensorPipeRpcBackendOptions",
+    "WorkerInfo",
+    "get_worker_info",
+    "init_rpc",
+    "remote",
+    "rpc_async",
+    "rpc_sync",
+    "shutdown",
+]
 
 _WHY = "there are no process groups yet; programs run in one process, or in processes of torch.multiprocessing"
 BackendType, RRef, TensorPipeRpcBackendOptions, WorkerInfo = (
-    absent_class(f"torch.distributed.rpc.{name}", _WHY) for name in ("BackendType", "RRef", "TensorPipeRpcBackendOptions", "WorkerInfo")
+    absent_class(f"torch.distributed.rpc.{name}", _WHY)
+    for name in ("BackendType", "RRef", "TensorPipeRpcBackendOptions", "WorkerInfo")
 )
 get_worker_info, init_rpc, remote, rpc_async, rpc_sync, shutdown = (
-    absent_function(f"torch.distributed.rpc.{name}", _WHY) for name in ("get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown")
+    absent_function(f"torch.distributed.rpc.{name}", _WHY)
+    for name in ("get_worker_info", "init_rpc", "remote", "rpc_async", "rpc_sync", "shutdown")
 )
 
 

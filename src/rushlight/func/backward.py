@@ -77,18 +77,29 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
                     output, aux = output
                     check_aux(aux)
                 if not isinstance(output, Tensor):
-                    raise RuntimeError(f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(output)}")
+                    raise RuntimeError(
+                        f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(output)}"
+                    )
                 if output.ndim:
                     raise RuntimeError(
                         f"grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor with {output.ndim} dims. Maybe you wanted to use "
                         "the vjp or jacrev APIs instead?"
                     )
                 if not output.dtype.is_floating_point and output.requires_grad:
-                    raise RuntimeError(f"grad can be implicitly created only for real scalar outputs but got {output.dtype!r}")
+                    raise RuntimeError(
+                        f"grad can be implicitly created only for real scalar outputs but got {output.dtype!r}"
+                    )
                 graph = depends_on_others([output], own)
-                found = pull([output], own, [rushlight.ones_like(output)], graph, keep=False) if output.requires_grad else [None] * len(own)
+                found = (
+                    pull([output], own, [rushlight.ones_like(output)], graph, keep=False)
+                    if output.requires_grad
+                    else [None] * len(own)
+                )
             same = levels_shared([output])
-            grads = [rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same) for x, g in zip(leaves, found, strict=True)]
+            grads = [
+                rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same)
+                for x, g in zip(leaves, found, strict=True)
+            ]
             gradient = tree_unflatten(grads, structure)
             value = _shown(output, own)
             return (gradient, (value, _without(aux, own))) if has_aux else (gradient, value)
@@ -152,15 +163,21 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
         output = func(*tree_unflatten(own, structure))
         if has_aux:
             if not (isinstance(output, tuple) and len(output) == 2):
-                raise RuntimeError("vjp(f, *primals): output of function f should be a tuple: (output, aux) if has_aux is True")
+                raise RuntimeError(
+                    "vjp(f, *primals): output of function f should be a tuple: (output, aux) if has_aux is True"
+                )
             output, aux = output
             check_aux(aux)
         outs, shape = tensors_of(output, "vjp(f, *primals): expected f(*primals) to return only tensors")
         if not outs:
-            raise RuntimeError("vjp(f, *primals): Expected f to be a function that has non-empty output (got output = [])")
+            raise RuntimeError(
+                "vjp(f, *primals): Expected f to be a function that has non-empty output (got output = [])"
+            )
         for out in outs:
             if not (out.dtype.is_floating_point or out.dtype.is_complex):
-                raise RuntimeError(f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {out.dtype}")
+                raise RuntimeError(
+                    f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got Tensor with dtype {out.dtype}"
+                )
     shown = tree_unflatten([_shown(o, own) for o in outs], shape)
 
     def vjp_fn(*cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
@@ -180,10 +197,15 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
                     f"Mismatch in shape: grad_output[{i}] has a shape of {ct.shape!r} and output[{i}] has a shape of {out.shape!r}."
                 )
         cts = [ct if ct.dtype is out.dtype else ct.to(out.dtype) for ct, out in zip(cts, outs, strict=True)]
-        graph = create_graph if create_graph is not None else is_grad_enabled() and depends_on_others([*outs, *cts], own)
+        graph = (
+            create_graph if create_graph is not None else is_grad_enabled() and depends_on_others([*outs, *cts], own)
+        )
         grads = pull(outs, own, cts, graph)
         same = levels_shared([*outs, *cts])
-        filled = [rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same) for x, g in zip(leaves, grads, strict=True)]
+        filled = [
+            rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same)
+            for x, g in zip(leaves, grads, strict=True)
+        ]
         return tree_unflatten(filled, structure)
 
     return (shown, vjp_fn, _without(aux, own)) if has_aux else (shown, vjp_fn)
@@ -246,10 +268,15 @@ def jacrev(
             outs, shape = tensors_of(output, "jacrev: expected f(*args) to return only tensors")
             check_real("jacrev", outs, "output")
             inputs, structure = tree_flatten(chosen(args, argnums))
-            rows = vmap(lambda *cts: tree_flatten(vjp_fn(tree_unflatten(list(cts), shape)))[0], chunk_size=chunk_size)(*basis(outs))
+            rows = vmap(lambda *cts: tree_flatten(vjp_fn(tree_unflatten(list(cts), shape)))[0], chunk_size=chunk_size)(
+                *basis(outs)
+            )
             jacobian, start = [], 0
             for out in outs:
-                parts = [r[start : start + out.numel()].reshape(*out.shape, *x.shape) for r, x in zip(rows, inputs, strict=True)]
+                parts = [
+                    r[start : start + out.numel()].reshape(*out.shape, *x.shape)
+                    for r, x in zip(rows, inputs, strict=True)
+                ]
                 jacobian.append(tree_unflatten(parts, structure))
                 start += out.numel()
             made = tree_unflatten(jacobian, shape)

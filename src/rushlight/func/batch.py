@@ -99,7 +99,9 @@ def _checked_dim(where: str, leaf: Any, dim: Any) -> int | None:
     if dim is None:
         return None
     if not isinstance(dim, int):
-        raise ValueError(f"{where}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None.")
+        raise ValueError(
+            f"{where}: Got in_dim={dim} for an input but in_dim must be either an integer dimension or None."
+        )
     if not isinstance(leaf, Tensor):
         raise ValueError(
             f"{where}: Got in_dim={dim} for an input but the input is of type {type(leaf)}. We cannot vmap over non-Tensor arguments, please use None "
@@ -128,7 +130,9 @@ def over_tangents(push: Callable[..., Any], tangents: Sequence[Tensor], randomne
     """`vmap` over tangents alone: all else that `push` sees is the same for every item, unless it draws other numbers for each."""
     size = tangents[0].shape[0]
     uniform = size > 0 and randomness != "different"
-    return _run(push, [0] * len(tangents), list(tangents), tree_flatten(tuple(tangents))[1], size, 0, randomness, {}, uniform)
+    return _run(
+        push, [0] * len(tangents), list(tangents), tree_flatten(tuple(tangents))[1], size, 0, randomness, {}, uniform
+    )
 
 
 def _outputs(func: Any, made: Any, out_dims: Any, level: int, size: int) -> Any:
@@ -147,7 +151,9 @@ def _outputs(func: Any, made: Any, out_dims: Any, level: int, size: int) -> Any:
             f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of `outputs`. out_dims has structure "
             f"{spec_text(out_dims)} but outputs has structure {spec_text(made)}."
         )
-    return tree_unflatten([_unbatched(name, leaf, dim, level, size) for leaf, dim in zip(leaves, dims, strict=True)], structure)
+    return tree_unflatten(
+        [_unbatched(name, leaf, dim, level, size) for leaf, dim in zip(leaves, dims, strict=True)], structure
+    )
 
 
 def _unbatched(name: str, leaf: Any, dim: int | None, level: int, size: int) -> Any:
@@ -164,7 +170,15 @@ def _unbatched(name: str, leaf: Any, dim: int | None, level: int, size: int) -> 
 
 
 def _run_chunks(
-    func: Any, dims: list[Any], leaves: list[Any], structure: Any, size: int, out_dims: Any, randomness: str, kwargs: dict[str, Any], chunk: int
+    func: Any,
+    dims: list[Any],
+    leaves: list[Any],
+    structure: Any,
+    size: int,
+    out_dims: Any,
+    randomness: str,
+    kwargs: dict[str, Any],
+    chunk: int,
 ) -> Any:
     """The batch in pieces, joined along the dims where it stands in the results."""
     if randomness == "same":
@@ -174,10 +188,15 @@ def _run_chunks(
         if randomness == "same":
             rushlight.set_rng_state(state)
         length = min(chunk, size - start)
-        part = [leaf if dim is None else leaf.narrow(dim, start, length) for leaf, dim in zip(leaves, dims, strict=True)]
+        part = [
+            leaf if dim is None else leaf.narrow(dim, start, length) for leaf, dim in zip(leaves, dims, strict=True)
+        ]
         made = _run(func, dims, part, structure, length, out_dims, randomness, kwargs)
         flat, shape = tree_flatten(made)
         rows.append(flat)
     places = prefix(out_dims, tree_unflatten(rows[0], shape)) or [0] * len(rows[0])
-    joined = [column[0] if dim is None else rushlight.cat(list(column), dim) for column, dim in zip(zip(*rows, strict=True), places, strict=True)]
+    joined = [
+        column[0] if dim is None else rushlight.cat(list(column), dim)
+        for column, dim in zip(zip(*rows, strict=True), places, strict=True)
+    ]
     return tree_unflatten(joined, shape)

@@ -48,7 +48,9 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     return _pushing(func, primals, tangents, strict, has_aux, primals)
 
 
-def _pushing(func: Callable[..., Any], primals: Any, tangents: Any, strict: bool, has_aux: bool, changeable: Any) -> Any:
+def _pushing(
+    func: Callable[..., Any], primals: Any, tangents: Any, strict: bool, has_aux: bool, changeable: Any
+) -> Any:
     """`jvp`, of a function that may change the tensors in `changeable`."""
     if not isinstance(primals, tuple):
         raise RuntimeError(
@@ -63,7 +65,9 @@ def _pushing(func: Callable[..., Any], primals: Any, tangents: Any, strict: bool
         )
     for value in (*values, *moves):
         if not isinstance(value, Tensor):
-            raise RuntimeError(f"jvp(f, primals, tangents): Expected primals to only contain Tensors, got {type(value)}")
+            raise RuntimeError(
+                f"jvp(f, primals, tangents): Expected primals to only contain Tensors, got {type(value)}"
+            )
     if not values:
         raise RuntimeError("jvp(f, primals, tangents): Expected primals to contain at least one Tensor.")
     for value, move in zip(values, moves, strict=True):
@@ -73,12 +77,17 @@ def _pushing(func: Callable[..., Any], primals: Any, tangents: Any, strict: bool
         if tuple(value.shape) != tuple(move.shape):
             raise RuntimeError(OTHER_SIZE.format(list(value.shape), list(move.shape)))
     with Level("jvp", given=[*tensors_in((changeable,)), *moves]) as level:
-        given = [dual(v, m if m.dtype is v.dtype else m.to(v.dtype), level.number) for v, m in zip(values, moves, strict=True)]
+        given = [
+            dual(v, m if m.dtype is v.dtype else m.to(v.dtype), level.number)
+            for v, m in zip(values, moves, strict=True)
+        ]
         output = func(*tree_unflatten(given, structure))
         aux = None
         if has_aux:
             if not (isinstance(output, tuple) and len(output) == 2):
-                raise RuntimeError("jvp(f, primals, tangents): output of function f should be a tuple: (output, aux) if has_aux is True")
+                raise RuntimeError(
+                    "jvp(f, primals, tangents): output of function f should be a tuple: (output, aux) if has_aux is True"
+                )
             output, aux = output
             check_aux(aux)
         outs, shape = tensors_of(output, "jvp(f, primals, tangents): expected f(*primals) to return only tensors")
@@ -88,7 +97,9 @@ def _pushing(func: Callable[..., Any], primals: Any, tangents: Any, strict: bool
                 "jvp(f, primals, tangents, strict=True): The output of f is independent of the inputs. This is not allowed with strict=True."
             )
         result = tree_unflatten([o if p is None else p[0] for o, p in zip(outs, pairs, strict=True)], shape)
-        moved = tree_unflatten([rushlight.zeros_like(o) if p is None else p[1] for o, p in zip(outs, pairs, strict=True)], shape)
+        moved = tree_unflatten(
+            [rushlight.zeros_like(o) if p is None else p[1] for o, p in zip(outs, pairs, strict=True)], shape
+        )
         if not has_aux:
             return result, moved
         leaves, tree = tree_flatten(aux)
@@ -96,7 +107,9 @@ def _pushing(func: Callable[..., Any], primals: Any, tangents: Any, strict: bool
         return result, moved, tree_unflatten(plain, tree)
 
 
-def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error") -> Callable[..., Any]:
+def jacfwd(
+    func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, randomness: str = "error"
+) -> Callable[..., Any]:
     """A function that gives the Jacobian of `func` by forward mode: one column for each element of the argument, all as one batch.
 
     Better than `jacrev` where the result has more elements than the argument; see there for the form of the Jacobian.
@@ -120,7 +133,9 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
                 return func(*replaced(args, argnums, given[0] if isinstance(argnums, int) else given), **kwargs)
 
             def push(*tangents: Any) -> Any:
-                found = _pushing(reduced, values, tree_unflatten(list(tangents), structure), False, has_aux, (args, kwargs))
+                found = _pushing(
+                    reduced, values, tree_unflatten(list(tangents), structure), False, has_aux, (args, kwargs)
+                )
                 flat, seen["shape"] = tree_flatten(found[1])
                 check_real("jacfwd", flat, "output")
                 return (flat, found[2]) if has_aux else flat
@@ -151,10 +166,10 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
 def hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
     """A function that gives the second derivatives of `func`: forward over reverse mode.
 
-        >>> import rushlight as torch
-        >>> torch.func.hessian(lambda x: (x ** 3).sum())(torch.tensor([1.0, 2.0]))
-        tensor([[ 6.,  0.],
-                [ 0., 12.]])
+    >>> import rushlight as torch
+    >>> torch.func.hessian(lambda x: (x ** 3).sum())(torch.tensor([1.0, 2.0]))
+    tensor([[ 6.,  0.],
+            [ 0., 12.]])
     """
     return jacfwd(jacrev(func, argnums), argnums)
 
@@ -195,6 +210,9 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         pairs = [(g, m) for g, m in zip(grads, moves, strict=True) if g is not None]
         found = pull([g for g, _ in pairs], seeds, [m for _, m in pairs], False)
         mine = [*own, *seeds]
-        return tree_unflatten([rushlight.zeros_like(o).detach() if t is None else cut(t, mine) for o, t in zip(outs, found, strict=True)], shape)
+        return tree_unflatten(
+            [rushlight.zeros_like(o).detach() if t is None else cut(t, mine) for o, t in zip(outs, found, strict=True)],
+            shape,
+        )
 
     return tree_unflatten([cut(o, own) for o in outs], shape), jvp_fn

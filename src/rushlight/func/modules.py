@@ -44,7 +44,9 @@ def functional_call(
         for each in parameter_and_buffer_dicts:
             repeated = tensors.keys() & each.keys()
             if repeated:
-                raise ValueError(f"{sorted(repeated)} appeared in multiple dictionaries; behavior of functional call is ambiguous")
+                raise ValueError(
+                    f"{sorted(repeated)} appeared in multiple dictionaries; behavior of functional call is ambiguous"
+                )
             tensors.update(each)
     else:
         raise ValueError(
@@ -102,7 +104,9 @@ def _tied(places: dict[str, tuple[dict[str, Any], str]], tensors: dict[str, Any]
     for names in groups.values():
         given = [n for n in names if n in tensors]
         if len({id(tensors[n]) for n in given}) > 1:
-            raise ValueError(f"functional_call got multiple values for keys {sorted(given)}, which are tied. Consider using tie_weights=False")
+            raise ValueError(
+                f"functional_call got multiple values for keys {sorted(given)}, which are tied. Consider using tie_weights=False"
+            )
         if given:
             found.update(dict.fromkeys(names, tensors[given[0]]))
     return found
@@ -126,8 +130,13 @@ def stack_module_state(models: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
     if any(type(m) is not type(models[0]) for m in models):
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
-    params = {name: _stacked([dict(m.named_parameters())[name] for m in models], name) for name, _ in models[0].named_parameters()}
-    buffers = {name: _stacked([dict(m.named_buffers())[name] for m in models], name) for name, _ in models[0].named_buffers()}
+    params = {
+        name: _stacked([dict(m.named_parameters())[name] for m in models], name)
+        for name, _ in models[0].named_parameters()
+    }
+    buffers = {
+        name: _stacked([dict(m.named_buffers())[name] for m in models], name) for name, _ in models[0].named_buffers()
+    }
     return params, buffers
 
 

@@ -27,15 +27,25 @@ def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> Tensor:
     left, right = _parse(left_text, pattern), _parse(right_text, pattern)
     left = _spelled(left, x.ndim, pattern)
     held = [n for group in left for n in group if n.startswith("...")]
-    right = [[m for n in group for m in (held if n == "..." else [n])] for group in right] if ["..."] not in right else [
-        part for group in right for part in ([[h] for h in held] if group == ["..."] else [[m for n in group for m in (held if n == "..." else [n])]])
-    ]
+    right = (
+        [[m for n in group for m in (held if n == "..." else [n])] for group in right]
+        if ["..."] not in right
+        else [
+            part
+            for group in right
+            for part in (
+                [[h] for h in held] if group == ["..."] else [[m for n in group for m in (held if n == "..." else [n])]]
+            )
+        ]
+    )
     names = [n for group in left for n in group]
     kept = [n for group in right for n in group]
     if len(set(names)) != len(names) or len(set(kept)) != len(kept):
         raise ValueError(f"rearrange: a name stands twice on one side of {pattern!r}")
     if set(names) != set(kept):
-        raise ValueError(f"rearrange: both sides must have the same names, but {sorted(set(names) ^ set(kept))} stand on one side of {pattern!r} alone")
+        raise ValueError(
+            f"rearrange: both sides must have the same names, but {sorted(set(names) ^ set(kept))} stand on one side of {pattern!r} alone"
+        )
     if axes_lengths.keys() - set(names):
         raise ValueError(f"rearrange: {sorted(axes_lengths.keys() - set(names))} do not stand in {pattern!r}")
     sizes = _sizes(left, x.shape, axes_lengths, pattern)

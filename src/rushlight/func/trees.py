@@ -8,7 +8,17 @@ from typing import Any
 from rushlight._base.pytree import spec_text, tree_flatten, tree_unflatten
 from rushlight._engine.core.tensor import Tensor
 
-__all__ = ["check_argnums", "check_aux", "check_real", "chosen", "name_of", "prefix", "replaced", "spec_text", "tensors_of"]
+__all__ = [
+    "check_argnums",
+    "check_aux",
+    "check_real",
+    "chosen",
+    "name_of",
+    "prefix",
+    "replaced",
+    "spec_text",
+    "tensors_of",
+]
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -70,7 +80,11 @@ def chosen(args: Sequence[Any], argnums: Any, as_tuple: bool = False) -> Any:
 def replaced(args: Sequence[Any], argnums: Any, values: Any) -> list[Any]:
     """The arguments with others in the places that `argnums` names."""
     made = list(args)
-    for n, value in zip([argnums] if isinstance(argnums, int) else argnums, [values] if isinstance(argnums, int) else values, strict=True):
+    for n, value in zip(
+        [argnums] if isinstance(argnums, int) else argnums,
+        [values] if isinstance(argnums, int) else values,
+        strict=True,
+    ):
         made[n] = value
     return made
 
@@ -79,7 +93,9 @@ def check_real(what: str, leaves: Sequence[Any], side: str) -> None:
     """RuntimeError where one of the leaves is complex: a Jacobian is one of real numbers."""
     for i, leaf in enumerate(leaves):
         if isinstance(leaf, Tensor) and leaf.dtype.is_complex:
-            raise RuntimeError(f"{what}: Expected all {side}s to be real but received complex tensor at flattened {side} idx: {i}")
+            raise RuntimeError(
+                f"{what}: Expected all {side}s to be real but received complex tensor at flattened {side} idx: {i}"
+            )
 
 
 def check_aux(aux: Any) -> None:

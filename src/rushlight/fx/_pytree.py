@@ -14,7 +14,9 @@ SUPPORTED_NODES: dict[type, FlattenFuncSpec] = {}
 
 
 def register_pytree_flatten_spec(
-    cls: type, flatten_fn_spec: FlattenFuncSpec, flatten_fn_exact_match_spec: Callable[[PyTree, TreeSpec], bool] | None = None
+    cls: type,
+    flatten_fn_spec: FlattenFuncSpec,
+    flatten_fn_exact_match_spec: Callable[[PyTree, TreeSpec], bool] | None = None,
 ) -> None:
     """How objects of a class are flattened where their shape is known; the class must be a node of `torch.utils._pytree`."""
     SUPPORTED_NODES[cls] = flatten_fn_spec
@@ -40,4 +42,8 @@ def tree_flatten_spec(tree: PyTree, spec: TreeSpec, exact_structural_match: bool
     parts = spec.children()
     if len(children) < len(parts):
         raise RuntimeError(f"{len(children)} values where the shape {spec} has {len(parts)}")
-    return [leaf for child, part in zip(children, parts, strict=False) for leaf in tree_flatten_spec(child, part, exact_structural_match)]
+    return [
+        leaf
+        for child, part in zip(children, parts, strict=False)
+        for leaf in tree_flatten_spec(child, part, exact_structural_match)
+    ]

@@ -110,7 +110,11 @@ class ProxyableClassMeta(type):
 def _find_proxy(*values: Any) -> Proxy | None:
     """A proxy among nested arguments."""
     found: list[Proxy] = []
-    pytree.tree_map(lambda leaf: found.append(leaf) if isinstance(leaf, Proxy) else None, values, is_leaf=lambda leaf: isinstance(leaf, Proxy))
+    pytree.tree_map(
+        lambda leaf: found.append(leaf) if isinstance(leaf, Proxy) else None,
+        values,
+        is_leaf=lambda leaf: isinstance(leaf, Proxy),
+    )
     return found[0] if found else None
 
 
@@ -155,7 +159,9 @@ def _method_wrapper(cls: type, name: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         proxy = _find_proxy(args, kwargs)
-        return original(*args, **kwargs) if proxy is None else proxy.tracer.create_proxy("call_method", name, args, kwargs)
+        return (
+            original(*args, **kwargs) if proxy is None else proxy.tracer.create_proxy("call_method", name, args, kwargs)
+        )
 
     return wrapped
 
@@ -251,7 +257,10 @@ class Tracer(TracerBase):
     ) -> None:
         super().__init__()
         self._autowrap_function_ids = {
-            id(value) for module in autowrap_modules for name, value in module.__dict__.items() if not name.startswith("_") and callable(value)
+            id(value)
+            for module in autowrap_modules
+            for name, value in module.__dict__.items()
+            if not name.startswith("_") and callable(value)
         } | {id(function) for function in autowrap_functions}
         self._autowrap_search = list(autowrap_modules)
         self.param_shapes_constant = param_shapes_constant
@@ -289,7 +298,11 @@ class Tracer(TracerBase):
             self.module_stack[key] = (path, scope.module_type)
             self.num_calls[path] = count + 1
             try:
-                return forward(*args, **kwargs) if not self.is_leaf_module(m, path) else self.create_proxy("call_module", path, args, kwargs)
+                return (
+                    forward(*args, **kwargs)
+                    if not self.is_leaf_module(m, path)
+                    else self.create_proxy("call_module", path, args, kwargs)
+                )
             finally:
                 self.module_stack.pop(key, None)
 
@@ -307,7 +320,9 @@ class Tracer(TracerBase):
             return value
         if name not in cache:
             cache[name] = (
-                self.create_proxy("get_attr", name, (), {}, proxy_factory_fn=lambda node: ParameterProxy(self, node, name, value))
+                self.create_proxy(
+                    "get_attr", name, (), {}, proxy_factory_fn=lambda node: ParameterProxy(self, node, name, value)
+                )
                 if self.param_shapes_constant
                 else self.create_proxy("get_attr", name, (), {})
             )
@@ -347,7 +362,9 @@ class Tracer(TracerBase):
 
     # ***** the trace *****
 
-    def trace(self, root: Module | Callable[..., Any], concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> Graph:
+    def trace(
+        self, root: Module | Callable[..., Any], concrete_args: dict[str, Any] | tuple[Any, ...] | None = None
+    ) -> Graph:
         """The graph of a module's `forward` or of a function.
 
         `concrete_args`: name -> value (or all values, by their places) for parameters that are no inputs: the graph is made for these values.
@@ -365,7 +382,11 @@ class Tracer(TracerBase):
         self.graph = Graph(tracer_cls=cls)
         if hasattr(fn, "__code__"):
             code = inspect.unwrap(fn).__code__
-            self.graph._co_fields = {"co_name": code.co_name, "co_filename": code.co_filename, "co_firstlineno": code.co_firstlineno}
+            self.graph._co_fields = {
+                "co_name": code.co_name,
+                "co_filename": code.co_filename,
+                "co_firstlineno": code.co_firstlineno,
+            }
         self.tensor_attrs = {}
         self._collect_tensors(self.root, [])
         if not isinstance(fn, FunctionType):
@@ -420,7 +441,10 @@ class Tracer(TracerBase):
     # ***** parameters of the traced function *****
 
     def create_args_for_root(
-        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None = None
+        self,
+        root_fn: Callable[..., Any],
+        is_module: bool,
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
     ) -> tuple[Callable[..., Any], list[Any]]:
         """(function, its arguments): a placeholder for each parameter, and the values of those that are concrete."""
         plain: Any = inspect.unwrap(root_fn)
@@ -437,14 +461,21 @@ class Tracer(TracerBase):
         defaults = [parameter.default for parameter in signature.parameters.values()]
         if isinstance(concrete_args, tuple):
             if len(names) != len(concrete_args):
-                raise RuntimeError(f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments")
+                raise RuntimeError(
+                    f"Tracing expected {len(names)} arguments but got {len(concrete_args)} concrete arguments"
+                )
             concrete_args = dict(zip(names, concrete_args, strict=True))
         defaults = defaults[1:] if is_module else defaults
-        args.extend(self._placeholder(name, default, concrete_args or {}, plain) for name, default in zip(names, defaults, strict=False))
+        args.extend(
+            self._placeholder(name, default, concrete_args or {}, plain)
+            for name, default in zip(names, defaults, strict=False)
+        )
         flattened = bool(concrete_args) and any(not _is_leaf(value) for value in (concrete_args or {}).values())
         if code.co_kwonlyargcount > 0 or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
             if flattened:
-                raise RuntimeError("nested concrete_args of a function with *args, **kwargs or keyword-only parameters are not supported")
+                raise RuntimeError(
+                    "nested concrete_args of a function with *args, **kwargs or keyword-only parameters are not supported"
+                )
             return self._with_variable(plain, args, is_module)
         if not flattened:
             return root_fn, args
@@ -455,7 +486,9 @@ class Tracer(TracerBase):
         code: CodeType = fn.__code__
         variable = [
             sign + code.co_varnames[code.co_argcount + code.co_kwonlyargcount + place]
-            for place, sign in enumerate([s for s, flag in (("*", inspect.CO_VARARGS), ("**", inspect.CO_VARKEYWORDS)) if code.co_flags & flag])
+            for place, sign in enumerate(
+                [s for s, flag in (("*", inspect.CO_VARARGS), ("**", inspect.CO_VARKEYWORDS)) if code.co_flags & flag]
+            )
         ]
         args.extend(self.create_proxy("placeholder", name, (), {}) for name in variable)
         return _positional(fn), args
@@ -483,7 +516,9 @@ class Tracer(TracerBase):
 
         return pytree.tree_map(replace, concrete[name])
 
-    def _flattened(self, root_fn: Callable[..., Any], args: list[Any], names: list[str]) -> tuple[Callable[..., Any], list[Any]]:
+    def _flattened(
+        self, root_fn: Callable[..., Any], args: list[Any], names: list[str]
+    ) -> tuple[Callable[..., Any], list[Any]]:
         """A function of leaves for one with nested parameters; the graph's code takes the nested ones."""
         given = args[1:] if names[0] == "self" else args
         leaves, spec = pytree.tree_flatten(list(given))
@@ -536,7 +571,9 @@ def _positional(fn: Any) -> Any:
     return function
 
 
-def symbolic_trace(root: Module | Callable[..., Any], concrete_args: dict[str, Any] | tuple[Any, ...] | None = None) -> GraphModule:
+def symbolic_trace(
+    root: Module | Callable[..., Any], concrete_args: dict[str, Any] | tuple[Any, ...] | None = None
+) -> GraphModule:
     """A `GraphModule` that does what a module or a function does, found by running it with proxies.
 
     `concrete_args` are values of parameters that are no inputs: see `Tracer.trace`.
@@ -550,4 +587,3 @@ def symbolic_trace(root: Module | Callable[..., Any], concrete_args: dict[str, A
     graph = tracer.trace(root, concrete_args)
     name = type(root).__name__ if isinstance(root, Module) else getattr(root, "__name__", "GraphModule")
     return GraphModule(tracer.root, graph, name)
-

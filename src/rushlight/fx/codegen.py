@@ -239,7 +239,9 @@ class _Writer:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """The arguments of a call."""
-        return ", ".join([*(self.value(each) for each in args), *(f"{key} = {self.value(each)}" for key, each in kwargs.items())])
+        return ", ".join(
+            [*(self.value(each) for each in args), *(f"{key} = {self.value(each)}" for key, each in kwargs.items())]
+        )
 
     def node(self, node: Node) -> None:
         """The lines of one node, without what frees the values it was the last to take."""
@@ -257,9 +259,13 @@ class _Writer:
         elif node.op == "get_attr":
             self.body.append(f"{head} = {format_target(self.root, str(node.target))}")
         elif node.op == "call_module":
-            self.body.append(f"{head} = {format_target(self.root, str(node.target))}({self.call(node.args, node.kwargs)})")
+            self.body.append(
+                f"{head} = {format_target(self.root, str(node.target))}({self.call(node.args, node.kwargs)})"
+            )
         elif node.op == "call_method":
-            self.body.append(f"{head} = {format_target(self.value(node.args[0]), str(node.target))}({self.call(node.args[1:], node.kwargs)})")
+            self.body.append(
+                f"{head} = {format_target(self.value(node.args[0]), str(node.target))}({self.call(node.args[1:], node.kwargs)})"
+            )
         else:
             self.function(node, head)
 
@@ -282,7 +288,12 @@ class _Writer:
                 self.body.append(f"{head} = {text}")
                 return
         called = self.global_name(_get_qualified_name(target), target)
-        if called == "getattr" and len(node.args) == 2 and isinstance(node.args[1], str) and node.args[1].isidentifier():
+        if (
+            called == "getattr"
+            and len(node.args) == 2
+            and isinstance(node.args[1], str)
+            and node.args[1].isidentifier()
+        ):
             self.body.append(f"{head} = {format_target(self.value(node.args[0]), node.args[1])}")
             return
         self.body.append(f"{head} = {called}({self.call(node.args, node.kwargs)})")
@@ -297,7 +308,9 @@ class _Writer:
         if trace != self.trace or not self.body_has_note:
             self.trace, self.body_has_note = trace, True
             lines = [line.strip() for line in trace.strip().split("\n")]
-            text = f"# {lines[-2]}, code: {lines[-1]}" if len(lines) > 1 else "# No stacktrace found for following nodes"
+            text = (
+                f"# {lines[-2]}, code: {lines[-1]}" if len(lines) > 1 else "# No stacktrace found for following nodes"
+            )
             self.body.append(f"{text}\n")
 
     body_has_note: bool = False
@@ -340,7 +353,9 @@ class CodeGen:
         """Globals that the function uses in any case."""
         return []
 
-    def _gen_python_code(self, nodes: Iterable[Node], root_module: str, namespace: Namespace, *, verbose: bool = False) -> PythonCode:
+    def _gen_python_code(
+        self, nodes: Iterable[Node], root_module: str, namespace: Namespace, *, verbose: bool = False
+    ) -> PythonCode:
         nodes = list(nodes)
         writer = _Writer(root_module, namespace, verbose)
         for name, obj in self.additional_globals():
@@ -381,7 +396,11 @@ class PyTreeCodeGen(CodeGen):
     def process_outputs(self, outputs: Any) -> Any:
         """The leaves in the shape that the function returns."""
         spec = self.pytree_info.out_spec
-        return outputs if spec is None else pytree.tree_unflatten(outputs if isinstance(outputs, (list, tuple)) else [outputs], spec)
+        return (
+            outputs
+            if spec is None
+            else pytree.tree_unflatten(outputs if isinstance(outputs, (list, tuple)) else [outputs], spec)
+        )
 
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str) -> str:
         """The original parameters, and the line that flattens them."""

@@ -67,7 +67,9 @@ class Graph:
     the place given by `inserting_before` and `inserting_after`.  With a `GraphModule` it becomes a module whose `forward` is generated from it.
     """
 
-    def __init__(self, owning_module: Any = None, tracer_cls: type | None = None, tracer_extras: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, owning_module: Any = None, tracer_cls: type | None = None, tracer_extras: dict[str, Any] | None = None
+    ) -> None:
         self._root = Node(self, "", "root", "", (), {})
         self._graph_namespace = Namespace()
         self._insert: Callable[[Node], None] = self._root.prepend
@@ -102,7 +104,9 @@ class Graph:
         if kwargs is not None and not isinstance(kwargs, dict):
             raise AssertionError("kwargs must be a dict")
         candidate = name if name is not None else self._target_to_str(target)
-        node = Node(self, self._graph_namespace.create_name(candidate, None), op, target, args or (), kwargs or {}, type_expr)
+        node = Node(
+            self, self._graph_namespace.create_name(candidate, None), op, target, args or (), kwargs or {}, type_expr
+        )
         if self.owning_module is not None:
             for hook in getattr(self.owning_module, "_create_node_hooks", ()):
                 hook(node)
@@ -138,7 +142,11 @@ class Graph:
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
 
     def call_module(
-        self, module_name: str, args: tuple[Argument, ...] | None = None, kwargs: dict[str, Argument] | None = None, type_expr: Any = None
+        self,
+        module_name: str,
+        args: tuple[Argument, ...] | None = None,
+        kwargs: dict[str, Argument] | None = None,
+        type_expr: Any = None,
     ) -> Node:
         """A call of a module of the owning module, by its path."""
         module = self.owning_module
@@ -150,7 +158,11 @@ class Graph:
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
     def call_method(
-        self, method_name: str, args: tuple[Argument, ...] | None = None, kwargs: dict[str, Argument] | None = None, type_expr: Any = None
+        self,
+        method_name: str,
+        args: tuple[Argument, ...] | None = None,
+        kwargs: dict[str, Argument] | None = None,
+        type_expr: Any = None,
     ) -> Node:
         """A call of a method of the first argument."""
         return self.create_node("call_method", method_name, args, kwargs, type_expr=type_expr)
@@ -207,7 +219,9 @@ class Graph:
     def erase_node(self, to_erase: Node) -> None:
         """Take a node out; RuntimeError where another one takes its value."""
         if to_erase.users:
-            raise RuntimeError(f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: {to_erase.users}!")
+            raise RuntimeError(
+                f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph: {to_erase.users}!"
+            )
         if to_erase.graph is not self:
             raise RuntimeError(f"Attempting to remove {to_erase} from wrong graph!")
         if to_erase._erased:
@@ -247,7 +261,9 @@ class Graph:
         """Let another object write the code."""
         self._codegen = codegen
 
-    def on_generate_code(self, make_transformer: Callable[[Any], Callable[[list[str]], list[str]]]) -> AbstractContextManager[None]:
+    def on_generate_code(
+        self, make_transformer: Callable[[Any], Callable[[list[str]], list[str]]]
+    ) -> AbstractContextManager[None]:
         """Change the lines of the function: `make_transformer` takes the transformer there is (or None) and gives the new one.
 
         It stays on; as a context manager it is taken off at the end.
@@ -279,7 +295,9 @@ class Graph:
         try:
             from tabulate import tabulate
         except ImportError:
-            raise ImportError("`print_tabular` relies on the library `tabulate`, which is not installed: pip install tabulate") from None
+            raise ImportError(
+                "`print_tabular` relies on the library `tabulate`, which is not installed: pip install tabulate"
+            ) from None
         rows = [[node.op, node.name, node.target, node.args, node.kwargs] for node in self.nodes]
         print(tabulate(rows, headers=["opcode", "name", "target", "args", "kwargs"]))
 
@@ -293,17 +311,27 @@ class Graph:
 
             def check(used: Node, user: Node = node) -> None:
                 if used.graph is not self:
-                    raise RuntimeError(f"Argument '{used}' of Node '{user}' does not belong to this Graph, but was used as an argument!")
+                    raise RuntimeError(
+                        f"Argument '{used}' of Node '{user}' does not belong to this Graph, but was used as an argument!"
+                    )
                 if used not in seen:
-                    raise RuntimeError(f"Argument '{used}' of Node '{user}' was used before it has been defined! Please check that Nodes in the graph are topologically ordered\n{self}")
+                    raise RuntimeError(
+                        f"Argument '{used}' of Node '{user}' was used before it has been defined! Please check that Nodes in the graph are topologically ordered\n{self}"
+                    )
 
             map_arg((node.args, node.kwargs), check)
             seen.add(node)
             if node.name in names:
                 raise RuntimeError(f"Node redefined name {node.name}!")
             names.add(node.name)
-            if self.owning_module is not None and node.op in ("get_attr", "call_module") and not _has_attr(self.owning_module, str(node.target)):
-                raise RuntimeError(f"Node {node} target {node.target} references nonexistent attribute {node.target} of the module")
+            if (
+                self.owning_module is not None
+                and node.op in ("get_attr", "call_module")
+                and not _has_attr(self.owning_module, str(node.target))
+            ):
+                raise RuntimeError(
+                    f"Node {node} target {node.target} references nonexistent attribute {node.target} of the module"
+                )
 
     # ***** copies *****
 
@@ -331,5 +359,3 @@ def _has_attr(module: Any, path: str) -> bool:
 
 def _snake_case(text: str) -> str:
     return re.sub(r"(?<=[a-z])([A-Z])", lambda found: f"_{found[1]}", text).lower() if text != text.lower() else text
-
-

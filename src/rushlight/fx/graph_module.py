@@ -145,7 +145,9 @@ class GraphModule(Module):
     def __init__(self, root: Module | dict[str, Any], graph: Graph, class_name: str = "GraphModule") -> None:
         super().__init__()
         type(self).__name__ = class_name
-        targets = list(dict.fromkeys(str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module")))
+        targets = list(
+            dict.fromkeys(str(node.target) for node in graph.nodes if node.op in ("get_attr", "call_module"))
+        )
         if isinstance(root, Module):
             if hasattr(root, "training"):
                 self.training = root.training
@@ -162,7 +164,11 @@ class GraphModule(Module):
         else:
             raise RuntimeError(f"Unsupported type {type(root)} passed for root: a module or a dict is expected")
         self.graph = graph
-        self._tracer_cls = graph._tracer_cls if graph._tracer_cls is not None and "<locals>" not in graph._tracer_cls.__qualname__ else None
+        self._tracer_cls = (
+            graph._tracer_cls
+            if graph._tracer_cls is not None and "<locals>" not in graph._tracer_cls.__qualname__
+            else None
+        )
         self._tracer_extras = graph._tracer_extras or {}
         self.meta: dict[str, Any] = {}
 
@@ -249,7 +255,9 @@ class GraphModule(Module):
         state["_graphmodule_cls_name"] = type(self).__name__
         if type(self._graph._codegen) is not CodeGen:
             state["_graph_codegen"] = self._graph._codegen
-        imports = "\n".join(sorted({_format_import(name, obj) for name, obj in {**self._made.globals, "torch": None}.items()}))
+        imports = "\n".join(
+            sorted({_format_import(name, obj) for name, obj in {**self._made.globals, "torch": None}.items()})
+        )
         return reduce_graph_module, (state, imports)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
@@ -275,17 +283,30 @@ class GraphModule(Module):
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         torch.save(self.state_dict(), place / "state_dict.pt")
-        lines = ["import torch", *(_format_import(name, obj) for name, obj in self._made.globals.items() if name != "torch"), "", "from torch.nn import *", "", ""]
+        lines = [
+            "import torch",
+            *(_format_import(name, obj) for name, obj in self._made.globals.items() if name != "torch"),
+            "",
+            "from torch.nn import *",
+            "",
+            "",
+        ]
         lines += [f"class {module_name}(torch.nn.Module):", "    def __init__(self):", "        super().__init__()"]
         for name, child in self.named_children():
             torch.save(child, place / f"{name}.pt")
-            lines.append(f"        self.add_module({name!r}, torch.load(r'{place / name}.pt', weights_only=False))  # {type(child).__name__}")
+            lines.append(
+                f"        self.add_module({name!r}, torch.load(r'{place / name}.pt', weights_only=False))  # {type(child).__name__}"
+            )
         for name, parameter in self._parameters.items():
             if parameter is not None:
-                lines.append(f"        self.{name} = torch.nn.Parameter(torch.empty({list(parameter.shape)}, dtype={parameter.dtype}))")
+                lines.append(
+                    f"        self.{name} = torch.nn.Parameter(torch.empty({list(parameter.shape)}, dtype={parameter.dtype}))"
+                )
         for name, buffer in self._buffers.items():
             if buffer is not None:
-                lines.append(f"        self.register_buffer({name!r}, torch.empty({list(buffer.shape)}, dtype={buffer.dtype}))")
+                lines.append(
+                    f"        self.register_buffer({name!r}, torch.empty({list(buffer.shape)}, dtype={buffer.dtype}))"
+                )
         lines.append(f"        self.load_state_dict(torch.load(r'{place / 'state_dict.pt'}'))")
         lines += [f"    {line}" if line.strip() else "" for line in self.code.split("\n")]
         (place / "module.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -301,12 +322,18 @@ class GraphModule(Module):
     def _readable(self, name: str) -> str:
         source = self._graph.python_code(root_module="self", verbose=True).src.lstrip("\n")
         inner = [child._readable(key) for key, child in self.named_children() if isinstance(child, GraphModule)]
-        lines = [f"class {name}(torch.nn.Module):", *(f"    {line}" if line.strip() else "" for line in source.rstrip().split("\n"))]
+        lines = [
+            f"class {name}(torch.nn.Module):",
+            *(f"    {line}" if line.strip() else "" for line in source.rstrip().split("\n")),
+        ]
         text = "\n".join([*lines, "", ""])
-        return text if not inner else text + "\n".join("\n".join(f"    {line}" if line else "" for line in each.split("\n")) for each in inner)
+        return (
+            text
+            if not inner
+            else text
+            + "\n".join("\n".join(f"    {line}" if line else "" for line in each.split("\n")) for each in inner)
+        )
 
     def __str__(self) -> str:
         hint = "# To see more debug info, please use `graph_module.print_readable()`"
         return "\n".join([super().__repr__(), self._code, hint])
-
-

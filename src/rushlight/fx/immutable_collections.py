@@ -51,4 +51,8 @@ class immutable_dict(dict):
 
 
 register_pytree_node(immutable_list, lambda values: (list(values), None), lambda values, _: immutable_list(values))
-register_pytree_node(immutable_dict, lambda d: (list(d.values()), list(d)), lambda values, keys: immutable_dict(zip(keys, values, strict=True)))
+register_pytree_node(
+    immutable_dict,
+    lambda d: (list(d.values()), list(d)),
+    lambda values, keys: immutable_dict(zip(keys, values, strict=True)),
+)

@@ -57,7 +57,10 @@ class Interpreter:
                 self.env[node] = self.run_node(node)
             except Exception as error:
                 if self.extra_traceback:
-                    error.add_note(f"While executing {node.format_node()}" + (f"\nOriginal traceback:\n{node.stack_trace}" if node.stack_trace else ""))
+                    error.add_note(
+                        f"While executing {node.format_node()}"
+                        + (f"\nOriginal traceback:\n{node.stack_trace}" if node.stack_trace else "")
+                    )
                 raise
             for done in self.user_to_last_uses.get(node, ()):
                 self.env.pop(done, None)
@@ -87,7 +90,9 @@ class Interpreter:
         except StopIteration:
             if args:
                 return args[0]
-            raise RuntimeError(f"Expected positional argument for parameter {target}, but one was not passed in!") from None
+            raise RuntimeError(
+                f"Expected positional argument for parameter {target}, but one was not passed in!"
+            ) from None
 
     def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """An attribute of the module."""
@@ -131,7 +136,9 @@ class Interpreter:
 
         def load(used: Node) -> Any:
             if used not in self.env:
-                raise RuntimeError(f"Node {n} referenced nonexistent value {used}! Run Graph.lint() to diagnose such issues")
+                raise RuntimeError(
+                    f"Node {n} referenced nonexistent value {used}! Run Graph.lint() to diagnose such issues"
+                )
             return self.env[used]
 
         return map_arg(args, load)
@@ -188,7 +195,9 @@ class Transformer(Interpreter):
         result = super().run(enable_io_processing=False)
         if result is not None:
             old = self.graph.output_node()
-            made = self.new_graph.output(map_aggregate(result, lambda value: value.node if isinstance(value, Proxy) else value))
+            made = self.new_graph.output(
+                map_aggregate(result, lambda value: value.node if isinstance(value, Proxy) else value)
+            )
             made.type = old.type
             made.meta.update(old.meta)
         return GraphModule(self.module, self.new_graph)

@@ -109,15 +109,26 @@ class Node:
     """
 
     def __init__(
-        self, graph: Graph, name: str, op: str, target: Target, args: tuple[Argument, ...], kwargs: Mapping[str, Argument], return_type: Any = None
+        self,
+        graph: Graph,
+        name: str,
+        op: str,
+        target: Target,
+        args: tuple[Argument, ...],
+        kwargs: Mapping[str, Argument],
+        return_type: Any = None,
     ) -> None:
         if op not in OPCODES:
             raise AssertionError(f"{op!r} is no operation of a node; there are {', '.join(sorted(OPCODES - {'root'}))}")
         if op == "call_function":
             if not callable(target):
-                raise ValueError(f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target)} but a Callable is expected")
+                raise ValueError(
+                    f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target)} but a Callable is expected"
+                )
         elif not isinstance(target, str):
-            raise ValueError(f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target)} but a str is expected")
+            raise ValueError(
+                f"Node [graph = {graph}, name = '{name}'] target {target} has type {type(target)} but a str is expected"
+            )
         self.graph, self.name, self.op, self.target, self.type = graph, name, op, target, return_type
         self._args: tuple[Argument, ...] = ()
         self._kwargs: dict[str, Argument] = immutable_dict()
@@ -225,7 +236,9 @@ class Node:
 
     def replace_input_with(self, old_input: Node, new_input: Node) -> None:
         """Take `new_input` wherever `old_input` was taken."""
-        self._update_args_kwargs(*map_arg((self._args, self._kwargs), lambda node: new_input if node is old_input else node))
+        self._update_args_kwargs(
+            *map_arg((self._args, self._kwargs), lambda node: new_input if node is old_input else node)
+        )
 
     def replace_all_uses_with(
         self, replace_with: Node, delete_user_cb: Callable[[Node], bool] | None = None, *, propagate_meta: bool = False
@@ -269,12 +282,18 @@ class Node:
             self.name = self.graph._graph_namespace.create_name(candidate, None)
 
     def normalized_arguments(
-        self, root: Any, arg_types: Any = None, kwarg_types: dict[str, Any] | None = None, normalize_to_only_use_kwargs: bool = False
+        self,
+        root: Any,
+        arg_types: Any = None,
+        kwarg_types: dict[str, Any] | None = None,
+        normalize_to_only_use_kwargs: bool = False,
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """All arguments of the call with defaults filled in, or None where the signature is not known: see `torch.fx.operator_schemas`."""
         schemas = import_module("rushlight.fx.operator_schemas")
         if self.op == "call_function":
-            return schemas.normalize_function(self.target, self.args, self.kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)
+            return schemas.normalize_function(
+                self.target, self.args, self.kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs
+            )
         if self.op == "call_module":
             return schemas.normalize_module(root, self.target, self.args, self.kwargs, normalize_to_only_use_kwargs)
         return None
@@ -291,7 +310,9 @@ class Node:
             return f"builtins.{name}"
         return f"operator.{name}" if module == "_operator" else _get_qualified_name(target)  # type: ignore[arg-type]
 
-    def format_node(self, placeholder_names: list[str] | None = None, maybe_return_typename: list[str] | None = None) -> str | None:
+    def format_node(
+        self, placeholder_names: list[str] | None = None, maybe_return_typename: list[str] | None = None
+    ) -> str | None:
         """The node as `print(graph)` shows it; a placeholder or an annotated output is put into the list where one is given."""
         kind = f"{_type_repr(self.type)} " if self.type is not None else ""
         head = f"%{self.name} : {kind}[num_users={len(self.users)}] = "

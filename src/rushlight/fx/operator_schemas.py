@@ -100,7 +100,11 @@ def get_signature_for_torch_op(op: Callable[..., Any], return_schemas: bool = Fa
 def check_for_mutable_operation(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """RuntimeError where the one overload that takes these arguments changes one of them."""
     signatures, schemas = get_signature_for_torch_op(target, return_schemas=True)
-    fitting = [schema for signature, schema in zip(signatures or (), schemas or (), strict=True) if _takes(signature, args, kwargs)]
+    fitting = [
+        schema
+        for signature, schema in zip(signatures or (), schemas or (), strict=True)
+        if _takes(signature, args, kwargs)
+    ]
     if len(fitting) == 1 and fitting[0].is_mutable:
         raise RuntimeError(
             f"Tried to trace mutable operation {fitting[0]}. FX only supports functional code, so operations that mutate operands in-place "
@@ -147,7 +151,9 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:
         return True
     if signature_type is numbers.Number and argument_type in (int, float):
         return True
-    return inspect.isclass(argument_type) and inspect.isclass(signature_type) and issubclass(argument_type, signature_type)
+    return (
+        inspect.isclass(argument_type) and inspect.isclass(signature_type) and issubclass(argument_type, signature_type)
+    )
 
 
 # ***** calls with all arguments written out *****
@@ -197,19 +203,29 @@ def _python_signature(target: Any) -> inspect.Signature | None:
 
 
 def normalize_module(
-    root: Any, target: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, normalize_to_only_use_kwargs: bool = False
+    root: Any,
+    target: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
     """The arguments of a call of a submodule with every default filled in; None for modules that are not of `torch.nn`."""
     try:
         module = root.get_submodule(target)
     except AttributeError as error:
-        raise RuntimeError(f"Tried to normalize node with target {target} but root did not have that target!") from error
+        raise RuntimeError(
+            f"Tried to normalize node with target {target} but root did not have that target!"
+        ) from error
     if getattr(rushlight.nn, type(module).__name__, None) is not type(module):
         return None
-    return _written_out(inspect.signature(inspect.unwrap(module.forward)), args, kwargs or {}, normalize_to_only_use_kwargs)
+    return _written_out(
+        inspect.signature(inspect.unwrap(module.forward)), args, kwargs or {}, normalize_to_only_use_kwargs
+    )
 
 
-def _written_out(signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any], only_kwargs: bool) -> ArgsKwargsPair | None:
+def _written_out(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any], only_kwargs: bool
+) -> ArgsKwargsPair | None:
     """What was given by place stays so, unless `only_kwargs`; all else goes by name.  None where a parameter has no name."""
     if any(p.kind not in _BY_NAME for p in signature.parameters.values()) or not _takes(signature, args, kwargs):
         return None

@@ -21,7 +21,16 @@ from rushlight.fx.graph import Graph
 from rushlight.fx.node import Argument, Node, Target
 from rushlight.overrides import is_tensor_method_or_property, resolve_name
 
-__all__ = ["Attribute", "GraphAppendingTracer", "ParameterProxy", "Proxy", "Scope", "ScopeContextManager", "TraceError", "TracerBase"]
+__all__ = [
+    "Attribute",
+    "GraphAppendingTracer",
+    "ParameterProxy",
+    "Proxy",
+    "Scope",
+    "ScopeContextManager",
+    "TraceError",
+    "TracerBase",
+]
 
 
 class TraceError(ValueError):
@@ -72,7 +81,13 @@ class TracerBase:
         self.node_name_to_scope: dict[str, tuple[str, Any]] = {}
 
     def create_node(
-        self, kind: str, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument], name: str | None = None, type_expr: Any = None
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Argument, ...],
+        kwargs: dict[str, Argument],
+        name: str | None = None,
+        type_expr: Any = None,
     ) -> Node:
         """A node at the end of the graph; arguments are nodes and constants.  A tracer may refuse one or change it here."""
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
@@ -117,7 +132,13 @@ class TracerBase:
         if dataclasses.is_dataclass(a) and not isinstance(a, type):
             fields = {field.name: self.create_arg(getattr(a, field.name)) for field in dataclasses.fields(a)}
             return self.create_node("call_function", type(a), (), fields)
-        if isinstance(a, (*_CONSTANTS, enum.Enum)) or a is None or a is ... or isinstance(a, type) or _is_known_function(a):
+        if (
+            isinstance(a, (*_CONSTANTS, enum.Enum))
+            or a is None
+            or a is ...
+            or isinstance(a, type)
+            or _is_known_function(a)
+        ):
             return a
         raise NotImplementedError(f"argument of type: {type(a)}")
 
@@ -150,7 +171,12 @@ _CONSTANTS = (str, int, float, bool, complex, bytes, DType, Device)
 def _is_known_function(a: Any) -> bool:
     """Functions and constants of the package (a layout, a memory format) that code names."""
     module = getattr(type(a), "__module__", "") or ""
-    return inspect.isfunction(a) or inspect.isbuiltin(a) or module.partition(".")[0] in ("rushlight", "torch") and not hasattr(a, "__torch_function__")
+    return (
+        inspect.isfunction(a)
+        or inspect.isbuiltin(a)
+        or module.partition(".")[0] in ("rushlight", "torch")
+        and not hasattr(a, "__torch_function__")
+    )
 
 
 class GraphAppendingTracer(TracerBase):
@@ -204,7 +230,11 @@ class Proxy:
 
     def __iter__(self) -> Iterator[Any]:
         count = _unpacked(inspect.currentframe())
-        return iter([operator.getitem(self, number) for number in range(count)]) if count is not None else self.tracer.iter(self)
+        return (
+            iter([operator.getitem(self, number) for number in range(count)])
+            if count is not None
+            else self.tracer.iter(self)
+        )
 
     def __abs__(self) -> Any:
         return self.tracer.create_proxy("call_function", operator.abs, (self,), {})
@@ -226,7 +256,9 @@ class Proxy:
         )
 
     @classmethod
-    def __torch_function__(cls, orig_method: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        cls, orig_method: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         tracers = {id(proxy.tracer): proxy.tracer for proxy in _proxies((args, kwargs))}
         if len(tracers) != 1:
@@ -239,7 +271,9 @@ class Proxy:
             return tracer.create_proxy("call_function", operator.getitem, args, kwargs)
         if _is_method(orig_method):
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
-        return tracer.create_proxy("call_function", orig_method, args, kwargs, name=tracer.graph._target_to_str(orig_method))
+        return tracer.create_proxy(
+            "call_function", orig_method, args, kwargs, name=tracer.graph._target_to_str(orig_method)
+        )
 
 
 def _INDEX_OF_TENSOR() -> Any:
@@ -250,7 +284,9 @@ def _INDEX_OF_TENSOR() -> Any:
 
 def _is_method(function: Any) -> bool:
     """Whether a function is one of Tensor's only."""
-    return is_tensor_method_or_property(function) and (resolve_name(function) or "torch.Tensor.").startswith("torch.Tensor.")
+    return is_tensor_method_or_property(function) and (resolve_name(function) or "torch.Tensor.").startswith(
+        "torch.Tensor."
+    )
 
 
 def _proxies(values: Any) -> Iterator[Proxy]:
@@ -280,7 +316,11 @@ def _unpacked(frame: Any) -> int | None:
 
 def _asserts(frame: Any) -> bool:
     """Whether a program asks for a truth in order to `assert` it."""
-    following = [each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti] if frame is not None else []
+    following = (
+        [each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti]
+        if frame is not None
+        else []
+    )
     return any(each.opname == "LOAD_ASSERTION_ERROR" for each in following[:3])
 
 
@@ -350,7 +390,21 @@ _OPERATORS = (
     "add", "and_", "eq", "floordiv", "ge", "getitem", "gt", "invert", "le", "lshift", "lt", "matmul", "mod", "mul", "ne", "neg", "or_", "pos", "pow",
     "rshift", "sub", "truediv", "xor",
 )  # fmt: skip
-_REFLECTED = ("add", "and_", "floordiv", "lshift", "matmul", "mod", "mul", "or_", "pow", "rshift", "sub", "truediv", "xor")
+_REFLECTED = (
+    "add",
+    "and_",
+    "floordiv",
+    "lshift",
+    "matmul",
+    "mod",
+    "mul",
+    "or_",
+    "pow",
+    "rshift",
+    "sub",
+    "truediv",
+    "xor",
+)
 
 
 def _operator(name: str) -> None:

@@ -69,12 +69,20 @@ def _graph_of(program: Any) -> Graph:
     return program.graph if isinstance(program, GraphModule) else symbolic_trace(program).graph
 
 
-def _replaced(gm: GraphModule, pattern: Any, replacement: Any, filters: Any, callback: Any, ignore_literals: bool) -> list[ReplacedPatterns]:
+def _replaced(
+    gm: GraphModule, pattern: Any, replacement: Any, filters: Any, callback: Any, ignore_literals: bool
+) -> list[ReplacedPatterns]:
     graph, wanted = gm.graph, _graph_of(pattern)
     common = _graph_of(replacement) if replacement is not None else None
     if common is None and callback is None:
         raise AssertionError("Must provide either a replacement GraphModule or a replacement callback")
-    matcher = SubgraphMatcher(wanted, match_output=False, match_placeholder=False, remove_overlapping_matches=True, ignore_literals=ignore_literals)
+    matcher = SubgraphMatcher(
+        wanted,
+        match_output=False,
+        match_placeholder=False,
+        remove_overlapping_matches=True,
+        ignore_literals=ignore_literals,
+    )
     matches = [match for match in matcher.match(graph) if all(each(match, graph, wanted) for each in filters)]
     changed: dict[Node, Node] = {}
     done: list[ReplacedPatterns] = []
@@ -88,7 +96,9 @@ def _replaced(gm: GraphModule, pattern: Any, replacement: Any, filters: Any, cal
     return done
 
 
-def _replace_one(graph: Graph, pattern: Graph, made: Graph, match: InternalMatch, changed: dict[Node, Node]) -> ReplacedPatterns:
+def _replace_one(
+    graph: Graph, pattern: Graph, made: Graph, match: InternalMatch, changed: dict[Node, Node]
+) -> ReplacedPatterns:
     """Put the nodes of `made` in the place of one occurrence; `changed` knows what earlier ones have become."""
     inputs = [node for node in made.nodes if node.op == "placeholder"]
     given = [match.nodes_map.get(node) for node in pattern.nodes if node.op == "placeholder"]
@@ -134,7 +144,11 @@ def _take_over(gm: GraphModule, replacement: Module) -> None:
             place = None
         if place is not None and hasattr(place, name):
             continue
-        found = replacement.get_submodule(str(node.target)) if node.op == "call_module" else getattr(replacement.get_submodule(path), name)
+        found = (
+            replacement.get_submodule(str(node.target))
+            if node.op == "call_module"
+            else getattr(replacement.get_submodule(path), name)
+        )
         if node.op == "call_module":
             gm.add_submodule(str(node.target), copy.deepcopy(found))
         else:

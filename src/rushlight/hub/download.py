@@ -49,7 +49,9 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 def _receive(answer: Any, file: Any, progress: bool) -> str:
     """Copy an answer's body into a file; its SHA256."""
     length = answer.headers.get("Content-Length")
-    bar = bar_class()(total=int(length) if length else None, disable=not progress, unit="B", unit_scale=True, unit_divisor=1024)
+    bar = bar_class()(
+        total=int(length) if length else None, disable=not progress, unit="B", unit_scale=True, unit_divisor=1024
+    )
     digest, received = hashlib.sha256(), 0
     try:
         while chunk := answer.read(CHUNK):

@@ -11,7 +11,9 @@ __all__ = ["PlainBar", "bar_class"]
 class PlainBar:
     """Per cent, or bytes, on stderr; takes what tqdm takes, and draws nothing of what it does not know."""
 
-    def __init__(self, total: int | None = None, disable: bool = False, unit: str | None = None, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, total: int | None = None, disable: bool = False, unit: str | None = None, *args: Any, **kwargs: Any
+    ) -> None:
         self.total, self.disable, self.n = total, disable, 0
 
     def update(self, n: int = 1) -> None:

@@ -219,8 +219,12 @@ def trace_module(mod: Any, *args: Any, **kwargs: Any) -> Any:
     refuse("torch.jit.trace_module()", _WHY)
 
 
-save, load, freeze, _get_trace_graph = (absent_function(f"torch.jit.{name}", _WHY) for name in ("save", "load", "freeze", "_get_trace_graph"))
-optimize_for_inference, export_opnames = (absent_function(f"torch.jit.{name}", _WHY) for name in ("optimize_for_inference", "export_opnames"))
+save, load, freeze, _get_trace_graph = (
+    absent_function(f"torch.jit.{name}", _WHY) for name in ("save", "load", "freeze", "_get_trace_graph")
+)
+optimize_for_inference, export_opnames = (
+    absent_function(f"torch.jit.{name}", _WHY) for name in ("optimize_for_inference", "export_opnames")
+)
 set_fusion_strategy = absent_function("torch.jit.set_fusion_strategy", _WHY)
 
 

@@ -71,7 +71,9 @@ class _Applied(Function):
     def _backward(cls, ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         op, call = cls.op, ctx.call
         if op.backward is None:
-            raise RuntimeError(f"Trying to backward through {op} but no autograd formula was registered. Please use register_autograd to add one.")
+            raise RuntimeError(
+                f"Trying to backward through {op} but no autograd formula was registered. Please use register_autograd to add one."
+            )
         shaped = tree_unflatten(list(grads), call.outputs)
         needs = ctx.needs_input_grad
         flags = tree_unflatten(list(needs[:-1]), call.inputs)
@@ -83,7 +85,9 @@ class _Applied(Function):
             ctx.needs_input_grad = needs
         found = found if isinstance(found, tuple) else (found,)
         if len(found) != count:
-            raise RuntimeError(f"the backward of {op} returned an incorrect number of gradients (expected {count}, got {len(found)})")
+            raise RuntimeError(
+                f"the backward of {op} returned an incorrect number of gradients (expected {count}, got {len(found)})"
+            )
         flat: list[Any] = []
         for flag, grad in zip(flags, [*found, *[None] * (len(flags) - count)], strict=True):
             flat += _spread(op, flag, grad)
@@ -97,7 +101,9 @@ def _spread(op: Any, flag: Any, grad: Any) -> list[Any]:
     if grad is None:
         return [None] * len(flag)
     if not isinstance(grad, (list, tuple)) or len(grad) != len(flag):
-        raise RuntimeError(f"Expected the return from backward of {op} to be of the same structure as the inputs: a list of {len(flag)} gradients")
+        raise RuntimeError(
+            f"Expected the return from backward of {op} to be of the same structure as the inputs: a list of {len(flag)} gradients"
+        )
     return list(grad)
 
 
@@ -117,7 +123,9 @@ def _made(op: Any) -> type:
     if op.vmap is not None:
         body["vmap"] = lambda info, in_dims, *args: _batch(op, info, in_dims, args)
     name = f"GeneratedBackwardFor_{op.namespace}_{op._opname}_{op._overloadname}"
-    static = {key: staticmethod(value) if callable(value) and key not in ("op",) else value for key, value in body.items()}
+    static = {
+        key: staticmethod(value) if callable(value) and key not in ("op",) else value for key, value in body.items()
+    }
     cls: Any = type(name, (_Applied,), static)
     return cls
 
@@ -129,7 +137,9 @@ def _batch(op: Any, info: Any, in_dims: tuple[Any, ...], args: tuple[Any, ...]) 
     positional, named = op.split(values)
     result = op.vmap(info, tuple(dims[: len(positional)]), *positional, **named)
     if not isinstance(result, tuple) or len(result) != 2:
-        raise RuntimeError(f"Expected the vmap rule of {op} to have two returns, an output and out_dims. Got a {type(result)} instead")
+        raise RuntimeError(
+            f"Expected the vmap rule of {op} to have two returns, an output and out_dims. Got a {type(result)} instead"
+        )
     output, out_dims = result
     flat, call.outputs = tree_flatten(output)
     places = tree_flatten(out_dims)[0] if isinstance(out_dims, (tuple, list)) else [out_dims] * len(flat)

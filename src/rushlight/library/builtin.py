@@ -38,7 +38,9 @@ class BuiltinOverload:
     def _schema(self) -> FunctionSchema:
         row = row_named(self._opname.removesuffix("_"))
         if row is None:
-            raise NotImplementedError(f"rushlight has no schema for aten::{self._opname}: it is a composite of other operators")
+            raise NotImplementedError(
+                f"rushlight has no schema for aten::{self._opname}: it is a composite of other operators"
+            )
         return _native_schema(row.schema, self._opname, "" if self._overloadname == "default" else self._overloadname)
 
     def name(self) -> str:
@@ -64,9 +66,15 @@ def _native_schema(schema: Any, name: str, overload: str) -> FunctionSchema:
         kind = argument.type.replace(argument.base, _WORDS.get(argument.base, argument.base), 1)
         kind = kind.replace("Tensor", "Tensor(a!)", 1) if changes and place == 0 else kind
         shown = "self" if place == 0 and argument.name == "input" else argument.name
-        default = "" if argument.required else f"={list(argument.default) if isinstance(argument.default, tuple) else argument.default!r}"
+        default = (
+            ""
+            if argument.required
+            else f"={list(argument.default) if isinstance(argument.default, tuple) else argument.default!r}"
+        )
         parts.append(f"{kind} {shown}{default}")
-    results = "Tensor[]" if schema.returns_list else ", ".join(f"Tensor {r}".strip() for r in schema.results) or "Tensor"
+    results = (
+        "Tensor[]" if schema.returns_list else ", ".join(f"Tensor {r}".strip() for r in schema.results) or "Tensor"
+    )
     results = "Tensor(a!)" if changes else results if len(schema.results) <= 1 else f"({results})"
     return parse(f"aten::{name}{'.' + overload if overload else ''}({', '.join(parts)}) -> {results}")
 
@@ -98,7 +106,13 @@ def _to_copy(
     input: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Any:  # fmt: skip
-    return input.to(device or input.device, dtype or input.dtype, non_blocking, True, memory_format=memory_format or rushlight.preserve_format)
+    return input.to(
+        device or input.device,
+        dtype or input.dtype,
+        non_blocking,
+        True,
+        memory_format=memory_format or rushlight.preserve_format,
+    )
 
 
 def _slice(input: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:

@@ -24,7 +24,9 @@ def _tensors(tree: Any) -> list[Any]:
 
 
 def _copied(tree: Any) -> Any:
-    return tree_map(lambda x: x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, rushlight.Tensor) else x, tree)
+    return tree_map(
+        lambda x: x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, rushlight.Tensor) else x, tree
+    )
 
 
 def _test_schema(op: OpOverload, args: Any, kwargs: Any, rtol: float | None, atol: float | None) -> None:
@@ -36,7 +38,9 @@ def _test_schema(op: OpOverload, args: Any, kwargs: Any, rtol: float | None, ato
     for argument, old, new in zip(op._schema.arguments, before, values, strict=True):
         for a, b in zip(_tensors([old]), _tensors([new]), strict=True):
             if not argument.written and not rushlight.equal(a.nan_to_num(), b.detach().nan_to_num()):
-                raise OpCheckError(f"Argument {argument.name} is not defined as mutable but was mutated, by {op} with schema {op._schema}")
+                raise OpCheckError(
+                    f"Argument {argument.name} is not defined as mutable but was mutated, by {op} with schema {op._schema}"
+                )
     if not any(r.alias for r in op._schema.returns):
         held = {x.data_ptr() for x in _tensors(values) if x.numel()}
         if any(x.data_ptr() in held for x in _tensors([found]) if x.numel() and not x.is_meta):
@@ -45,7 +49,11 @@ def _test_schema(op: OpOverload, args: Any, kwargs: Any, rtol: float | None, ato
 
 def _test_autograd_registration(op: OpOverload, args: Any, kwargs: Any, rtol: float | None, atol: float | None) -> None:
     """A result that has a history has it by a rule for autograd."""
-    if not any(x.requires_grad for x in _tensors([args, kwargs])) or op.definition is not None or op.backward is not None:
+    if (
+        not any(x.requires_grad for x in _tensors([args, kwargs]))
+        or op.definition is not None
+        or op.backward is not None
+    ):
         return
     if any("Autograd" in key for key in op.kernels):
         return
@@ -115,7 +123,9 @@ def opcheck(
     wanted = (test_utils,) if isinstance(test_utils, str) else tuple(test_utils)
     unknown = set(wanted) - set(_TESTS)
     if unknown:
-        raise ValueError(f"opcheck(op, ..., test_utils={test_utils}), expected test_utils to be subset of {tuple(_TESTS)} but it was not")
+        raise ValueError(
+            f"opcheck(op, ..., test_utils={test_utils}), expected test_utils to be subset of {tuple(_TESTS)} but it was not"
+        )
     results: dict[str, Any] = {}
     for name in wanted:
         try:
@@ -123,6 +133,10 @@ def opcheck(
             results[name] = "SUCCESS"
         except Exception as error:
             if raise_exception:
-                raise error if isinstance(error, OpCheckError) else OpCheckError(f"opcheck(op, ...): {name} failed with {error}") from error
+                raise (
+                    error
+                    if isinstance(error, OpCheckError)
+                    else OpCheckError(f"opcheck(op, ...): {name} failed with {error}")
+                ) from error
             results[name] = error
     return results

@@ -51,7 +51,9 @@ def custom_op(
         if schema is not None:
             changed = {a.name for a in made._opoverload._schema.arguments if a.written}
             if mutates_args == "unknown" or set(mutates_args) != changed:
-                raise ValueError(f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}. The schema suggests that the op mutates {changed} which is different from what was provided to us in `mutates_args`. Please make these consistent.")
+                raise ValueError(
+                    f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={schema}. The schema suggests that the op mutates {changed} which is different from what was provided to us in `mutates_args`. Please make these consistent."
+                )
         made.register_kernel(device_types)(function)
         return made
 
@@ -74,7 +76,9 @@ class CustomOpDef:
         if before is not None:
             operators.unregister(before._opoverload)
         code = getattr(fn, "__code__", None)
-        self._opoverload = operators.register(parsed, self._tags, f"{code.co_filename}:{code.co_firstlineno}" if code else repr(fn))
+        self._opoverload = operators.register(
+            parsed, self._tags, f"{code.co_filename}:{code.co_firstlineno}" if code else repr(fn)
+        )
         self._opoverload.definition = self
         _DEFINED[self._qualname] = self
 
@@ -94,13 +98,19 @@ class CustomOpDef:
         """Register what computes the operator on a device type, or several (None: on all without one of their own); also a decorator."""
         wanted = [device_types] if device_types is None or isinstance(device_types, str) else list(device_types)
         schema = self._opoverload._schema
-        if device_types is not None and not any(a.is_tensor_like for a in schema.arguments) and not any(a.base == "Device" for a in schema.arguments):
+        if (
+            device_types is not None
+            and not any(a.is_tensor_like for a in schema.arguments)
+            and not any(a.base == "Device" for a in schema.arguments)
+        ):
             raise ValueError("Functions without tensor inputs are required to have a `device: torch.device` argument")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             for device in wanted:
                 self._functions[device] = function
-                key = "CompositeExplicitAutograd" if device is None else _KEYS.get(rushlight.device(device).type, device)
+                key = (
+                    "CompositeExplicitAutograd" if device is None else _KEYS.get(rushlight.device(device).type, device)
+                )
                 self._opoverload.kernels[key] = lambda *args, _device=device, **kwargs: self._run(_device, args, kwargs)
             return function
 
@@ -138,7 +148,9 @@ class CustomOpDef:
         self._opoverload.fake = fn
         return fn
 
-    def register_autograd(self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None) -> None:
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None
+    ) -> None:
         """Register the gradient; see `torch.library.register_autograd`."""
         libraries.register_autograd(self, backward, setup_context=setup_context)
 
@@ -156,7 +168,9 @@ class CustomOpDef:
 
     def register_effect(self, effect: Any) -> None:
         """NotImplementedError: effects order calls in compiled programs, and there is no compiler for whole programs."""
-        raise NotImplementedError("rushlight has no effects of operators: calls run in the order in which the program makes them")
+        raise NotImplementedError(
+            "rushlight has no effects of operators: calls run in the order in which the program makes them"
+        )
 
 
 _DEFINED: dict[str, CustomOpDef] = {}
@@ -166,10 +180,14 @@ def _check_schema(schema: FunctionSchema, text: str) -> None:
     if any(r.alias for r in schema.returns) and not schema.is_mutable:
         raise ValueError(f"custom_op: the results of {text} may not alias its arguments")
     if any(a.kwarg_only and a.is_tensor_like and not a.written for a in schema.arguments):
-        raise NotImplementedError(f"custom_op with kwarg-only Tensor args. Please make your tensors not kwarg-only. Got: {schema.name.split('::')[1]}{text}")
+        raise NotImplementedError(
+            f"custom_op with kwarg-only Tensor args. Please make your tensors not kwarg-only. Got: {schema.name.split('::')[1]}{text}"
+        )
 
 
-def _check_results(op: CustomOpDef, args: tuple[Any, ...], kwargs: dict[str, Any], found: Any, function: Callable[..., Any]) -> None:
+def _check_results(
+    op: CustomOpDef, args: tuple[Any, ...], kwargs: dict[str, Any], found: Any, function: Callable[..., Any]
+) -> None:
     """Results must be new: RuntimeError for one that is an argument, or lies in the memory of one or of another result."""
     if any(r.alias for r in op._opoverload._schema.returns):
         return
@@ -196,7 +214,9 @@ def _memory(x: Any) -> int:
     return id(x) if storage is None or not storage.nbytes else int(storage.ptr)
 
 
-def triton_op(name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: Any, schema: str | None = None) -> Any:
+def triton_op(
+    name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: Any, schema: str | None = None
+) -> Any:
     """An operator whose Python launches Triton kernels on some devices: here it is a `custom_op`, and `wrap_triton` in its body raises."""
     return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
 

@@ -45,7 +45,12 @@ def _schema_type(annotation: Any) -> str | None:
 
 
 def infer_schema(
-    prototype_function: Callable[..., Any], /, *, mutates_args: str | Iterable[str], op_name: str | None = None, tags: Any = ()
+    prototype_function: Callable[..., Any],
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    op_name: str | None = None,
+    tags: Any = (),
 ) -> str:
     """The schema of a function, from its annotations: tensors, numbers, texts, dtypes, devices, and lists and optionals of them.
 
@@ -63,7 +68,9 @@ def infer_schema(
         raise ValueError(f"infer_schema(func): {what} Got func with signature {signature})")
 
     if isinstance(mutates_args, str) and mutates_args != "unknown":
-        raise ValueError("mutates_args must either be a sequence of the names of the arguments that are mutated or the string 'unknown'. ")
+        raise ValueError(
+            "mutates_args must either be a sequence of the names of the arguments that are mutated or the string 'unknown'. "
+        )
     mutated = mutates_args if isinstance(mutates_args, str) else tuple(mutates_args)
     hints = _hints(prototype_function, signature, refuse)
     parts: list[str] = []
@@ -92,11 +99,15 @@ def _hints(function: Any, signature: inspect.Signature, refuse: Callable[[str], 
         try:
             return found | typing.get_type_hints(function)
         except NameError as error:
-            refuse(f"Unsupported type annotation. It is not a type. ({error}). Types must be importable where the function's module is.")
+            refuse(
+                f"Unsupported type annotation. It is not a type. ({error}). Types must be importable where the function's module is."
+            )
     return found
 
 
-def _parameter_type(name: str, parameter: inspect.Parameter, hints: dict[str, Any], refuse: Callable[[str], NoReturn]) -> str:
+def _parameter_type(
+    name: str, parameter: inspect.Parameter, hints: dict[str, Any], refuse: Callable[[str], NoReturn]
+) -> str:
     if parameter.annotation is parameter.empty:
         refuse(f"Parameter {name} must have a type annotation.")
     found = _schema_type(hints[name])
@@ -104,8 +115,13 @@ def _parameter_type(name: str, parameter: inspect.Parameter, hints: dict[str, An
         advice = ""
         if typing.get_origin(hints[name]) is tuple:
             advice = "We do not support Tuple inputs in schema. As a workaround, please try to use List instead. "
-        known = ", ".join(str(getattr(p, "__name__", p if isinstance(p, str) else "Union[int, float, bool]")) for p, _, _ in _PARAMETERS)
-        refuse(f"Parameter {name} has unsupported type {hints[name]}. {advice}The valid types are: {known}, optionals and lists of them.")
+        known = ", ".join(
+            str(getattr(p, "__name__", p if isinstance(p, str) else "Union[int, float, bool]"))
+            for p, _, _ in _PARAMETERS
+        )
+        refuse(
+            f"Parameter {name} has unsupported type {hints[name]}. {advice}The valid types are: {known}, optionals and lists of them."
+        )
     return found
 
 
@@ -119,7 +135,9 @@ def _default(name: str, parameter: inspect.Parameter, refuse: Callable[[str], No
         return f'="{value}"'
     if isinstance(value, rushlight.dtype):
         return f"={str(value).removeprefix('torch.')}"
-    refuse(f"Parameter {name} has an unsupported default value type {type(value)}: numbers, texts, dtypes, devices and None can be written down.")
+    refuse(
+        f"Parameter {name} has an unsupported default value type {type(value)}: numbers, texts, dtypes, devices and None can be written down."
+    )
 
 
 def _results(annotation: Any, refuse: Callable[[str], NoReturn]) -> str:
@@ -130,7 +148,9 @@ def _results(annotation: Any, refuse: Callable[[str], NoReturn]) -> str:
     parts = typing.get_args(annotation) if typing.get_origin(annotation) is tuple else (annotation,)
     found = [_schema_type(part) for part in parts]
     if any(kind not in ("Tensor", "Tensor[]", "SymInt", "float", "bool", "Scalar") for kind in found):
-        refuse(f"Return has unsupported type {annotation}. The valid types are: Tensor, List[Tensor], int, float, bool, and tuples of them.")
+        refuse(
+            f"Return has unsupported type {annotation}. The valid types are: Tensor, List[Tensor], int, float, bool, and tuples of them."
+        )
     joined = ", ".join(str(kind) for kind in found)
     if parts == (annotation,):
         return joined
@@ -144,7 +164,9 @@ def _aliased(results: str, parts: list[str], tags: tuple[Any, ...], refuse: Call
     changed = [part.split(" ")[0] for part in parts if "!" in part]
     if Tag.inplace in tags:
         if not parts or len(changed) != 1 or not parts[0].startswith(changed[0]) or results != "Tensor":
-            refuse("torch.Tag.inplace requires that the first positional Tensor, and it alone, is mutated and returned.")
+            refuse(
+                "torch.Tag.inplace requires that the first positional Tensor, and it alone, is mutated and returned."
+            )
         return changed[0]
     if Tag.out in tags:
         keywords = [part.split(" ")[0] for part in parts[parts.index("*") + 1 :] if "!" in part] if "*" in parts else []

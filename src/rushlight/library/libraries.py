@@ -90,7 +90,13 @@ class Library:
         return made._opname
 
     def impl(
-        self, op_name: Any, fn: Callable[..., Any], dispatch_key: Any = "", *, with_keyset: bool = False, allow_override: bool = False
+        self,
+        op_name: Any,
+        fn: Callable[..., Any],
+        dispatch_key: Any = "",
+        *,
+        with_keyset: bool = False,
+        allow_override: bool = False,
     ) -> None:
         """Register a kernel of an operator for a dispatch key ("CPU", "Meta", "Autograd", "CompositeImplicitAutograd", ...).
 
@@ -101,7 +107,12 @@ class Library:
         key = str(dispatch_key or self.dispatch_key or "CompositeImplicitAutograd").removeprefix("DispatchKey.")
         if key not in DispatchKey.__members__ and not key.startswith("Autograd"):
             raise RuntimeError(f"could not parse dispatch key: {key}")
-        op = overload_of(op_name if isinstance(op_name, (OpOverload, OpOverloadPacket)) or "::" in op_name else f"{self.ns}::{op_name}", missing=None)
+        op = overload_of(
+            op_name
+            if isinstance(op_name, (OpOverload, OpOverloadPacket)) or "::" in op_name
+            else f"{self.ns}::{op_name}",
+            missing=None,
+        )
         if op is None:
             return
         if not isinstance(op, OpOverload):
@@ -126,11 +137,15 @@ class Library:
 
     def fallback(self, fn: Callable[..., Any], dispatch_key: str = "", *, with_keyset: bool = False) -> None:
         """NotImplementedError: there is no dispatcher through which all operators go."""
-        raise NotImplementedError("rushlight has no dispatcher through which all operators go: Library.fallback cannot be honoured")
+        raise NotImplementedError(
+            "rushlight has no dispatcher through which all operators go: Library.fallback cannot be honoured"
+        )
 
     def register_symm_mem_args(self, op_name: str, arg_names: Sequence[str]) -> None:
         """NotImplementedError: there is no memory that several accelerators share."""
-        raise NotImplementedError("rushlight has no symmetric memory: Library.register_symm_mem_args cannot be honoured")
+        raise NotImplementedError(
+            "rushlight has no symmetric memory: Library.register_symm_mem_args cannot be honoured"
+        )
 
 
 def _forget(ns: str, kind: str, defined: list[OpOverload], undo: list[Callable[[], None]]) -> None:
@@ -147,11 +162,19 @@ def _forget(ns: str, kind: str, defined: list[OpOverload], undo: list[Callable[[
 def _check_tags(schema: FunctionSchema, tags: Iterable[Tag]) -> None:
     """ValueError where the schema is not that of an operator in place, or with `out=`, as its tag says."""
     changed = [a for a in schema.arguments if a.written]
-    if Tag.out in tags and (not changed or any(not a.kwarg_only for a in changed) or [r.alias for r in schema.returns] != [a.alias for a in changed]):
-        raise ValueError(f"Schema tagged with torch.Tag.out must return its mutable keyword-only arguments. Got: {schema}")
+    if Tag.out in tags and (
+        not changed
+        or any(not a.kwarg_only for a in changed)
+        or [r.alias for r in schema.returns] != [a.alias for a in changed]
+    ):
+        raise ValueError(
+            f"Schema tagged with torch.Tag.out must return its mutable keyword-only arguments. Got: {schema}"
+        )
     first = schema.positional[:1]
     if Tag.inplace in tags and (changed != first or [r.alias for r in schema.returns] != [a.alias for a in first]):
-        raise ValueError(f"Schema tagged with torch.Tag.inplace must mutate and return its first positional argument. Got: {schema}")
+        raise ValueError(
+            f"Schema tagged with torch.Tag.inplace must mutate and return its first positional argument. Got: {schema}"
+        )
 
 
 # ***** by name *****
@@ -223,12 +246,16 @@ def define(qualname: str, schema: Any = None, *, lib: Library | None = None, tag
         raise ValueError(f"define(qualname, schema): expected qualname to be instance of str, got {type(qualname)}")
     space, name = _parts(qualname)
     if not re.fullmatch(r"\s*\(.*\) -> .*", schema or "", re.DOTALL):
-        raise ValueError(f'define(qualname, schema, ...): expected schema to look like e.g. "(Tensor x) -> Tensor" but got "{schema}"')
+        raise ValueError(
+            f'define(qualname, schema, ...): expected schema to look like e.g. "(Tensor x) -> Tensor" but got "{schema}"'
+        )
     (lib or fragment(space)).define(name + schema, tags=tags)
     return None
 
 
-def impl(qualname: Any, types: Any = None, func: Callable[..., Any] | None = None, *, lib: Library | None = None) -> Any:
+def impl(
+    qualname: Any, types: Any = None, func: Callable[..., Any] | None = None, *, lib: Library | None = None
+) -> Any:
     """Register a kernel of an operator for device types ("cpu", or several, or "default" for all) or a dispatch key; also a decorator."""
     if isinstance(qualname, Library):  # the older form: impl(library, name, key)
         return lambda function: (qualname.impl(types, function, func or ""), function)[1]  # type: ignore[func-returns-value]
@@ -268,22 +295,38 @@ def _rule(op: Any, func: Callable[..., Any] | None, put: Callable[[OpOverload, C
     return register if func is None else register(func)
 
 
-def register_kernel(op: Any, device_types: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None) -> Any:
+def register_kernel(
+    op: Any, device_types: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None
+) -> Any:
     """Register what computes an operator on device types ("cpu", or several; None for all); also a decorator."""
     found = overload_of(op)
     if found.definition is not None:
         return found.definition.register_kernel(device_types, func)
-    wanted = (None,) if device_types is None else (device_types,) if isinstance(device_types, str) else tuple(device_types)
-    return impl(found.name(), ["default" if d is None else d for d in wanted], func, lib=lib) if func is None else _registered(found, wanted, func, lib)
+    wanted = (
+        (None,) if device_types is None else (device_types,) if isinstance(device_types, str) else tuple(device_types)
+    )
+    return (
+        impl(found.name(), ["default" if d is None else d for d in wanted], func, lib=lib)
+        if func is None
+        else _registered(found, wanted, func, lib)
+    )
 
 
-def _registered(op: OpOverload, devices: Iterable[str | None], func: Callable[..., Any], lib: Library | None) -> Callable[..., Any]:
+def _registered(
+    op: OpOverload, devices: Iterable[str | None], func: Callable[..., Any], lib: Library | None
+) -> Callable[..., Any]:
     impl(op.name(), ["default" if d is None else d for d in devices], func, lib=lib)
     return func
 
 
 def register_fake(
-    op: Any, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None, _stacklevel: int = 1, allow_override: bool = True
+    op: Any,
+    func: Callable[..., Any] | None = None,
+    /,
+    *,
+    lib: Library | None = None,
+    _stacklevel: int = 1,
+    allow_override: bool = True,
 ) -> Any:
     """Register what says an operator's results without data: shapes, dtypes, strides; tensors on the meta device go to it.  Also a decorator."""
 
@@ -302,13 +345,20 @@ def register_fake(
     return _rule(op, func, put)
 
 
-def impl_abstract(qualname: str, func: Callable[..., Any] | None = None, *, lib: Library | None = None, _stacklevel: int = 1) -> Any:
+def impl_abstract(
+    qualname: str, func: Callable[..., Any] | None = None, *, lib: Library | None = None, _stacklevel: int = 1
+) -> Any:
     """The older name of `register_fake`."""
     return register_fake(qualname, func, lib=lib, _stacklevel=_stacklevel + 1)
 
 
 def register_autograd(
-    op: Any, backward: Callable[..., Any], /, *, setup_context: Callable[..., Any] | None = None, lib: Library | None = None
+    op: Any,
+    backward: Callable[..., Any],
+    /,
+    *,
+    setup_context: Callable[..., Any] | None = None,
+    lib: Library | None = None,
 ) -> None:
     """Register an operator's gradient: `setup_context(ctx, inputs, output)` saves what `backward(ctx, *grads)` needs.
 
@@ -325,7 +375,9 @@ def register_autograd(
             "register an autograd formula for that."
         )
     if any(a.kwarg_only and a.is_tensor_like for a in schema.arguments):
-        raise NotImplementedError(f"register_autograd with kwarg-only Tensor args. In the original definition of the op, please make your tensors not kwarg-only. Got: {schema}")
+        raise NotImplementedError(
+            f"register_autograd with kwarg-only Tensor args. In the original definition of the op, please make your tensors not kwarg-only. Got: {schema}"
+        )
     found.backward, found.setup = backward, setup_context
 
 
@@ -343,7 +395,9 @@ def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Li
     overload_of(op).casts[device_type] = cast_inputs
 
 
-def register_torch_dispatch(op: Any, torch_dispatch_class: type, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None) -> Any:
+def register_torch_dispatch(
+    op: Any, torch_dispatch_class: type, func: Callable[..., Any] | None = None, /, *, lib: Library | None = None
+) -> Any:
     """Register what an operator does with tensors of a class: `func(mode, func, types, args, kwargs)`.  Also a decorator."""
     return _rule(op, func, lambda found, function: found.by_class.__setitem__(torch_dispatch_class, function))
 

@@ -19,7 +19,17 @@ from rushlight._surface.dispatch import Tag
 from rushlight.library.applied import applied_class
 from rushlight.library.schema import Argument, FunctionSchema
 
-__all__ = ["HERE", "OpNamespace", "OpOverload", "OpOverloadPacket", "below_autograd", "find", "namespace", "register", "unregister"]
+__all__ = [
+    "HERE",
+    "OpNamespace",
+    "OpOverload",
+    "OpOverloadPacket",
+    "below_autograd",
+    "find",
+    "namespace",
+    "register",
+    "unregister",
+]
 
 _KEYS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "xpu": "XPU", "mps": "MPS", "hpu": "HPU", "mtia": "MTIA"}
 
@@ -49,7 +59,9 @@ class below_autograd:
 class OpOverload:
     """One form of an operator: a schema and what was registered for it.  Calling it checks the arguments and runs what applies."""
 
-    def __init__(self, packet: OpOverloadPacket, schema: FunctionSchema, tags: Sequence[Tag] = (), place: str = "") -> None:
+    def __init__(
+        self, packet: OpOverloadPacket, schema: FunctionSchema, tags: Sequence[Tag] = (), place: str = ""
+    ) -> None:
         self._packet, self._schema, self.tags, self.place = packet, schema, list(tags), place
         self._overloadname = schema.overload_name or "default"
         self.namespace, _, self._opname = schema.name.partition("::")
@@ -115,7 +127,9 @@ class OpOverload:
         for place, argument in enumerate(schema.arguments):
             if place < len(args) and not argument.kwarg_only:
                 if argument.name in left:
-                    raise RuntimeError(f"{name}() got multiple values for argument '{argument.name}'. Declaration: {schema}")
+                    raise RuntimeError(
+                        f"{name}() got multiple values for argument '{argument.name}'. Declaration: {schema}"
+                    )
                 values.append(self._fitting(argument, args[place], place))
             elif argument.name in left:
                 values.append(self._fitting(argument, left.pop(argument.name), place))
@@ -130,7 +144,12 @@ class OpOverload:
     def _fitting(self, argument: Argument, value: Any, place: int) -> Any:
         if fits(argument, value):
             return value
-        if argument.list_depth and fits_base(argument.base, value) and argument.base != "Tensor" and not argument.type.endswith("[]"):
+        if (
+            argument.list_depth
+            and fits_base(argument.base, value)
+            and argument.base != "Tensor"
+            and not argument.type.endswith("[]")
+        ):
             return [value]
         raise RuntimeError(
             f"{self._schema.name}() Expected a value of type '{_spoken(argument)}' for argument '{argument.name}' but instead found type "
@@ -158,7 +177,12 @@ class OpOverload:
                 return self._called(kernel, values)
             recorded = bool(rushlight.is_grad_enabled()) and any(leaf.requires_grad for leaf in leaves)
             known = self.backward is not None or self.definition is not None or self.vmap is not None
-            if known and (recorded or leaves and LEVELS.stack) or isinstance(top_level([leaves]), _batched()) and not self._is_composite():
+            if (
+                known
+                and (recorded or leaves and LEVELS.stack)
+                or isinstance(top_level([leaves]), _batched())
+                and not self._is_composite()
+            ):
                 return applied_class(self).run(values)
         found = self.backend(values)
         if self.definition is None and not HERE.below_autograd:
@@ -183,7 +207,9 @@ class OpOverload:
         leaves = [leaf for leaf in tree_flatten(list(values))[0] if isinstance(leaf, rushlight.Tensor)]
         device = next((leaf.device.type for leaf in leaves), None)
         if device is None:
-            given = [v for a, v in zip(self._schema.arguments, values, strict=True) if a.base == "Device" and v is not None]
+            given = [
+                v for a, v in zip(self._schema.arguments, values, strict=True) if a.base == "Device" and v is not None
+            ]
             device = rushlight.device(given[0]).type if given else "cpu"
         key = _KEYS.get(device, device)
         if key == "Meta" and self.fake is not None and "Meta" not in self.kernels:
@@ -225,7 +251,11 @@ class OpOverload:
 
     def _run_cast(self, values: list[Any], dtype: Any) -> Any:
         def cast(value: Any) -> Any:
-            eligible = isinstance(value, rushlight.Tensor) and value.is_floating_point() and value.dtype is not rushlight.float64
+            eligible = (
+                isinstance(value, rushlight.Tensor)
+                and value.is_floating_point()
+                and value.dtype is not rushlight.float64
+            )
             return value.to(dtype) if eligible else value
 
         leaves, structure = tree_flatten(values)
@@ -269,12 +299,21 @@ _PYTHON: dict[str, Any] = {
 def fits_base(base: str, value: Any) -> bool:
     """Whether a value is of a type without marks."""
     if base in _PYTHON:
-        return isinstance(value, _PYTHON[base]) or base in ("float", "SymFloat", "Scalar", "int", "SymInt") and _is_number_tensor(base, value)
+        return (
+            isinstance(value, _PYTHON[base])
+            or base in ("float", "SymFloat", "Scalar", "int", "SymInt")
+            and _is_number_tensor(base, value)
+        )
     if base == "Tensor":
         return isinstance(value, rushlight.Tensor) or hasattr(type(value), "__torch_function__")
     if base == "Device":
         return isinstance(value, (rushlight.device, str))
-    named = {"ScalarType": rushlight.dtype, "Layout": rushlight.layout, "MemoryFormat": rushlight.memory_format, "Generator": rushlight.Generator}
+    named = {
+        "ScalarType": rushlight.dtype,
+        "Layout": rushlight.layout,
+        "MemoryFormat": rushlight.memory_format,
+        "Generator": rushlight.Generator,
+    }
     kind: Any = named.get(base, object)
     return isinstance(value, kind)
 
@@ -307,7 +346,12 @@ def _is_default(argument: Argument, value: Any) -> bool:
     if not argument.has_default:
         return False
     default = argument.default
-    return value is default or type(value) is type(default) and not isinstance(value, rushlight.Tensor) and bool(value == default)
+    return (
+        value is default
+        or type(value) is type(default)
+        and not isinstance(value, rushlight.Tensor)
+        and bool(value == default)
+    )
 
 
 # ***** packets and namespaces *****
@@ -352,7 +396,9 @@ class OpOverloadPacket:
             forms[-1].bind(args, kwargs)
         except RuntimeError as error:
             known = "\n".join(str(form._schema) for form in forms)
-            raise RuntimeError(f"Could not find any overload of {self._qualified_op_name} for these arguments ({error})\nOverloads:\n{known}") from None
+            raise RuntimeError(
+                f"Could not find any overload of {self._qualified_op_name} for these arguments ({error})\nOverloads:\n{known}"
+            ) from None
         return forms[-1](*args, **kwargs)
 
     def __repr__(self) -> str:

@@ -49,7 +49,7 @@ class Argument:
         return self.default is not NO_DEFAULT
 
     def __str__(self) -> str:
-        shown = f"{self.base}({self.alias}){self.type[len(self.base):]}" if self.alias else self.type
+        shown = f"{self.base}({self.alias}){self.type[len(self.base) :]}" if self.alias else self.type
         shown = f"{shown} {self.name}" if self.name else shown
         return f"{shown}={_text(self.default)}" if self.has_default else shown
 
@@ -57,7 +57,14 @@ class Argument:
 
 
 def _value(text: str) -> Any:
-    words = {"None": None, "True": True, "False": False, "inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+    words = {
+        "None": None,
+        "True": True,
+        "False": False,
+        "inf": float("inf"),
+        "-inf": float("-inf"),
+        "nan": float("nan"),
+    }
     if text in words:
         return words[text]
     if text[:1] in "'\"" and text[-1:] == text[:1]:
@@ -161,4 +168,6 @@ def parse(text: str, namespace: str = "") -> FunctionSchema:
             arguments.append(Argument(part, kwarg_only))
     inner = results[1:-1] if results.startswith("(") and _closing(results, 0) == len(results) - 1 else results
     name = f"{matched['ns'] or namespace}::{matched['name']}" if matched["ns"] or namespace else matched["name"]
-    return FunctionSchema(name, matched["overload"] or "", arguments, [Argument(part, result=True) for part in _split(inner)])
+    return FunctionSchema(
+        name, matched["overload"] or "", arguments, [Argument(part, result=True) for part in _split(inner)]
+    )

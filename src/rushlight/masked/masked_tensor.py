@@ -21,7 +21,9 @@ from rushlight._types.spec import Spec
 __all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "make_masked", "masked_tensor", "payload", "payload_mask", "payload_of", "values_of",
            "with_payload"]  # fmt: skip
 
-_PROTOTYPE = "The API of MaskedTensor is a prototype in PyTorch and may change with it; docs/masked.md says what there is."
+_PROTOTYPE = (
+    "The API of MaskedTensor is a prototype in PyTorch and may change with it; docs/masked.md says what there is."
+)
 _WANTS_GRAD = "MaskedTensor: the elements require a gradient, and the new tensor will not pass one on to them; give data.detach().clone() instead."
 
 
@@ -148,7 +150,9 @@ class MaskedTensor(Kind):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if self._node is not None:
-            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+            )
         found = memo.get(id(self))
         if found is None:
             found = memo[id(self)] = make_masked(self._masked_data.clone(), self._masked_mask.clone(), type(self))
@@ -232,7 +236,9 @@ def _check_form(data: Any, mask: Any) -> None:
     if data.dim() != mask.dim():
         raise ValueError(f"data.dim() must equal mask.dim(), but they are {data.dim()} and {mask.dim()}")
     if data.shape != mask.shape:
-        raise ValueError(f"data.size() must equal mask.size(), but they are {tuple(data.shape)} and {tuple(mask.shape)}")
+        raise ValueError(
+            f"data.size() must equal mask.size(), but they are {tuple(data.shape)} and {tuple(mask.shape)}"
+        )
 
 
 def _check_coordinates(data: Any, mask: Any) -> None:
@@ -308,7 +314,9 @@ def with_payload(like: MaskedTensor | None, values: Tensor, mask: Tensor | None 
     if like is None or (mask is not None and not like.is_sparse):
         assert mask is not None
         return make_masked(values, mask)
-    return make_masked(_refilled(like._masked_data, values), like._masked_mask if mask is None else _refilled(like._masked_mask, mask))
+    return make_masked(
+        _refilled(like._masked_data, values), like._masked_mask if mask is None else _refilled(like._masked_mask, mask)
+    )
 
 
 # ***** ways into the graph and out of it *****
@@ -341,7 +349,12 @@ def payload_of(x: Any) -> Tensor:
 
 def from_payload(like: Any, values: Tensor, mask: Tensor) -> Any:
     """The way back from `payload_of`: a masked tensor in the form of `like`."""
-    return record("ConstructorBackward", [values], with_payload(like, values.detach(), mask), lambda g: (payload_of(g) if is_masked_tensor(g) else g,))
+    return record(
+        "ConstructorBackward",
+        [values],
+        with_payload(like, values.detach(), mask),
+        lambda g: (payload_of(g) if is_masked_tensor(g) else g,),
+    )
 
 
 def values_of(x: Any, name: str = "GetDataBackward") -> Tensor:

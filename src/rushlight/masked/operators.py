@@ -47,7 +47,9 @@ def node_name(name: str) -> str:
 # ***** an operation and its gradient *****
 
 
-def apply(name: str, f: Function, inputs: Sequence[Tensor], mask: Tensor, masks: Masks, form: Any, by_elements: bool = False) -> Any:
+def apply(
+    name: str, f: Function, inputs: Sequence[Tensor], mask: Tensor, masks: Masks, form: Any, by_elements: bool = False
+) -> Any:
     """`f` of the inputs' elements under `mask`, as a node `name` of the graph and in the form of `form` (None: strided).
 
     `masks` is for the gradient; `by_elements` where `f` broadcasts its operands.
@@ -81,9 +83,16 @@ def pulled(f: Function, inputs: Sequence[Tensor], slope: Tensor, counts: Tensor 
     if again:
         given = [payload_of(x) if is_masked_tensor(x) else x for x in inputs]
     else:
-        given = [(payload(x) if is_masked_tensor(x) else x).detach().requires_grad_(w) for x, w in zip(inputs, wanted, strict=True)]
+        given = [
+            (payload(x) if is_masked_tensor(x) else x).detach().requires_grad_(w)
+            for x, w in zip(inputs, wanted, strict=True)
+        ]
     with rushlight.enable_grad():
-        wide = given if counts is None else [_widened(g, given, counts) if w else g for g, w in zip(given, wanted, strict=True)]
+        wide = (
+            given
+            if counts is None
+            else [_widened(g, given, counts) if w else g for g, w in zip(given, wanted, strict=True)]
+        )
         made = f(*wide)
         asked = [x for x, w in zip(wide, wanted, strict=True) if w]
         found = iter(rushlight.autograd.grad(made, asked, slope, create_graph=again, allow_unused=True))
@@ -124,7 +133,10 @@ def pulled_through(f: Function, inputs: Sequence[Tensor]) -> Masks:
         with rushlight.enable_grad():
             leaves = [rushlight.zeros(s, requires_grad=True) for s in shapes]
             found = rushlight.autograd.grad(f(*leaves), leaves, counts.to(rushlight.float32), allow_unused=True)
-        return [rushlight.zeros(s, dtype=rushlight.bool) if g is None else g.detach() > 0 for s, g in zip(shapes, found, strict=True)]
+        return [
+            rushlight.zeros(s, dtype=rushlight.bool) if g is None else g.detach() > 0
+            for s, g in zip(shapes, found, strict=True)
+        ]
 
     return masks
 
@@ -181,7 +193,13 @@ def _elements(name: str, node: str, plain: Function, count: int, args: Sequence[
         return plain(*filled_in[: len(args)], **dict(zip(named, filled_in[len(args) :], strict=True)))
 
     return apply(
-        node, f, given, payload_mask(first), lambda counts: [_narrowed_mask(counts, x) for x in given], first, by_elements=True
+        node,
+        f,
+        given,
+        payload_mask(first),
+        lambda counts: [_narrowed_mask(counts, x) for x in given],
+        first,
+        by_elements=True,
     )
 
 
@@ -210,7 +228,9 @@ def _operands(name: str, inputs: Sequence[Any], first: Any) -> list[Any]:
             found.append(x)
             continue
         if x.layout is not first.layout:
-            raise RuntimeError(f"{name}(): a MaskedTensor of layout {first.layout} goes with no tensor of layout {x.layout}")
+            raise RuntimeError(
+                f"{name}(): a MaskedTensor of layout {first.layout} goes with no tensor of layout {x.layout}"
+            )
         if x.shape != first.shape or not same_coordinates(first._masked_data, x):
             raise ValueError(f"{name}(): the indices of sparse operands must match")
         found.append(x.values())
@@ -224,7 +244,9 @@ def adopt(name: str, x: Any, made: Any) -> Any:
     if not rushlight.can_cast(made.dtype, x.dtype):
         raise RuntimeError(f"{name}_(): result type {made.dtype} can't be cast to the desired output type {x.dtype}")
     if made.shape != x.shape:
-        raise RuntimeError(f"{name}_(): output with shape {list(x.shape)} doesn't match the broadcast shape {list(made.shape)}")
+        raise RuntimeError(
+            f"{name}_(): output with shape {list(x.shape)} doesn't match the broadcast shape {list(made.shape)}"
+        )
     made = made.to(x.dtype)
     hold(x, made)
     if made._node is not None:
@@ -283,7 +305,9 @@ def _reduction(name: str) -> None:
 def _along(masked: Function, input: Any, dim: Any, keepdim: bool = False, dtype: Any = None) -> Any:
     """A reduction over some dims; the result counts where any element did."""
     if input.is_sparse:
-        raise TypeError(f"{masked.__name__}(): there is no reduction along a dim for a MaskedTensor of layout {input.layout}")
+        raise TypeError(
+            f"{masked.__name__}(): there is no reduction along a dim for a MaskedTensor of layout {input.layout}"
+        )
     dims = dim if isinstance(dim, int) else tuple(dim)
     mask = input._masked_mask
     options = {"keepdim": keepdim} if masked is reductions.all else {"keepdim": keepdim, "dtype": dtype}
@@ -316,7 +340,15 @@ for _name in ("all", "amax", "amin", "argmax", "argmin", "mean", "prod", "std", 
 
 
 @MaskedTensor.implements("norm", "_norm_method")
-def _(function: Any, input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None) -> Any:
+def _(
+    function: Any,
+    input: Any,
+    p: Any = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    out: Any = None,
+    dtype: Any = None,
+) -> Any:
     order = 2.0 if p in ("fro", None) else float(p)
 
     def normed(v: Tensor, **options: Any) -> Any:
@@ -333,4 +365,11 @@ def _(function: Any, input: Any, dim: Any = None, _stacklevel: int = 3, dtype: A
     if input.is_sparse:
         raise TypeError(f"softmax(): there is none for a MaskedTensor of layout {input.layout}")
     mask = input._masked_mask
-    return apply("SoftmaxBackward0", lambda v: reductions.softmax(v, dim, dtype=dtype, mask=mask), [input], mask, lambda counts: [counts & mask], input)
+    return apply(
+        "SoftmaxBackward0",
+        lambda v: reductions.softmax(v, dim, dtype=dtype, mask=mask),
+        [input],
+        mask,
+        lambda counts: [counts & mask],
+        input,
+    )

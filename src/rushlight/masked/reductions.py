@@ -116,7 +116,9 @@ def prod(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = Non
     dims = _dims(input, dim)
     for d in sorted(dims, reverse=True):
         x = x.prod(d, keepdim)
-    return x.clone() if x is input and dim is not None and dim != () else x  # of a number: PyTorch's dims make a copy of it
+    return (
+        x.clone() if x is input and dim is not None and dim != () else x
+    )  # of a number: PyTorch's dims make a copy of it
 
 
 def _check_identity(name: str, x: Any, mask: Any) -> None:

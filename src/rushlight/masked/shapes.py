@@ -193,7 +193,9 @@ def _(function: Any, self: Any, src: Any, non_blocking: bool = False) -> Any:
     def copied(v: Tensor) -> Tensor:
         return v.expand(shape).to(dtype).clone()
 
-    return adopt("copy", self, apply("CopyBackwards", copied, inputs, self._masked_mask, pulled_through(copied, inputs), None))
+    return adopt(
+        "copy", self, apply("CopyBackwards", copied, inputs, self._masked_mask, pulled_through(copied, inputs), None)
+    )
 
 
 def _member(*names: str) -> Callable[..., Any]:
@@ -244,7 +246,9 @@ def to_dense(self: Any, dtype: Any = None, *, masked_grad: Any = None) -> Any:
         return self
     coo = self.is_sparse_coo()
     made = make_masked(self._masked_data.to_dense(), self._masked_mask.to_dense())
-    return record("_MaskedToDenseBackward", [self], made, lambda grad: (grad.to_sparse_coo() if coo else grad.to_sparse_csr(),))
+    return record(
+        "_MaskedToDenseBackward", [self], made, lambda grad: (grad.to_sparse_coo() if coo else grad.to_sparse_csr(),)
+    )
 
 
 def _refuse(name: str) -> None:
@@ -255,7 +259,17 @@ def _refuse(name: str) -> None:
     _member(name)(method)
 
 
-for _name in ("values", "indices", "crow_indices", "col_indices", "coalesce", "is_coalesced", "to_sparse_csc", "to_sparse_bsr", "to_sparse_bsc"):
+for _name in (
+    "values",
+    "indices",
+    "crow_indices",
+    "col_indices",
+    "coalesce",
+    "is_coalesced",
+    "to_sparse_csc",
+    "to_sparse_bsr",
+    "to_sparse_bsc",
+):
     _refuse(_name)
 
 
@@ -265,7 +279,6 @@ for _name in ("values", "indices", "crow_indices", "col_indices", "coalesce", "i
 @MaskedTensor.implements("imag")
 def _(function: Any, self: Any) -> Any:
     raise RuntimeError("imag is not implemented for tensors with non-complex dtypes.")
-
 
 
 @MaskedTensor.implements("item", "__float__", "__int__", "__bool__")
@@ -282,12 +295,16 @@ def _(function: Any, self: Any) -> Any:
 
 @MaskedTensor.implements("numpy", "numpy_of", "tolist", "__array__")
 def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    raise RuntimeError(f".{function.__name__.removesuffix('_of')}() is not supported for tensor subclasses, got MaskedTensor")
+    raise RuntimeError(
+        f".{function.__name__.removesuffix('_of')}() is not supported for tensor subclasses, got MaskedTensor"
+    )
 
 
 @MaskedTensor.implements("storage", "untyped_storage", "_typed_storage")
 def _(function: Any, self: Any) -> Any:
-    raise RuntimeError(f"{function.__name__}(): a MaskedTensor has no storage of its own; call get_data() or get_mask() first")
+    raise RuntimeError(
+        f"{function.__name__}(): a MaskedTensor has no storage of its own; call get_data() or get_mask() first"
+    )
 
 
 @MaskedTensor.implements("data_ptr", "storage_offset")

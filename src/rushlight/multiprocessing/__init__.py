@@ -78,7 +78,9 @@ def set_sharing_strategy(new_strategy: str) -> None:
     block in use costs a descriptor. `"file_system"`: memory with a name, no descriptors. AssertionError for any other name.
     """
     if new_strategy not in get_all_sharing_strategies():
-        raise AssertionError(f"invalid sharing strategy '{new_strategy}', expected one of {get_all_sharing_strategies()}")
+        raise AssertionError(
+            f"invalid sharing strategy '{new_strategy}', expected one of {get_all_sharing_strategies()}"
+        )
     shared.set_strategy(new_strategy)
 
 

@@ -24,10 +24,10 @@ __all__ = ["StorageWeakRef", "init_reductions", "rebuild_tensor", "reduce_storag
 class StorageWeakRef:
     """Remembers a storage without keeping it: two are equal when they are of the same memory.
 
-        >>> import rushlight as torch
-        >>> x = torch.ones(2)
-        >>> StorageWeakRef(x.untyped_storage()) == StorageWeakRef(x[1:].untyped_storage())
-        True
+    >>> import rushlight as torch
+    >>> x = torch.ones(2)
+    >>> StorageWeakRef(x.untyped_storage()) == StorageWeakRef(x[1:].untyped_storage())
+    True
     """
 
     __slots__ = ("_storage", "cdata")

@@ -1,8 +1,8 @@
 """`spawn`: run a function in several processes; the first that fails ends them all, and says why.
 
-    >>> from rushlight.multiprocessing.spawn import ProcessExitedException
-    >>> ProcessExitedException("process 1 terminated with signal SIGKILL", 1, 4711, -9, "SIGKILL").exit_code
-    -9
+>>> from rushlight.multiprocessing.spawn import ProcessExitedException
+>>> ProcessExitedException("process 1 terminated with signal SIGKILL", 1, 4711, -9, "SIGKILL").exit_code
+-9
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class ProcessExitedException(ProcessException):
 
     __slots__ = ("exit_code", "signal_name")
 
-    def __init__(self, msg: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None) -> None:
+    def __init__(
+        self, msg: str, error_index: int, error_pid: int, exit_code: int, signal_name: str | None = None
+    ) -> None:
         super().__init__(msg, error_index, error_pid)
         self.exit_code = exit_code
         self.signal_name = signal_name
@@ -143,7 +145,9 @@ class ProcessContext:
         if os.path.exists(self.error_files[index]) and os.path.getsize(self.error_files[index]):
             with open(self.error_files[index], "rb") as file:
                 text = pickle.load(file)
-            return ProcessRaisedException(f"\n\n-- Process {index} terminated with the following error:\n{text}", index, process.pid)
+            return ProcessRaisedException(
+                f"\n\n-- Process {index} terminated with the following error:\n{text}", index, process.pid
+            )
         code = process.exitcode
         if code >= 0:
             return ProcessExitedException(f"process {index} terminated with exit code {code}", index, process.pid, code)
@@ -164,7 +168,12 @@ class SpawnContext(ProcessContext):
 
 
 def start_processes(
-    fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False, start_method: str = "spawn"
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
 ) -> ProcessContext | None:
     """Run `fn(i, *args)` in processes i = 0 to `nprocs` - 1; `start_method` is one of Python's.
 
@@ -193,7 +202,12 @@ def start_processes(
 
 
 def spawn(
-    fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, daemon: bool = False, start_method: str = "spawn"
+    fn: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
 ) -> ProcessContext | None:
     """Run `fn(i, *args)` in processes i = 0 to `nprocs` - 1, each a fresh Python; see `start_processes`.
 

@@ -11,13 +11,26 @@ from rushlight.nested import operators
 from rushlight.nested.kinds import Jagged, Nested, StridedNested, from_items, make_jagged, offsets_of, with_values
 from rushlight.nested.operators import padded
 
-__all__ = ["as_nested_tensor", "masked_select", "narrow", "nested_tensor", "nested_tensor_from_jagged", "to_padded_tensor"]
+__all__ = [
+    "as_nested_tensor",
+    "masked_select",
+    "narrow",
+    "nested_tensor",
+    "nested_tensor_from_jagged",
+    "to_padded_tensor",
+]
 
 _LOADED = operators
 
 
 def nested_tensor(
-    tensor_list: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+    tensor_list: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Any:
     """A new leaf with copies of these items: tensors, or (nested) lists of numbers.
 
@@ -49,7 +62,11 @@ def as_nested_tensor(ts: Any, dtype: Any = None, device: Any = None, layout: Any
     tensor([3., 3.])
     """
     if isinstance(ts, Nested):
-        if (JAGGED if type(ts) is Jagged else None) is not (layout if layout is JAGGED else None) or type(ts) is StridedNested and layout is None:
+        if (
+            (JAGGED if type(ts) is Jagged else None) is not (layout if layout is JAGGED else None)
+            or type(ts) is StridedNested
+            and layout is None
+        ):
             raise RuntimeError("as_nested_tensor(): Converting between nested tensor layouts is not supported")
         return ts if dtype is None else ts.to(dtype)
     if not isinstance(ts, (Tensor, list, tuple)):
@@ -68,15 +85,19 @@ def _joined(given: list[Any], layout: Any) -> Any:
                 f"Found dimension {t.dim()} for Tensor at index {k} and dimension {given[0].dim()} for Tensor at index 0."
             )
         if t.dtype is not given[0].dtype:
-            raise RuntimeError(f"All Tensors given to nested_tensor must have the same dtype, got {given[0].dtype} and {t.dtype}")
+            raise RuntimeError(
+                f"All Tensors given to nested_tensor must have the same dtype, got {given[0].dtype} and {t.dtype}"
+            )
     if layout is not JAGGED:
         return from_items(given)
     if not given[0].dim():
         raise RuntimeError("Cannot construct a nested tensor from a list of zero-dim tensors")
     varying = [d for d in range(given[0].dim()) if len({t.shape[d] for t in given}) > 1]
     if len(varying) > 1:
-        raise RuntimeError("Cannot represent given tensor list as a nested tensor with the jagged layout. Note that the jagged layout only represents "
-                           "shapes of the form (B, *_0, D_0, *_1, D_1, ..., *_N, D_N), with exactly one ragged dim.")
+        raise RuntimeError(
+            "Cannot represent given tensor list as a nested tensor with the jagged layout. Note that the jagged layout only represents "
+            "shapes of the form (B, *_0, D_0, *_1, D_1, ..., *_N, D_N), with exactly one ragged dim."
+        )
     ragged = varying[0] + 1 if varying else 1
     values = rushlight.cat(given, ragged - 1)
     made = make_jagged(values, offsets_of([t.shape[ragged - 1] for t in given]), None, ragged)
@@ -84,7 +105,12 @@ def _joined(given: list[Any], layout: Any) -> Any:
 
 
 def nested_tensor_from_jagged(
-    values: Any, offsets: Any = None, lengths: Any = None, jagged_dim: int | None = None, min_seqlen: int | None = None, max_seqlen: int | None = None
+    values: Any,
+    offsets: Any = None,
+    lengths: Any = None,
+    jagged_dim: int | None = None,
+    min_seqlen: int | None = None,
+    max_seqlen: int | None = None,
 ) -> Any:
     """A jagged tensor over `values`, whose items lie end to end along dim `jagged_dim - 1`.
 
@@ -120,9 +146,17 @@ def narrow(tensor: Any, dim: int, start: Any, length: Any, layout: Any = rushlig
     if not isinstance(start, (int, Tensor)) or not isinstance(length, (int, Tensor)):
         raise RuntimeError("start and length must be Tensor or int")
     batch, width = tensor.shape[:2]
-    starts = rushlight.full((batch,), start, dtype=rushlight.int64) if isinstance(start, int) else start.to(rushlight.int64)
-    lengths = rushlight.full((batch,), length, dtype=rushlight.int64) if isinstance(length, int) else length.to(rushlight.int64)
-    rows = rushlight.arange(0, (batch + 1) * width, width) if width else rushlight.zeros(batch + 1, dtype=rushlight.int64)
+    starts = (
+        rushlight.full((batch,), start, dtype=rushlight.int64) if isinstance(start, int) else start.to(rushlight.int64)
+    )
+    lengths = (
+        rushlight.full((batch,), length, dtype=rushlight.int64)
+        if isinstance(length, int)
+        else length.to(rushlight.int64)
+    )
+    rows = (
+        rushlight.arange(0, (batch + 1) * width, width) if width else rushlight.zeros(batch + 1, dtype=rushlight.int64)
+    )
     offsets = rushlight.cat([rows[:-1] + starts, rows[-1:]])
     values = tensor.reshape(batch * width, *tensor.shape[2:])
     whole = bool((offsets[1:] - offsets[:-1] == lengths).all()) and not int(offsets[0])
@@ -140,7 +174,11 @@ def masked_select(tensor: Any, mask: Any) -> Any:
         raise RuntimeError(f"torch.nested.masked_select requires a strided tensor, given {tensor.layout}")
     if mask.layout is not rushlight.strided or isinstance(mask, Nested):
         raise RuntimeError(f"torch.nested.masked_select requires a strided mask, given: {mask.layout}")
-    counts = mask.expand(tensor.shape).flatten(1).sum(1) if tensor.dim() > 1 else mask.expand(tensor.shape).to(rushlight.int64)
+    counts = (
+        mask.expand(tensor.shape).flatten(1).sum(1)
+        if tensor.dim() > 1
+        else mask.expand(tensor.shape).to(rushlight.int64)
+    )
     values = tensor.masked_select(mask)
     offsets = rushlight.cat([counts.new_zeros(1), counts.cumsum(0)])
     return with_values(make_jagged(values, offsets, None, 1), values)

@@ -155,7 +155,9 @@ def make_strided(buffer: Tensor, sizes: Sequence[Sequence[int]]) -> Any:
     return made
 
 
-def make_jagged(values: Tensor, offsets: Tensor, lengths: Tensor | None, ragged: int, size: RaggedSize | None = None) -> Any:
+def make_jagged(
+    values: Tensor, offsets: Tensor, lengths: Tensor | None, ragged: int, size: RaggedSize | None = None
+) -> Any:
     """A nested tensor over values packed along dim `ragged - 1`; `size` is given where it is that of another tensor."""
     made = make_kind(Jagged, Spec.of(values.dtype, values.device, (offsets.size(0) - 1, *values.shape)))
     made._held, made._offsets, made._lengths, made._ragged = _plain(values), offsets, lengths, ragged
@@ -212,7 +214,9 @@ def with_values(x: Any, values: Tensor, name: str = "NestedViewFromJaggedBackwar
 
 def packed_as(grad: Any, pattern: Any) -> Tensor:
     """The elements of a nested gradient, packed as those of `pattern`; holes have zeros."""
-    if grad._held.shape == pattern._held.shape and (type(grad) is StridedNested or bool((grad._offsets == pattern._offsets).all())):
+    if grad._held.shape == pattern._held.shape and (
+        type(grad) is StridedNested or bool((grad._offsets == pattern._offsets).all())
+    ):
         return values_of(grad)
     return packed(items(grad), pattern)
 
@@ -263,13 +267,17 @@ def items(x: Any, name: str = "UnbindBackwardAutogradNestedTensor0") -> tuple[Te
     pattern, shapes = like(x, x._held), [tuple(t.shape) for t in found]
 
     def rule(*grads: Any) -> tuple[Any]:
-        given = [rushlight.zeros(s, dtype=pattern.dtype) if g is None else g for g, s in zip(grads, shapes, strict=True)]
+        given = [
+            rushlight.zeros(s, dtype=pattern.dtype) if g is None else g for g, s in zip(grads, shapes, strict=True)
+        ]
         return (with_values(pattern, packed(given, pattern)),)
 
     return tuple(record_all(name, [x], found, rule))
 
 
-def from_items(given: Sequence[Tensor], template: Any = None, ragged: int | None = None, name: str = "NestedTensorBackward0") -> Any:
+def from_items(
+    given: Sequence[Tensor], template: Any = None, ragged: int | None = None, name: str = "NestedTensorBackward0"
+) -> Any:
     """A nested tensor of these items, of the kind of `template`; a jagged one shares its ragged size where all sizes agree."""
     if type(template) is not Jagged:
         buffer = rushlight.cat([t.reshape(-1) for t in given]) if given else rushlight.empty(0)

@@ -77,7 +77,11 @@ def _(function: Any, self: Any, dim: int | None = None) -> Any:
 @Nested.implements("numel", "nelement")
 def _(function: Any, input: Any) -> int:
     if type(input) is Jagged and input._lengths is not None:
-        return int(rushlight.Size([int(input._lengths.sum()), *[s for d, s in enumerate(input._held.shape) if d != input._ragged - 1]]).numel())
+        return int(
+            rushlight.Size(
+                [int(input._lengths.sum()), *[s for d, s in enumerate(input._held.shape) if d != input._ragged - 1]]
+            ).numel()
+        )
     return int(input._held.numel())
 
 
@@ -191,7 +195,21 @@ def _caster(name: str) -> None:
         return self if made is self._held else _mapped(self, function, "ToCopyBackward0")
 
 
-for _name in ("float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool", "cfloat", "cdouble", "cpu"):
+for _name in (
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "long",
+    "int",
+    "short",
+    "char",
+    "byte",
+    "bool",
+    "cfloat",
+    "cdouble",
+    "cpu",
+):
     _caster(_name)
 
 
@@ -224,7 +242,9 @@ def _(function: Any, self: Any, src: Any, non_blocking: bool = False) -> Any:
 _MODULES = ("pointwise", "arithmetic", "compare", "activation", "special")
 _NOT_BY_ELEMENTS = frozenset(("prelu", "glu", "special_frexp", "frexp", "running_average", "mvlgamma"))
 ELEMENTWISE = frozenset(
-    name for name, op in OPERATORS.items() if op.body.__module__.split(".")[-1] in _MODULES and name not in _NOT_BY_ELEMENTS
+    name
+    for name, op in OPERATORS.items()
+    if op.body.__module__.split(".")[-1] in _MODULES and name not in _NOT_BY_ELEMENTS
 )
 # What PyTorch has for items of any sizes.
 STRIDED_UNARY = frozenset((
@@ -328,7 +348,9 @@ def _item_by_item(plain: Any, template: Any, args: Any, kwargs: Any) -> Any:
         return [a] * count
 
     columns, named = [column(a) for a in args], {k: column(a) for k, a in kwargs.items()}
-    return from_items([plain(*[c[k] for c in columns], **{n: c[k] for n, c in named.items()}) for k in range(count)], template)
+    return from_items(
+        [plain(*[c[k] for c in columns], **{n: c[k] for n, c in named.items()}) for k in range(count)], template
+    )
 
 
 for _name in sorted(ELEMENTWISE):
@@ -337,7 +359,11 @@ for _name in sorted(ELEMENTWISE):
 
 @Nested.implements("positive", "conj", "resolve_conj")
 def _(function: Any, input: Any) -> Any:
-    return _mapped(input, rushlight.conj, "ConjBackward0") if input.is_complex() and call_name(function) == "conj" else input
+    return (
+        _mapped(input, rushlight.conj, "ConjBackward0")
+        if input.is_complex() and call_name(function) == "conj"
+        else input
+    )
 
 
 @Nested.implements("dropout")
@@ -404,7 +430,9 @@ def padded(x: Any, padding: float, output_size: Any = None) -> Tensor:
     if output_size is not None:
         wanted = list(output_size)
         if len(wanted) != len(widest) + 1 or any(w < s for w, s in zip(wanted[1:], widest, strict=True)):
-            raise RuntimeError("Value in output_size is less than NestedTensor padded size. Truncation is not supported.")
+            raise RuntimeError(
+                "Value in output_size is less than NestedTensor padded size. Truncation is not supported."
+            )
         widest = wanted[1:]
     rows = []
     for item in items(x):
@@ -456,7 +484,9 @@ def _(function: Any, input: Any, dim: int) -> Any:
 @Nested.implements("squeeze")
 def _(function: Any, input: Any, dim: Any = None) -> Any:
     if dim is None:
-        raise RuntimeError("squeeze(): For nested tensors, squeeze without the dim argument is not supported at the moment")
+        raise RuntimeError(
+            "squeeze(): For nested tensors, squeeze without the dim argument is not supported at the moment"
+        )
     place = _inner_dim(input, dim, "squeeze")
     if any(s[place] != 1 for s in item_sizes(input)):
         return input
@@ -478,7 +508,11 @@ def _reshape(function: Any, input: Any, *shape: Any) -> Any:
     if not places:
         raise RuntimeError(f"{name}(): cannot view shape {_shape_text(input)} as {given}")
     place = places[0]
-    return _each(input, lambda t: t.reshape([t.shape[input._ragged - 1] if k == place else int(r) for k, r in enumerate(rest)]), place + 1)
+    return _each(
+        input,
+        lambda t: t.reshape([t.shape[input._ragged - 1] if k == place else int(r) for k, r in enumerate(rest)]),
+        place + 1,
+    )
 
 
 @Nested.implements("unflatten")
@@ -515,7 +549,9 @@ def _(function: Any, tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     if place == 0:
         raise RuntimeError("stack(): not supported for NestedTensor on dim=0")
     ragged = first._ragged + 1 if type(first) is Jagged and place <= first._ragged else None
-    return from_items([rushlight.stack(row, place - 1) for row in zip(*[items(t) for t in tensors], strict=True)], first, ragged)
+    return from_items(
+        [rushlight.stack(row, place - 1) for row in zip(*[items(t) for t in tensors], strict=True)], first, ragged
+    )
 
 
 def _pieces(name: str) -> None:
@@ -543,7 +579,9 @@ for _name in ("chunk", "split", "split_with_sizes", "tensor_split"):
 def _(function: Any, input: Any, weight: Any, bias: Any = None) -> Any:
     if type(input) is Jagged and input._ragged < input._spec.ndim - 1:
         made = rushlight.nn.functional.linear(values_of(input), weight, bias)
-        return with_values(make_jagged(made, input._offsets, input._lengths, input._ragged, input._size), made, "LinearBackward0")
+        return with_values(
+            make_jagged(made, input._offsets, input._lengths, input._ragged, input._size), made, "LinearBackward0"
+        )
     return _each(input, lambda t: rushlight.nn.functional.linear(t, weight, bias))
 
 
@@ -557,7 +595,10 @@ def _matmul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
     if is_nested(input) and is_nested(other):
         return _jagged_products(input, other)
     template = input if is_nested(input) else other
-    rows = [items(x) if is_nested(x) else x.unbind(0) if x.dim() == template._spec.ndim else [x] * len(item_sizes(template)) for x in (input, other)]
+    rows = [
+        items(x) if is_nested(x) else x.unbind(0) if x.dim() == template._spec.ndim else [x] * len(item_sizes(template))
+        for x in (input, other)
+    ]
     ends = template._ragged == (template._spec.ndim - 1 if template is input else template._spec.ndim - 2)
     if ends:
         raise RuntimeError("matmul(): not supported for a sum over the ragged dim with a plain tensor")
@@ -587,7 +628,15 @@ def _softmax(function: Any, input: Any, dim: int, dtype: Any = None) -> Any:
 
 
 @Nested.implements("layer_norm")
-def _(function: Any, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *rest: Any) -> Any:
+def _(
+    function: Any,
+    input: Any,
+    normalized_shape: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *rest: Any,
+) -> Any:
     shape = [normalized_shape] if isinstance(normalized_shape, int) else list(normalized_shape)
     if type(input) is StridedNested and (weight is None or bias is None):
         raise ValueError("NestedTensor layer_norm requires weight and bias")
@@ -617,7 +666,10 @@ def _(function: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dr
     rows = [items(x) if is_nested(x) else x.expand(count, *x.shape[1:]).unbind(0) for x in (query, key, value)]
     template = query if is_nested(query) else value
     options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-    made = [function(q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), **options).squeeze(0) for q, k, v in zip(*rows, strict=True)]
+    made = [
+        function(q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), **options).squeeze(0)
+        for q, k, v in zip(*rows, strict=True)
+    ]
     return from_items(made, template)
 
 
@@ -632,7 +684,9 @@ def _reduce(name: str, identity_dims: bool) -> None:
                 raise _refused(name, input)
             if not keepdim:
                 raise RuntimeError("NestedTensor always requires keepdim=True for now.")
-            if [wrap_dim(d, input._spec.ndim) for d in ([dim] if isinstance(dim, int) else dim)] != [input._spec.ndim - 1]:
+            if [wrap_dim(d, input._spec.ndim) for d in ([dim] if isinstance(dim, int) else dim)] != [
+                input._spec.ndim - 1
+            ]:
                 raise RuntimeError("NestedTensor only allows reduction of the last dimension for now.")
             return _each(input, lambda t: plain(t, -1, keepdim=True, **options))
         whole = input.contiguous()
@@ -647,9 +701,13 @@ def _reduce_jagged(name: str, plain: Any, x: Any, dim: Any, keepdim: bool, optio
     dims = sorted({wrap_dim(d, x._spec.ndim) for d in ([dim] if isinstance(dim, int) else dim)})
     ragged = x._ragged
     if 0 in dims and ragged not in dims:
-        raise RuntimeError(f"{name}(): reducing along the batch dimension but not the ragged dimension is not supported for nested tensors")
+        raise RuntimeError(
+            f"{name}(): reducing along the batch dimension but not the ragged dimension is not supported for nested tensors"
+        )
     if ragged in dims and 0 not in dims and len(dims) > 1:
-        raise RuntimeError(f"{name}(): reducing along a ragged and non-batch dimension is not supported for nested tensors")
+        raise RuntimeError(
+            f"{name}(): reducing along a ragged and non-batch dimension is not supported for nested tensors"
+        )
     given = dim if isinstance(dim, int) else None
     if 0 in dims:
         inner = [d - 1 for d in dims if d]

@@ -8,7 +8,18 @@ from rushlight._base.importing import import_whole
 from rushlight._base.naming import no_name
 from rushlight._base.tracebacks import shorten
 
-_PAGES = ("_reduction", "attention", "common_types", "functional", "grad", "init", "modules", "parallel", "parameter", "utils")
+_PAGES = (
+    "_reduction",
+    "attention",
+    "common_types",
+    "functional",
+    "grad",
+    "init",
+    "modules",
+    "parallel",
+    "parameter",
+    "utils",
+)
 _PARAMETERS = ("Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "factory_kwargs")
 
 __all__ = ["Buffer", "Module", "Parameter", "functional", "init", "modules", "parameter", "utils"]

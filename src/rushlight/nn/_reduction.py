@@ -28,7 +28,8 @@ def legacy_get_string(
     name = "none" if not reduce else "mean" if size_average else "sum"
     if emit_warning:
         warnings.warn(
-            f"size_average and reduce args will be deprecated, please use reduction='{name}' instead.", stacklevel=stacklevel + 1
+            f"size_average and reduce args will be deprecated, please use reduction='{name}' instead.",
+            stacklevel=stacklevel + 1,
         )
     return name
 

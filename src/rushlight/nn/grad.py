@@ -37,47 +37,83 @@ def _weight_gradient(convolve: Any, input: Any, size: Any, grad_output: Any, opt
 
 
 def conv1d_input(
-    input_size: Any, weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input_size: Any,
+    weight: Any,
+    grad_output: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """The gradient, of shape `input_size`, of `conv1d` with respect to its input, given that of its result.
 
-        >>> import rushlight as torch
-        >>> torch.nn.grad.conv1d_input((1, 1, 3), torch.tensor([[[1.0, 2.0]]]), torch.ones(1, 1, 2))
-        tensor([[[1., 3., 2.]]])
+    >>> import rushlight as torch
+    >>> torch.nn.grad.conv1d_input((1, 1, 3), torch.tensor([[[1.0, 2.0]]]), torch.ones(1, 1, 2))
+    tensor([[[1., 3., 2.]]])
     """
     return _input_gradient(F.conv1d, input_size, weight, grad_output, (stride, padding, dilation, groups))
 
 
 def conv1d_weight(
-    input: Any, weight_size: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Any,
+    weight_size: Any,
+    grad_output: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """The gradient, of shape `weight_size`, of `conv1d` with respect to its weight, given that of its result."""
     return _weight_gradient(F.conv1d, input, weight_size, grad_output, (stride, padding, dilation, groups))
 
 
 def conv2d_input(
-    input_size: Any, weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input_size: Any,
+    weight: Any,
+    grad_output: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """The gradient, of shape `input_size`, of `conv2d` with respect to its input, given that of its result."""
     return _input_gradient(F.conv2d, input_size, weight, grad_output, (stride, padding, dilation, groups))
 
 
 def conv2d_weight(
-    input: Any, weight_size: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Any,
+    weight_size: Any,
+    grad_output: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """The gradient, of shape `weight_size`, of `conv2d` with respect to its weight, given that of its result."""
     return _weight_gradient(F.conv2d, input, weight_size, grad_output, (stride, padding, dilation, groups))
 
 
 def conv3d_input(
-    input_size: Any, weight: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input_size: Any,
+    weight: Any,
+    grad_output: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """The gradient, of shape `input_size`, of `conv3d` with respect to its input, given that of its result."""
     return _input_gradient(F.conv3d, input_size, weight, grad_output, (stride, padding, dilation, groups))
 
 
 def conv3d_weight(
-    input: Any, weight_size: Any, grad_output: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Any,
+    weight_size: Any,
+    grad_output: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """The gradient, of shape `weight_size`, of `conv3d` with respect to its weight, given that of its result."""
     return _weight_gradient(F.conv3d, input, weight_size, grad_output, (stride, padding, dilation, groups))

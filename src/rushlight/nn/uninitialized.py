@@ -34,7 +34,9 @@ class UninitializedTensorMixin:
     def materialize(self, shape: Any, device: Any = None, dtype: Any = None) -> None:
         """Become a parameter (or buffer) of `shape`, not initialised; `device` and `dtype` are the present ones unless given."""
         data: Any = self.data
-        made = rushlight.empty(shape, device=data.device if device is None else device, dtype=data.dtype if dtype is None else dtype)
+        made = rushlight.empty(
+            shape, device=data.device if device is None else device, dtype=data.dtype if dtype is None else dtype
+        )
         self.data: Any = made
         self.__class__ = self.cls_to_become  # type: ignore[assignment]
 
@@ -104,7 +106,9 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     __module__ = _PAGE
     cls_to_become = Tensor
 
-    def __new__(cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True) -> Any:
+    def __new__(
+        cls, requires_grad: bool = False, device: Any = None, dtype: Any = None, persistent: bool = True
+    ) -> Any:
         data = rushlight.empty(0, device=device, dtype=dtype)
         made = Tensor._make_subclass(cls, data, requires_grad)  # type: ignore[attr-defined]
         made.persistent = persistent

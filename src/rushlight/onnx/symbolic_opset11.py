@@ -7,4 +7,6 @@ from rushlight._base.absent import absent_function
 __all__ = ["select", "squeeze", "unsqueeze"]
 
 _WHY = "models are not exported to ONNX yet"
-select, squeeze, unsqueeze = (absent_function(f"torch.onnx.symbolic_opset11.{name}", _WHY) for name in ("select", "squeeze", "unsqueeze"))
+select, squeeze, unsqueeze = (
+    absent_function(f"torch.onnx.symbolic_opset11.{name}", _WHY) for name in ("select", "squeeze", "unsqueeze")
+)

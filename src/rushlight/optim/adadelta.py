@@ -84,4 +84,6 @@ def adadelta(
     group = {
         "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
     }  # fmt: skip
-    Adadelta._update_lists(params, grads, {"square_avg": square_avgs, "acc_delta": acc_deltas, "step": state_steps}, group)
+    Adadelta._update_lists(
+        params, grads, {"square_avg": square_avgs, "acc_delta": acc_deltas, "step": state_steps}, group
+    )

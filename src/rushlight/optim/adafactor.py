@@ -79,13 +79,17 @@ class Adafactor(ElementwiseOptimizer):
         for change in changes:  # the least mean depends on the dtype
             by_dtype.setdefault(change[0].dtype, []).append(change)
         rest = by_dtype.pop(rushlight.complex64, []) + by_dtype.pop(rushlight.complex128, [])
-        if isinstance(group["lr"], Tensor) and group["lr"].dtype is not rushlight.float64:  # a rate that is a tensor has its own precision
+        if (
+            isinstance(group["lr"], Tensor) and group["lr"].dtype is not rushlight.float64
+        ):  # a rate that is a tensor has its own precision
             rest += by_dtype.pop(rushlight.float64, [])
         for dtype, some in by_dtype.items():
             least, scale = group["eps"]
             least = rushlight.finfo(dtype).eps if least is None else least
             rows = [(param, grad, *[kept.get(name) for name in names]) for param, grad, kept, _ in some]
-            left = factored_update(rows, (lr, group["beta2_decay"], least, scale, group["d"], least * least, shrink, sign))
+            left = factored_update(
+                rows, (lr, group["beta2_decay"], least, scale, group["d"], least * least, shrink, sign)
+            )
             rest += [some[i] for i in left]
         return rest
 
@@ -159,4 +163,11 @@ def adafactor(
     group = {
         "lr": lr, "beta2_decay": beta2_decay, "eps": (eps1, eps2), "d": d, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach,
     }  # fmt: skip
-    Adafactor._update_lists(params, grads, {"row_var": row_vars, "col_var": col_vars, "variance": variances, "step": state_steps}, group, grad_scale, found_inf)
+    Adafactor._update_lists(
+        params,
+        grads,
+        {"row_var": row_vars, "col_var": col_vars, "variance": variances, "step": state_steps},
+        group,
+        grad_scale,
+        found_inf,
+    )

@@ -175,7 +175,12 @@ def adam(
         "lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "maximize": maximize, "foreach": foreach, "fused": fused,
         "amsgrad": amsgrad, "decoupled_weight_decay": decoupled_weight_decay, "capturable": capturable, "differentiable": differentiable,
     }  # fmt: skip
-    states = {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "max_exp_avg_sq": max_exp_avg_sqs if amsgrad else [], "step": state_steps}
+    states = {
+        "exp_avg": exp_avgs,
+        "exp_avg_sq": exp_avg_sqs,
+        "max_exp_avg_sq": max_exp_avg_sqs if amsgrad else [],
+        "step": state_steps,
+    }
     Adam._update_lists(params, grads, states, group, grad_scale, found_inf)
 
 

@@ -50,7 +50,12 @@ class Adamax(ElementwiseOptimizer):
     @classmethod
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
         beta1, beta2 = map(number, group["betas"])
-        return {"move": -(hyper(group, "lr") / (1 - beta1**step)), "rest1": 1 - beta1, "beta2": beta2, "eps": group["eps"]}
+        return {
+            "move": -(hyper(group, "lr") / (1 - beta1**step)),
+            "rest1": 1 - beta1,
+            "beta2": beta2,
+            "eps": group["eps"],
+        }
 
     @staticmethod
     def _rule(t: Any, x: Any, n: Any) -> None:

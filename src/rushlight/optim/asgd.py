@@ -57,7 +57,9 @@ class ASGD(ElementwiseOptimizer):
         lr, lambd = hyper(group, "lr"), group["lambd"]
         eta, mu = kept["eta"].item(), kept["mu"].item()
         together = takes_lists(group)
-        time = kept["step"] if together else step  # in PyTorch's form for lists the counter is a tensor, in whose precision the rate falls
+        time = (
+            kept["step"] if together else step
+        )  # in PyTorch's form for lists the counter is a tensor, in whose precision the rate falls
         kept["eta"].fill_(lr / ((1 + lambd * lr * time) ** group["alpha"]))
         kept["mu"].fill_(1 / max(1, step - group["t0"]))
         if together:

@@ -28,7 +28,9 @@ def use_grad_for_differentiable(func: Callable[..., Any]) -> Callable[..., Any]:
     return stepped
 
 
-def default_to_fused_or_foreach(params: Sequence[Any], differentiable: bool, use_fused: bool = False) -> tuple[bool, bool]:
+def default_to_fused_or_foreach(
+    params: Sequence[Any], differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
     """(fused, foreach): which way to step an optimizer takes that was told neither.
 
     Lists of operations (`torch._foreach_*`) are chosen on accelerators only: on the CPU both are False, unless `use_fused` asks for the first and all
@@ -37,11 +39,15 @@ def default_to_fused_or_foreach(params: Sequence[Any], differentiable: bool, use
     if differentiable:
         return False, False
     fused = use_fused and all(p is None or type(p) in (Tensor, Parameter) and p.is_floating_point() for p in params)
-    foreach = not fused and all(p is None or type(p) in (Tensor, Parameter) and p.device.type in ("cuda", "xpu") for p in params)
+    foreach = not fused and all(
+        p is None or type(p) in (Tensor, Parameter) and p.device.type in ("cuda", "xpu") for p in params
+    )
     return fused, foreach
 
 
-def group_tensors(tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
+def group_tensors(
+    tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = False
+) -> dict[tuple[Any, Any], tuple[list[list[Any]], list[int]]]:
     """Lists that belong together element by element, cut by the device and dtype of the first list's tensors.
 
     Returns (device, dtype) -> (the lists of that group, the places of its elements; [] unless `with_indices`).
@@ -54,6 +60,9 @@ def group_tensors(tensorlistlist: Sequence[Sequence[Any]], with_indices: bool = 
     for place, tensor in enumerate(tensorlistlist[0]):
         places.setdefault((tensor.device, tensor.dtype), []).append(place)
     return {
-        key: ([[each[place] for place in found] if each else [] for each in tensorlistlist], found if with_indices else [])
+        key: (
+            [[each[place] for place in found] if each else [] for each in tensorlistlist],
+            found if with_indices else [],
+        )
         for key, found in places.items()
     }

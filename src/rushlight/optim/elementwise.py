@@ -42,7 +42,16 @@ from rushlight.optim.optimizer import (
     unscaled,
 )
 
-__all__ = ["Change", "ElementwiseOptimizer", "check_betas", "check_rate", "moved", "moved_by_product", "moved_by_ratio", "takes_lists"]
+__all__ = [
+    "Change",
+    "ElementwiseOptimizer",
+    "check_betas",
+    "check_rate",
+    "moved",
+    "moved_by_product",
+    "moved_by_ratio",
+    "takes_lists",
+]
 
 
 def check_rate(lr: Any, **others: float) -> None:
@@ -79,7 +88,11 @@ def moved_by_product(t: Any, start: Any, a: Any, b: Any, factor: Any) -> Any:
 
 def moved_by_ratio(t: Any, start: Any, over: Any, under: Any, factor: Any) -> Any:
     """start + factor * over / under"""
-    return t.addcdiv(start, over * factor, under, value=1) if isinstance(factor, Tensor) else t.addcdiv(start, over, under, value=factor)
+    return (
+        t.addcdiv(start, over * factor, under, value=1)
+        if isinstance(factor, Tensor)
+        else t.addcdiv(start, over, under, value=factor)
+    )
 
 
 def takes_lists(group: dict[str, Any]) -> bool:
@@ -93,7 +106,9 @@ def takes_lists(group: dict[str, Any]) -> bool:
 _RULES: dict[tuple[Any, ...], Rule] = {}
 
 
-def _rule_of(cls: type[ElementwiseOptimizer], maximize: bool, arrays: tuple[str, ...], numbers: tuple[str, ...]) -> Rule:
+def _rule_of(
+    cls: type[ElementwiseOptimizer], maximize: bool, arrays: tuple[str, ...], numbers: tuple[str, ...]
+) -> Rule:
     """A class's rule, after what all have in common: the direction, and weight decay in its two forms."""
     key = cls, maximize, arrays, numbers
     found = _RULES.get(key)
@@ -173,14 +188,22 @@ class ElementwiseOptimizer(Optimizer):
 
     @classmethod
     def _rule_and_numbers(
-        cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool, states: tuple[str, ...], is_complex: bool
+        cls,
+        group: dict[str, Any],
+        kept: dict[str, Any],
+        step: Any,
+        fresh: bool,
+        states: tuple[str, ...],
+        is_complex: bool,
     ) -> tuple[Rule, tuple[Any, ...]]:
         with rushlight.set_grad_enabled(bool(group.get("differentiable"))):
             given = {**cls._decay(group, is_complex), **cls._numbers(group, kept, step, fresh)}
         if not group.get("differentiable"):
             given = {name: number(value) for name, value in given.items()}
         numbers = {name: value for name, value in given.items() if value is not None}
-        return _rule_of(cls, bool(group["maximize"]), ("param", "grad", *states), tuple(numbers)), tuple(numbers.values())
+        return _rule_of(cls, bool(group["maximize"]), ("param", "grad", *states), tuple(numbers)), tuple(
+            numbers.values()
+        )
 
     @classmethod
     def _decay(cls, group: dict[str, Any], is_complex: bool) -> dict[str, Any]:
@@ -201,11 +224,19 @@ class ElementwiseOptimizer(Optimizer):
         for group in self.param_groups:
             remembers = self._counters or self._states(group)
             triples = [
-                (param, grad, self.state[param] if remembers else {}) for param in group["params"] if (grad := param.grad) is not None
+                (param, grad, self.state[param] if remembers else {})
+                for param in group["params"]
+                if (grad := param.grad) is not None
             ]
             if group.get("differentiable"):  # the tensors of the last step belong to its graph
                 for _, _, kept in triples:
-                    kept.update({name: value.clone() for name, value in kept.items() if name != "step" and isinstance(value, Tensor)})
+                    kept.update(
+                        {
+                            name: value.clone()
+                            for name, value in kept.items()
+                            if name != "step" and isinstance(value, Tensor)
+                        }
+                    )
             self._update(triples, group)
         return loss
 
@@ -298,12 +329,21 @@ class ElementwiseOptimizer(Optimizer):
 
     @classmethod
     def _update_lists(
-        cls, params: list[Any], grads: list[Any], states: dict[str, list[Any]], group: dict[str, Any], scale: Any = None, overflow: Any = None
+        cls,
+        params: list[Any],
+        grads: list[Any],
+        states: dict[str, list[Any]],
+        group: dict[str, Any],
+        scale: Any = None,
+        overflow: Any = None,
     ) -> None:
         """The step on lists of tensors: what the functions in PyTorch's modules of optimizers do."""
         check_steps(states["step"])
         grads = unscaled(grads, scale, overflow, group)
         if grads is None:
             return
-        kept = [{name: values[i] for name, values in states.items() if values and values[i] is not None} for i in range(len(params))]
+        kept = [
+            {name: values[i] for name, values in states.items() if values and values[i] is not None}
+            for i in range(len(params))
+        ]
         cls._update(list(zip(params, grads, kept, strict=True)), group)

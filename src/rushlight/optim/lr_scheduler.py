@@ -216,7 +216,8 @@ class _ByFunction(LRScheduler):
         """Everything but the optimizer and plain functions; callable objects give their attributes."""
         state = {key: value for key, value in self.__dict__.items() if key not in ("optimizer", "lr_lambdas")}
         state["lr_lambdas"] = [
-            None if isinstance(function, types.FunctionType) else function.__dict__.copy() for function in self.lr_lambdas
+            None if isinstance(function, types.FunctionType) else function.__dict__.copy()
+            for function in self.lr_lambdas
         ]
         return state
 
@@ -462,9 +463,7 @@ class PolynomialLR(LRScheduler):
     [1.0, 0.5625, 0.25, 0.0625, 0.0]
     """
 
-    def __init__(
-        self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters = total_iters
         self.power = power
         super().__init__(optimizer, last_epoch)
@@ -676,9 +675,7 @@ class OneCycleLR(LRScheduler):
         self._check_inside_step()
         step = self.last_epoch
         if step > self.total_steps:
-            raise ValueError(
-                f"Tried to step {step} times. The specified number of total steps is {self.total_steps}"
-            )
+            raise ValueError(f"Tried to step {step} times. The specified number of total steps is {self.total_steps}")
         start = 0.0
         for phase in self._schedule_phases:
             if step <= phase["end_step"] or phase is self._schedule_phases[-1]:
@@ -721,9 +718,7 @@ def _cycle_phases(total_steps: int, pct_start: float, three_phase: bool) -> list
     rise = phase(top, ("initial_lr", "max_lr"), ("max_momentum", "base_momentum"))
     if not three_phase:
         return [rise, phase(total_steps - 1, ("max_lr", "min_lr"), ("base_momentum", "max_momentum"))]
-    back = phase(
-        float(2 * pct_start * total_steps) - 2, ("max_lr", "initial_lr"), ("base_momentum", "max_momentum")
-    )
+    back = phase(float(2 * pct_start * total_steps) - 2, ("max_lr", "initial_lr"), ("base_momentum", "max_momentum"))
     return [rise, back, phase(total_steps - 1, ("initial_lr", "min_lr"), ("max_momentum", "max_momentum"))]
 
 

@@ -64,7 +64,9 @@ class Muon(Optimizer):
         for group in self.param_groups:
             for param in group["params"]:
                 if param.dim() != 2:
-                    raise ValueError(f"Muon only supports 2D parameters whereas we found a parameter with size: {param.size()}")
+                    raise ValueError(
+                        f"Muon only supports 2D parameters whereas we found a parameter with size: {param.size()}"
+                    )
 
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""

@@ -112,4 +112,9 @@ def nadam(
         "lr": lr, "betas": (beta1, beta2), "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
         "decoupled_weight_decay": decoupled_weight_decay, "momentum_decay": momentum_decay, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
     }  # fmt: skip
-    NAdam._update_lists(params, grads, {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "mu_product": mu_products, "step": state_steps}, group)
+    NAdam._update_lists(
+        params,
+        grads,
+        {"exp_avg": exp_avgs, "exp_avg_sq": exp_avg_sqs, "mu_product": mu_products, "step": state_steps},
+        group,
+    )

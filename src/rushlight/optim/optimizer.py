@@ -20,12 +20,7 @@ from rushlight.optim.authoring import group_tensors as _group_tensors
 from rushlight.optim.authoring import use_grad_for_differentiable as _use_grad_for_differentiable  # noqa: F401
 from rushlight.utils.hooks import RemovableHandle
 
-__all__ = [
-    "Optimizer",
-    "ParamsT",
-    "register_optimizer_step_post_hook",
-    "register_optimizer_step_pre_hook",
-]
+__all__ = ["Optimizer", "ParamsT", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
 _global_pre_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
 _global_post_hooks: OrderedDict[int, Callable[..., Any]] = OrderedDict()
@@ -84,7 +79,9 @@ class Optimizer:
     """
 
     # What hooks around steps are: the first kind may return new (args, kwargs).
-    OptimizerPreHook: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None]
+    OptimizerPreHook: TypeAlias = Callable[
+        [Any, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]] | None
+    ]
     OptimizerPostHook: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
 
     _optimizer_step_pre_hooks: OrderedDict[int, Callable[..., Any]]
@@ -170,7 +167,9 @@ class Optimizer:
                     if given is None:
                         continue
                     if not (isinstance(given, tuple) and len(given) == 2):
-                        raise RuntimeError(f"{func} must return None or a tuple of (new_args, new_kwargs), but got {given}.")
+                        raise RuntimeError(
+                            f"{func} must return None or a tuple of (new_args, new_kwargs), but got {given}."
+                        )
                     args, kwargs = given
                 result = func(*args, **kwargs)
                 for hook in chain(self._optimizer_step_post_hooks.values(), _global_post_hooks.values()):
@@ -287,7 +286,9 @@ class Optimizer:
         for group in self.param_groups:
             packed = {key: value for key, value in group.items() if key != "params"}
             fresh = {id(param): i for i, param in enumerate(group["params"], start)}
-            numbers = fresh | numbers  # what an earlier group has keeps its number; what stands twice in one group has the last
+            numbers = (
+                fresh | numbers
+            )  # what an earlier group has keeps its number; what stands twice in one group has the last
             packed["params"] = [numbers[id(param)] for param in group["params"]]
             start += len(packed["params"])
             groups.append(packed)
@@ -312,7 +313,9 @@ class Optimizer:
         if len(groups) != len(saved_groups):
             raise ValueError("loaded state dict has a different number of parameter groups")
         if any(len(group["params"]) != len(saved["params"]) for group, saved in zip(groups, saved_groups, strict=True)):
-            raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+            )
         saved_ids = chain.from_iterable(saved["params"] for saved in saved_groups)
         own_params = chain.from_iterable(group["params"] for group in groups)
         by_number = dict(zip(saved_ids, own_params, strict=True))
@@ -392,7 +395,9 @@ def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
 def check_param(param: Any, group: dict[str, Any]) -> None:
     """Refuse what a parameter's group asks for and its device or dtype has not."""
     if group.get("capturable") and not group.get("fused") and param.device.type not in CAPTURING_DEVICES:
-        raise AssertionError(f"If capturable=True, params and state_steps must be on supported devices: {list(CAPTURING_DEVICES)}.")
+        raise AssertionError(
+            f"If capturable=True, params and state_steps must be on supported devices: {list(CAPTURING_DEVICES)}."
+        )
     if group.get("fused") and not param.is_floating_point():
         raise RuntimeError(
             "`fused=True` requires all the params to be floating point Tensors of supported devices: "

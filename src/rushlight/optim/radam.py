@@ -60,7 +60,11 @@ class RAdam(ElementwiseOptimizer):
         lr, bias = hyper(group, "lr"), 1 - beta1**step
         numbers = {"rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2}
         if takes_lists(group):
-            return numbers | {"eps": group["eps"], "scale": -(correction**0.5 * (lr * trust / bias)), "plain": -(lr * (trust == 0) / bias)}
+            return numbers | {
+                "eps": group["eps"],
+                "scale": -(correction**0.5 * (lr * trust / bias)),
+                "plain": -(lr * (trust == 0) / bias),
+            }
         numbers |= {"lr": lr, "correction": bias}
         return numbers | {"root": correction**0.5, "trust": trust, "eps": group["eps"]} if trust else numbers
 
@@ -69,7 +73,9 @@ class RAdam(ElementwiseOptimizer):
         x.exp_avg = t.lerp(x.exp_avg, x.grad, n.rest1)
         x.exp_avg_sq = moved_by_product(t, x.exp_avg_sq * n.beta2, x.grad, x.grad, n.rest2)
         if n.scale is not None:
-            x.param = t.addcmul(x.param, x.exp_avg, t.reciprocal((t.sqrt(x.exp_avg_sq) + n.eps) / n.scale) + n.plain, value=1)
+            x.param = t.addcmul(
+                x.param, x.exp_avg, t.reciprocal((t.sqrt(x.exp_avg_sq) + n.eps) / n.scale) + n.plain, value=1
+            )
             return
         update = x.exp_avg / n.correction * n.lr
         if n.trust is not None:

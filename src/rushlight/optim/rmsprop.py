@@ -72,7 +72,13 @@ class RMSprop(ElementwiseOptimizer):
     @classmethod
     def _numbers(cls, group: dict[str, Any], kept: dict[str, Any], step: Any, fresh: bool) -> dict[str, Any]:
         alpha = group["alpha"]
-        return {"alpha": alpha, "rest": 1 - alpha, "eps": group["eps"], "move": -hyper(group, "lr"), "momentum": group["momentum"] or None}
+        return {
+            "alpha": alpha,
+            "rest": 1 - alpha,
+            "eps": group["eps"],
+            "move": -hyper(group, "lr"),
+            "momentum": group["momentum"] or None,
+        }
 
     @staticmethod
     def _rule(t: Any, x: Any, n: Any) -> None:
@@ -114,4 +120,14 @@ def rmsprop(
         "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay, "momentum": momentum, "centered": centered,
         "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
     }  # fmt: skip
-    RMSprop._update_lists(params, grads, {"square_avg": square_avgs, "grad_avg": grad_avgs, "momentum_buffer": momentum_buffer_list, "step": state_steps}, group)
+    RMSprop._update_lists(
+        params,
+        grads,
+        {
+            "square_avg": square_avgs,
+            "grad_avg": grad_avgs,
+            "momentum_buffer": momentum_buffer_list,
+            "step": state_steps,
+        },
+        group,
+    )

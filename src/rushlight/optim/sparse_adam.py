@@ -47,10 +47,15 @@ class SparseAdam(Optimizer):
         if sparse:
             raise ValueError(f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors")
         complex_ones = [
-            [g, p] for g, group in enumerate(self.param_groups) for p, param in enumerate(group["params"]) if param.is_complex()
+            [g, p]
+            for g, group in enumerate(self.param_groups)
+            for p, param in enumerate(group["params"])
+            if param.is_complex()
         ]
         if complex_ones:
-            raise ValueError(f"Complex params at indices {complex_ones}: SparseAdam does not support complex parameters")
+            raise ValueError(
+                f"Complex params at indices {complex_ones}: SparseAdam does not support complex parameters"
+            )
 
     def step(self, closure: Any = None) -> Any:
         """Change every parameter that has a gradient; returns the value of `closure`."""

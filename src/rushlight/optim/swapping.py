@@ -40,7 +40,9 @@ def swap_in_optimizer_params_and_state(
     own_state, own_groups = optimizer.state, [dict(group) for group in optimizer.param_groups]
     state: defaultdict[Any, Any] = defaultdict(dict)
     try:
-        for group, given, tensors in zip(optimizer.param_groups, swapin_optim_state["param_groups"], parameters, strict=True):
+        for group, given, tensors in zip(
+            optimizer.param_groups, swapin_optim_state["param_groups"], parameters, strict=True
+        ):
             group.update({**given, "params": tensors})
             for tensor, number in zip(tensors, given["params"], strict=True):
                 state[tensor] = dict(swapin_optim_state["state"].get(number, {}))
@@ -65,7 +67,9 @@ def _paired(optimizer: Optimizer, parameters: dict[str, Tensor], state_dict: Any
         _check_group(place, own, given)
         count = len(given["params"])
         if count > len(left):
-            raise RuntimeError(f"{_NAME} requires the explicit parameter state to match optimizer.param_groups ordering.")
+            raise RuntimeError(
+                f"{_NAME} requires the explicit parameter state to match optimizer.param_groups ordering."
+            )
         found.append(left[:count])
         left = left[count:]
         numbers.update(given["params"])
@@ -83,13 +87,17 @@ def _checked_parts(state_dict: Any) -> tuple[dict[Any, Any], list[Any]]:
         raise RuntimeError(f"{_NAME} requires an optimizer state_dict, got {type(state_dict).__name__}.")
     state, groups = state_dict.get("state"), state_dict.get("param_groups")
     if not isinstance(state, dict):
-        raise RuntimeError(f"{_NAME} requires swapin_optim_state['state'] to be a dict by the numbers of parameters, got {type(state).__name__}.")
+        raise RuntimeError(
+            f"{_NAME} requires swapin_optim_state['state'] to be a dict by the numbers of parameters, got {type(state).__name__}."
+        )
     if any(isinstance(key, Tensor) for key in state):
         raise RuntimeError(f"{_NAME} requires optimizer.state_dict()-style state keyed by packed parameter ids.")
     if any(isinstance(key, int) and not isinstance(value, dict) for key, value in state.items()):
         raise RuntimeError(f"{_NAME} requires per-parameter optimizer state entries to be dictionaries.")
     if not isinstance(groups, list):
-        raise RuntimeError(f"{_NAME} requires swapin_optim_state['param_groups'] to be a list of dicts, got {type(groups).__name__}.")
+        raise RuntimeError(
+            f"{_NAME} requires swapin_optim_state['param_groups'] to be a list of dicts, got {type(groups).__name__}."
+        )
     return state, groups
 
 
@@ -98,9 +106,13 @@ def _check_group(place: int, own: dict[str, Any], given: Any) -> None:
         raise RuntimeError(f"{_NAME} requires each optimizer param group to be a dictionary.")
     numbers = given.get("params")
     if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
-        raise RuntimeError(f"{_NAME} requires optimizer.state_dict()-style param_groups[*]['params'] entries keyed by packed parameter ids.")
+        raise RuntimeError(
+            f"{_NAME} requires optimizer.state_dict()-style param_groups[*]['params'] entries keyed by packed parameter ids."
+        )
     if len(own["params"]) != len(numbers):
-        raise RuntimeError(f"swapin_optim_state param group {place} has a different number of params than the live optimizer param group.")
+        raise RuntimeError(
+            f"swapin_optim_state param group {place} has a different number of params than the live optimizer param group."
+        )
     if own.keys() != given.keys():
         raise RuntimeError(
             f"{_NAME} requires param group keys to exactly match the live optimizer group keys for group {place}. Keys only in swap-in: "

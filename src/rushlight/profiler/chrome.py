@@ -61,13 +61,19 @@ def _headers(process: int, thread: int, start: float) -> list[dict[str, Any]]:
     named = [("process_name", 0, {"name": "python"}), ("process_labels", 0, {"labels": "CPU"}),
              ("process_sort_index", 0, {"sort_index": process}), ("thread_name", thread, {"name": f"thread {thread} ({os.path.basename(sys.executable)})"}),
              ("thread_sort_index", thread, {"sort_index": thread})]  # fmt: skip
-    return [{"name": name, "ph": "M", "ts": start, "pid": process, "tid": tid, "args": args} for name, tid, args in named]
+    return [
+        {"name": name, "ph": "M", "ts": start, "pid": process, "tid": tid, "args": args} for name, tid, args in named
+    ]
 
 
 def _row(recorder: Recorder, record: Record, process: int, thread: int, number: int) -> dict[str, Any]:
     args: dict[str, Any] = {"External id": number + 1, "Record function id": 0, "Ev Idx": number}
     if record.kind == "python":
-        args = {"Python id": number + 1, "Python parent id": record.parent.place + 1 if record.parent is not None else None, "Ev Idx": number}
+        args = {
+            "Python id": number + 1,
+            "Python parent id": record.parent.place + 1 if record.parent is not None else None,
+            "Ev Idx": number,
+        }
     if record.sequence >= 0:
         args |= {"Sequence number": record.sequence, "Fwd thread id": 1 if record.kind == "node" else 0}
     if recorder.shapes and record.args is not None:

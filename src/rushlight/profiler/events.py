@@ -104,7 +104,13 @@ class FunctionEvent(_Times):
         linked_correlation_id: int = 0, extra_meta: Any = None, structured_input_shapes: Any = None, structured_input_strides: Any = None,
         input_dtypes: Any = None, python_id: int = -1, python_parent_id: int = -1, python_module_id: int = -1,
     ) -> None:  # fmt: skip
-        self.id, self.node_id, self.name, self.overload_name, self.trace_name = id, node_id, name, overload_name, trace_name
+        self.id, self.node_id, self.name, self.overload_name, self.trace_name = (
+            id,
+            node_id,
+            name,
+            overload_name,
+            trace_name,
+        )
         self.time_range = Interval(start_us, end_us)
         self.thread, self.fwd_thread, self.scope, self.sequence_nr = thread, fwd_thread, scope, sequence_nr
         self.kernels: list[Kernel] = []
@@ -118,7 +124,11 @@ class FunctionEvent(_Times):
         self.device_resource_id = thread if device_resource_id is None else device_resource_id
         self.cpu_memory_usage, self.device_memory_usage = cpu_memory_usage, device_memory_usage
         self.is_async, self.is_remote, self.is_legacy = is_async, is_remote, is_legacy
-        self.is_user_annotation, self.is_python_function, self.activity_type = is_user_annotation, is_python_function, activity_type
+        self.is_user_annotation, self.is_python_function, self.activity_type = (
+            is_user_annotation,
+            is_python_function,
+            activity_type,
+        )
         self.self_cpu_percent: Any = -1
         self.total_cpu_percent: Any = -1
         self.total_device_percent: Any = -1
@@ -294,7 +304,9 @@ class EventList(list[Any]):
         self._tree_built = False
 
     def _like(self, items: Iterable[Any]) -> EventList:
-        return EventList(items, use_device=self._use_device, profile_memory=self._profile_memory, with_flops=self._with_flops)
+        return EventList(
+            items, use_device=self._use_device, profile_memory=self._profile_memory, with_flops=self._with_flops
+        )
 
     def __str__(self) -> str:
         return self.table()
@@ -319,7 +331,9 @@ class EventList(list[Any]):
             key = attrgetter(_device_word(sort_by))
             events = self._like(sorted(self, key=key, reverse=True))
         widths = (max_name_column_width, max_shapes_column_width, max_src_column_width)
-        return table(events, row_limit, widths, header, top_level_events_only, time_unit, self._profile_memory, self._with_flops)
+        return table(
+            events, row_limit, widths, header, top_level_events_only, time_unit, self._profile_memory, self._with_flops
+        )
 
     # ***** nesting *****
 

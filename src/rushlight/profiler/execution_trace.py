@@ -29,7 +29,9 @@ class _Calls(Observer):
     """Keeps every call as a node of the trace."""
 
     def __init__(self) -> None:
-        self.nodes: list[dict[str, Any]] = [_node(_THREAD, "[pytorch|profiler|execution_trace|thread]", _ROOT, 7, -1, _side([]), 0)]
+        self.nodes: list[dict[str, Any]] = [
+            _node(_THREAD, "[pytorch|profiler|execution_trace|thread]", _ROOT, 7, -1, _side([]), 0)
+        ]
         self.open: list[int] = []
         self.numbers: dict[int, int] = {}
         self.count = _THREAD
@@ -72,10 +74,20 @@ class _Calls(Observer):
             numbers = [self.numbers.setdefault(key, self.number()) for key in (value._ptr, storage)]
             at = value.storage_offset()
             text = [*numbers, at, spec.numel, spec.dtype.itemsize, str(spec.device)]
-            return text, list(spec.shape), f"Tensor({_DTYPES.get(spec.dtype.name, spec.dtype.name)})", list(spec.strides)
+            return (
+                text,
+                list(spec.shape),
+                f"Tensor({_DTYPES.get(spec.dtype.name, spec.dtype.name)})",
+                list(spec.strides),
+            )
         if isinstance(value, (list, tuple)):
             inner = [self._value(v) for v in value]
-            return [i[0] for i in inner], [i[1] for i in inner], f"GenericList[{','.join(i[2] for i in inner)}]", [i[3] for i in inner]
+            return (
+                [i[0] for i in inner],
+                [i[1] for i in inner],
+                f"GenericList[{','.join(i[2] for i in inner)}]",
+                [i[3] for i in inner],
+            )
         if value is None:
             return "<None>", [], "None", []
         kind = {bool: "Bool", int: "Int", float: "Double", str: "String"}.get(type(value))
@@ -92,22 +104,32 @@ def _node(number: int, name: str, parent: int, scope: int, sequence: int, inputs
     unsigned = [("rf_id", place), ("fw_parent", 0), ("scope", scope), ("tid", 1), ("fw_tid", int(scope == BACKWARD))]
     attributes = [{"name": key, "type": "uint64", "value": value} for key, value in unsigned]
     attributes.insert(2, {"name": "seq_id", "type": "int64", "value": sequence})
-    attributes += [{"name": key, "type": "string", "value": ""} for key in ("op_schema", "kernel_backend", "kernel_file", "tensor_range")]
-    return {"id": number, "name": name, "ctrl_deps": parent, "inputs": inputs, "outputs": _side([]), "attrs": attributes}
+    attributes += [
+        {"name": key, "type": "string", "value": ""}
+        for key in ("op_schema", "kernel_backend", "kernel_file", "tensor_range")
+    ]
+    return {
+        "id": number,
+        "name": name,
+        "ctrl_deps": parent,
+        "inputs": inputs,
+        "outputs": _side([]),
+        "attrs": attributes,
+    }
 
 
 class ExecutionTraceObserver:
     """Writes what runs between `start` and `stop` to the file given to `register_callback`.
 
-        >>> import json, pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.json"
-        >>> observer = torch.profiler.ExecutionTraceObserver().register_callback(str(path))
-        >>> observer.start()
-        >>> _ = torch.ones(2) + 1
-        >>> observer.stop()
-        >>> observer.unregister_callback()
-        >>> [node["name"] for node in json.loads(path.read_text())["nodes"]][2:]
-        ['aten::ones', 'aten::add']
+    >>> import json, pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "trace.json"
+    >>> observer = torch.profiler.ExecutionTraceObserver().register_callback(str(path))
+    >>> observer.start()
+    >>> _ = torch.ones(2) + 1
+    >>> observer.stop()
+    >>> observer.unregister_callback()
+    >>> [node["name"] for node in json.loads(path.read_text())["nodes"]][2:]
+    ['aten::ones', 'aten::add']
     """
 
     def __init__(self) -> None:

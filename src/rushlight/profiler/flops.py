@@ -73,7 +73,9 @@ def profile_flops(name: str, args: Any) -> int | None:
     rule = _RULES.get(name)
     if rule is None or not args:
         return None
-    return rule({key or str(i): value[0] for i, (key, value) in enumerate(args)}, {key: value[3] for key, value in args})
+    return rule(
+        {key or str(i): value[0] for i, (key, value) in enumerate(args)}, {key: value[3] for key, value in args}
+    )
 
 
 def _first(shapes: dict[str, Any]) -> list[Any]:
@@ -112,7 +114,9 @@ def _conv2d(shapes: dict[str, Any], texts: dict[str, Any]) -> int | None:
     x, w = _first(shapes)[:2]
     if len(x) != 4 or len(w) != 4:
         return None
-    stride, padding, dilation = (_pair(texts.get(k, ""), d) for k, d in (("stride", 1), ("padding", 0), ("dilation", 1)))
+    stride, padding, dilation = (
+        _pair(texts.get(k, ""), d) for k, d in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
     if padding is None or stride is None or dilation is None:
         return None
     out = [(x[2 + i] + 2 * padding[i] - dilation[i] * (w[2 + i] - 1) - 1) // stride[i] + 1 for i in range(2)]

@@ -15,7 +15,9 @@ def is_available() -> bool:
 
 
 def _absent(*args: Any) -> NoReturn:
-    raise RuntimeError("ITT functions not installed. rushlight is not built with ITT; profiler.record_function names ranges in its own profiles.")
+    raise RuntimeError(
+        "ITT functions not installed. rushlight is not built with ITT; profiler.record_function names ranges in its own profiles."
+    )
 
 
 def range_push(msg: str) -> int:

@@ -17,9 +17,18 @@ from rushlight.profiler.execution_trace import ExecutionTraceObserver
 from rushlight.profiler.memory_timeline import write_memory_timeline
 from rushlight.profiler.ranges import record_function
 
-__all__ = ["ProfilerAction", "ProfilerActivity", "profile", "schedule", "supported_activities", "tensorboard_trace_handler"]
+__all__ = [
+    "ProfilerAction",
+    "ProfilerActivity",
+    "profile",
+    "schedule",
+    "supported_activities",
+    "tensorboard_trace_handler",
+]
 
-ProfilerActivity = Enum("ProfilerActivity", ["CPU", "XPU", "MTIA", "CUDA", "HPU", "PrivateUse1"], start=0, module=__name__)
+ProfilerActivity = Enum(
+    "ProfilerActivity", ["CPU", "XPU", "MTIA", "CUDA", "HPU", "PrivateUse1"], start=0, module=__name__
+)
 
 
 class ProfilerAction(Enum):
@@ -146,9 +155,14 @@ class _KinetoProfile:
     def prepare_trace(self) -> None:
         """Begin to observe without keeping anything."""
         if self.profiler is not None and not self.acc_events:
-            warnings.warn("the profiler forgets the last cycle's events when a new cycle begins; acc_events=True keeps those of all cycles", stacklevel=2)
+            warnings.warn(
+                "the profiler forgets the last cycle's events when a new cycle begins; acc_events=True keeps those of all cycles",
+                stacklevel=2,
+            )
         if self.profiler is None or not self.acc_events:
-            elsewhere = [a.name.lower() for a in ProfilerActivity if a in self.activities and a is not ProfilerActivity.CPU]
+            elsewhere = [
+                a.name.lower() for a in ProfilerActivity if a in self.activities and a is not ProfilerActivity.CPU
+            ]
             self.profiler = session.profile(
                 use_device=elsewhere[0] if elsewhere else None, use_cpu=ProfilerActivity.CPU in self.activities, record_shapes=self.record_shapes,
                 with_flops=self.with_flops, profile_memory=self.profile_memory, with_stack=self.with_stack, with_modules=self.with_modules,
@@ -239,7 +253,9 @@ class _KinetoProfile:
         if not (self.record_shapes and self.profile_memory and self.with_stack):
             raise ValueError("record_shapes=True, profile_memory=True, with_stack=True required for memory profiling.")
         if device is not None and not device.startswith("cpu"):
-            raise ValueError(f"export_memory_timeline: there is no memory of {device!r}; rushlight computes on the CPU only")
+            raise ValueError(
+                f"export_memory_timeline: there is no memory of {device!r}; rushlight computes on the CPU only"
+            )
         write_memory_timeline(self._made("exporting the memory timeline")._require(), path)
 
 

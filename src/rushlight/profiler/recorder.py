@@ -67,7 +67,12 @@ class Recorder(Observer):
     """
 
     def __init__(
-        self, shapes: bool = False, memory: bool = False, stacks: bool = False, flops: bool = False, modules: bool = False
+        self,
+        shapes: bool = False,
+        memory: bool = False,
+        stacks: bool = False,
+        flops: bool = False,
+        modules: bool = False,
     ) -> None:
         self.shapes, self.flops, self.stacks, self.modules = shapes, flops, stacks, modules
         self.memory: _Memory | None = _Memory() if memory else None
@@ -211,7 +216,9 @@ class Recorder(Observer):
         above = record
         for name in part.names:
             row = Record("operator", f"aten::{name}", above)
-            row.begin = (record.kernel or record.begin) + (spans and not alone)  # after those without a length, which are beside it
+            row.begin = (record.kernel or record.begin) + (
+                spans and not alone
+            )  # after those without a length, which are beside it
             row.end = max(record.end, row.begin) if spans else row.begin
             row.memory = record.memory if spans else 0
             row.sequence, row.stack, row.place = record.sequence, record.stack, len(self.records)
@@ -310,5 +317,7 @@ def _described(value: Any) -> tuple[Any, Any, Any, str, str]:
         return [], [v[1] for v in inner], [v[2] for v in inner], "", "TensorList"
     if value is None:
         return [], [], [], "", ""
-    word = "ScalarList" if isinstance(value, (list, tuple)) else "Scalar" if isinstance(value, (bool, int, float)) else ""
+    word = (
+        "ScalarList" if isinstance(value, (list, tuple)) else "Scalar" if isinstance(value, (bool, int, float)) else ""
+    )
     return [], [], [], repr(value) if word else "", word

@@ -35,7 +35,11 @@ class profile:
     ) -> None:  # fmt: skip
         self.enabled, self.entered = enabled, False
         if use_cuda:
-            warnings.warn("The attribute `use_cuda` will be deprecated soon, please use ``use_device = 'cuda'`` instead.", FutureWarning, stacklevel=2)
+            warnings.warn(
+                "The attribute `use_cuda` will be deprecated soon, please use ``use_device = 'cuda'`` instead.",
+                FutureWarning,
+                stacklevel=2,
+            )
         if not use_cpu and not use_kineto:
             raise AssertionError("Device-only events supported only with Kineto (use_kineto=True)")
         if use_cuda or use_device not in (None, "cpu"):
@@ -45,7 +49,12 @@ class profile:
             raise AssertionError("No activities specified for the profiler")
         self.use_device: str | None = None
         self.record_shapes = record_shapes or with_flops
-        self.with_flops, self.profile_memory, self.with_stack, self.with_modules = with_flops, profile_memory, with_stack, with_modules
+        self.with_flops, self.profile_memory, self.with_stack, self.with_modules = (
+            with_flops,
+            profile_memory,
+            with_stack,
+            with_modules,
+        )
         self.use_cpu, self.use_kineto, self.acc_events = use_cpu, use_kineto, acc_events
         self.experimental_config, self.custom_trace_id_callback = experimental_config, custom_trace_id_callback
         self.trace_id = ""
@@ -128,7 +137,11 @@ class profile:
         return self._events
 
     def __repr__(self) -> str:
-        return repr(self.function_events) if self._recorder is not None and self._recorder.ended else "<unfinished torch.autograd.profile>"
+        return (
+            repr(self.function_events)
+            if self._recorder is not None and self._recorder.ended
+            else "<unfinished torch.autograd.profile>"
+        )
 
     def __str__(self) -> str:
         return str(self.function_events) if self._recorder is not None and self._recorder.ended else repr(self)
@@ -139,7 +152,13 @@ class profile:
     ) -> str:  # fmt: skip
         """See `EventList.table`."""
         return self.function_events.table(
-            sort_by, row_limit, max_src_column_width, max_name_column_width, max_shapes_column_width, header, top_level_events_only
+            sort_by,
+            row_limit,
+            max_src_column_width,
+            max_name_column_width,
+            max_shapes_column_width,
+            header,
+            top_level_events_only,
         )
 
     def export_chrome_trace(self, path: str, metadata: Any = None, use_python_export: bool = False) -> None:

@@ -68,12 +68,16 @@ class _Composites:
         if handled or not STATE.word & OBSERVED or not hasattr(function, "__wrapped__"):
             return handled, made
         self.passing.function = function
-        return True, observed_call("operator", function.__name__, lambda: function(*args, **kwargs), (), _given(args, kwargs))
+        return True, observed_call(
+            "operator", function.__name__, lambda: function(*args, **kwargs), (), _given(args, kwargs)
+        )
 
 
 def _tells(function: Any) -> bool:
     """Whether calls of a function come by where observers are told: operators, and composites that may be overridden."""
-    return hasattr(function, "operator") or (hasattr(function, "__wrapped__") and getattr(function, "overridable", True))
+    return hasattr(function, "operator") or (
+        hasattr(function, "__wrapped__") and getattr(function, "overridable", True)
+    )
 
 
 class _Swap:
@@ -115,7 +119,9 @@ class _Swap:
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
             if not STATE.word & OBSERVED:
                 return plain(cls, *args, **kwargs)
-            return observed_call("function", cls.__name__, lambda: plain(cls, *args, **kwargs), (), _given(args, kwargs))
+            return observed_call(
+                "function", cls.__name__, lambda: plain(cls, *args, **kwargs), (), _given(args, kwargs)
+            )
 
         if "apply" in vars(Function):
             self.put(Function, "apply", classmethod(apply))
@@ -130,7 +136,9 @@ class _Swap:
                 return plain(self, values)
             names = [argument.name for argument in self._schema.arguments]
             given = lambda: list(zip(names, values, strict=False))
-            return observed_call("custom", self._schema.name, lambda: plain(self, values), (), given, self.overloadpacket)
+            return observed_call(
+                "custom", self._schema.name, lambda: plain(self, values), (), given, self.overloadpacket
+            )
 
         self.put(module.OpOverload, "run", run)
 

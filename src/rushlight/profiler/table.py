@@ -72,7 +72,9 @@ def _flops_unit(counts: Sequence[int]) -> tuple[float, str]:
 class _Layout:
     """Which columns there are, and what a row has in them."""
 
-    def __init__(self, events: Sequence[Any], widths: Sequence[int | None], unit: str | None, memory: bool, flops: bool) -> None:
+    def __init__(
+        self, events: Sequence[Any], widths: Sequence[int | None], unit: str | None, memory: bool, flops: bool
+    ) -> None:
         self.unit, self.memory, (self.name_limit, shapes_limit, source_limit) = unit, memory, widths
         self.total = sum(e.self_cpu_time_total for e in events)
         self.overloads = any(e.overload_name for e in events)

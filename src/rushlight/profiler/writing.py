@@ -15,7 +15,9 @@ def write_text(path: str, text: str, compressed: bool) -> None:
     OSError where the folder does not exist or may not be written to; what was at `path` stays then.
     """
     unfinished = f"{path}.{os.getpid()}.tmp"
-    opened: Any = gzip.open(unfinished, "wt", encoding="utf-8") if compressed else open(unfinished, "w", encoding="utf-8")
+    opened: Any = (
+        gzip.open(unfinished, "wt", encoding="utf-8") if compressed else open(unfinished, "w", encoding="utf-8")
+    )
     try:
         with opened as file:
             file.write(text)

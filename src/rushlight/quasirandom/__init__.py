@@ -40,7 +40,9 @@ class SobolEngine:
         if dimension > self.MAXDIM or dimension < 1:
             raise ValueError(f"Supported range of dimensionality for SobolEngine is [1, {self.MAXDIM}]")
         if dimension > DIMENSIONS:
-            raise NotImplementedError(f"SobolEngine: rushlight has the direction numbers of {DIMENSIONS} dimensions, and was asked for {dimension}")
+            raise NotImplementedError(
+                f"SobolEngine: rushlight has the direction numbers of {DIMENSIONS} dimensions, and was asked for {dimension}"
+            )
         self.dimension, self.scramble, self.seed = dimension, scramble, seed
         self._directions = _direction_numbers(dimension)
         self._shift = np.zeros(dimension, np.int64)

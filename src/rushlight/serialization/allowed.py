@@ -62,7 +62,9 @@ def user_globals() -> dict[str, Any]:
                     f"Expected tuple of length 2 (global, str of callable full path), but got tuple of length: {len(entry)}"
                 )
             if not isinstance(entry[1], str):
-                raise TypeError(f"Expected second item in tuple to be str of callable full path, but got: {type(entry[1])}")
+                raise TypeError(
+                    f"Expected second item in tuple to be str of callable full path, but got: {type(entry[1])}"
+                )
             found[entry[1]] = entry[0]
             continue
         found[f"{entry.__module__}.{entry.__qualname__}"] = entry

@@ -136,11 +136,7 @@ class ArchiveWriter:
             self._write(_END64.pack(b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, end - start, start))
             self._write(_LOCATOR64.pack(b"PK\x06\x07", 0, end, 1))
         short_count = count if count < _FROM16 else _MAX16
-        self._write(
-            _END.pack(
-                b"PK\x05\x06", 0, 0, short_count, short_count, _narrow(end - start), _narrow(start), 0
-            )
-        )
+        self._write(_END.pack(b"PK\x05\x06", 0, 0, short_count, short_count, _narrow(end - start), _narrow(start), 0))
 
 
 class ArchiveReader:
@@ -149,7 +145,11 @@ class ArchiveReader:
     def __init__(self, file: Any, where: str) -> None:
         self._file = file
         # Only of these is it known that what they read is what lies in the file of their number.
-        plain = type(file) in (io.BufferedReader, io.BufferedRandom) and type(file.raw) is io.FileIO and hasattr(os, "preadv")
+        plain = (
+            type(file) in (io.BufferedReader, io.BufferedRandom)
+            and type(file.raw) is io.FileIO
+            and hasattr(os, "preadv")
+        )
         self._descriptor: int | None = file.fileno() if plain else None
         self._where = where
         file.seek(0, 2)

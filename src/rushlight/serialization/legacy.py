@@ -31,7 +31,11 @@ __all__ = ["read", "read_tar", "write"]
 
 MAGIC = 0x1950A86A20F9469CFC6C
 VERSION = 1001
-_MACHINE = {"protocol_version": VERSION, "little_endian": sys.byteorder == "little", "type_sizes": {"short": 2, "int": 4, "long": 4}}
+_MACHINE = {
+    "protocol_version": VERSION,
+    "little_endian": sys.byteorder == "little",
+    "type_sizes": {"short": 2, "int": 4, "long": 4},
+}
 _COUNT = struct.Struct("<q")
 _CHUNK = 1 << 24
 
@@ -92,7 +96,10 @@ def _source(cls: type) -> tuple[str | None, str | None]:
     try:
         return inspect.getsourcefile(cls), inspect.getsource(cls)
     except (OSError, TypeError):
-        warnings.warn(f"Couldn't retrieve source code for container of type {cls.__name__}. It won't be checked for correctness upon loading.", stacklevel=8)
+        warnings.warn(
+            f"Couldn't retrieve source code for container of type {cls.__name__}. It won't be checked for correctness upon loading.",
+            stacklevel=8,
+        )
         return None, None
 
 
@@ -112,7 +119,11 @@ def _check_source(cls: Any, file: Any, text: Any) -> None:
             advice = f"Saved a reverse patch to {cls.__name__}.patch. Run `patch -p0 < {cls.__name__}.patch` to revert your changes."
         except OSError as error:
             advice = f"A patch could not be written ({error})."
-    warnings.warn(f"source code of class '{cls.__module__}.{cls.__qualname__}' has changed. {advice}", SourceChangeWarning, stacklevel=2)
+    warnings.warn(
+        f"source code of class '{cls.__module__}.{cls.__qualname__}' has changed. {advice}",
+        SourceChangeWarning,
+        stacklevel=2,
+    )
 
 
 # ***** reading *****
@@ -156,7 +167,9 @@ class _Rest:
                 count = len(chunk)
                 target[at : at + count] = chunk
             if not count:
-                raise RuntimeError(f"unexpected EOF, expected {len(target) - at} more bytes. The file might be corrupted.")
+                raise RuntimeError(
+                    f"unexpected EOF, expected {len(target) - at} more bytes. The file might be corrupted."
+                )
             at += count
 
     def pickle(self) -> bytes:
@@ -169,7 +182,11 @@ class _Rest:
         except (ValueError, KeyError, IndexError, OverflowError, struct.error) as error:
             if start == self.end:
                 raise EOFError("Ran out of input: the file ends where a pickle should begin") from None
-            what = "not a checkpoint: it begins with neither a zip archive nor a pickle" if start == 0 else f"damaged pickle at byte {start}"
+            what = (
+                "not a checkpoint: it begins with neither a zip archive nor a pickle"
+                if start == 0
+                else f"damaged pickle at byte {start}"
+            )
             raise pickle.UnpicklingError(f"{what} (invalid load key, {error!s:.200})") from None
         length = self._file.tell() - start
         self._file.seek(start)
@@ -213,9 +230,15 @@ class _Reader:
         nbytes = count * dtype.itemsize
         self._asked += nbytes
         if self._asked > self._file.end:
-            raise RuntimeError(f"corrupt file: its storages should have more than {self._asked} bytes, the file has {self._file.end}")
+            raise RuntimeError(
+                f"corrupt file: its storages should have more than {self._asked} bytes, the file has {self._file.end}"
+            )
         raw = memory.wipe(nbytes) if STATE.skip_data else memory.allocate(nbytes)
-        return raw, UntypedStorage(nbytes, device="meta") if self._autograd_meta else self._restore(raw, location), dtype
+        return (
+            raw,
+            UntypedStorage(nbytes, device="meta") if self._autograd_meta else self._restore(raw, location),
+            dtype,
+        )
 
     def _view(self, storage: UntypedStorage, dtype: Any, view: Any) -> TypedStorage:
         if not isinstance(view, tuple) or len(view) != 3 or not all(type(n) is int and n >= 0 for n in view[1:]):
@@ -234,14 +257,18 @@ class _Reader:
             raise RuntimeError("corrupt file: the keys of its storages are no list")
         for key in keys:
             if not isinstance(key, (str, int, bytes)) or key not in self.storages:
-                raise RuntimeError(f"corrupt file: storage key {str(key)[:100]!r} not found among the storages of the object")
+                raise RuntimeError(
+                    f"corrupt file: storage key {str(key)[:100]!r} not found among the storages of the object"
+                )
             raw, placed, dtype = self.storages[key]
             head = self._file.read(_COUNT.size)
             if len(head) != _COUNT.size:
                 raise RuntimeError("unexpected EOF, expected the size of a storage. The file might be corrupted.")
             (count,) = _COUNT.unpack(head)
             if count * dtype.itemsize != raw.nbytes():
-                raise RuntimeError(f"corrupt file: a storage of {count} elements where {raw.nbytes() // dtype.itemsize} were announced")
+                raise RuntimeError(
+                    f"corrupt file: a storage of {count} elements where {raw.nbytes() // dtype.itemsize} were announced"
+                )
             self._file.fill(memory.bytes_of(raw))
             memory.in_native_order(raw, "little" if little else "big", dtype)
             if placed is not raw and placed.device.type == "cpu" and placed.data_ptr() != raw.data_ptr():

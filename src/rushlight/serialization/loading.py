@@ -91,10 +91,13 @@ def load(
 def _is_safe(weights_only: bool | None, pickle_module: Any) -> bool:
     """Whether no code may run: as the caller says, else by what the environment says, else unless there is a pickle module."""
     forced, lifted = (
-        os.environ.get(name, "0").lower() in _TRUE for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+        os.environ.get(name, "0").lower() in _TRUE
+        for name in ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
     )
     if forced and lifted:
-        raise RuntimeError("Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set.")
+        raise RuntimeError(
+            "Only one of `TORCH_FORCE_WEIGHTS_ONLY_LOAD` or `TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD` should be set, but both were set."
+        )
     if forced:
         return True
     if weights_only is not None:
@@ -116,7 +119,9 @@ def get_unsafe_globals_in_checkpoint(f: Any) -> list[str]:
             raise ValueError("Expected input to be a checkpoint returned by torch.save")
         archive = ArchiveReader(file, str(f))
         if "constants.pkl" in archive:
-            raise ValueError("Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint")
+            raise ValueError(
+                "Expected input to be a checkpoint returned by torch.save but got a torchscript checkpoint"
+            )
         names = global_names(archive.read("data.pkl"))
     finally:
         if file is not f:
@@ -174,17 +179,23 @@ def _refusal(message: str, where: str) -> str:
     return f"Weights only load failed. {advice}\n\n{where}: WeightsUnpickler error: {message}"
 
 
-def _load_archive(archive: ArchiveReader, where: str, map_location: Any, trusting: Any, mapped: str | None, options: dict[str, Any]) -> Any:
+def _load_archive(
+    archive: ArchiveReader, where: str, map_location: Any, trusting: Any, mapped: str | None, options: dict[str, Any]
+) -> Any:
     if "constants.pkl" in archive:
         if trusting is None:
-            raise RuntimeError(f"{where}: Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``.")
+            raise RuntimeError(
+                f"{where}: Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``."
+            )
         raise NotImplementedError(f"{where}: rushlight has no TorchScript, and this is a TorchScript archive")
     if "data.pkl" not in archive:
         raise RuntimeError(f"{where}: there is no record 'data.pkl'; this zip file is not a checkpoint")
     _check_version(archive, where)
     overall = None
     if mapped is not None:
-        overall = UntypedStorage.from_file(mapped, get_default_mmap_options() == getattr(_mmap, "MAP_SHARED", None), os.path.getsize(mapped))
+        overall = UntypedStorage.from_file(
+            mapped, get_default_mmap_options() == getattr(_mmap, "MAP_SHARED", None), os.path.getsize(mapped)
+        )
     storages = _Storages(archive, map_location, overall)
     data = archive.read("data.pkl")
     if trusting is None:
@@ -205,7 +216,9 @@ def _check_version(archive: ArchiveReader, where: str) -> None:
         )
 
 
-def _load_legacy(file: Any, where: str, map_location: Any, trusting: Any, mapped: str | None, options: dict[str, Any]) -> Any:
+def _load_legacy(
+    file: Any, where: str, map_location: Any, trusting: Any, mapped: str | None, options: dict[str, Any]
+) -> Any:
     start = file.tell()
     if start == 0 and isinstance(file, (io.BufferedReader, io.BufferedRandom, io.FileIO)):
         try:
@@ -232,7 +245,9 @@ class _Storages:
             raise pickle.UnpicklingError(f"Only persistent_load of storage is allowed, but got {type(pid)}")
         _, kind, key, location, numel = pid
         location = location.decode("ascii") if isinstance(location, bytes) else location
-        dtype = memory.BY_NAME["uint8"] if kind is UntypedStorage else kind.dtype if isinstance(kind, StorageType) else None
+        dtype = (
+            memory.BY_NAME["uint8"] if kind is UntypedStorage else kind.dtype if isinstance(kind, StorageType) else None
+        )
         if dtype is None or not isinstance(key, str) or not isinstance(location, str):
             raise pickle.UnpicklingError("corrupt reference to a storage")
         if type(numel) is not int or numel < 0:

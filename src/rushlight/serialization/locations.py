@@ -24,7 +24,9 @@ class SourceChangeWarning(Warning):
 
 def _validated(location: str, backend: str) -> Any:
     """The device that a tag names; RuntimeError where there is no such device."""
-    hint = "On a machine without it, use torch.load with map_location=torch.device('cpu') to map your storages to the CPU."
+    hint = (
+        "On a machine without it, use torch.load with map_location=torch.device('cpu') to map your storages to the CPU."
+    )
     module = getattr(rushlight, backend, None)
     if module is None:
         raise RuntimeError(f"The {backend.upper()} device module is not registered. {hint}")
@@ -77,7 +79,9 @@ def _restore_meta(storage: Any, location: str) -> Any:
 _registry: list[tuple[int, Callable[[Any], str | None], Callable[[Any, str], Any]]] = []
 
 
-def register_package(priority: int, tagger: Callable[[Any], str | None], deserializer: Callable[[Any, str], Any]) -> None:
+def register_package(
+    priority: int, tagger: Callable[[Any], str | None], deserializer: Callable[[Any, str], Any]
+) -> None:
     """Teach `save` and `load` another kind of place for storages; smaller priorities are asked first.
 
     `tagger(storage)` gives the tag that a file carries for a storage's place, `deserializer(storage, tag)` a storage in that place from one in
@@ -115,7 +119,11 @@ def default_restore_location(storage: Any, location: str) -> Any:
 
 def _type_name(value: Any) -> str:
     module = type(value).__module__
-    return f"torch.storage.{type(value).__name__}" if module.startswith("rushlight") else f"{module}.{type(value).__name__}"
+    return (
+        f"torch.storage.{type(value).__name__}"
+        if module.startswith("rushlight")
+        else f"{module}.{type(value).__name__}"
+    )
 
 
 # ***** map_location *****
@@ -137,7 +145,9 @@ def restorer(map_location: Any) -> Callable[[Any, str], Any]:
     if isinstance(map_location, bytes):
         return lambda storage, location: default_restore_location(storage, map_location.decode("ascii"))
     if not callable(map_location):
-        raise TypeError(f"'{type(map_location).__name__}' object is not callable: map_location is a device, a string, a dict or a function")
+        raise TypeError(
+            f"'{type(map_location).__name__}' object is not callable: map_location is a device, a string, a dict or a function"
+        )
 
     def restore(storage: Any, location: str) -> Any:
         found = map_location(storage, location)
@@ -146,14 +156,18 @@ def restorer(map_location: Any) -> Callable[[Any, str], Any]:
     return restore
 
 
-def check_module_version_greater_or_equal(module: Any, req_version_tuple: tuple[Any, ...], error_if_malformed: bool = True) -> bool:
+def check_module_version_greater_or_equal(
+    module: Any, req_version_tuple: tuple[Any, ...], error_if_malformed: bool = True
+) -> bool:
     """Whether a module's `__version__` is at least the given one, as far as that goes.
 
     A version that cannot be compared is a RuntimeError, or a warning and True where `error_if_malformed` is False.
     """
     try:
         parts = module.__version__.split(".")
-        return tuple(type(wanted)(part) for wanted, part in zip(req_version_tuple, parts, strict=False)) >= tuple(req_version_tuple)
+        return tuple(type(wanted)(part) for wanted, part in zip(req_version_tuple, parts, strict=False)) >= tuple(
+            req_version_tuple
+        )
     except Exception as error:
         message = f"'{module.__name__}' module version string is malformed '{module.__version__}' and cannot be compared with tuple {req_version_tuple}"
         if error_if_malformed:

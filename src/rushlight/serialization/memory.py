@@ -13,7 +13,19 @@ from rushlight._types.device import CPU
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.spec import Spec, bytes_on
 
-__all__ = ["BY_NAME", "DType", "allocate", "bytes_of", "identity", "in_native_order", "native", "storage_of", "tensor_over", "typed", "wipe"]
+__all__ = [
+    "BY_NAME",
+    "DType",
+    "allocate",
+    "bytes_of",
+    "identity",
+    "in_native_order",
+    "native",
+    "storage_of",
+    "tensor_over",
+    "typed",
+    "wipe",
+]
 
 
 def storage_of(tensor: Any) -> UntypedStorage:

@@ -12,7 +12,14 @@ from rushlight._engine.kinds.quantized import SCHEMES
 from rushlight.serialization import rebuild
 from rushlight.serialization.memory import BY_NAME, DType
 
-__all__ = ["StorageType", "find_torch_global", "normalize_storage_type", "storage_to_tensor_type", "tensor_globals", "torch_global"]
+__all__ = [
+    "StorageType",
+    "find_torch_global",
+    "normalize_storage_type",
+    "storage_to_tensor_type",
+    "tensor_globals",
+    "torch_global",
+]
 
 
 class StorageType:
@@ -63,7 +70,9 @@ def tensor_globals() -> dict[str, Any]:
     for page in ("torch", "torch.cuda"):  # older files name the device in the type, all name it beside the storage
         found.update({f"{page}.{name}": kind for name, kind in STORAGE_TYPES.items()})
         found.update({f"{page}.{name}Tensor": cls for name, cls in zip(_OLD_NAMES, OLD_TENSORS, strict=True)})
-        found.update({f"{page}.sparse.{name}Tensor": getattr(sparse, f"{name}Tensor") for name in _OLD_NAMES if name != "Bool"})
+        found.update(
+            {f"{page}.sparse.{name}Tensor": getattr(sparse, f"{name}Tensor") for name in _OLD_NAMES if name != "Bool"}
+        )
     found["torch.storage.TypedStorage"] = found["torch.TypedStorage"] = TypedStorage
     found["torch.UntypedStorage"] = found["torch.storage.UntypedStorage"] = UntypedStorage
     found.update({f"torch.{name}": dtype for name, dtype in BY_NAME.items()})
@@ -133,7 +142,9 @@ _names: dict[int, str] = {}
 
 def _known_names() -> dict[int, str]:
     if not _names:
-        _names.update({id(value): name for name, value in tensor_globals().items() if not isinstance(value, StorageType)})
+        _names.update(
+            {id(value): name for name, value in tensor_globals().items() if not isinstance(value, StorageType)}
+        )
         _names.update({id(cls): f"torch.{name}" for name, cls in TYPED_STORAGES.items()})
     return _names
 

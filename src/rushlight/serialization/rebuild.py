@@ -20,11 +20,17 @@ __all__ = [
 
 def shown(value: Any) -> str:
     """A value in an error: short, and without calling anything of it that could take long."""
-    return reprlib.repr(value) if isinstance(value, (str, bytes, int, float, type(None), tuple, list)) and not _holds_others(value) else f"a {type(value).__name__}"
+    return (
+        reprlib.repr(value)
+        if isinstance(value, (str, bytes, int, float, type(None), tuple, list)) and not _holds_others(value)
+        else f"a {type(value).__name__}"
+    )
 
 
 def _holds_others(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and not all(isinstance(v, (str, bytes, int, float, type(None))) for v in value)
+    return isinstance(value, (tuple, list)) and not all(
+        isinstance(v, (str, bytes, int, float, type(None))) for v in value
+    )
 
 
 class _Checks(threading.local):
@@ -160,7 +166,9 @@ def rebuild_device_tensor_from_numpy(data: Any, dtype: Any, device: Any, require
     return rebuild_device_tensor(rushlight.from_numpy(data), dtype, device, requires_grad)
 
 
-def rebuild_wrapper_subclass(cls: Any, dtype: Any, size: Any, stride: Any, storage_offset: Any, layout: Any, device: Any, requires_grad: Any) -> Any:
+def rebuild_wrapper_subclass(
+    cls: Any, dtype: Any, size: Any, stride: Any, storage_offset: Any, layout: Any, device: Any, requires_grad: Any
+) -> Any:
     """The shell of a tensor subclass that wraps others: sizes and a dtype without memory, on the meta device; what it wraps are its attributes.
 
     PyTorch's shells say that they are where the wrapped tensors are, and hand operations to `__torch_dispatch__`, for which there is no place here.
@@ -178,7 +186,9 @@ def rebuild_wrapper_subclass(cls: Any, dtype: Any, size: Any, stride: Any, stora
 
 def get_layout(name: str) -> Any:
     """The layout that a file names, such as `torch.sparse_coo`."""
-    found = rushlight.SPARSE_LAYOUTS.get(str(name).removeprefix("torch.")) if name != "torch.strided" else rushlight.strided
+    found = (
+        rushlight.SPARSE_LAYOUTS.get(str(name).removeprefix("torch.")) if name != "torch.strided" else rushlight.strided
+    )
     if found is None:
         raise RuntimeError(f"corrupt file: unknown layout {shown(name)}")
     return found
@@ -227,7 +237,13 @@ def _in_order(indices: Any, size: tuple[int, ...]) -> bool:
 
 
 def rebuild_qtensor(
-    storage: Any, storage_offset: int, size: Any, stride: Any, quantizer_params: Any, requires_grad: bool, backward_hooks: Any
+    storage: Any,
+    storage_offset: int,
+    size: Any,
+    stride: Any,
+    quantizer_params: Any,
+    requires_grad: bool,
+    backward_hooks: Any,
 ) -> Any:
     """A quantized tensor over the integers in `storage`."""
     from rushlight._engine.kinds.quantized import RANGES, SCHEMES, Quantizer, make_quantized
@@ -239,7 +255,9 @@ def rebuild_qtensor(
     ints = _tensor(storage, RANGES[dtype][0], storage_offset, size, stride)
     if scheme is SCHEMES["per_tensor_affine"] and not axis:
         if not isinstance(scale, (int, float)) or type(zero_point) is not int:
-            raise RuntimeError("corrupt file: a quantized tensor needs a number for its scale and an integer for its zero point")
+            raise RuntimeError(
+                "corrupt file: a quantized tensor needs a number for its scale and an integer for its zero point"
+            )
         return make_quantized(ints, dtype, Quantizer(scheme, float(scale), zero_point))
     count = (ints.shape[axis[0]],) if axis and type(axis[0]) is int and 0 <= axis[0] < ints.dim() else None
     if not all(isinstance(v, rushlight.Tensor) and tuple(v.shape) == count for v in (scale, zero_point)):
@@ -250,7 +268,13 @@ def rebuild_qtensor(
 
 
 def _table(x: Any, dims: int) -> list[Any]:
-    if not isinstance(x, rushlight.Tensor) or x.dtype is not rushlight.int64 or x.dim() != dims or x.layout is not rushlight.strided or x.is_meta:
+    if (
+        not isinstance(x, rushlight.Tensor)
+        or x.dtype is not rushlight.int64
+        or x.dim() != dims
+        or x.layout is not rushlight.strided
+        or x.is_meta
+    ):
         raise RuntimeError("corrupt file: the sizes, strides and offsets of a nested tensor must be tensors of int64")
     CHECKS.charge(x.numel() * 64)
     return x.tolist()
@@ -261,8 +285,15 @@ def rebuild_nested_tensor(buffer: Any, sizes: Any, strides: Any, storage_offsets
     from rushlight.nested.kinds import from_items, make_strided
 
     if CHECKS.waiting is not None:
-        raise RuntimeError("nested tensors cannot be read from a file in the legacy format; save them in the zip format")
-    if not isinstance(buffer, rushlight.Tensor) or buffer.dim() != 1 or buffer.layout is not rushlight.strided or buffer.is_meta:
+        raise RuntimeError(
+            "nested tensors cannot be read from a file in the legacy format; save them in the zip format"
+        )
+    if (
+        not isinstance(buffer, rushlight.Tensor)
+        or buffer.dim() != 1
+        or buffer.layout is not rushlight.strided
+        or buffer.is_meta
+    ):
         raise RuntimeError("corrupt file: a nested tensor needs a flat buffer")
     if isinstance(sizes, rushlight.Tensor) and sizes.dim() == 0 or not len(sizes):
         return from_items([])
@@ -302,17 +333,35 @@ def rebuild_njt(parts: Any) -> Any:
     """A jagged nested tensor of its parts: values, offsets, and what says how they go together."""
     from rushlight.nested.kinds import make_jagged
 
-    if not isinstance(parts, dict) or not all(isinstance(parts.get(name), rushlight.Tensor) for name in ("values", "offsets")):
+    if not isinstance(parts, dict) or not all(
+        isinstance(parts.get(name), rushlight.Tensor) for name in ("values", "offsets")
+    ):
         raise RuntimeError("corrupt file: a jagged tensor needs values and offsets")
-    values, offsets, lengths, ragged = parts["values"], parts["offsets"], parts.get("lengths"), parts.get("_ragged_idx", 1)
+    values, offsets, lengths, ragged = (
+        parts["values"],
+        parts["offsets"],
+        parts.get("lengths"),
+        parts.get("_ragged_idx", 1),
+    )
     if type(ragged) is not int or not 1 <= ragged <= values.dim():
-        raise RuntimeError(f"corrupt file: a jagged tensor of {values.dim() + 1} dims cannot be ragged in dim {shown(ragged)}")
-    if offsets.dim() != 1 or not len(offsets) or lengths is not None and (not isinstance(lengths, rushlight.Tensor) or lengths.dim() != 1):
+        raise RuntimeError(
+            f"corrupt file: a jagged tensor of {values.dim() + 1} dims cannot be ragged in dim {shown(ragged)}"
+        )
+    if (
+        offsets.dim() != 1
+        or not len(offsets)
+        or lengths is not None
+        and (not isinstance(lengths, rushlight.Tensor) or lengths.dim() != 1)
+    ):
         raise RuntimeError("corrupt file: the offsets and lengths of a jagged tensor have one dim")
 
     def check() -> None:
         starts = _table(offsets.to(rushlight.int64), 1)
-        ends = starts[1:] if lengths is None else [a + b for a, b in zip(starts, _table(lengths.to(rushlight.int64), 1), strict=True)]
+        ends = (
+            starts[1:]
+            if lengths is None
+            else [a + b for a, b in zip(starts, _table(lengths.to(rushlight.int64), 1), strict=True)]
+        )
         if any(not 0 <= a <= b <= values.size(ragged - 1) for a, b in zip(starts, ends, strict=False)):
             raise RuntimeError("corrupt file: the items of a jagged tensor must lie inside its values")
 

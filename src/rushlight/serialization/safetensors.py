@@ -57,10 +57,14 @@ def _specs(tensors: Any) -> dict[str, Any]:
     found = {}
     for name, x in tensors.items():
         if not x.is_contiguous():
-            raise ValueError(f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. Call `.contiguous()` on it before saving.")
+            raise ValueError(
+                f"You are trying to save a non contiguous tensor: `{name}` which is not allowed. Call `.contiguous()` on it before saving."
+            )
         if x.dtype.name not in _DTYPES.values():
             raise ValueError(f"the safetensors format has no {x.dtype}, the dtype of {name!r}")
-        found[name] = library.TensorSpec(dtype=x.dtype.name, shape=tuple(x.shape), data_ptr=x.data_ptr(), data_len=x.nbytes)
+        found[name] = library.TensorSpec(
+            dtype=x.dtype.name, shape=tuple(x.shape), data_ptr=x.data_ptr(), data_len=x.nbytes
+        )
     return found
 
 
@@ -70,13 +74,17 @@ def _check_memory(tensors: dict[str, Any]) -> None:
         if not isinstance(x, rushlight.Tensor):
             raise ValueError(f"Key `{name}` is invalid, expected torch.Tensor but received {type(x)}")
         if x.layout is not rushlight.strided or x.is_nested or x.is_quantized:
-            raise ValueError(f"You are trying to save a sparse, nested or quantized tensor: `{name}` which the format does not have.")
+            raise ValueError(
+                f"You are trying to save a sparse, nested or quantized tensor: `{name}` which the format does not have."
+            )
         if x.is_meta:
             raise RuntimeError(f"{name!r} is on the meta device and has no bytes to save")
         if x.is_conj() or x.is_neg():
             raise ValueError(f"{name!r} is a conjugated or negated view; save `resolve_conj().resolve_neg()` of it")
         if x.numel():
-            owners.setdefault(memory.identity(memory.storage_of(x)), []).append((x.data_ptr(), x.data_ptr() + x.nbytes, name))
+            owners.setdefault(memory.identity(memory.storage_of(x)), []).append(
+                (x.data_ptr(), x.data_ptr() + x.nbytes, name)
+            )
     for regions in owners.values():
         regions.sort()
         for (_, end, first), (start, _, second) in pairwise(regions):
@@ -116,7 +124,9 @@ class safe_open:
             self._places[name] = (place, dtype, shape)
             place += dtype.itemsize * _count(shape)
         if place != size:
-            raise library.SafetensorError(f"{filename}: the file changed while it was opened: {place} bytes announced, {size} found")
+            raise library.SafetensorError(
+                f"{filename}: the file changed while it was opened: {place} bytes announced, {size} found"
+            )
 
     def __enter__(self) -> safe_open:
         return self
@@ -229,4 +239,6 @@ def load_for(path: str, map_location: Any) -> dict[str, Any]:
     try:
         return load_file(path, "cpu" if map_location is None else str(map_location))
     except ImportError as error:
-        raise RuntimeError(f"Attempting to load a safetensors file but safetensors is not installed. {error}") from error
+        raise RuntimeError(
+            f"Attempting to load a safetensors file but safetensors is not installed. {error}"
+        ) from error

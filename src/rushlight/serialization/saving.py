@@ -75,7 +75,9 @@ def check_dill(pickle_module: Any) -> None:
     if getattr(pickle_module, "__name__", "") != "dill":
         return
     if not check_module_version_greater_or_equal(pickle_module, (0, 3, 1), False):
-        raise ValueError(f"'torch' supports dill >= 0.3.1, but you have dill {pickle_module.__version__}. Please upgrade dill or switch to 'pickle'")
+        raise ValueError(
+            f"'torch' supports dill >= 0.3.1, but you have dill {pickle_module.__version__}. Please upgrade dill or switch to 'pickle'"
+        )
 
 
 def _write(obj: Any, out: Any, name: str, pickle_module: Any, protocol: int, with_order: bool) -> None:
@@ -227,10 +229,22 @@ def _quantized_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """The function that makes a quantized tensor from its integers, and what it needs."""
     ints, held = tensor._ints, tensor._quantizer
     if tensor.dtype.itemsize != ints.dtype.itemsize or not memory.has_storage_type(tensor.dtype):
-        raise NotImplementedError(f"rushlight saves no tensors of {tensor.dtype}: the file packs several integers into a byte")
-    scales = (held.scheme, held.scale, held.zero_point) if held.axis is None else (held.scheme, held.scale, held.zero_point, held.axis)
+        raise NotImplementedError(
+            f"rushlight saves no tensors of {tensor.dtype}: the file packs several integers into a byte"
+        )
+    scales = (
+        (held.scheme, held.scale, held.zero_point)
+        if held.axis is None
+        else (held.scheme, held.scale, held.zero_point, held.axis)
+    )
     place = (ints.storage_offset(), tuple(ints.shape), tuple(ints.stride()))
-    return rebuild.rebuild_qtensor, (memory.typed(memory.storage_of(ints), tensor.dtype), *place, scales, False, OrderedDict())
+    return rebuild.rebuild_qtensor, (
+        memory.typed(memory.storage_of(ints), tensor.dtype),
+        *place,
+        scales,
+        False,
+        OrderedDict(),
+    )
 
 
 def _sparse_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -272,5 +286,7 @@ def _nested_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     buffer, sizes = parts
     layouts = [rushlight.empty(size, device="meta") for size in sizes]
     places = [sum(m.numel() for m in layouts[:k]) for k in range(len(layouts))]
-    tables = [rushlight.tensor(table, dtype=rushlight.int64) for table in (sizes, [m.stride() for m in layouts], places)]
+    tables = [
+        rushlight.tensor(table, dtype=rushlight.int64) for table in (sizes, [m.stride() for m in layouts], places)
+    ]
     return rebuild.rebuild_nested_tensor, (buffer, *tables)

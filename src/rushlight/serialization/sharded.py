@@ -19,13 +19,27 @@ from rushlight.serialization.replacing import replacing
 
 __all__ = ["load_sharded", "save_sharded"]
 
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_UNITS = {
+    "": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
 _ONE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARD = re.compile(r"model-[0-9a-f]{8}-\d{5}-of-\d{5}\.safetensors")
 
 
 def save_sharded(
-    state_dict: dict[str, Any], folder: Any, *, max_shard_size: int | str = "5GB", metadata: dict[str, str] | None = None
+    state_dict: dict[str, Any],
+    folder: Any,
+    *,
+    max_shard_size: int | str = "5GB",
+    metadata: dict[str, str] | None = None,
 ) -> dict[str, str]:
     """Write a state dict into a folder, in files of at most `max_shard_size` bytes (a number, or a text such as "500MB"), and say what is where.
 
@@ -51,7 +65,11 @@ def save_sharded(
             placed.update(dict.fromkeys(shard, name))
         total = sum(x.nbytes for x in kept.values())
         with replacing(os.path.join(folder, _INDEX)) as out:
-            out.write(json.dumps({"metadata": {"total_size": total, **texts}, "weight_map": placed}, indent=2, sort_keys=True).encode())
+            out.write(
+                json.dumps(
+                    {"metadata": {"total_size": total, **texts}, "weight_map": placed}, indent=2, sort_keys=True
+                ).encode()
+            )
         keep = {_INDEX, *placed.values()}
     # The one file is looked for before the index, so it goes first: until then the older checkpoint holds.
     for name in sorted(before - keep, key=lambda name: (name != _ONE, name != _INDEX)):
@@ -81,7 +99,9 @@ def _without_aliases(state_dict: dict[str, Any]) -> tuple[dict[str, Any], dict[s
     for name, x in state_dict.items():
         if not isinstance(x, rushlight.Tensor):
             raise ValueError(f"a sharded checkpoint holds tensors, and {name!r} is a {type(x).__name__}")
-        form = (x.data_ptr(), x.dtype, tuple(x.shape), tuple(x.stride()), x.is_conj() or x.is_neg()) if x.numel() else name
+        form = (
+            (x.data_ptr(), x.dtype, tuple(x.shape), tuple(x.stride()), x.is_conj() or x.is_neg()) if x.numel() else name
+        )
         if form in seen:
             aliases[name] = seen[form]
             continue
@@ -127,7 +147,9 @@ def load_sharded(folder: Any, names: Iterable[str] | None = None, *, device: Any
     found: dict[str, Any] = {}
     for file in dict.fromkeys(places[aliases.get(name, name)] for name in wanted):
         with safetensors.safe_open(os.path.join(folder, file), device=device) as shard:
-            found.update({name: shard.get_tensor(name) for name in {aliases.get(n, n) for n in wanted} if places[name] == file})
+            found.update(
+                {name: shard.get_tensor(name) for name in {aliases.get(n, n) for n in wanted} if places[name] == file}
+            )
     return {name: found[aliases.get(name, name)] for name in wanted}
 
 
@@ -148,4 +170,6 @@ def _index(folder: str) -> tuple[dict[str, str], dict[str, str]]:
                 raise ValueError(f"{index}: a shard must be a file of the same folder, found {name!r}")
     else:
         raise FileNotFoundError(f"there is no checkpoint in {folder}: neither {_ONE} nor {_INDEX}")
-    return places, {alias: name for alias, name in texts.items() if alias not in places and isinstance(name, str) and name in places}
+    return places, {
+        alias: name for alias, name in texts.items() if alias not in places and isinstance(name, str) and name in places
+    }

@@ -27,8 +27,8 @@ __all__ = [
 for _word, _dtype in {
     "BFloat16": BFLOAT16, "Byte": UINT8, "Char": INT8, "Double": FLOAT64, "Float": FLOAT32, "Half": FLOAT16, "Int": INT32, "Long": INT64, "Short": INT16,
 }.items():  # fmt: skip
-    globals()[f"{_word}Tensor"] = TypedSparseTensor(f"{_word}Tensor", (), {"dtype": _dtype, "__module__": "torch.sparse"})
+    globals()[f"{_word}Tensor"] = TypedSparseTensor(
+        f"{_word}Tensor", (), {"dtype": _dtype, "__module__": "torch.sparse"}
+    )
 
 _LOADED = (members, moving, pointwise, products, reductions)
-
-

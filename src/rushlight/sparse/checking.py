@@ -37,7 +37,9 @@ def as_sparse_gradcheck(gradcheck: Callable[..., Any]) -> Callable[..., Any]:
         def strided_func(*args: Any) -> Any:
             found = func(*[maker(a) for (_, maker), a in zip(pairs, args, strict=True)])
             several = isinstance(found, (tuple, list))
-            outs = tuple(to_dense(o, masked_grad=False) if is_sparse(o) else o for o in (found if several else (found,)))
+            outs = tuple(
+                to_dense(o, masked_grad=False) if is_sparse(o) else o for o in (found if several else (found,))
+            )
             return outs if several else outs[0]
 
         return gradcheck(strided_func, tuple(value for value, _ in pairs), **options)
@@ -93,11 +95,15 @@ class _Entries(Function):
         kept = gather(dense, ctx.pattern)
         same: Any = to_dense(with_parts(ctx.pattern, kept.detach())) == dense
         if not bool(same.all()):
-            raise GradcheckError("Jacobian mismatch: the gradient of a masked sparse input has entries that the input has not")
+            raise GradcheckError(
+                "Jacobian mismatch: the gradient of a masked sparse input has entries that the input has not"
+            )
         return kept, None
 
 
-def strided_problem(func: Callable[..., Any], inputs: tuple[Any, ...], masked: bool) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def strided_problem(
+    func: Callable[..., Any], inputs: tuple[Any, ...], masked: bool
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """A function of strided tensors, and these, that stand for `func` and its inputs."""
     values: list[Any] = []
     patterns = [bare(x) if is_sparse(x) else None for x in inputs]

@@ -54,7 +54,9 @@ class check_sparse_tensor_invariants:
 
     def __enter__(self) -> None:
         if self.saved_state is not None:
-            raise RuntimeError("This context manager instance is already activated. Use a different context manager instance for context nesting.")
+            raise RuntimeError(
+                "This context manager instance is already activated. Use a different context manager instance for context nesting."
+            )
         self.saved_state = _CHECKING[0]
         _CHECKING[0] = self.state
 
@@ -105,7 +107,12 @@ def sparse_coo_tensor(
     """
     _on_cpu(device, "sparse_coo_tensor")
     if values is None:
-        return zeros(*[size if size is not None else indices], dtype=dtype, requires_grad=requires_grad, layout=SPARSE_LAYOUTS["sparse_coo"])
+        return zeros(
+            *[size if size is not None else indices],
+            dtype=dtype,
+            requires_grad=requires_grad,
+            layout=SPARSE_LAYOUTS["sparse_coo"],
+        )
     where, held = _part(indices).detach().to(rushlight.int64), _part(values, dtype)
     if held.dim() == 0:
         held = held.expand((1,))
@@ -152,7 +159,9 @@ def _check_places(where: Tensor, shape: Sequence[int]) -> None:
         if least < 0:
             raise RuntimeError(f"found negative index {least} for dim {dim}")
         if most >= shape[dim]:
-            raise RuntimeError(f"size is inconsistent with indices: for dim {dim}, size is {shape[dim]} but found index {most}")
+            raise RuntimeError(
+                f"size is inconsistent with indices: for dim {dim}, size is {shape[dim]} but found index {most}"
+            )
 
 
 # ***** compressed *****
@@ -188,7 +197,9 @@ def sparse_compressed_tensor(
 def _compressed_size(layout: Any, pointers: Tensor, others: Tensor, held: Tensor) -> tuple[int, ...]:
     n, blocked = pointers.dim() - 1, layout.name in ("sparse_bsr", "sparse_bsc")
     if held.dim() < n + 1 + 2 * blocked:
-        raise RuntimeError(f"values must have dimensionality > sum of batch and block dimensionalities (={n} + {2 * blocked}), but got {held.dim()}")
+        raise RuntimeError(
+            f"values must have dimensionality > sum of batch and block dimensionalities (={n} + {2 * blocked}), but got {held.dim()}"
+        )
     block = tuple(held.shape[n + 1 : n + 3]) if blocked else (1, 1)
     lines, across = pointers.size(-1) - 1, int(others.max()) + 1 if others.numel() else 0
     rows, columns = (lines, across) if layout.name in ("sparse_csr", "sparse_bsr") else (across, lines)
@@ -203,7 +214,15 @@ def _constructor(name: str, first: str, second: str) -> Callable[..., Any]:
         requires_grad: bool = False, check_invariants: bool | None = None,
     ) -> Any:  # fmt: skip
         return sparse_compressed_tensor(
-            pointers, others, values, size, dtype=dtype, layout=layout, device=device, requires_grad=requires_grad, check_invariants=check_invariants
+            pointers,
+            others,
+            values,
+            size,
+            dtype=dtype,
+            layout=layout,
+            device=device,
+            requires_grad=requires_grad,
+            check_invariants=check_invariants,
         )
 
     def named(*args: Any, **kwargs: Any) -> Any:
@@ -225,7 +244,11 @@ sparse_bsc_tensor = _constructor("sparse_bsc", "ccol_indices", "row_indices")
 
 def part_names(layout: Any) -> tuple[str, str]:
     """What the compressed and the plain indices of a layout are called."""
-    return ("crow_indices", "col_indices") if layout.name in ("sparse_csr", "sparse_bsr") else ("ccol_indices", "row_indices")
+    return (
+        ("crow_indices", "col_indices")
+        if layout.name in ("sparse_csr", "sparse_bsr")
+        else ("ccol_indices", "row_indices")
+    )
 
 
 def check_compressed(layout: Any, pointers: Tensor, others: Tensor, held: Tensor, shape: Sequence[int]) -> None:
@@ -245,19 +268,27 @@ def check_compressed(layout: Any, pointers: Tensor, others: Tensor, held: Tensor
         )
     block = tuple(held.shape[n + 1 : n + 3]) if blocked else (1, 1)
     if any(s % b if b else True for s, b in zip(shape[n : n + 2], block, strict=True)):
-        raise RuntimeError(f"tensor shape[{n}] (={shape[n]}) must be divisible with blocksize[0] (={block[0]}) as defined by values shape")
+        raise RuntimeError(
+            f"tensor shape[{n}] (={shape[n]}) must be divisible with blocksize[0] (={block[0]}) as defined by values shape"
+        )
     rows, columns = shape[n] // block[0], shape[n + 1] // block[1]
     lines, across = (rows, columns) if layout.name in ("sparse_csr", "sparse_bsr") else (columns, rows)
     each = others.size(-1)
     words = ("rows", "nrows", "ncols") if first == "crow_indices" else ("columns", "ncols", "nrows")
     if pointers.size(-1) != lines + 1:
-        raise RuntimeError(f"{first}.shape[-1] must be equal to the number of {words[0]} + 1 (={lines + 1}), but got {pointers.size(-1)}")
+        raise RuntimeError(
+            f"{first}.shape[-1] must be equal to the number of {words[0]} + 1 (={lines + 1}), but got {pointers.size(-1)}"
+        )
     if held.size(n) != each:
-        raise RuntimeError(f"{second}.shape[-1] must be equal to nnz (={held.size(n)}) as defined by values.shape[{n}], but got {each}")
+        raise RuntimeError(
+            f"{second}.shape[-1] must be equal to nnz (={held.size(n)}) as defined by values.shape[{n}], but got {each}"
+        )
     _check_contents(pointers, others, each, across, (first, second), words)
 
 
-def _check_contents(pointers: Tensor, others: Tensor, each: int, across: int, names: tuple[str, str], words: tuple[str, ...]) -> None:
+def _check_contents(
+    pointers: Tensor, others: Tensor, each: int, across: int, names: tuple[str, str], words: tuple[str, ...]
+) -> None:
     first, second = names
     steps = pointers[..., 1:] - pointers[..., :-1]
     if not bool((pointers[..., 0] == 0).all()):
@@ -268,7 +299,9 @@ def _check_contents(pointers: Tensor, others: Tensor, each: int, across: int, na
         raise RuntimeError(f"`0 <= {first}[..., 1:] - {first}[..., :-1] <= {words[2]}` is not satisfied.")
     if not bool(((others >= 0) & (others < across)).all()):
         raise RuntimeError(f"`0 <= {second} < {words[2]}` is not satisfied.")
-    made = make_compressed(SPARSE_LAYOUTS["sparse_csr"], pointers, others, others, (*pointers.shape[:-1], pointers.size(-1) - 1, across))
+    made = make_compressed(
+        SPARSE_LAYOUTS["sparse_csr"], pointers, others, others, (*pointers.shape[:-1], pointers.size(-1) - 1, across)
+    )
     batch, line, other = spots(made)
     places = (batch * (pointers.size(-1) - 1) + line) * max(across, 1) + other
     if places.numel() > 1 and not bool((places[1:] > places[:-1]).all()):
@@ -285,12 +318,16 @@ def _word(x: Tensor) -> str:
 # ***** zeros *****
 
 
-def zeros(*size: Any, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False, **options: Any) -> Any:
+def zeros(
+    *size: Any, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False, **options: Any
+) -> Any:
     """A sparse tensor without any entry."""
     return empty_parts(as_shape(size), as_shape(size), 0, dtype, layout, requires_grad)
 
 
-def empty(*size: Any, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False, **options: Any) -> Any:
+def empty(
+    *size: Any, dtype: Any = None, device: Any = None, layout: Any = None, requires_grad: bool = False, **options: Any
+) -> Any:
     """A sparse tensor without any entry: nothing is there to be undefined."""
     return empty_parts(as_shape(size), as_shape(size), 0, dtype, layout, requires_grad)
 
@@ -303,18 +340,26 @@ def ones(*size: Any, **options: Any) -> Any:
 full = ones
 
 
-def empty_parts(shape: Sequence[int], sparse: Sequence[int], dense_dims: int, dtype: Any, layout: Any, requires_grad: bool = False) -> Any:
+def empty_parts(
+    shape: Sequence[int], sparse: Sequence[int], dense_dims: int, dtype: Any, layout: Any, requires_grad: bool = False
+) -> Any:
     """A tensor of zeros: `dense_dims` of its last dims are dense."""
     dtype = dtype or rushlight.get_default_dtype()
     n = len(shape) - dense_dims
     rest = tuple(shape[n:])
     if layout.name == "sparse_coo":
-        made = make_coo(rushlight.zeros((n, 0), dtype=rushlight.int64), rushlight.zeros((0, *rest), dtype=dtype), shape, True)
+        made = make_coo(
+            rushlight.zeros((n, 0), dtype=rushlight.int64), rushlight.zeros((0, *rest), dtype=dtype), shape, True
+        )
     elif layout.name in ("sparse_bsr", "sparse_bsc"):
-        raise RuntimeError(f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {WORDS[layout.name]}")
+        raise RuntimeError(
+            f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {WORDS[layout.name]}"
+        )
     else:
         if n < 2:
-            raise RuntimeError(f"torch.empty: Only batched sparse compressed (non-block) tensors are supported, but got size {list(shape)}")
+            raise RuntimeError(
+                f"torch.empty: Only batched sparse compressed (non-block) tensors are supported, but got size {list(shape)}"
+            )
         lines = shape[n - 2] if layout.name == "sparse_csr" else shape[n - 1]
         batch = tuple(shape[: n - 2])
         made = make_compressed(
@@ -362,7 +407,9 @@ def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: boo
     return rushlight.searchsorted(input, rushlight.arange(size + 1, dtype=input.dtype), out_int32=out_int32)
 
 
-def _convert_indices_from_csr_to_coo(crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False) -> Tensor:
+def _convert_indices_from_csr_to_coo(
+    crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False
+) -> Tensor:
     """Rows and columns of the elements of a compressed matrix, (2, nnz); with `transpose` columns first."""
     dtype = rushlight.int32 if out_int32 else rushlight.int64
     rows = rushlight.repeat_interleave(rushlight.arange(crow_indices.numel() - 1), crow_indices.diff()).to(dtype)

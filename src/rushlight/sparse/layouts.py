@@ -32,7 +32,9 @@ class Entries:
 
     __slots__ = ("batch", "column", "row", "shape", "sparse_dims", "values")
 
-    def __init__(self, batch: Tensor, row: Tensor, column: Tensor, values: Tensor, shape: Sequence[int], sparse_dims: int) -> None:
+    def __init__(
+        self, batch: Tensor, row: Tensor, column: Tensor, values: Tensor, shape: Sequence[int], sparse_dims: int
+    ) -> None:
         self.batch, self.row, self.column, self.values = batch, row, column, values
         self.shape, self.sparse_dims = tuple(shape), sparse_dims
 
@@ -61,8 +63,16 @@ def entries_of(x: Any) -> Entries:
         high, wide = block
         count = batch.numel()
         batch = batch.reshape(-1, 1, 1).expand(count, high, wide).reshape(-1)
-        row = (row.reshape(-1, 1, 1) * high + rushlight.arange(high).reshape(1, -1, 1)).expand(count, high, wide).reshape(-1)
-        column = (column.reshape(-1, 1, 1) * wide + rushlight.arange(wide).reshape(1, 1, -1)).expand(count, high, wide).reshape(-1)
+        row = (
+            (row.reshape(-1, 1, 1) * high + rushlight.arange(high).reshape(1, -1, 1))
+            .expand(count, high, wide)
+            .reshape(-1)
+        )
+        column = (
+            (column.reshape(-1, 1, 1) * wide + rushlight.arange(wide).reshape(1, 1, -1))
+            .expand(count, high, wide)
+            .reshape(-1)
+        )
     return Entries(batch, row, column, x._held.reshape(-1, *rest), x.shape, n + 2)
 
 
@@ -70,7 +80,9 @@ def coo_of(entries: Entries) -> Any:
     """The entries in coordinates, in order."""
     sizes = (numel(entries.batch_sizes), *entries.matrix)
     places = flat_places(rushlight.stack([entries.batch, entries.row, entries.column]), sizes)
-    return make_coo(split_places(places, (*entries.batch_sizes, *entries.matrix)), entries.values, entries.shape, in_order(places))
+    return make_coo(
+        split_places(places, (*entries.batch_sizes, *entries.matrix)), entries.values, entries.shape, in_order(places)
+    )
 
 
 def compressed_of(entries: Entries, layout: Any, block: tuple[int, ...]) -> Any:
@@ -101,7 +113,13 @@ def compressed_of(entries: Entries, layout: Any, block: tuple[int, ...]) -> Any:
         raise RuntimeError("Expect the same number of specified elements per batch.")
     lead = entries.batch_sizes
     others = (unique % across if unique.numel() else unique).reshape(*lead, each)
-    return make_compressed(layout, pointers.reshape(*lead, lines + 1), others, values.reshape(*lead, each, *values.shape[1:]), entries.shape)
+    return make_compressed(
+        layout,
+        pointers.reshape(*lead, lines + 1),
+        others,
+        values.reshape(*lead, each, *values.shape[1:]),
+        entries.shape,
+    )
 
 
 def dense_to_coo(x: Tensor, sparse_dims: int) -> Any:
@@ -137,7 +155,9 @@ def convert(x: Any, layout: Any, block: tuple[int, ...] = ()) -> Any:
     else:
         entries = entries_of(x)
         if block and any(s % b for s, b in zip(entries.matrix, block, strict=True)):
-            raise RuntimeError(f"tensor sparse size {list(entries.matrix)} must be divisible by given blocksize {list(block)}")
+            raise RuntimeError(
+                f"tensor sparse size {list(entries.matrix)} must be divisible by given blocksize {list(block)}"
+            )
         made = compressed_of(entries, layout, block)
     return record("ToSparseBackward0", [x], made, _grad_rule(x))
 
@@ -162,22 +182,32 @@ def to_sparse(x: Any, layout: Any, sparse_dim: int | None, blocksize: Any, dense
     if blocked and blocksize is None:
         if is_sparse(x) and x.layout is layout:
             return x
-        raise RuntimeError(f"{source}_to_sparse: conversion from {here} to {there} without blocksize argument given is not supported")
+        raise RuntimeError(
+            f"{source}_to_sparse: conversion from {here} to {there} without blocksize argument given is not supported"
+        )
     if not blocked and blocksize is not None:
-        raise RuntimeError(f"{source}_to_sparse: conversion from {here} to {there} with blocksize argument given is not supported")
+        raise RuntimeError(
+            f"{source}_to_sparse: conversion from {here} to {there} with blocksize argument given is not supported"
+        )
     block = _blocksize(blocksize, name)
     if not is_sparse(x):
         return _from_dense(x, layout, block, sparse_dim, dense_dim, name)
     if dense_dim is not None and dense_dim != x.dense_dim():
-        raise RuntimeError(f"{source}_to_sparse: conversion from {here} to {there} with dense_dim argument !=self.dense_dim() is not supported")
+        raise RuntimeError(
+            f"{source}_to_sparse: conversion from {here} to {there} with dense_dim argument !=self.dense_dim() is not supported"
+        )
     if layout is COO:
         wanted = x.sparse_dim() if type(x) is SparseTensor else 2
         if sparse_dim is not None and sparse_dim != wanted:
             said = "self.sparse_dim()" if type(x) is SparseTensor else "2"
             prefix = "to_sparse" if type(x) is SparseTensor else "sparse_compressed_to_sparse"
-            raise RuntimeError(f"{prefix}: conversion from {here} to {there} with sparse_dim argument !={said} is not supported")
+            raise RuntimeError(
+                f"{prefix}: conversion from {here} to {there} with sparse_dim argument !={said} is not supported"
+            )
     elif type(x) is SparseTensor and x.sparse_dim() != 2:
-        raise RuntimeError(f"{name}: conversion from Sparse to {there} for input tensors with sparse_dim()!=2 is not supported")
+        raise RuntimeError(
+            f"{name}: conversion from Sparse to {there} for input tensors with sparse_dim()!=2 is not supported"
+        )
     if x.layout is layout and (not block or block == block_shape(x)):
         return x
     if type(x) is not SparseTensor and block_shape(x) and layout is not COO:
@@ -191,7 +221,9 @@ def to_sparse(x: Any, layout: Any, sparse_dim: int | None, blocksize: Any, dense
     return convert(x, layout, block)
 
 
-def _from_dense(x: Tensor, layout: Any, block: tuple[int, ...], sparse_dim: int | None, dense_dim: int | None, name: str) -> Any:
+def _from_dense(
+    x: Tensor, layout: Any, block: tuple[int, ...], sparse_dim: int | None, dense_dim: int | None, name: str
+) -> Any:
     plain = x.detach()
     if layout is COO:
         n = x.dim() if sparse_dim is None else sparse_dim
@@ -205,6 +237,8 @@ def _from_dense(x: Tensor, layout: Any, block: tuple[int, ...], sparse_dim: int 
         raise IndexError(f"{name}: a matrix is needed: {x.dim()} dims, {dense_dim or 0} of them dense")
     if block and any(s % b for s, b in zip(x.shape[n - 2 : n], block, strict=True)):
         sizes = ",".join(map(str, x.shape[n - 2 : n]))
-        raise RuntimeError(f"{name}: tensor sparse size ({sizes}) must be divisible by given blocksize ({','.join(map(str, block))})")
+        raise RuntimeError(
+            f"{name}: tensor sparse size ({sizes}) must be divisible by given blocksize ({','.join(map(str, block))})"
+        )
     entries = entries_of(dense_to_coo(plain, n))
     return record("ToSparseBackward0", [x], compressed_of(entries, layout, block), _grad_rule(x))

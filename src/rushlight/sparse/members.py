@@ -35,7 +35,9 @@ METHODS: dict[str, Callable[..., Any]] = {}
 
 def _member(function: Callable[..., Any]) -> Callable[..., Any]:
     """A method of every tensor, strided ones included."""
-    made = METHODS[function.__name__] = composite(function.__name__, spaces=(), method=True, overridable=False)(function)
+    made = METHODS[function.__name__] = composite(function.__name__, spaces=(), method=True, overridable=False)(
+        function
+    )
     return made
 
 
@@ -127,7 +129,9 @@ def dense_dim(self: Any) -> int:
     """Number of dense dims; all of them for a strided tensor."""
     if not is_sparse(self):
         return int(self.dim())
-    return int(self._held.dim() - (1 if type(self) is SparseTensor else self._pointers.dim() + len(parts.block_shape(self))))
+    return int(
+        self._held.dim() - (1 if type(self) is SparseTensor else self._pointers.dim() + len(parts.block_shape(self)))
+    )
 
 
 @_member
@@ -167,7 +171,9 @@ def to_dense(self: Any, dtype: Any = None, *, masked_grad: bool | None = None) -
 
 
 @_member
-def to_sparse(self: Any, *args: Any, sparse_dim: Any = None, layout: Any = None, blocksize: Any = None, dense_dim: Any = None) -> Tensor:
+def to_sparse(
+    self: Any, *args: Any, sparse_dim: Any = None, layout: Any = None, blocksize: Any = None, dense_dim: Any = None
+) -> Tensor:
     """A sparse copy: `to_sparse(sparse_dim)` in coordinates, or in any `layout`.
 
     >>> import rushlight as torch
@@ -223,10 +229,14 @@ def sparse_mask(self: Any, mask: Any) -> Tensor:
     """`self` at the places of the sparse tensor `mask` alone."""
     if not is_sparse(mask):
         if type(self) is CompressedTensor:
-            raise RuntimeError(f"sparse_mask_sparse_compressed expects mask to have sparse compressed layout, got {_word(mask)}")
+            raise RuntimeError(
+                f"sparse_mask_sparse_compressed expects mask to have sparse compressed layout, got {_word(mask)}"
+            )
         raise _missing("_nnz", mask)
     if self.shape != mask.shape:
-        raise RuntimeError(f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has size {list(mask.shape)}")
+        raise RuntimeError(
+            f"sparse_mask(): operands have incompatible sizes; self has size {list(self.shape)} but mask has size {list(mask.shape)}"
+        )
     if type(self) is CompressedTensor:  # what only the mask has is left out
         return self * with_parts(mask, rushlight.ones_like(mask._held, dtype=self.dtype))
     return masked(self, mask)
@@ -247,7 +257,9 @@ def _resized(x: Any, size: Any, sparse_dim: int, dense_dim: int, clear: bool) ->
         return take_and_return(x, empty_parts(shape, shape, dense_dim, x.dtype, COO))
     for kind, now, then in (("sparse", x.sparse_dim(), sparse_dim), ("dense", x.dense_dim(), dense_dim)):
         if now != then:
-            raise RuntimeError(f"changing the number of {kind} dimensions (from {now} to {then}) on a non-empty sparse tensor is not supported.")
+            raise RuntimeError(
+                f"changing the number of {kind} dimensions (from {now} to {then}) on a non-empty sparse tensor is not supported."
+            )
     for kind, first, last in (("sparse", 0, sparse_dim), ("dense", sparse_dim, len(shape))):
         if any(b < a for a, b in zip(x.shape[first:last], shape[first:last], strict=True)):
             raise RuntimeError(
@@ -360,7 +372,9 @@ def _(function: Any, self: Any) -> Any:
 @SparseKind.implements("__bool__", "is_nonzero")
 def _(function: Any, self: Any) -> bool:
     if self.numel() != 1:
-        raise RuntimeError(f"Boolean value of Tensor with {'no values' if not self.numel() else 'more than one value'} is ambiguous")
+        raise RuntimeError(
+            f"Boolean value of Tensor with {'no values' if not self.numel() else 'more than one value'} is ambiguous"
+        )
     return bool(parts.to_dense(bare(self)).reshape(()))
 
 
@@ -409,7 +423,14 @@ def cast(x: Any, dtype: Any) -> Any:
 @SparseKind.implements("to")
 def _(function: Any, self: Any, *args: Any, copy: bool = False, **kwargs: Any) -> Any:
     probe = rushlight.empty((), dtype=self.dtype)
-    wanted = [a.detach() if isinstance(a, Tensor) and not is_sparse(a) else rushlight.empty((), dtype=a.dtype) if is_sparse(a) else a for a in args]
+    wanted = [
+        a.detach()
+        if isinstance(a, Tensor) and not is_sparse(a)
+        else rushlight.empty((), dtype=a.dtype)
+        if is_sparse(a)
+        else a
+        for a in args
+    ]
     if any(isinstance(a, Tensor) and a.layout is not self.layout for a in args):
         raise RuntimeError("to(options) doesn't support converting to a different layout")
     if len(wanted) > 2 and isinstance(wanted[-1], bool):
@@ -424,7 +445,20 @@ def _caster(name: str) -> None:
         return cast(self, function(rushlight.empty((), dtype=self.dtype)).dtype)
 
 
-for _name in ("float", "double", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool", "cfloat", "cdouble"):
+for _name in (
+    "float",
+    "double",
+    "half",
+    "bfloat16",
+    "long",
+    "int",
+    "short",
+    "char",
+    "byte",
+    "bool",
+    "cfloat",
+    "cdouble",
+):
     _caster(_name)
 
 
@@ -456,9 +490,13 @@ def _(function: Any, self: Any, src: Any, non_blocking: bool = False) -> Any:
             f"self layout is {_word(self)} and src layout is {_word(src)}"
         )
     if self.shape != src.shape and (type(self) is CompressedTensor or self._nnz()):
-        raise RuntimeError(f"copy_: a sparse tensor of size {list(self.shape)} with entries cannot become one of size {list(src.shape)}")
+        raise RuntimeError(
+            f"copy_: a sparse tensor of size {list(self.shape)} with entries cannot become one of size {list(src.shape)}"
+        )
     if type(self) is CompressedTensor and self._nnz() != src._nnz():
-        raise RuntimeError("torch.copy_: only sparse compressed tensors with the same number of specified elements are supported.")
+        raise RuntimeError(
+            "torch.copy_: only sparse compressed tensors with the same number of specified elements are supported."
+        )
     made = copied(cast(bare(src), self.dtype))
     record("CopyBackwards", [src], made, lambda grad: (grad,))
     return adopt(self, made)
@@ -500,9 +538,20 @@ def _strided(layout: Any) -> bool:
 
 
 @SparseKind.implements("zeros_like", "empty_like")
-def _(function: Any, input: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, requires_grad: bool = False, **options: Any) -> Any:
+def _(
+    function: Any,
+    input: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **options: Any,
+) -> Any:
     if _strided(layout):
-        return function(rushlight.empty(tuple(input.shape), dtype=input.dtype), dtype=dtype, requires_grad=requires_grad)
+        return function(
+            rushlight.empty(tuple(input.shape), dtype=input.dtype), dtype=dtype, requires_grad=requires_grad
+        )
     if layout is not None and layout is not input.layout:
         made = empty_parts(input.shape, input.shape, 0, dtype or input.dtype, layout)
     elif type(input) is CompressedTensor and function.__name__ == "empty_like":
@@ -517,7 +566,9 @@ def _(function: Any, input: Any, *value: Any, dtype: Any = None, layout: Any = N
       fill_value: Any = None, **options: Any) -> Any:  # fmt: skip
     value = value if fill_value is None else (fill_value,)
     if _strided(layout):
-        return function(rushlight.empty(tuple(input.shape), dtype=input.dtype), *value, dtype=dtype, requires_grad=requires_grad)
+        return function(
+            rushlight.empty(tuple(input.shape), dtype=input.dtype), *value, dtype=dtype, requires_grad=requires_grad
+        )
     made = like(input, function(input._held, *value, dtype=dtype))
     return made.requires_grad_() if requires_grad else made
 
@@ -527,7 +578,9 @@ def _(function: Any, input: Any, *value: Any, dtype: Any = None, layout: Any = N
       **options: Any) -> Any:  # fmt: skip
     if not _strided(layout):
         raise _missing("fill_", input)
-    return function(rushlight.empty(tuple(input.shape), dtype=input.dtype), *value, dtype=dtype, requires_grad=requires_grad)
+    return function(
+        rushlight.empty(tuple(input.shape), dtype=input.dtype), *value, dtype=dtype, requires_grad=requires_grad
+    )
 
 
 @SparseKind.implements("rand_like", "randn_like", "randint_like")
@@ -547,7 +600,9 @@ def _(function: Any, self: Any, *size: Any, dtype: Any = None, device: Any = Non
 
 
 @SparseKind.implements("new_tensor")
-def _(function: Any, self: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def _(
+    function: Any, self: Any, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
     if is_sparse(data):
         return cast(copied(data), dtype or data.dtype)
     return rushlight.tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
@@ -557,7 +612,6 @@ def _(function: Any, self: Any, data: Any, *, dtype: Any = None, device: Any = N
 
 METHODS["smm"] = Tensor.smm = products.smm  # type: ignore[attr-defined]
 METHODS["sspaddmm"] = Tensor.sspaddmm = products.sspaddmm  # type: ignore[attr-defined]
-
 
 
 def _copy_function(name: str) -> Callable[..., Any]:
@@ -576,5 +630,3 @@ crow_indices_copy = _copy_function("crow_indices")
 col_indices_copy = _copy_function("col_indices")
 ccol_indices_copy = _copy_function("ccol_indices")
 row_indices_copy = _copy_function("row_indices")
-
-

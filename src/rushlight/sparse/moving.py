@@ -26,7 +26,12 @@ from rushlight.sparse.parts import block_shape, coalesce, is_sparse, pick, value
 
 __all__: list[str] = []
 
-_SWAPPED = {"sparse_csr": "sparse_csc", "sparse_csc": "sparse_csr", "sparse_bsr": "sparse_bsc", "sparse_bsc": "sparse_bsr"}
+_SWAPPED = {
+    "sparse_csr": "sparse_csc",
+    "sparse_csc": "sparse_csr",
+    "sparse_bsr": "sparse_bsc",
+    "sparse_bsc": "sparse_bsr",
+}
 
 
 # ***** transposing *****
@@ -75,13 +80,17 @@ def _swapped(x: Any, order: Sequence[int]) -> Any:
     if list(order) != same:
         if sorted(order[:n]) == list(range(n)) and list(order[n:]) == list(range(n, x.dim())):
             lead = list(order[:n])
-            first, second, values = (p.permute(*lead, *range(n, p.dim())).contiguous() for p in (x._pointers, x._others, x._held))
+            first, second, values = (
+                p.permute(*lead, *range(n, p.dim())).contiguous() for p in (x._pointers, x._others, x._held)
+            )
             return make_compressed(x._format, first, second, values, [x.shape[d] for d in order])
         raise RuntimeError(
             f"transpose(): can only transpose dimensions of the same type (Batch, Sparse, Dense) of a tensor in layout {WORDS[x.layout.name]}"
         )
     held = x._held.transpose(n + 1, n + 2) if block_shape(x) else x._held
-    return make_compressed(SPARSE_LAYOUTS[_SWAPPED[x._format.name]], x._pointers, x._others, held, [x.shape[d] for d in order])
+    return make_compressed(
+        SPARSE_LAYOUTS[_SWAPPED[x._format.name]], x._pointers, x._others, held, [x.shape[d] for d in order]
+    )
 
 
 def _swap(x: Any, first: int, second: int, node: str = "TransposeBackward0") -> Any:
@@ -97,7 +106,9 @@ def _swap(x: Any, first: int, second: int, node: str = "TransposeBackward0") -> 
 def _transpose(function: Any, input: Any, dim0: int, dim1: int) -> Any:
     n = input._where.size(0) if type(input) is SparseTensor else 0
     if n and max(wrap_dim(dim0, input.dim()), wrap_dim(dim1, input.dim())) >= n:
-        raise RuntimeError(f"sparse transpose: transposed dimensions must be sparse Got sparse_dim: {n}, d0: {dim0}, d1: {dim1}")
+        raise RuntimeError(
+            f"sparse transpose: transposed dimensions must be sparse Got sparse_dim: {n}, d0: {dim0}, d1: {dim1}"
+        )
     return _swap(input, dim0, dim1)
 
 
@@ -109,13 +120,17 @@ def _transpose_in_place(self: Any, dim0: int, dim1: int) -> Any:
 
 def _refuse_in_place(x: Any) -> None:
     if type(x) is CompressedTensor:
-        raise RuntimeError(f"torch.transpose_: in-place transposition is not supported for {WORDS[x.layout.name]} layout")
+        raise RuntimeError(
+            f"torch.transpose_: in-place transposition is not supported for {WORDS[x.layout.name]} layout"
+        )
 
 
 @SparseKind.implements("t")
 def _t(function: Any, input: Any) -> Any:
     if input.dim() > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 sparse and 0 dense dimensions, but got {input.dim()}D tensor")
+        raise RuntimeError(
+            f"t() expects a tensor with <= 2 sparse and 0 dense dimensions, but got {input.dim()}D tensor"
+        )
     return _swap(input, 0, 1, "TBackward0") if input.dim() == 2 else input
 
 
@@ -202,7 +217,9 @@ def select(function: Any, input: Any, dim: int, index: int) -> Any:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim, size = wrap_dim(dim, ndim), input.shape[wrap_dim(dim, ndim)]
     if not -size <= index < size:
-        raise IndexError(f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}")
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
+        )
     index = index + size if index < 0 else index
     x, n = coalesce(input), input._where.size(0)
     shape = [s for d, s in enumerate(x.shape) if d != dim]
@@ -217,11 +234,15 @@ def select(function: Any, input: Any, dim: int, index: int) -> Any:
 def _(function: Any, input: Any, dim: int, index: Tensor, *, out: Any = None) -> Any:
     dim = wrap_dim(dim, input.dim())
     if index.dim() != 1 or index.dtype not in (rushlight.int64, rushlight.int32):
-        raise IndexError(f"index_select() argument index must be 1-D and of an integer type, got {index.dim()} dims of {index.dtype}")
+        raise IndexError(
+            f"index_select() argument index must be 1-D and of an integer type, got {index.dim()} dims of {index.dtype}"
+        )
     size = input.shape[dim]
     index = index.long()
     if index.numel() and not bool(((index >= -size) & (index < size)).all()):
-        raise IndexError(f"index_select(): index contains an entry that is out of range for tensor of size {list(input.shape)} at dimension {dim}")
+        raise IndexError(
+            f"index_select(): index contains an entry that is out of range for tensor of size {list(input.shape)} at dimension {dim}"
+        )
     index = rushlight.where(index < 0, index + size, index)
     x, n = coalesce(input), input._where.size(0)
     shape = [index.numel() if d == dim else s for d, s in enumerate(x.shape)]
@@ -276,7 +297,12 @@ def _(function: Any, self: Any, index: Any) -> Any:
         items[place : place + 1] = [slice(None)] * (self.dim() - count)
     made, dim = self, 0
     for item in items:
-        if isinstance(item, Tensor) and item.dim() == 0 and not item.dtype.is_floating_point and item.dtype is not rushlight.bool:
+        if (
+            isinstance(item, Tensor)
+            and item.dim() == 0
+            and not item.dtype.is_floating_point
+            and item.dtype is not rushlight.bool
+        ):
             item = int(item)
         if item is None:
             made, dim = made.unsqueeze(dim), dim + 1
@@ -304,7 +330,10 @@ def cat(function: Any, tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
     given = list(tensors)
     odd = next((t for t in given if not is_sparse(t)), None)
     if odd is not None or any(type(t) is not SparseTensor for t in given):
-        raise RuntimeError("cat(): all tensors must be sparse in coordinates where one is, got layouts " + ", ".join(WORDS[t.layout.name] for t in given))
+        raise RuntimeError(
+            "cat(): all tensors must be sparse in coordinates where one is, got layouts "
+            + ", ".join(WORDS[t.layout.name] for t in given)
+        )
     first = given[0]
     dim, n = wrap_dim(dim, first.dim()), first._where.size(0)
     for t in given:
@@ -314,7 +343,9 @@ def cat(function: Any, tensors: Any, dim: int = 0, *, out: Any = None) -> Any:
                 f"({n}), but got {list(t.shape)} and {t._where.size(0)}"
             )
         if any(a != b for d, (a, b) in enumerate(zip(first.shape, t.shape, strict=True)) if d != dim):
-            raise RuntimeError(f"All tensors must have the same shape: {list(first.shape)} (except in the concatenating dimension), got {list(t.shape)}")
+            raise RuntimeError(
+                f"All tensors must have the same shape: {list(first.shape)} (except in the concatenating dimension), got {list(t.shape)}"
+            )
     joined = _joined(given, dim, n)
     counts = [t._where.size(1) for t in given]
     patterns = [bare(t) for t in given]
@@ -403,5 +434,3 @@ def _(function: Any, input: Any, *sizes: Any, **kwargs: Any) -> Any:
     if not is_sparse(input):
         return input.reshape(sizes[0].shape)
     raise RuntimeError("reshape is not implemented for sparse tensors")
-
-

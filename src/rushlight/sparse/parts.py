@@ -200,7 +200,11 @@ def in_layout_of(dense: Tensor, x: Any) -> Any:
     """A strided tensor in the layout of `x`, with all its places that are not zero."""
     if type(x) is SparseTensor:
         return dense.to_sparse(x._where.size(0))
-    return dense.to_sparse(layout=x.layout, blocksize=block_shape(x) or None, dense_dim=x._held.dim() - x._pointers.dim() - len(block_shape(x)))
+    return dense.to_sparse(
+        layout=x.layout,
+        blocksize=block_shape(x) or None,
+        dense_dim=x._held.dim() - x._pointers.dim() - len(block_shape(x)),
+    )
 
 
 def masked(x: Any, mask: Any) -> Any:
@@ -249,7 +253,9 @@ def pick(grad: Any, pattern: Any) -> Tensor:
 def with_parts(pattern: Any, values: Tensor) -> Any:
     """Other values at the places of `pattern`, outside of any graph."""
     if type(pattern) is SparseTensor:
-        return make_coo(pattern._where, values, (*pattern.shape[: pattern._where.size(0)], *values.shape[1:]), pattern._sorted)
+        return make_coo(
+            pattern._where, values, (*pattern.shape[: pattern._where.size(0)], *values.shape[1:]), pattern._sorted
+        )
     return make_compressed(pattern._format, pattern._pointers, pattern._others, values, pattern.shape)
 
 
@@ -269,4 +275,3 @@ def values_of(x: Any, name: str = "ValuesBackward0") -> Tensor:
 def like(x: Any, values: Tensor) -> Any:
     """Values in the place of those of `x`: a strided tensor stands for itself."""
     return with_parts(x, values) if is_sparse(x) else values
-

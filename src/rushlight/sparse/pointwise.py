@@ -184,7 +184,9 @@ for _name in ("sub", "div", "floor_divide", "true_divide", "pow", "square", "cos
 
 def _sizes_match(a: Any, b: Any, name: str) -> None:
     if a.shape != b.shape:
-        raise RuntimeError(f"{name}: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}")
+        raise RuntimeError(
+            f"{name}: expected sizes of 'self' and 'other' to match, but {list(a.shape)} != {list(b.shape)}"
+        )
 
 
 def _scaled(values: Tensor, alpha: Any) -> Tensor:
@@ -211,9 +213,13 @@ def _sum_coo(a: Any, b: Any, alpha: Any) -> Any:
 def _add_sparse(a: Any, b: Any, alpha: Any) -> Any:
     _sizes_match(a, b, "add")
     if a.layout is not b.layout:
-        raise RuntimeError(f"add: expected both operands to have one layout, got {WORDS[a.layout.name]} and {WORDS[b.layout.name]}")
+        raise RuntimeError(
+            f"add: expected both operands to have one layout, got {WORDS[a.layout.name]} and {WORDS[b.layout.name]}"
+        )
     if a.layout is COO:
-        needs_dtype("cadd_sparse", rushlight.empty(0, dtype=rushlight.result_type(a._held, b._held)), never=("bool", "float16"))
+        needs_dtype(
+            "cadd_sparse", rushlight.empty(0, dtype=rushlight.result_type(a._held, b._held)), never=("bool", "float16")
+        )
         made = _sum_coo(bare(a), bare(b), alpha)
     else:
         block = block_shape(a)
@@ -221,7 +227,9 @@ def _add_sparse(a: Any, b: Any, alpha: Any) -> Any:
             raise RuntimeError(f"add: expected both operands to have one blocksize, got {block} and {block_shape(b)}")
         made = convert(_sum_coo(convert(bare(a), COO), convert(bare(b), COO), alpha), a.layout, block)
         made._pointers, made._others = made._pointers.to(a._pointers.dtype), made._others.to(a._others.dtype)
-    return record("AddBackward0", [a, b], made, lambda grad: (grad, lambda: grad if alpha == 1 else grad * alpha.conjugate()))
+    return record(
+        "AddBackward0", [a, b], made, lambda grad: (grad, lambda: grad if alpha == 1 else grad * alpha.conjugate())
+    )
 
 
 def _add_to_dense(dense: Tensor, sparse: Any, alpha: Any, inplace: bool) -> Tensor:
@@ -231,7 +239,9 @@ def _add_to_dense(dense: Tensor, sparse: Any, alpha: Any, inplace: bool) -> Tens
             "(FYI: dense-sparse addition does not currently support broadcasting)"
         )
     if type(sparse) is CompressedTensor and block_shape(sparse):
-        raise RuntimeError(f"add: expected 'other' to be in layout SparseCsr or SparseCsc, got {WORDS[sparse.layout.name]}")
+        raise RuntimeError(
+            f"add: expected 'other' to be in layout SparseCsr or SparseCsc, got {WORDS[sparse.layout.name]}"
+        )
     if sparse._rg and STATE.word & GRAD:  # all elements of a sum have a gradient, those of a sparse term too
         addend: Any = record("ToDenseBackward0", [sparse], to_dense(bare(sparse)), lambda grad: (grad,))
         return dense.add_(addend, alpha=alpha) if inplace else dense.add(addend, alpha=alpha)
@@ -310,7 +320,13 @@ def _scale(x: Any, factor: Any, function: Any, node: str) -> Any:
     inputs = [x, factor] if isinstance(factor, Tensor) else [x]
 
     def rule(grad: Any) -> list[Any]:
-        conjugate = factor.conj() if isinstance(factor, Tensor) else factor.conjugate() if isinstance(factor, complex) else factor
+        conjugate = (
+            factor.conj()
+            if isinstance(factor, Tensor)
+            else factor.conjugate()
+            if isinstance(factor, complex)
+            else factor
+        )
         found = [lambda: function(grad, conjugate)]
         if isinstance(factor, Tensor):
             found.append(lambda: (to_dense(grad) * to_dense(x).conj()).sum())
@@ -340,12 +356,16 @@ def _multiply(a: Any, b: Any) -> Any:
         if type(x) is CompressedTensor and (block_shape(x) or dense.shape != x.shape):
             word = WORDS[x.layout.name]
             if block_shape(x):
-                raise RuntimeError(f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {word}")
+                raise RuntimeError(
+                    f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {word}"
+                )
             raise RuntimeError(
                 f"sparse_mask(): operands have incompatible sizes; self has size {list(dense.shape)} but mask has size {list(x.shape)}"
             )
         made = _times_dense(bare(x), dense.detach())
-    return record("MulBackward0", [a, b], made, lambda grad: (lambda: _factor_grad(grad, b, a), lambda: _factor_grad(grad, a, b)))
+    return record(
+        "MulBackward0", [a, b], made, lambda grad: (lambda: _factor_grad(grad, b, a), lambda: _factor_grad(grad, a, b))
+    )
 
 
 def _factor_grad(grad: Any, factor: Any, wanted: Any) -> Any:
@@ -390,10 +410,14 @@ def _repeated(rows: list[Tensor], held: Tensor, times: int) -> tuple[list[Tensor
 def _meet(a: Any, b: Any) -> Any:
     """The product of two sparse tensors: the places that both have, in the layout of the first."""
     if a.shape != b.shape:
-        raise RuntimeError(f"mul: expected 'self' and 'other' to have same sizes when both are sparse, but {list(a.shape)} != {list(b.shape)}")
+        raise RuntimeError(
+            f"mul: expected 'self' and 'other' to have same sizes when both are sparse, but {list(a.shape)} != {list(b.shape)}"
+        )
     if type(a) is CompressedTensor:
         if block_shape(a):
-            raise RuntimeError(f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {WORDS[a.layout.name]}")
+            raise RuntimeError(
+                f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {WORDS[a.layout.name]}"
+            )
         return convert(_meet(convert(a, COO), b if b.layout is COO else convert(b, COO)), a.layout)
     if type(b) is CompressedTensor:
         raise RuntimeError("Expected result Tensor to be of format CSR")
@@ -434,7 +458,9 @@ def _(function: Any, input: Any, other: Any) -> Any:
 def _divide(name: str, word: str) -> None:
     def apply(function: Any, input: Any, other: Any, *, rounding_mode: Any = None, out: Any = None) -> Any:
         if is_sparse(other) or not _is_scalar(other):
-            raise RuntimeError(f"Sparse {word} requires a scalar or zero-dim dense tensor divisor (got shape {list(_as_operand(other).shape)} for divisor)")
+            raise RuntimeError(
+                f"Sparse {word} requires a scalar or zero-dim dense tensor divisor (got shape {list(_as_operand(other).shape)} for divisor)"
+            )
         plain = function_of(name)
         options = {} if rounding_mode is None else {"rounding_mode": rounding_mode}
         if name == "div" and rounding_mode is None:
@@ -459,7 +485,9 @@ _divide("floor_divide", "floor division")
 
 def _power(x: Any, exponent: Any) -> Any:
     if isinstance(exponent, Tensor) and (is_sparse(exponent) or exponent.dim()):
-        raise NotImplementedError("Could not run 'aten::pow.Tensor_Tensor' with arguments from the 'SparseCPU' backend.")
+        raise NotImplementedError(
+            "Could not run 'aten::pow.Tensor_Tensor' with arguments from the 'SparseCPU' backend."
+        )
     if exponent == 0:
         raise RuntimeError("pow: cannot raise to zeroth power on sparse tensor; it would make the result tensor dense")
     if x.dtype is rushlight.bool:

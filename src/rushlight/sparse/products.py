@@ -111,7 +111,9 @@ def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True)
     _check_matrices("mm" if node == "MmBackward0" else "addmm", a, b)
     if CompressedTensor in (type(a), type(b)):
         both = "_sparse" if is_sparse(a) and is_sparse(b) else ""
-        needs_dtype(f"addm{'v' if node == 'MvBackward0' else 'm'}_out_sparse_csr_impl_mkl{both}", a, only=SINGLE_AND_DOUBLE)
+        needs_dtype(
+            f"addm{'v' if node == 'MvBackward0' else 'm'}_out_sparse_csr_impl_mkl{both}", a, only=SINGLE_AND_DOUBLE
+        )
     elif is_sparse(a) and is_sparse(b):
         needs_dtype("sparse_matmul", a, only=SINGLE_AND_DOUBLE)
     else:
@@ -132,7 +134,9 @@ def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True)
         made = _times_dense(a, b.detach())
     else:
         if type(b) is CompressedTensor and block_shape(b) and by_rows(b):
-            raise RuntimeError(f"addmm: computation on CPU is not implemented for Strided + Strided @ {WORDS[b.layout.name]}")
+            raise RuntimeError(
+                f"addmm: computation on CPU is not implemented for Strided + Strided @ {WORDS[b.layout.name]}"
+            )
         made = _times_dense(bare(b).transpose(0, 1), a.detach().transpose(0, 1)).transpose(0, 1).contiguous()
 
     def left(grad: Any) -> Any:
@@ -144,7 +148,13 @@ def product(a: Any, b: Any, node: str = "MmBackward0", masked_grad: bool = True)
             return to_dense(product(_adjoint(a), to_dense(grad)))
         return _transposed_back(_masked_product(_adjoint(grad), _adjoint(a), bare(b).transpose(0, 1)), b)
 
-    return record(node, [a, b], made, lambda grad: (lambda: left(grad), lambda: right(grad)), [t for t in (a, b) if not is_sparse(t)])
+    return record(
+        node,
+        [a, b],
+        made,
+        lambda grad: (lambda: left(grad), lambda: right(grad)),
+        [t for t in (a, b) if not is_sparse(t)],
+    )
 
 
 def _transposed_back(x: Any, b: Any) -> Any:
@@ -172,7 +182,9 @@ def _into(made: Any, out: Any) -> Any:
 @SparseKind.implements("mv")
 def _(function: Any, input: Any, vec: Any, *, out: Any = None) -> Any:
     if input.dim() != 2 or vec.dim() != 1:
-        raise RuntimeError(f"mv: two tensor dim should be 2 and 1, but got SparseTensor Dim: {input.dim()}Tensor Dim: {vec.dim()}")
+        raise RuntimeError(
+            f"mv: two tensor dim should be 2 and 1, but got SparseTensor Dim: {input.dim()}Tensor Dim: {vec.dim()}"
+        )
     if input.shape[1] != vec.shape[0]:
         raise RuntimeError(f"mv: expected self.size(-1) == vec.size(-1), got {input.shape[1]} and {vec.shape[0]}")
     if is_sparse(vec) and not is_sparse(input):
@@ -189,7 +201,9 @@ def matmul(function: Any, input: Any, other: Any, *, out: Any = None) -> Any:
     if dims == (2, 2):
         return rushlight.mm(input, other)
     if dims == (1, 2) and is_sparse(other):
-        return product(input.unsqueeze(0) if not is_sparse(input) else to_dense(input).unsqueeze(0), other, masked_grad=False).squeeze(0)
+        return product(
+            input.unsqueeze(0) if not is_sparse(input) else to_dense(input).unsqueeze(0), other, masked_grad=False
+        ).squeeze(0)
     if dims == (3, 3):
         return rushlight.bmm(input, other)
     if is_sparse(other) and not is_sparse(input) and input.dim() > 2 and other.dim() == 2:
@@ -203,7 +217,11 @@ def _(function: Any, input: Any, mat2: Any, *, out: Any = None) -> Any:
     if type(input) is not SparseTensor or is_sparse(mat2):
         if type(input) is CompressedTensor and not is_sparse(mat2) and input.dim() == 3:
             return _into(_batched(convert(input, COO), mat2), out)
-        raise RuntimeError("batch1 must be a 3D tensor" if type(input) is CompressedTensor else "bmm_sparse: Tensor 'mat2' must be dense")
+        raise RuntimeError(
+            "batch1 must be a 3D tensor"
+            if type(input) is CompressedTensor
+            else "bmm_sparse: Tensor 'mat2' must be dense"
+        )
     if input._where.size(0) != 3:
         raise RuntimeError(f"bmm_sparse: Tensor 'self' must have 3 sparse dims, but has {input._where.size(0)}")
     if mat2.dim() != 3 or input.shape[0] != mat2.shape[0] or input.shape[2] != mat2.shape[1]:
@@ -218,14 +236,22 @@ def _batched(x: Any, dense: Tensor) -> Tensor:
     batches, high, inner = x.shape
     where = bare(x)._where
     shape = (batches * high, batches * inner)
-    flat = with_values(make_coo(rushlight.stack([where[0] * high + where[1], where[0] * inner + where[2]]), x._held, shape, True), x._held)
-    made = product(flat.detach(), dense.detach().reshape(batches * inner, dense.shape[2])).reshape(batches, high, dense.shape[2])
+    flat = with_values(
+        make_coo(rushlight.stack([where[0] * high + where[1], where[0] * inner + where[2]]), x._held, shape, True),
+        x._held,
+    )
+    made = product(flat.detach(), dense.detach().reshape(batches * inner, dense.shape[2])).reshape(
+        batches, high, dense.shape[2]
+    )
 
     def left(grad: Any) -> Any:
         return to_dense(grad) @ _adjoint(dense)
 
     return record(
-        "BmmBackward0", [x, dense], made, lambda grad: (lambda: left(grad), lambda: rushlight.bmm(_adjoint(x), to_dense(grad)))
+        "BmmBackward0",
+        [x, dense],
+        made,
+        lambda grad: (lambda: left(grad), lambda: rushlight.bmm(_adjoint(x), to_dense(grad))),
     )
 
 
@@ -296,7 +322,9 @@ def mm(mat1: Any, mat2: Any, reduce: Any = None) -> Any:
 def _reduced(a: Any, b: Any, reduce: str) -> Tensor:
     if type(a) is not CompressedTensor:
         backend = a.backend if is_sparse(a) else "CPU"
-        raise NotImplementedError(f"Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '{backend}' backend.")
+        raise NotImplementedError(
+            f"Could not run 'aten::_sparse_mm_reduce_impl' with arguments from the '{backend}' backend."
+        )
     if a.layout.name != "sparse_csr" or is_sparse(b):
         raise RuntimeError("torch.sparse.mm: with reduce= the first operand must be CSR and the second strided")
     reduce = {"max": "amax", "min": "amin"}.get(reduce, reduce)
@@ -355,23 +383,35 @@ def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: A
     def rule(grad: Any) -> tuple[Any, Any, Any]:
         kept = to_dense(masked(grad, pattern))
         kept = kept if alpha == 1 else kept * alpha.conjugate()
-        return lambda: grad if beta == 1 else grad * beta.conjugate(), lambda: kept @ _adjoint(mat2), lambda: _adjoint(mat1) @ kept
+        return (
+            lambda: grad if beta == 1 else grad * beta.conjugate(),
+            lambda: kept @ _adjoint(mat2),
+            lambda: _adjoint(mat1) @ kept,
+        )
 
-    return _into(record("SparseSampledAddmmBackward0", [input, mat1, mat2], with_parts(pattern, values), rule, (mat1, mat2)), out)
+    return _into(
+        record("SparseSampledAddmmBackward0", [input, mat1, mat2], with_parts(pattern, values), rule, (mat1, mat2)), out
+    )
 
 
 def _check_sampled(input: Any, mat1: Any, mat2: Any) -> None:
     if type(input) is not CompressedTensor:
         backend = input.backend if is_sparse(input) else "CPU"
-        raise NotImplementedError(f"Could not run 'aten::sparse_sampled_addmm' with arguments from the '{backend}' backend.")
+        raise NotImplementedError(
+            f"Could not run 'aten::sparse_sampled_addmm' with arguments from the '{backend}' backend."
+        )
     if input.layout.name != "sparse_csr":
         raise RuntimeError("Expected self to have sparse csr layout")
     if input.dtype.name not in SINGLE_AND_DOUBLE:
-        raise RuntimeError(f"sparse_sampled_addmm: Expected self to be a floating-point or complex tensor, but got {input.dtype}")
+        raise RuntimeError(
+            f"sparse_sampled_addmm: Expected self to be a floating-point or complex tensor, but got {input.dtype}"
+        )
     if is_sparse(mat1) or is_sparse(mat2):
         raise RuntimeError("Expected mat1 and mat2 to have strided layout")
     if mat1.dtype is not mat2.dtype or input.dtype is not mat1.dtype:
-        raise RuntimeError(f"sampled_addmm: Expected mat1 and mat2 to have the same dtype, but got {mat1.dtype} and {mat2.dtype}")
+        raise RuntimeError(
+            f"sampled_addmm: Expected mat1 and mat2 to have the same dtype, but got {mat1.dtype} and {mat2.dtype}"
+        )
     if tuple(mat1.shape[:-2]) != tuple(mat2.shape[:-2]) or tuple(mat1.shape[:-2]) != tuple(input.shape[:-2]):
         raise RuntimeError("sampled_addmm: Expected mat1, mat2 and self to have the same batch size")
     if mat1.shape[-1] != mat2.shape[-2]:
@@ -405,7 +445,9 @@ def sspaddmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1,
         before, given_where = before[:0], given._where[:, :0]
     else:
         given_where = given._where
-    made = make_coo(rushlight.cat([given_where, where], 1), rushlight.cat([before, values], 0), (mat1.shape[0], width), False)
+    made = make_coo(
+        rushlight.cat([given_where, where], 1), rushlight.cat([before, values], 0), (mat1.shape[0], width), False
+    )
     return _into(made, out)
 
 

@@ -70,7 +70,9 @@ def _summed(x: Any, dims: list[int], dtype: Any) -> Any:
     if len(kept) == n:
         return with_values(make_coo(places, values, shape, True), values, "SparseSumBackward0")
     unique, inverse = rushlight.unique(flat_places(places, shape[: len(kept)]), return_inverse=True)
-    first = rushlight.full((unique.numel(),), places.size(1)).index_reduce(0, inverse, rushlight.arange(places.size(1)), "amin", include_self=True)
+    first = rushlight.full((unique.numel(),), places.size(1)).index_reduce(
+        0, inverse, rushlight.arange(places.size(1)), "amin", include_self=True
+    )
     values = add_rows(inverse, values, unique.numel())
     return with_values(make_coo(places[:, first], values, shape, True), values, "SparseSumBackward0")
 
@@ -94,7 +96,15 @@ def _(function: Any, input: Any, dim: Any = None, keepdim: bool = False, *, dtyp
 
 
 @SparseTensor.implements("norm", "_norm_method", "native_norm")
-def _(function: Any, input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None) -> Any:
+def _(
+    function: Any,
+    input: Any,
+    p: Any = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    out: Any = None,
+    dtype: Any = None,
+) -> Any:
     if dim is not None and len(_dims(dim, input.dim())) != input.dim():
         raise RuntimeError(
             "norm_sparse currently only supports full reductions, so 'dim' must either be empty or contain all dimensions of the input"
@@ -120,7 +130,9 @@ def _(function: Any, input: Any, other: Any, p: Any = 2) -> Any:
 
 def _softmax(name: str, input: Any, dim: int, dtype: Any) -> Any:
     if type(input) is not SparseTensor:
-        raise NotImplementedError(f"Could not run 'aten::_sparse_{name}' with arguments from a backend other than 'SparseCPU'.")
+        raise NotImplementedError(
+            f"Could not run 'aten::_sparse_{name}' with arguments from a backend other than 'SparseCPU'."
+        )
     dtype = dtype or input.dtype
     needs_dtype(name, rushlight.empty(0, dtype=dtype), only=frozenset(("float32", "float64")))
     x = coalesce(input)
@@ -134,7 +146,11 @@ def _softmax(name: str, input: Any, dim: int, dtype: Any) -> Any:
     if not values.size(0):
         return with_values(bare(x), values, node)
     rest = tuple(values.shape[1:])
-    top = values.detach().new_full((count, *rest), float("-inf")).index_reduce(0, group, values.detach(), "amax", include_self=True)
+    top = (
+        values.detach()
+        .new_full((count, *rest), float("-inf"))
+        .index_reduce(0, group, values.detach(), "amax", include_self=True)
+    )
     shifted = values - rushlight.where(top.isfinite(), top, 0.0)[group]
     total = add_rows(group, shifted.exp(), count)
     made = shifted - total.log()[group] if name == "log_softmax" else shifted.exp() / total[group]
@@ -202,9 +218,13 @@ def _check_diagonals(rows: Any, places: Any, shape: tuple[int, ...], layout: Any
     if places.dim() != 1:
         raise RuntimeError("Offsets must be scalar or vector")
     if rows.shape[0] != places.shape[0]:
-        raise RuntimeError(f"Number of diagonals ({rows.shape[0]}) does not match the number of offsets ({places.shape[0]})")
+        raise RuntimeError(
+            f"Number of diagonals ({rows.shape[0]}) does not match the number of offsets ({places.shape[0]})"
+        )
     if layout is not None and layout.name not in ("sparse_coo", "sparse_csc", "sparse_csr"):
-        raise RuntimeError(f"Only output layouts (Sparse, SparseCsc, SparseCsr) are supported, got {WORDS[layout.name]}")
+        raise RuntimeError(
+            f"Only output layouts (Sparse, SparseCsc, SparseCsr) are supported, got {WORDS[layout.name]}"
+        )
     if places.dtype is not rushlight.int64:
         raise RuntimeError(f"Offset Tensor must have dtype Long but got {places.dtype}")
     if rushlight.unique(places).numel() != places.numel():
@@ -218,5 +238,3 @@ def spsolve(input: Any, other: Any, *, left: bool = True) -> Any:
     """Raises `NotImplementedError`: PyTorch solves sparse systems on GPUs alone."""
     backend = input.backend if is_sparse(input) else "CPU"
     raise NotImplementedError(f"Could not run 'aten::_spsolve' with arguments from the '{backend}' backend.")
-
-

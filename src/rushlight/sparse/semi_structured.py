@@ -12,7 +12,9 @@ __all__ = [
 
 
 def _absent(what: str) -> NotImplementedError:
-    return NotImplementedError(f"rushlight has no semi-structured (2:4) sparse tensors: {what} needs a GPU with sparse tensor cores")
+    return NotImplementedError(
+        f"rushlight has no semi-structured (2:4) sparse tensors: {what} needs a GPU with sparse tensor cores"
+    )
 
 
 class SparseSemiStructuredTensor:

@@ -24,7 +24,13 @@ def __getattr__(name: str) -> Any:
     try:
         if name in _FROM_PAGES:
             return getattr(import_whole(f"{__name__}.{_FROM_PAGES[name]}"), name)
-        if name in __all__ or name in ("_contextlib", "_foreach_utils", "_python_dispatch", "_pytree", "tensorboard"):  # the last needs an extra: it is loaded for those who ask for it
+        if name in __all__ or name in (
+            "_contextlib",
+            "_foreach_utils",
+            "_python_dispatch",
+            "_pytree",
+            "tensorboard",
+        ):  # the last needs an extra: it is loaded for those who ask for it
             return import_whole(f"{__name__}.{name}")
         raise no_name(__name__, name)
     except BaseException as error:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from rushlight.optim.authoring import group_tensors as _group_tensors_by_device_and_dtype
 
-__all__ = ["_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices", "_group_tensors_by_device_and_dtype"]
+__all__ = [
+    "_get_foreach_kernels_supported_devices",
+    "_get_fused_kernels_supported_devices",
+    "_group_tensors_by_device_and_dtype",
+]
 
 
 def _get_foreach_kernels_supported_devices() -> list[str]:

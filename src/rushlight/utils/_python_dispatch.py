@@ -11,7 +11,12 @@ from typing import Any, NoReturn
 from rushlight._base.absent import refuse
 from rushlight._engine.core.tensor import Tensor
 
-__all__ = ["TorchDispatchMode", "is_in_torch_dispatch_mode", "is_traceable_wrapper_subclass", "is_traceable_wrapper_subclass_type"]
+__all__ = [
+    "TorchDispatchMode",
+    "is_in_torch_dispatch_mode",
+    "is_traceable_wrapper_subclass",
+    "is_traceable_wrapper_subclass_type",
+]
 
 
 class TorchDispatchMode:
@@ -23,7 +28,10 @@ class TorchDispatchMode:
         raise NotImplementedError(f"{type(self).__name__} has no __torch_dispatch__")
 
     def __enter__(self) -> NoReturn:
-        refuse("TorchDispatchMode", "operators run as whole graphs, forward and backward; torch.overrides.TorchFunctionMode sees calls of functions")
+        refuse(
+            "TorchDispatchMode",
+            "operators run as whole graphs, forward and backward; torch.overrides.TorchFunctionMode sees calls of functions",
+        )
 
     def __exit__(self, *exc: object) -> None:
         pass
@@ -41,7 +49,12 @@ def is_in_torch_dispatch_mode(include_infra_modes: bool = True) -> bool:
 
 def is_traceable_wrapper_subclass_type(t: type) -> bool:
     """Whether a class of tensors says how its objects are taken apart and put together: `__tensor_flatten__`, `__tensor_unflatten__`."""
-    return issubclass(t, Tensor) and t is not Tensor and hasattr(t, "__tensor_flatten__") and hasattr(t, "__tensor_unflatten__")
+    return (
+        issubclass(t, Tensor)
+        and t is not Tensor
+        and hasattr(t, "__tensor_flatten__")
+        and hasattr(t, "__tensor_unflatten__")
+    )
 
 
 def is_traceable_wrapper_subclass(t: object) -> bool:

@@ -159,7 +159,11 @@ BUILTIN_TYPES = frozenset(SUPPORTED_NODES)
 
 def _factory_dumpable(context: Any) -> dict[str, Any]:
     factory, keys = context
-    return {"default_factory_module": factory.__module__, "default_factory_name": factory.__qualname__, "dict_context": keys}
+    return {
+        "default_factory_module": factory.__module__,
+        "default_factory_name": factory.__qualname__,
+        "dict_context": keys,
+    }
 
 
 def _factory_loaded(context: dict[str, Any]) -> list[Any]:
@@ -201,7 +205,12 @@ def is_namedtuple_instance(obj: Any) -> bool:
 
 def is_namedtuple(obj: Any) -> bool:
     """Whether an object is a named tuple, or a class of them."""
-    return is_namedtuple_instance(obj) or isinstance(obj, type) and issubclass(obj, tuple) and isinstance(getattr(obj, "_fields", None), tuple)
+    return (
+        is_namedtuple_instance(obj)
+        or isinstance(obj, type)
+        and issubclass(obj, tuple)
+        and isinstance(getattr(obj, "_fields", None), tuple)
+    )
 
 
 _is_namedtuple_instance = is_namedtuple_instance
@@ -213,8 +222,13 @@ def is_structseq_instance(obj: Any) -> bool:
 
 
 def register_pytree_node(
-    cls: type, flatten_fn: Callable[[Any], tuple[list[Any], Any]], unflatten_fn: Callable[[Iterable[Any], Any], Any], *,
-    serialized_type_name: str | None = None, to_dumpable_context: Any = None, from_dumpable_context: Any = None,
+    cls: type,
+    flatten_fn: Callable[[Any], tuple[list[Any], Any]],
+    unflatten_fn: Callable[[Iterable[Any], Any], Any],
+    *,
+    serialized_type_name: str | None = None,
+    to_dumpable_context: Any = None,
+    from_dumpable_context: Any = None,
     flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Any]] | None = None,
 ) -> None:
     """From now on objects of exactly this class are containers.  ValueError where the class is registered already."""
@@ -225,7 +239,9 @@ def register_pytree_node(
 
     def keys(obj: Any) -> list[Any]:
         if flatten_with_keys_fn is None:
-            raise ValueError(f"Did not find a flatten_with_keys_fn for type: {cls}. Please pass a flatten_with_keys_fn argument to register_pytree_node.")
+            raise ValueError(
+                f"Did not find a flatten_with_keys_fn for type: {cls}. Please pass a flatten_with_keys_fn argument to register_pytree_node."
+            )
         return [key for key, _ in flatten_with_keys_fn(obj)[0]]
 
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, keys)
@@ -318,7 +334,13 @@ class TreeSpec:
         return mine == theirs
 
     def __hash__(self) -> int:
-        return hash((self.type, tuple(self._context) if isinstance(self._context, list) else self._context, tuple(self._children)))
+        return hash(
+            (
+                self.type,
+                tuple(self._context) if isinstance(self._context, list) else self._context,
+                tuple(self._children),
+            )
+        )
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
         """A tree of this structure around other leaves."""
@@ -333,13 +355,19 @@ class TreeSpec:
     def _build(self, leaves: Iterator[Any]) -> Any:
         if self.type is None:
             return next(leaves)
-        return SUPPORTED_NODES[self.type].unflatten_fn([child._build(leaves) for child in self._children], self._context)
+        return SUPPORTED_NODES[self.type].unflatten_fn(
+            [child._build(leaves) for child in self._children], self._context
+        )
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
         """The parts of a larger tree where this one has leaves.  ValueError where the two differ above."""
         if self.type is None:
             return [tree]
-        return [part for spec, child in zip(self._children, _matching(self, tree), strict=True) for part in spec.flatten_up_to(child)]
+        return [
+            part
+            for spec, child in zip(self._children, _matching(self, tree), strict=True)
+            for part in spec.flatten_up_to(child)
+        ]
 
 
 class LeafSpec(TreeSpec):
@@ -422,7 +450,11 @@ def _dumped(spec: TreeSpec) -> dict[str, Any]:
         raise TypeError(
             "Unable to serialize context. Please make the context json dump-able, or register a custom serializer using _register_pytree_node."
         ) from error
-    return {"type": written.name, "context": context, "children_spec": [_dumped(child) for child in spec.children_specs]}
+    return {
+        "type": written.name,
+        "context": context,
+        "children_spec": [_dumped(child) for child in spec.children_specs],
+    }
 
 
 def _loaded(structure: dict[str, Any]) -> TreeSpec:
@@ -557,7 +589,10 @@ def tree_flatten_with_path(tree: Any, is_leaf: _IsLeaf = None) -> tuple[list[tup
 def tree_map_with_path(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: _IsLeaf = None) -> Any:
     """`func(path, leaf)` of every leaf, and of what other trees have in its place."""
     pairs, spec = tree_flatten_with_path(tree, is_leaf)
-    return spec.unflatten(func(path, leaf, *more) for (path, leaf), *more in zip(pairs, *[spec.flatten_up_to(rest) for rest in rests], strict=True))
+    return spec.unflatten(
+        func(path, leaf, *more)
+        for (path, leaf), *more in zip(pairs, *[spec.flatten_up_to(rest) for rest in rests], strict=True)
+    )
 
 
 def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: _IsLeaf = None) -> list[Any] | None:
@@ -569,5 +604,8 @@ def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: _IsLeaf = 
     children, context = SUPPORTED_NODES[treespec.type].flatten_fn(tree)
     if len(children) != treespec.num_children or context != treespec.context:
         return None
-    parts = [_broadcast_to_and_flatten(child, spec, is_leaf) for child, spec in zip(children, treespec.children_specs, strict=True)]
+    parts = [
+        _broadcast_to_and_flatten(child, spec, is_leaf)
+        for child, spec in zip(children, treespec.children_specs, strict=True)
+    ]
     return None if any(part is None for part in parts) else [leaf for part in parts for leaf in part or ()]

@@ -97,7 +97,9 @@ def _casting() -> Any:
     enabled, dtype = rushlight.is_autocast_enabled("cpu"), rushlight.get_autocast_dtype("cpu")
     keeps = rushlight.is_autocast_cache_enabled()
     if not enabled:
-        return lambda: rushlight.autocast("cpu", enabled=False) if rushlight.is_autocast_enabled("cpu") else nullcontext()
+        return lambda: (
+            rushlight.autocast("cpu", enabled=False) if rushlight.is_autocast_enabled("cpu") else nullcontext()
+        )
     return lambda: rushlight.autocast("cpu", dtype=dtype, cache_enabled=keeps)
 
 
@@ -205,7 +207,9 @@ class _Names(Observer):
 
     def enter(self, kind: str, name: str, given: Any, subject: Any) -> Any:
         if kind == "operator":
-            values = ", ".join(f"{type(v).__name__}{list(v.shape)}" if isinstance(v, rushlight.Tensor) else repr(v) for _, v in given())
+            values = ", ".join(
+                f"{type(v).__name__}{list(v.shape)}" if isinstance(v, rushlight.Tensor) else repr(v) for _, v in given()
+            )
             self.names.append(f"{name}({values})")
 
     def leave(self, mark: Any, made: Any) -> None:
@@ -249,7 +253,9 @@ class _Again:
             self.owner = (lambda: None) if owner is None else weakref.ref(owner)
         if number not in self.values:
             overlap = (
-                "" if GraphExecGroup._get_current_group() is None else "Two backward calls in one GraphExecGroup may not need the same saved tensor. "
+                ""
+                if GraphExecGroup._get_current_group() is None
+                else "Two backward calls in one GraphExecGroup may not need the same saved tensor. "
             )
             raise CheckpointError(
                 f"torch.utils.checkpoint: Unpack is being triggered for a tensor that was already unpacked once. {overlap}If you are calling "
@@ -294,7 +300,9 @@ class _Again:
             now = (tensor.shape, tensor.dtype, tensor.device)
             if self.check and now != held:
                 pair = [str(dict(zip(words, each, strict=True))) for each in (held, now)]
-                wrong.append(f"tensor at position {place}:\nsaved metadata: {pair[0]}\nrecomputed metadata: {pair[1]}\n")
+                wrong.append(
+                    f"tensor at position {place}:\nsaved metadata: {pair[0]}\nrecomputed metadata: {pair[1]}\n"
+                )
         if wrong:
             raise CheckpointError(
                 "torch.utils.checkpoint: Recomputed values for the following tensors have different metadata than during the forward pass.\n"
@@ -395,10 +403,14 @@ def checkpoint_sequential(
     keep = kwargs.pop("preserve_rng_state", True)
     if kwargs:
         raise ValueError(f"Unexpected keyword arguments: {','.join(kwargs)}")
-    modules: Sequence[Any] = list(functions.children()) if isinstance(functions, rushlight.nn.Sequential) else list(functions)
+    modules: Sequence[Any] = (
+        list(functions.children()) if isinstance(functions, rushlight.nn.Sequential) else list(functions)
+    )
     size = len(modules) // segments
     if not size:
-        raise ValueError(f"checkpoint_sequential: {segments} segments were asked for, but there are only {len(modules)} functions")
+        raise ValueError(
+            f"checkpoint_sequential: {segments} segments were asked for, but there are only {len(modules)} functions"
+        )
 
     def part(start: int, stop: int) -> Callable[[Any], Any]:
         def run(x: Any) -> Any:
@@ -471,7 +483,9 @@ def _overload(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 
 
 # Calls that no policy is asked about: they compute nothing that could be kept.
-SAC_IGNORED_OPS: set[Any] = {getattr(rushlight.Tensor, name) for name in ("detach", "detach_", "size", "stride", "dim", "numel", "is_contiguous")}
+SAC_IGNORED_OPS: set[Any] = {
+    getattr(rushlight.Tensor, name) for name in ("detach", "detach_", "size", "stride", "dim", "numel", "is_contiguous")
+}
 
 
 class _Ended(Node):
@@ -487,7 +501,9 @@ class _Kept:
     def __init__(self, made: Any, places: list[int]) -> None:
         self.wants = [isinstance(t, rushlight.Tensor) and t.requires_grad for t in tree_flatten(made)[0]]
         self.made = tree_map(lambda t: t.detach() if isinstance(t, rushlight.Tensor) else t, made)
-        self.versions = [(t._storage, t._version) for t in tree_flatten(self.made)[0] if isinstance(t, rushlight.Tensor)]
+        self.versions = [
+            (t._storage, t._version) for t in tree_flatten(self.made)[0] if isinstance(t, rushlight.Tensor)
+        ]
         self.places = places
 
     def taken(self, name: str, may_change: bool) -> Any:
@@ -515,7 +531,9 @@ class _Kept:
 class _Choosing(TorchFunctionMode):
     """Asks the policy about every call: the first time (`second` is False) results are kept, the second time they are used."""
 
-    def __init__(self, policy: Callable[..., Any], kept: dict[Any, list[_Kept]], second: bool, may_change: bool) -> None:
+    def __init__(
+        self, policy: Callable[..., Any], kept: dict[Any, list[_Kept]], second: bool, may_change: bool
+    ) -> None:
         self.policy, self.kept, self.second, self.may_change = policy, kept, second, may_change
         self.taken: dict[Any, int] = {}
 
@@ -536,7 +554,9 @@ class _Choosing(TorchFunctionMode):
         if isinstance(chosen, bool):
             chosen = CheckpointPolicy.MUST_SAVE if chosen else CheckpointPolicy.PREFER_RECOMPUTE
         if not isinstance(chosen, CheckpointPolicy):
-            raise TypeError(f"a policy must return a CheckpointPolicy or a bool, but for {name} found {type(chosen).__name__}")
+            raise TypeError(
+                f"a policy must return a CheckpointPolicy or a bool, but for {name} found {type(chosen).__name__}"
+            )
         if chosen not in _SAVING:
             return func(*args, **kwargs)
         return self._take(func, name, args, kwargs) if self.second else self._keep(func, args, kwargs)
@@ -564,7 +584,9 @@ class _Choosing(TorchFunctionMode):
         number = self.taken.get(key, 0)
         held = self.kept.get(key, ())
         if number >= len(held):
-            raise RuntimeError(f"{name} was called more often when a selective checkpoint was computed again than it was kept the first time ({number})")
+            raise RuntimeError(
+                f"{name} was called more often when a selective checkpoint was computed again than it was kept the first time ({number})"
+            )
         self.taken[key] = number + 1
         pack = STATE.saved_hooks[-1][0]
         given = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, rushlight.Tensor)]
@@ -573,7 +595,9 @@ class _Choosing(TorchFunctionMode):
         return held[number].taken(name, self.may_change)
 
 
-def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False) -> tuple[Any, Any]:
+def create_selective_checkpoint_contexts(
+    policy_fn_or_list: Any, allow_cache_entry_mutation: bool = False
+) -> tuple[Any, Any]:
     """Contexts for `checkpoint(..., context_fn=...)` under which the results of some calls are kept and all others computed again.
 
     `policy_fn_or_list` is a list of functions (`torch.mm`, for all of its forms) or native operators (`torch.ops.aten.mm.default`) whose results
@@ -595,7 +619,9 @@ def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_ent
     if isinstance(policy_fn_or_list, (list, tuple, set)):
         for item in policy_fn_or_list:
             if not callable(item):
-                raise ValueError(f"create_selective_checkpoint_contexts expects functions in its list, but found {item!r} of type {type(item).__name__}")
+                raise ValueError(
+                    f"create_selective_checkpoint_contexts expects functions in its list, but found {item!r} of type {type(item).__name__}"
+                )
         listed = {_key(f) for f in policy_fn_or_list}
 
         def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
@@ -605,4 +631,6 @@ def create_selective_checkpoint_contexts(policy_fn_or_list: Any, allow_cache_ent
     elif not callable(policy_fn_or_list):
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
     kept: dict[Any, list[_Kept]] = {}
-    return _Choosing(policy, kept, False, allow_cache_entry_mutation), _Choosing(policy, kept, True, allow_cache_entry_mutation)
+    return _Choosing(policy, kept, False, allow_cache_entry_mutation), _Choosing(
+        policy, kept, True, allow_cache_entry_mutation
+    )

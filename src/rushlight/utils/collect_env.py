@@ -70,7 +70,11 @@ def _system() -> str:
 def _packages() -> str:
     from importlib.metadata import distributions
 
-    found = {d.metadata["Name"]: d.version for d in distributions() if d.metadata["Name"] and _PACKAGES.match(d.metadata["Name"])}
+    found = {
+        d.metadata["Name"]: d.version
+        for d in distributions()
+        if d.metadata["Name"] and _PACKAGES.match(d.metadata["Name"])
+    }
     return "\n".join(f"{name}=={found[name]}" for name in sorted(found, key=str.lower))
 
 

@@ -100,7 +100,9 @@ def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> 
     return []
 
 
-def library_paths(device_type: str = "cpu", torch_include_dirs: bool = True, cross_target_platform: str | None = None) -> list[str]:
+def library_paths(
+    device_type: str = "cpu", torch_include_dirs: bool = True, cross_target_platform: str | None = None
+) -> list[str]:
     """Folders of libraries: none."""
     return []
 

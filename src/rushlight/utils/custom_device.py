@@ -21,4 +21,6 @@ def generate_methods_for_privateuse1_backend(
 
 def get_cpp_backtrace(frames_to_skip: int = 0, maximum_number_of_frames: int = 64) -> NoReturn:
     """NotImplementedError: there is no C++ on the stack; `traceback.format_stack()` has all of it."""
-    raise NotImplementedError("get_cpp_backtrace: rushlight has no C++ on the stack; traceback.format_stack() shows all of it")
+    raise NotImplementedError(
+        "get_cpp_backtrace: rushlight has no C++ on the stack; traceback.format_stack() shows all of it"
+    )

@@ -115,7 +115,9 @@ def sdpa_backward_flop_count(
 
 def _check_attention(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> None:
     if not (tuple(query[:2]) == tuple(key[:2]) == tuple(value[:2]) and query[3] == key[3] and key[2] == value[2]):
-        raise AssertionError(f"sdpa: query, key and value do not fit each other: {tuple(query)}, {tuple(key)}, {tuple(value)}")
+        raise AssertionError(
+            f"sdpa: query, key and value do not fit each other: {tuple(query)}, {tuple(key)}, {tuple(value)}"
+        )
 
 
 def _forward_attention(shapes: Sequence[Any]) -> int:
@@ -138,7 +140,14 @@ _BUILT_IN = {
 }  # fmt: skip
 # Forward products that PyTorch has an operator of its own for.
 _FUSED = {"addmm": "addmm", "baddbmm": "baddbmm"}
-_CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3, "conv_transpose1d": 1, "conv_transpose2d": 2, "conv_transpose3d": 3}
+_CONVOLUTIONS = {
+    "conv1d": 1,
+    "conv2d": 2,
+    "conv3d": 3,
+    "conv_transpose1d": 1,
+    "conv_transpose2d": 2,
+    "conv_transpose3d": 3,
+}
 
 
 def _products(graph: Any) -> dict[str, int]:
@@ -147,7 +156,9 @@ def _products(graph: Any) -> dict[str, int]:
     for node in graph.nodes:
         if node.prim.name == "dot" and node.outputs[0].dtype is node.inputs[0].dtype:  # PyTorch counts no `_int_mm`
             a, b = (tuple(value.shape) for value in node.inputs)
-            name, count = ("bmm", flops.batched_product_flops(a, b)) if len(a) == 3 else ("mm", flops.product_flops(a, b))
+            name, count = (
+                ("bmm", flops.batched_product_flops(a, b)) if len(a) == 3 else ("mm", flops.product_flops(a, b))
+            )
             found[name] = found.get(name, 0) + count
     return found
 
@@ -262,14 +273,18 @@ class FlopCounterMode:
         {'aten.addmm': 120}
     """
 
-    def __init__(self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: dict[Any, Any] | None = None) -> None:
+    def __init__(
+        self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: dict[Any, Any] | None = None
+    ) -> None:
         if mods is not None:
             import warnings
 
             warnings.warn("mods argument is not needed anymore, you can stop passing it", stacklevel=2)
         self.flop_counts: defaultdict[str, defaultdict[Any, int]] = defaultdict(lambda: defaultdict(int))
         self.depth, self.display = depth, display
-        self.custom = {key: f if getattr(f, "_get_raw", False) else _of_shapes(f) for key, f in (custom_mapping or {}).items()}
+        self.custom = {
+            key: f if getattr(f, "_get_raw", False) else _of_shapes(f) for key, f in (custom_mapping or {}).items()
+        }
         self.mod_tracker = ModuleTracker()
         self._observer: _Counts | None = None
 

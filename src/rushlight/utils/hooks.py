@@ -101,7 +101,9 @@ class BackwardHook:
         if not (rushlight.is_grad_enabled() and any(t.requires_grad for t in tensors)):
             return args, None
         routed = _boundary(*tensors)
-        grad_fns = [t.grad_fn for t in routed if t.grad_fn is not None and t.grad_fn.name() == "BackwardHookFunctionBackward"]
+        grad_fns = [
+            t.grad_fn for t in routed if t.grad_fn is not None and t.grad_fn.name() == "BackwardHookFunctionBackward"
+        ]
         if not grad_fns:
             raise RuntimeError("Error while setting up backward hooks: the module's tensors carry no hook node")
         attach(grad_fns[0])
@@ -153,7 +155,9 @@ class BackwardHook:
             # The gradient reached the input without passing the output (a double backward does this).
             return None
         # Every tensor has a gradient here; that of one that wants none is zero.
-        filled = [_zeros(facts) if grad is None else grad for grad, facts in zip(grad_input, self._input_facts, strict=True)]
+        filled = [
+            _zeros(facts) if grad is None else grad for grad, facts in zip(grad_input, self._input_facts, strict=True)
+        ]
         grad_inputs = _spread(self.input_tensors_index, filled, self.n_inputs)
         for hook in self.user_hooks:
             given = hook(self.module, grad_inputs, self.grad_outputs)

@@ -100,6 +100,7 @@ class ModuleTracker:
 
     def _after_backward(self) -> None:
         """What is open when this backward ends, ends with it."""
+
         def end() -> None:
             self.parents -= self._in_backward
             self._in_backward.clear()

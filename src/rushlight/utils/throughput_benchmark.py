@@ -87,7 +87,9 @@ class ThroughputBenchmark:
 
     def __init__(self, module: Any) -> None:
         if not callable(module):
-            raise TypeError(f"ThroughputBenchmark: expected a module or another callable, found {type(module).__name__}")
+            raise TypeError(
+                f"ThroughputBenchmark: expected a module or another callable, found {type(module).__name__}"
+            )
         self._module = module
         self._inputs: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
@@ -100,7 +102,11 @@ class ThroughputBenchmark:
         self._inputs.append((args, kwargs))
 
     def benchmark(
-        self, num_calling_threads: int = 1, num_warmup_iters: int = 10, num_iters: int = 100, profiler_output_path: str = ""
+        self,
+        num_calling_threads: int = 1,
+        num_warmup_iters: int = 10,
+        num_iters: int = 100,
+        profiler_output_path: str = "",
     ) -> ExecutionStats:
         """Call the model `num_iters` times in all, after `num_warmup_iters` calls by each thread; AssertionError without inputs."""
         if not self._inputs:

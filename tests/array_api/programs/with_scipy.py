@@ -43,7 +43,9 @@ for name in "xlogy rel_entr betaln gammainc gammaincc".split():
     check(getattr(special, name), x + 1.5, y)
 for name in ("logsumexp", "softmax", "log_softmax"):
     check(getattr(special, name), m, axis=1)
-for name in "skew kurtosis variation sem gmean hmean zscore moment entropy circmean circstd tmean tvar rankdata lmoment".split():
+for name in (
+    "skew kurtosis variation sem gmean hmean zscore moment entropy circmean circstd tmean tvar rankdata lmoment".split()
+):
     check(getattr(stats, name), x)
 for name in "ttest_ind ttest_rel pearsonr bartlett wilcoxon mannwhitneyu kruskal f_oneway levene".split():
     check(getattr(stats, name), x, y)
@@ -66,4 +68,6 @@ for name in ("trapezoid", "cumulative_trapezoid"):
 check(vq.whiten, m)
 check(vq.vq, m, m[:2])
 quaternion = np.array([0.1, 0.2, 0.3, 0.9])
-compare("Rotation", Rotation.from_quat(torch.from_numpy(quaternion)).as_matrix(), Rotation.from_quat(quaternion).as_matrix())
+compare(
+    "Rotation", Rotation.from_quat(torch.from_numpy(quaternion)).as_matrix(), Rotation.from_quat(quaternion).as_matrix()
+)

@@ -110,13 +110,20 @@ def what_is_asked_for_is_the_root(t: Any) -> Any:
 @topic
 def roots_that_lead_nowhere(t: Any) -> Any:
     found = []
-    for pick in (lambda y, z, w: (y, w), lambda y, z, w: ((y, z), w), lambda y, z, w: ((y, z), (y, w)), lambda y, z, w: (y, y)):
+    for pick in (
+        lambda y, z, w: (y, w),
+        lambda y, z, w: ((y, z), w),
+        lambda y, z, w: ((y, z), (y, w)),
+        lambda y, z, w: (y, y),
+    ):
         seen: list[Any] = []
         _, y = watched(t, seen)
         w = t.ones(2, requires_grad=True)
         roots, inputs = pick(y, w * w, w)
         seeds = [t.ones(2)] * (len(roots) if isinstance(roots, tuple) else 1)
-        found.append((t.autograd.grad(roots, inputs, seeds, allow_unused=True), seen, attempt(lambda y=y: y.backward(t.ones(2)))))
+        found.append(
+            (t.autograd.grad(roots, inputs, seeds, allow_unused=True), seen, attempt(lambda y=y: y.backward(t.ones(2))))
+        )
     x = t.ones(2, requires_grad=True)
     x.register_post_accumulate_grad_hook(lambda p: found.append("accumulated"))
     return found, t.autograd.grad(x, w, t.ones(2), allow_unused=True), x.grad
@@ -142,7 +149,12 @@ def asked_for_twice_and_among_several(t: Any) -> Any:
     a, b = (t.arange(5.0, requires_grad=True) * 1).split([2, 3])
     a.register_hook(lambda g: seen.append(("a", g)))
     b.register_hook(lambda g: (seen.append(("b", g)), g * 2)[1])
-    return first, t.autograd.grad((b * 2).sum(), (b, a), allow_unused=True, retain_graph=True), t.autograd.grad(a.sum() + b.sum(), (a, b)), seen
+    return (
+        first,
+        t.autograd.grad((b * 2).sum(), (b, a), allow_unused=True, retain_graph=True),
+        t.autograd.grad(a.sum() + b.sum(), (a, b)),
+        seen,
+    )
 
 
 @topic
@@ -207,7 +219,9 @@ def edges_as_inputs(t: Any) -> Any:
 def edges_and_zeros(t: Any) -> Any:
     x, y = t.ones(2, requires_grad=True).clone(), t.ones(2, requires_grad=True).clone()
     edge = t.autograd.graph.get_gradient_edge
-    ask = lambda *inputs: attempt(lambda: t.autograd.grad(x.clone().sum(), inputs, allow_unused=True, materialize_grads=True))
+    ask = lambda *inputs: attempt(
+        lambda: t.autograd.grad(x.clone().sum(), inputs, allow_unused=True, materialize_grads=True)
+    )
     return ask(x, edge(y)), ask(edge(x), y), ask(x, y)
 
 
@@ -215,9 +229,19 @@ def edges_and_zeros(t: Any) -> Any:
 def what_nodes_expect(t: Any) -> Any:
     x = t.ones(2, 3, requires_grad=True)
     nodes = (x * 2).grad_fn, t.var_mean(x, dim=0)[0].grad_fn, x.view_as(x).grad_fn.next_functions[0][0]
-    found = [[(list(m.shape), str(m.dtype), str(m.device), m.is_nested_tensor) for m in node._input_metadata] for node in nodes]
+    found = [
+        [(list(m.shape), str(m.dtype), str(m.device), m.is_nested_tensor) for m in node._input_metadata]
+        for node in nodes
+    ]
     call = nodes[0]
-    return found, attempt(lambda: call(x, x)), attempt(lambda: call()), attempt(lambda: call(5)), call(None), call(t.ones(2, 3))
+    return (
+        found,
+        attempt(lambda: call(x, x)),
+        attempt(lambda: call()),
+        attempt(lambda: call(5)),
+        call(None),
+        call(t.ones(2, 3)),
+    )
 
 
 @topic
@@ -249,7 +273,10 @@ def nodes_that_will_run(t: Any) -> Any:
 def whole_numbers_as_batches_of_gradients(t: Any) -> Any:
     x = t.ones(2, 2, requires_grad=True)
     rows = t.arange(3).expand(2, 2, 3).transpose(0, 2)
-    found = t.autograd.grad(x * 1, x, rows, is_grads_batched=True), t.autograd.grad(x.sum(), x, t.arange(3), is_grads_batched=True)
+    found = (
+        t.autograd.grad(x * 1, x, rows, is_grads_batched=True),
+        t.autograd.grad(x.sum(), x, t.arange(3), is_grads_batched=True),
+    )
     return [(g[0].tolist(), str(g[0].dtype)) for g in found]
 
 
@@ -260,7 +287,11 @@ def several_results_beside_a_view_in_place(t: Any) -> Any:
         x.mul_(2)
         return x, x * 2
 
-    F: Any = type("F", (t.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(lambda ctx, g, h: g * 2 + h * 4)})
+    F: Any = type(
+        "F",
+        (t.autograd.Function,),
+        {"forward": staticmethod(forward), "backward": staticmethod(lambda ctx, g, h: g * 2 + h * 4)},
+    )
     whole = F.apply(t.ones(2, requires_grad=True) * 1)
     return whole, attempt(lambda: F.apply((t.ones(2, requires_grad=True) * 1)[0])), F.apply(t.ones(2)[0])
 
@@ -321,7 +352,10 @@ def hooks_see_none(t: Any) -> Any:
 @topic
 def hooks_replace_none(t: Any) -> Any:
     found = []
-    for put in (lambda y: y.register_hook(lambda g: t.ones(2)), lambda y: y.grad_fn.register_prehook(lambda g: (t.ones(2),))):
+    for put in (
+        lambda y: y.register_hook(lambda g: t.ones(2)),
+        lambda y: y.grad_fn.register_prehook(lambda g: (t.ones(2),)),
+    ):
         y = t.ones(2, requires_grad=True) * 2
         put(y)
         found.append(attempt(lambda y=y: nothing(t, y).sum().backward()))
@@ -331,7 +365,16 @@ def hooks_replace_none(t: Any) -> Any:
 @topic
 def what_pre_hooks_may_return(t: Any) -> Any:
     found = []
-    for made in (t.ones(2), (t.ones(3),), (t.ones(2), t.ones(2)), (None,), (5,), [t.ones(2)], (t.ones(2).double(),), (t.ones(2) * 7,)):
+    for made in (
+        t.ones(2),
+        (t.ones(3),),
+        (t.ones(2), t.ones(2)),
+        (None,),
+        (5,),
+        [t.ones(2)],
+        (t.ones(2).double(),),
+        (t.ones(2) * 7,),
+    ):
         x = t.ones(2, requires_grad=True)
         y = x * 2
         y.grad_fn.register_prehook(lambda g, made=made: made)
@@ -343,7 +386,20 @@ def what_pre_hooks_may_return(t: Any) -> Any:
 def what_post_hooks_may_return(t: Any) -> Any:
     one, two = t.ones(2), t.ones(3)
     found = []
-    for made in (one, (two,), (one, one), (None,), (5,), [one], 5, (one, None), (one * 7, None), (None, None), (two, None), (one.double(), None)):
+    for made in (
+        one,
+        (two,),
+        (one, one),
+        (None,),
+        (5,),
+        [one],
+        5,
+        (one, None),
+        (one * 7, None),
+        (None, None),
+        (two, None),
+        (one.double(), None),
+    ):
         x = t.ones(2, requires_grad=True)
         y = x * 2
         y.grad_fn.register_hook(lambda a, b, made=made: made)
@@ -555,7 +611,11 @@ def packed_in_other_layouts(t: Any) -> Any:
 @topic
 def parts_that_may_change(t: Any) -> Any:
     found = []
-    for make in (lambda x: t.unsafe_split(x, 2), lambda x: t.unsafe_chunk(x, 2), lambda x: t.unsafe_split_with_sizes(x, [1, 3])):
+    for make in (
+        lambda x: t.unsafe_split(x, 2),
+        lambda x: t.unsafe_chunk(x, 2),
+        lambda x: t.unsafe_split_with_sizes(x, [1, 3]),
+    ):
         leaf = t.arange(8.0).view(4, 2).requires_grad_()
         x = leaf * 1
         parts = make(x)
@@ -581,9 +641,20 @@ def several_views_in_place(t: Any) -> Any:
 @topic
 def histories_that_cannot_follow(t: Any) -> Any:
     F = t.autograd.Function
-    two = type("Two", (F,), {"forward": staticmethod(lambda ctx, x: (x[0], x[1])), "backward": staticmethod(lambda ctx, a, b: t.stack([a, b]))})
+    two = type(
+        "Two",
+        (F,),
+        {
+            "forward": staticmethod(lambda ctx, x: (x[0], x[1])),
+            "backward": staticmethod(lambda ctx, a, b: t.stack([a, b])),
+        },
+    )
     same = type("Same", (F,), {"forward": staticmethod(lambda ctx, x: x), "backward": staticmethod(lambda ctx, g: g)})
-    flat = type("Flat", (F,), {"forward": staticmethod(lambda ctx, x: x.view(-1)), "backward": staticmethod(lambda ctx, g: g.view(2, 2))})
+    flat = type(
+        "Flat",
+        (F,),
+        {"forward": staticmethod(lambda ctx, x: x.view(-1)), "backward": staticmethod(lambda ctx, g: g.view(2, 2))},
+    )
     found = []
     for make in (lambda x: x.unbind(0)[1], lambda x: two.apply(x)[1], same.apply, flat.apply):  # type: ignore[attr-defined]
         x = t.ones(2, 2, requires_grad=True) * 1
@@ -631,7 +702,9 @@ def views_of_intermediates_marked_dirty(t: Any) -> Any:
         ctx.mark_dirty(made)
         return made
 
-    F: Any = type("F", (t.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(lambda ctx, g: g)})
+    F: Any = type(
+        "F", (t.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(lambda ctx, g: g)}
+    )
     return attempt(lambda: F.apply(t.ones(2, requires_grad=True).clone()))
 
 
@@ -645,8 +718,13 @@ def moved(t: Any, forward: Any, jvp: Any, *args: Any, which: tuple[int, ...] = (
     with ahead.dual_level():
         given = [ahead.make_dual(x, t.full_like(x, 2.0)) if i in which else x for i, x in enumerate(args)]
         made = function.apply(*given)
-        pairs = [(ahead.unpack_dual(o), o) if isinstance(o, t.Tensor) else o for o in (made if isinstance(made, tuple) else (made,))]
-        return [(p[0].primal, p[0].tangent, any(p[1] is g for g in given)) if isinstance(p, tuple) else p for p in pairs]
+        pairs = [
+            (ahead.unpack_dual(o), o) if isinstance(o, t.Tensor) else o
+            for o in (made if isinstance(made, tuple) else (made,))
+        ]
+        return [
+            (p[0].primal, p[0].tangent, any(p[1] is g for g in given)) if isinstance(p, tuple) else p for p in pairs
+        ]
 
 
 def doubled(ctx: Any, x: Any) -> Any:
@@ -662,7 +740,10 @@ def tangents_in_place(t: Any) -> Any:
         g.mul_(2)
         return g * 1
 
-    found = [attempt(lambda j=j: moved(t, doubled, j, t.ones(2))) for j in (lambda ctx, g: g.mul_(2), lambda ctx, g: g * 2, changed)]
+    found = [
+        attempt(lambda j=j: moved(t, doubled, j, t.ones(2)))
+        for j in (lambda ctx, g: g.mul_(2), lambda ctx, g: g * 2, changed)
+    ]
 
     def times(ctx: Any, x: Any, y: Any) -> Any:
         ctx.mark_dirty(x)
@@ -709,7 +790,10 @@ def tangents_that_are_zeros(t: Any) -> Any:
 @topic
 def tangents_that_do_not_fit(t: Any) -> Any:
     pair = lambda ctx, x: (x * 1, x * 2)
-    found = [attempt(lambda j=j: moved(t, pair, j, t.ones(2))) for j in (lambda ctx, g: g, lambda ctx, g: (g, g, g), lambda ctx, g: (g, g * 3))]
+    found = [
+        attempt(lambda j=j: moved(t, pair, j, t.ones(2)))
+        for j in (lambda ctx, g: g, lambda ctx, g: (g, g, g), lambda ctx, g: (g, g * 3))
+    ]
 
     def marked(ctx: Any, x: Any) -> Any:
         z = x * 1
@@ -718,7 +802,12 @@ def tangents_that_do_not_fit(t: Any) -> Any:
 
     for rule in (lambda ctx, g: (g, None, None), lambda ctx, g: (g, g, None), lambda ctx, g: (g, None, g)):
         found.append(attempt(lambda rule=rule: moved(t, marked, rule, t.ones(2))))
-    for rule in (lambda ctx, g: 5, lambda ctx, g: t.ones(3), lambda ctx, g: [g], lambda ctx, g: t.ones(2, dtype=t.long)):
+    for rule in (
+        lambda ctx, g: 5,
+        lambda ctx, g: t.ones(3),
+        lambda ctx, g: [g],
+        lambda ctx, g: t.ones(2, dtype=t.long),
+    ):
         found.append(attempt(lambda rule=rule: moved(t, lambda ctx, x: x * 1, rule, t.ones(2))))
     return found
 

@@ -25,7 +25,9 @@ def _classes(t: Any) -> list[Any]:
     return [Quiet, Asking, Plain]
 
 
-def _program(forward: Callable[..., Any], setup: Callable[..., Any] | None = None, then: Callable[..., Any] | None = None) -> Callable[[Any], Any]:
+def _program(
+    forward: Callable[..., Any], setup: Callable[..., Any] | None = None, then: Callable[..., Any] | None = None
+) -> Callable[[Any], Any]:
     """A Function of two tensors, the gradient of whose results goes to both, with the first, the second and both of each class."""
 
     def program(t: Any) -> Any:
@@ -43,7 +45,11 @@ def _program(forward: Callable[..., Any], setup: Callable[..., Any] | None = Non
 
         members = {"forward": staticmethod(see), "backward": staticmethod(backward)}
         if setup is not None:
-            members = {"forward": staticmethod(lambda x, y: forward(t, None, x, y)), "setup_context": staticmethod(setup), "backward": staticmethod(backward)}
+            members = {
+                "forward": staticmethod(lambda x, y: forward(t, None, x, y)),
+                "setup_context": staticmethod(setup),
+                "backward": staticmethod(backward),
+            }
         made = type("Made", (t.autograd.Function,), members)
         found = [attempt(lambda c=cls, f=first, s=second, l=leaf: _run(t, made, c, f, s, l, then))  # type: ignore[misc]
                  for cls in _classes(t) for first, second in ((True, False), (False, True), (True, True)) for leaf in (False, True)]  # fmt: skip
@@ -52,7 +58,9 @@ def _program(forward: Callable[..., Any], setup: Callable[..., Any] | None = Non
     return program
 
 
-def _run(t: Any, function: Any, cls: Any, first: bool, second: bool, leaf: bool, then: Callable[..., Any] | None) -> Any:
+def _run(
+    t: Any, function: Any, cls: Any, first: bool, second: bool, leaf: bool, then: Callable[..., Any] | None
+) -> Any:
     p, q = t.arange(1.0, 4.0, requires_grad=True), t.linspace(0.5, 1.5, 3, requires_grad=True)
     a, b = (p, q) if leaf else (p * 1, q * 1)
     if leaf and first:

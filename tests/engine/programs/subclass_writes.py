@@ -37,7 +37,10 @@ def _run(t: Any, step: Step, wrap: Callable[[Any], Any], first: bool, second: bo
     made = step(t, a, b)
     shown = [*(made if isinstance(made, (tuple, list)) else [made]), a, b]
     found = [_facts(x.detach() if quiet and hasattr(x, "grad_fn") else x) for x in shown]
-    total = sum([(x * (2 + k)).sum() for k, x in enumerate(shown) if hasattr(x, "grad_fn") and x.requires_grad], t.zeros((), dtype=t.float64))
+    total = sum(
+        [(x * (2 + k)).sum() for k, x in enumerate(shown) if hasattr(x, "grad_fn") and x.requires_grad],
+        t.zeros((), dtype=t.float64),
+    )
     return found, attempt(lambda: t.autograd.grad(total, [p, q], allow_unused=True))
 
 
@@ -48,7 +51,9 @@ def _program(step: Step, quiet: bool = False) -> Callable[[Any], Any]:
         found = []
         for cls in _classes(t):
             for first, second in ((True, False), (False, True), (True, True)):
-                found.append(attempt(lambda c=cls, f=first, s=second: _run(t, step, lambda x: x.as_subclass(c), f, s, quiet)))  # type: ignore[misc]
+                found.append(
+                    attempt(lambda c=cls, f=first, s=second: _run(t, step, lambda x: x.as_subclass(c), f, s, quiet))
+                )  # type: ignore[misc]
         return found
 
     return program
@@ -145,7 +150,11 @@ def _views(t: Any, a: Any, b: Any) -> Any:
 
 def _many_views(t: Any, a: Any, b: Any) -> Any:
     rows = a.unbind()
-    refused = [attempt(lambda: rows[0].mul_(2)), attempt(lambda: a.split(1)[0].mul_(2)), attempt(lambda: a.chunk(2)[1].add_(1))]
+    refused = [
+        attempt(lambda: rows[0].mul_(2)),
+        attempt(lambda: a.split(1)[0].mul_(2)),
+        attempt(lambda: a.chunk(2)[1].add_(1)),
+    ]
     left, right = t.tensor_split(a, 2)
     left.mul_(2)
     right.mul_(b[:1])
@@ -211,7 +220,12 @@ def _functions(t: Any, a: Any, b: Any) -> Any:
     y, z = a - 3, b * 1
     f.relu_(y)
     f.elu_(z)
-    return f.leaky_relu(y, inplace=True), f.hardtanh(z, inplace=True), t.sigmoid_(a * 1), t.nn.functional.dropout(a, 0.0, inplace=True)
+    return (
+        f.leaky_relu(y, inplace=True),
+        f.hardtanh(z, inplace=True),
+        t.sigmoid_(a * 1),
+        t.nn.functional.dropout(a, 0.0, inplace=True),
+    )
 
 
 def _foreach(t: Any, a: Any, b: Any) -> Any:
@@ -262,13 +276,25 @@ def leaves(t: Any) -> Any:
             t.nn.Parameter(t.ones(3).as_subclass(cls)),
             t.nn.Parameter(t.ones(3)),
         ):
-            refused = [attempt(lambda x=made: x.mul_(2)), attempt(lambda x=made: x[0].mul_(2)), attempt(lambda x=made: x.__setitem__(0, 1.0))]  # type: ignore[misc]
+            refused = [
+                attempt(lambda x=made: x.mul_(2)),
+                attempt(lambda x=made: x[0].mul_(2)),
+                attempt(lambda x=made: x.__setitem__(0, 1.0)),
+            ]  # type: ignore[misc]
             with t.no_grad():
                 made.mul_(2)
                 made[0] = 5.0
                 made -= 1
             (made * made).sum().backward()
-            found.append([[r if isinstance(r, str) else "made" for r in refused], _facts(made), type(made.grad).__name__, made.grad, made.is_leaf])
+            found.append(
+                [
+                    [r if isinstance(r, str) else "made" for r in refused],
+                    _facts(made),
+                    type(made.grad).__name__,
+                    made.grad,
+                    made.is_leaf,
+                ]
+            )
     return found
 
 

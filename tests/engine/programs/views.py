@@ -195,7 +195,12 @@ def channels_last_where_sizes_are_one(t: Any) -> Any:
     for shape in ((2, 1, 3, 4), (1, 1, 3, 4), (2, 3, 1, 1), (1, 3, 2, 2), (2, 3, 4, 1)):
         x = t.ones(shape)
         y = x.to(memory_format=t.channels_last)
-        found += [y.stride(), x.to(t.float64, memory_format=t.channels_last).stride(), y.to(memory_format=t.contiguous_format).stride(), y.relu().stride()]
+        found += [
+            y.stride(),
+            x.to(t.float64, memory_format=t.channels_last).stride(),
+            y.to(memory_format=t.contiguous_format).stride(),
+            y.relu().stride(),
+        ]
     turned = t.ones(2, 3, 4, 5).transpose(2, 3)
     layer = t.nn.Conv3d(2, 3, 1).to(memory_format=t.channels_last_3d)
     upwards = t.nn.ConvTranspose3d(2, 3, 2).to(memory_format=t.channels_last_3d)

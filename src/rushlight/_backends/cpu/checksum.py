@@ -20,7 +20,9 @@ from rushlight._native.target import TargetDescription, host_target
 __all__ = ["crc32", "fold_text", "fold_width", "joined"]
 
 _POLYNOMIAL = 0x104C11DB7
-_TURNED = 0xEDB88320  # the polynomial less its highest power, the other way round: as checksums are, whose highest bit is x^0
+_TURNED = (
+    0xEDB88320  # the polynomial less its highest power, the other way round: as checksums are, whose highest bit is x^0
+)
 _SYMBOL = "rl_crc_fold"
 _VECTORS = 4  # folded side by side: a product takes four steps, so that many are under way
 _LEAST = 1 << 12  # bytes below which a call costs more than it gains
@@ -124,7 +126,9 @@ class _Text:
             wide = self.let(f"call <16 x i8> @llvm.aarch64.neon.pmull64(i64 {x}, i64 {k})")
             return self.let(f"bitcast <16 x i8> {wide} to {vector}")
         suffix = {2: "", 4: ".256", 8: ".512"}[lanes]
-        return self.let(f"call {vector} @llvm.x86.pclmulqdq{suffix}({vector} {a}, {vector} {constant}, i8 {0x11 * half})")
+        return self.let(
+            f"call {vector} @llvm.x86.pclmulqdq{suffix}({vector} {a}, {vector} {constant}, i8 {0x11 * half})"
+        )
 
     def fold(self, a: str, distance: int, onto: str, lanes: int) -> str:
         """`a`, moved on by `distance` bytes, added to what stands there."""
@@ -152,7 +156,12 @@ def fold_text(arch: str, width: int) -> str:
     first = [_loaded(t, "%data", i) for i in range(_VECTORS)]
     begun = t.let(f"insertelement {vector} zeroinitializer, i64 %start, i64 0")
     first[0] = t.let(f"xor {vector} {first[0]}, {begun}")
-    t.lines += [f"  %p0 = getelementptr i8, ptr %data, i64 {step}", "  br label %check", "check:", "  %p = phi ptr [%p0, %entry], [%p1, %body]"]
+    t.lines += [
+        f"  %p0 = getelementptr i8, ptr %data, i64 {step}",
+        "  br label %check",
+        "check:",
+        "  %p = phi ptr [%p0, %entry], [%p1, %body]",
+    ]
     t.lines += [f"  %a{i} = phi {vector} [{first[i]}, %entry], [%b{i}, %body]" for i in range(_VECTORS)]
     t.lines += ["  %more = icmp ult ptr %p, %end", "  br i1 %more, label %body, label %after", "body:"]
     for i in range(_VECTORS):
@@ -162,12 +171,17 @@ def fold_text(arch: str, width: int) -> str:
     total = "%a0"
     for i in range(1, _VECTORS):
         total = t.fold(total, width, f"%a{i}", t.lanes)
-    pairs = [t.let(f"shufflevector {vector} {total}, {vector} poison, <2 x i32> <i32 {i}, i32 {i + 1}>") for i in range(0, t.lanes, 2)]
+    pairs = [
+        t.let(f"shufflevector {vector} {total}, {vector} poison, <2 x i32> <i32 {i}, i32 {i + 1}>")
+        for i in range(0, t.lanes, 2)
+    ]
     rest = pairs[0]
     for pair in pairs[1:]:
         rest = t.fold(rest, 16, pair, 2)
     t.lines += [f"  store <2 x i64> {rest}, ptr %out, align 1", "  ret i32 0"]
-    return "\n".join([*_declarations(arch), f"define i32 @{_SYMBOL}(ptr %bufs, ptr %ints, i64 %piece) {{", *t.lines, "}", ""])
+    return "\n".join(
+        [*_declarations(arch), f"define i32 @{_SYMBOL}(ptr %bufs, ptr %ints, i64 %piece) {{", *t.lines, "}", ""]
+    )
 
 
 def _loaded(t: _Text, base: str, i: int) -> str:

@@ -1,8 +1,8 @@
 """Programs made callable: kernels compiled (or found), constants laid out, steps strung together.
 
-    program = compile_graph(graph, layouts)          # for this machine
-    run = build(program)
-    storage = run(a_ptr, b_ptr)                      # or, for one kernel: run.kernel(run.ints, a_ptr, b_ptr)
+program = compile_graph(graph, layouts)          # for this machine
+run = build(program)
+storage = run(a_ptr, b_ptr)                      # or, for one kernel: run.kernel(run.ints, a_ptr, b_ptr)
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ class Executable:
         self.laid = [places.laid(step) for step in program.steps]
         self.calls = calls = [self._held(*kernel) for step in self.laid for kernel in step]
         self.results = places.words(program.results)
-        if len(calls) == 1 and not isinstance(program.steps[0], ExternStep) and _is_direct(calls[0], first, self.results):
+        if (
+            len(calls) == 1
+            and not isinstance(program.steps[0], ExternStep)
+            and _is_direct(calls[0], first, self.results)
+        ):
             call, ints, _, _ = calls[0]
             self.kernel, self.ints = call, ints
 
@@ -129,7 +133,11 @@ class Executable:
 
     def explain(self, asm: bool = False) -> str:
         """What the program is made of; with `asm` also the LLVM text and the assembly of each kernel."""
-        notes = [f"step {k}: {note}" for k, step in enumerate(self.program.steps) if isinstance(step, ExternStep) and (note := extern_note(step))]
+        notes = [
+            f"step {k}: {note}"
+            for k, step in enumerate(self.program.steps)
+            if isinstance(step, ExternStep) and (note := extern_note(step))
+        ]
         parts = [self.program.explain(), *notes]
         for symbol, text in self.code() if asm else ():
             parts += [f"LLVM {symbol}", text, f"assembly {symbol}", jit.compile_assembly(text, OPT)]
@@ -188,7 +196,9 @@ class ProgramTemplate:
                     _compiled(part.step, shape_env)
                 if not self._follows(step, shape_env):
                     if step.parts:
-                        raise SpecializationError("a library call with an epilogue or prologues, whose constants are no formulas")
+                        raise SpecializationError(
+                            "a library call with an epilogue or prologues, whose constants are no formulas"
+                        )
                     self._ask_again(step, places)
                     continue
             for launch, words, count in places.laid(step):
@@ -216,7 +226,9 @@ class ProgramTemplate:
         operands = []
         for o in (*step.inputs, *step.outputs):
             start, n = len(self.numbers), len(o.shape)
-            place = places.now[o.place] if 0 <= o.place < len(places.now) else o.place  # of outputs it only counts whether there is one
+            place = (
+                places.now[o.place] if 0 <= o.place < len(places.now) else o.place
+            )  # of outputs it only counts whether there is one
             operands.append((place, o.dtype, start, start + n, start + 2 * n))
             self.numbers += [*o.shape, *o.strides]
         start = len(self.numbers)
@@ -230,7 +242,11 @@ class ProgramTemplate:
 
     def constants_in(self, first: int) -> list[tuple[int, int]] | None:
         """Which of the values are the constants of each kernel, where those of `numbers` are `first` and so on; None where a library call is looked up."""
-        return None if any(call is None for _, call, _, _ in self._steps) else [(first + start, first + stop) for _, _, start, stop in self._steps]
+        return (
+            None
+            if any(call is None for _, call, _, _ in self._steps)
+            else [(first + start, first + stop) for _, _, start, stop in self._steps]
+        )
 
     def constants(self, values: Sequence[int], first: int) -> list[array[int]] | None:
         """What the kernels of the program are called with: `values[first:]` are those of `numbers`.
@@ -244,7 +260,9 @@ class ProgramTemplate:
                 found.append(array("q", values[frame:stop]))
                 continue
             launches = extern_call(_asked(step, frame, values))
-            if len(launches) != len(alike) or any(_handed(launch) != known for launch, known in zip(launches, alike, strict=True)):
+            if len(launches) != len(alike) or any(
+                _handed(launch) != known for launch, known in zip(launches, alike, strict=True)
+            ):
                 return None
             found += [launch.constants() for launch in launches]
         return found
@@ -266,7 +284,9 @@ def _asked(step: ExternStep, frame: Any, values: Sequence[Any]) -> ExternStep:
     """A library call that is looked up for one set of sizes."""
     operands, start, params = frame
     made, n = [Operand(place, dtype, values[a:b], values[b:c]) for place, dtype, a, b, c in operands], len(step.inputs)
-    return ExternStep(step.name, made[:n], made[n:], list(values[start : start + len(step.sizes)]), filled(params, values))
+    return ExternStep(
+        step.name, made[:n], made[n:], list(values[start : start + len(step.sizes)]), filled(params, values)
+    )
 
 
 def _handed(launch: Launch, *_: Any) -> tuple[Any, ...]:

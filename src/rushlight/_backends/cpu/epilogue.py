@@ -43,7 +43,9 @@ def epilogue_words(outputs: int, operands: int, after: RectangleStep, shift: int
     slots = epilogue.slot_values()
     assert FIRST_SLOT + len(slots) <= MOST_WORDS
     numbers = sum(2 if d.kind == "c" else 1 for d in kernel.args)
-    first = outputs + operands + len(after.words) - numbers  # outputs come first; after the operands arrays that are there, and at last numbers
+    first = (
+        outputs + operands + len(after.words) - numbers
+    )  # outputs come first; after the operands arrays that are there, and at last numbers
     head = [
         kernel_address(after.step), FIRST_SLOT + len(slots), len(after.arrays), numbers, first,
         *(FIRST_SLOT + slot for slot in epilogue.slots), len(epilogue.batch),
@@ -51,5 +53,8 @@ def epilogue_words(outputs: int, operands: int, after: RectangleStep, shift: int
     assert len(head) == E_HEAD
     arrays = []
     for word, array in zip(after.arrays, epilogue.arrays, strict=True):
-        arrays += [word + shift, *(array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch))]
+        arrays += [
+            word + shift,
+            *(array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch)),
+        ]
     return [*head, *arrays, *epilogue.batch, *[0] * FIRST_SLOT, *slots]

@@ -34,7 +34,9 @@ def host() -> Target:
 def generator_digest() -> bytes:
     """A digest of the code generator: kernels made by another version of it are not found again."""
     if not _GENERATOR:
-        _GENERATOR.append(sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), "_native/jit.py")))
+        _GENERATOR.append(
+            sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), "_native/jit.py"))
+        )
     return _GENERATOR[0]
 
 

@@ -28,7 +28,12 @@ class Launch:
     __slots__ = ("call", "ints", "keep", "results", "words")
 
     def __init__(
-        self, call: Callable[..., Any], ints: Sequence[int] | None, words: Sequence[int], results: int | None = None, keep: Any = None
+        self,
+        call: Callable[..., Any],
+        ints: Sequence[int] | None,
+        words: Sequence[int],
+        results: int | None = None,
+        keep: Any = None,
     ) -> None:
         self.call, self.ints, self.words, self.results, self.keep = call, ints, words, results, keep
 
@@ -37,7 +42,9 @@ class Launch:
         try:
             made = Constants("q", self.ints or ())
         except OverflowError:
-            raise RuntimeError(f"sizes of a kernel go beyond 63 bits: {[n for n in self.ints or () if n.bit_length() > 63]}") from None
+            raise RuntimeError(
+                f"sizes of a kernel go beyond 63 bits: {[n for n in self.ints or () if n.bit_length() > 63]}"
+            ) from None
         made.keep = self.keep
         return made
 
@@ -58,7 +65,10 @@ def joined(launches: Sequence[Launch]) -> Callable[..., Any]:
         made: list[Any] = []
         results: list[Any] = []
         for launch, ints in zip(launches, held, strict=True):
-            out = launch.call(ints.buffer_info()[0] if launch.ints is not None else 0, *[words[w] if w >= 0 else made[-1 - w] for w in launch.words])
+            out = launch.call(
+                ints.buffer_info()[0] if launch.ints is not None else 0,
+                *[words[w] if w >= 0 else made[-1 - w] for w in launch.words],
+            )
             buffers = list(out) if isinstance(out, tuple) else [] if out is None else [out]
             made += buffers
             results += buffers[: launch.results]

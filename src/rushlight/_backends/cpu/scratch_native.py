@@ -10,9 +10,17 @@ from rushlight._native import atomic_cas, atomic_store, extern, i32, i64, native
 __all__ = ["borrow", "borrowed", "give_back"]
 
 SLOTS, HOMES = 256, 256  # as many homes as 8 bits tell apart
-TABLE = static("scratch_table", 64 * SLOTS)  # a line of the cache for each slot, so that threads do not wait for one another's
-TAKEN4, MEMORY, BYTES = 0, 1, 2  # words of a slot: whether it is taken (32 bits), its memory, and how many bytes that is
-LAST = static("scratch_last", 8 * HOMES)  # the slot that a thread had last: what it wrote there may still be in its core's cache
+TABLE = static(
+    "scratch_table", 64 * SLOTS
+)  # a line of the cache for each slot, so that threads do not wait for one another's
+TAKEN4, MEMORY, BYTES = (
+    0,
+    1,
+    2,
+)  # words of a slot: whether it is taken (32 bits), its memory, and how many bytes that is
+LAST = static(
+    "scratch_last", 8 * HOMES
+)  # the slot that a thread had last: what it wrote there may still be in its core's cache
 aligned_alloc = extern("aligned_alloc", "ptr(i64, i64)")
 free = extern("free", "void(ptr)")
 pthread_self = extern("pthread_self", "i64()")

@@ -1,14 +1,14 @@
 """Compiling without running.
 
-    >>> from rushlight._backends.null import compile_graph
-    >>> from rushlight._graph.core import trace
-    >>> from rushlight._types.dtype import FLOAT32
-    >>> graph = trace(lambda x: x * 2.0 + 1.0, [((1000,), FLOAT32)])
-    >>> compiled = compile_graph(graph, machine="aarch64")
-    >>> len(compiled.kernels), compiled.results
-    (1, [((1000,), torch.float32)])
-    >>> "fadd" in compiled.kernels[0].assembly()
-    True
+>>> from rushlight._backends.null import compile_graph
+>>> from rushlight._graph.core import trace
+>>> from rushlight._types.dtype import FLOAT32
+>>> graph = trace(lambda x: x * 2.0 + 1.0, [((1000,), FLOAT32)])
+>>> compiled = compile_graph(graph, machine="aarch64")
+>>> len(compiled.kernels), compiled.results
+(1, [((1000,), torch.float32)])
+>>> "fadd" in compiled.kernels[0].assembly()
+True
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _llvm_machine(machine: Machine) -> Any:
             llvm.initialize_all_targets()
             llvm.initialize_all_asmprinters()
         target = llvm.Target.from_triple(machine.triple)
-        found = _LLVM_MACHINES[machine] = target.create_target_machine(cpu=machine.cpu, opt=2, reloc="pic", codemodel="small")
+        found = _LLVM_MACHINES[machine] = target.create_target_machine(
+            cpu=machine.cpu, opt=2, reloc="pic", codemodel="small"
+        )
     return found
 
 
@@ -100,7 +102,11 @@ class Compiled:
 
     def __init__(self, program: Program, results: list[Aval], machine: Machine) -> None:
         self.program, self.results = program, results
-        parts = [part for step in program.steps for part in ([p.step for p in step.parts] if isinstance(step, ExternStep) and step.parts else [step])]
+        parts = [
+            part
+            for step in program.steps
+            for part in ([p.step for p in step.parts] if isinstance(step, ExternStep) and step.parts else [step])
+        ]
         self.kernels = [Kernel(step, machine) for step in parts if isinstance(step, KernelStep)]
         self.calls = [step.name for step in program.steps if isinstance(step, ExternStep)]
 
@@ -112,7 +118,9 @@ class Compiled:
         return self.program.explain()
 
 
-def compile_graph(graph: Graph, layouts: Sequence[Sequence[int] | None] | None = None, machine: str | Machine = "x86-64-v3") -> Compiled:
+def compile_graph(
+    graph: Graph, layouts: Sequence[Sequence[int] | None] | None = None, machine: str | Machine = "x86-64-v3"
+) -> Compiled:
     """Schedule `graph` and generate its kernels for `machine` (a name in `MACHINES`, or a `Machine`).
 
     `layouts` gives the strides of each tensor input, None for numbers; without it all are row-major.

@@ -1,12 +1,12 @@
 """Running a graph in NumPy, checking every result against what the primitive's spec promised.
 
-    >>> import numpy as np
-    >>> from rushlight._backends.reference import run
-    >>> from rushlight._graph.core import trace
-    >>> from rushlight._types.dtype import FLOAT64
-    >>> graph = trace(lambda x: x * 2.0, [((2,), FLOAT64)])
-    >>> run(graph, [np.array([1.0, 2.0])])
-    [array([2., 4.])]
+>>> import numpy as np
+>>> from rushlight._backends.reference import run
+>>> from rushlight._graph.core import trace
+>>> from rushlight._types.dtype import FLOAT64
+>>> graph = trace(lambda x: x * 2.0, [((2,), FLOAT64)])
+>>> run(graph, [np.array([1.0, 2.0])])
+[array([2., 4.])]
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ def _accept(value: Value, argument: Any) -> Any:
 def _apply(node: Node, inputs: list[Any]) -> Any:
     result = node.prim.reference(*inputs, **node.params)
     results = [np.asarray(r) for r in (result if node.prim.multiple else (result,))]
-    if any(x.dtype is COMPLEX32 for x in (*node.inputs, *node.outputs)):  # the array that holds it does not tell it from complex64
-        results = [rounded(r, value.dtype).astype(holder(value.dtype)) for r, value in zip(results, node.outputs, strict=True)]
+    if any(
+        x.dtype is COMPLEX32 for x in (*node.inputs, *node.outputs)
+    ):  # the array that holds it does not tell it from complex64
+        results = [
+            rounded(r, value.dtype).astype(holder(value.dtype)) for r, value in zip(results, node.outputs, strict=True)
+        ]
     for value, array in zip(node.outputs, results, strict=True):
         if array.shape != value.shape or array.dtype.name != holder(value.dtype):
             raise AssertionError(

@@ -40,7 +40,9 @@ def _warn(text: str) -> None:
 def _report(node: Any) -> None:
     lines = node.metadata.get("traceback_")
     if lines is None:
-        _warn(f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward pass for more information.")
+        _warn(
+            f"Error detected in {node.name()}. No forward pass information available. Enable detect anomaly during forward pass for more information."
+        )
         return
     _warn(f"Error detected in {node.name()}. Traceback of forward call that caused the error:\n{''.join(lines)}")
     parent = node.metadata.get("parent_")
@@ -98,7 +100,9 @@ class set_detect_anomaly:
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         if not isinstance(mode, bool):
-            raise TypeError(f"set_detect_anomaly(): argument 'mode' (position 1) must be bool, not {type(mode).__name__}")
+            raise TypeError(
+                f"set_detect_anomaly(): argument 'mode' (position 1) must be bool, not {type(mode).__name__}"
+            )
         self._before = (STATE.word & ANOMALY, STATE.anomaly_check_nan)
         STATE.word = STATE.word | ANOMALY if mode else STATE.word & ~ANOMALY
         STATE.anomaly_check_nan = check_nan

@@ -120,7 +120,12 @@ def backward(
         if wanted is not None and not wanted:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
         if asking_classes or STATE.word & FUNCTION_MODE:
-            named = {"grad_tensors": grad_tensors, "retain_graph": retain_graph, "create_graph": create_graph, "inputs": wanted}
+            named = {
+                "grad_tensors": grad_tensors,
+                "retain_graph": retain_graph,
+                "create_graph": create_graph,
+                "inputs": wanted,
+            }
             if _asked(backward, (outputs,), (*outputs, *(wanted or ())), named)[0]:
                 return
         _check_roots(outputs)
@@ -189,7 +194,15 @@ def grad(
             )
         if isinstance(inputs, dict):
             found = grad(
-                outputs, tuple(inputs.values()), grad_outputs, retain_graph, create_graph, True, allow_unused, is_grads_batched, materialize_grads
+                outputs,
+                tuple(inputs.values()),
+                grad_outputs,
+                retain_graph,
+                create_graph,
+                True,
+                allow_unused,
+                is_grads_batched,
+                materialize_grads,
             )
             return dict(zip(inputs, found, strict=True))  # type: ignore[return-value]
         if asking_classes or STATE.word & FUNCTION_MODE:
@@ -197,7 +210,9 @@ def grad(
                 "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph, "only_inputs": only_inputs,
                 "allow_unused": allow_unused, "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
             }  # fmt: skip
-            handled, made = _asked(grad, (_tensors(outputs), _tensors(inputs)), (*_tensors(outputs), *_tensors(inputs)), named)
+            handled, made = _asked(
+                grad, (_tensors(outputs), _tensors(inputs)), (*_tensors(outputs), *_tensors(inputs)), named
+            )
             if handled:
                 return made
         if is_grads_batched:
@@ -209,7 +224,9 @@ def grad(
         outs, wanted = _tensors(outputs), _tensors(inputs)
         if not wanted:
             raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
-        if "grad" in TRANSFORMS and any(type(t) not in plain_classes for t in (*outs, *wanted, *_tensors(grad_outputs))):
+        if "grad" in TRANSFORMS and any(
+            type(t) not in plain_classes for t in (*outs, *wanted, *_tensors(grad_outputs))
+        ):
             found = TRANSFORMS["grad"](outs, wanted, grad_outputs, create_graph, allow_unused, materialize_grads)
             if found is not None:
                 return found
@@ -230,7 +247,13 @@ def grad(
         raise
 
 
-def filled(found: Sequence[Any], wanted: Sequence[Any], allow_unused: bool | None, materialize: bool, create_graph: bool = False) -> tuple[Any, ...]:
+def filled(
+    found: Sequence[Any],
+    wanted: Sequence[Any],
+    allow_unused: bool | None,
+    materialize: bool,
+    create_graph: bool = False,
+) -> tuple[Any, ...]:
     """The gradients, with zeros (that require a gradient with `create_graph`) or None for inputs that were not reached, or RuntimeError."""
     result: list[Any] = []
     for k, (tensor, gradient) in enumerate(zip(wanted, found, strict=True)):
@@ -278,7 +301,9 @@ def _batched(
         raise RuntimeError("is_grads_batched needs at least one entry in grad_outputs")
     from rushlight._engine.functorch.lifted import pull_rows
 
-    seeds = tuple([s if s._spec.dtype is o._spec.dtype else OPS["to_dtype"](s, o._spec.dtype) for s, o in zip(seeds, outs)])
+    seeds = tuple(
+        [s if s._spec.dtype is o._spec.dtype else OPS["to_dtype"](s, o._spec.dtype) for s, o in zip(seeds, outs)]
+    )
     ins = _tensors(inputs)
     _check_roots(outs)
     keep = create_graph if retain_graph is None else retain_graph

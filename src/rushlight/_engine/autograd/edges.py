@@ -31,7 +31,9 @@ _COMPOUND = frozenset((
     "bilinear", "cosine_similarity", "cross_entropy", "kl_div", "l1_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize",
     "pairwise_distance", "soft_margin_loss", "triplet_margin_loss",
 ))  # fmt: skip
-_WEIGHTED = frozenset(("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "mse_loss"))  # a weight gets no gradient
+_WEIGHTED = frozenset(
+    ("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "mse_loss")
+)  # a weight gets no gradient
 # Operators whose node PyTorch takes from others, which have their arguments in another order.
 _ORDERS = {"linear": (2, 0, 1)}
 
@@ -42,10 +44,14 @@ _FLAT = re.compile(
     r"(Relu|LeakyRelu|PreluKernel|Hardtanh|Threshold|Softshrink|Hardshrink|NllLoss(2D)?|"
     r"(Adaptive)?(Avg|Max)Pool\dD(WithIndices)?|(Reflection|Replication)Pad\dD)Backward\d"
 )
-_FLAT_OPERATORS = frozenset(("avg_pool1d", "adaptive_avg_pool1d"))  # their nodes are named after the view that PyTorch ends them with
+_FLAT_OPERATORS = frozenset(
+    ("avg_pool1d", "adaptive_avg_pool1d")
+)  # their nodes are named after the view that PyTorch ends them with
 
 
-def argument_places(op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], name: str = "") -> tuple[int | None, ...]:
+def argument_places(
+    op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], name: str = ""
+) -> tuple[int | None, ...]:
     """For each argument that could have a gradient the number of its edge, or None where it has none."""
     if op.public in _COMPOUND or (name.startswith(_RESHAPED) and len(specs) > 1):
         return tuple(range(len(wrt)))
@@ -54,15 +60,26 @@ def argument_places(op: Operator, template: Sequence[Any], specs: Sequence[Spec]
     at = 0
     for argument, item in zip(op.schema.arguments, template, strict=True):
         groups.append([])
-        if argument.name == "weight" and op.public in _WEIGHTED and not (isinstance(item, Slot) and at in edge_of_tensor):
+        if (
+            argument.name == "weight"
+            and op.public in _WEIGHTED
+            and not (isinstance(item, Slot) and at in edge_of_tensor)
+        ):
             at += isinstance(item, Slot)
             continue
         if isinstance(item, Slot) and item.kind in ("tensor", "list"):
             for tensor in range(at, at + item.count):
-                if tensor in edge_of_tensor or (argument.name not in _WITHOUT and _may_differ(op, argument.name, specs[tensor])):
+                if tensor in edge_of_tensor or (
+                    argument.name not in _WITHOUT and _may_differ(op, argument.name, specs[tensor])
+                ):
                     groups[-1].append(edge_of_tensor.get(tensor))
             at += item.count
-        elif argument.base == "Tensor" and argument.name not in _WITHOUT and not argument.is_sequence and op.public not in _ORDERS:
+        elif (
+            argument.base == "Tensor"
+            and argument.name not in _WITHOUT
+            and not argument.is_sequence
+            and op.public not in _ORDERS
+        ):
             number = isinstance(item, Slot) or (isinstance(item, Literal) and item.value is not None)
             if op.public not in _NUMBER_FORMS or not number and op.public == "clamp" and len(specs) > 1:
                 groups[-1].append(None)

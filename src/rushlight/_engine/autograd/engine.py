@@ -26,7 +26,6 @@ from rushlight._types.dtype import FLOAT32
 __all__ = ["accumulate_into", "queue_callback", "run_backward", "task_number", "will_run"]
 
 
-
 class _Operators(dict[str, Any]):
     """Functions by name; those in `makers` are made when they are first asked for."""
 
@@ -381,7 +380,9 @@ def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
             return ()
         if not STATE.word & ANOMALY:
             found = node.apply(grads)
-            hooks = None if node._extra is None else node._extra.post_hooks  # of hooks that hooks for saved tensors have put there
+            hooks = (
+                None if node._extra is None else node._extra.post_hooks
+            )  # of hooks that hooks for saved tensors have put there
             return found if hooks is None else after_node(node, hooks, found, tuple(grads))
     elif extra.pre_hooks is not None:
         grads = before_node(extra.pre_hooks, grads)

@@ -35,7 +35,9 @@ class FunctionCtx:
         """Keep tensors (or None) for backward; they come back as `saved_tensors`, checked for in-place changes."""
         for place, item in enumerate(tensors):
             if item is not None and not isinstance(item, Tensor):
-                raise TypeError(f"save_for_backward can only save variables, but argument {place} is of type {type(item).__name__}")
+                raise TypeError(
+                    f"save_for_backward can only save variables, but argument {place} is of type {type(item).__name__}"
+                )
         self._to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
@@ -49,7 +51,9 @@ class FunctionCtx:
     def mark_shared_storage(self, *pairs: Any) -> None:
         """Deprecated: memory that tensors share is always known."""
         warnings.warn(
-            "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically tracked.", FutureWarning, stacklevel=2
+            "`mark_shared_storage` is deprecated. Tensors with shared storages are automatically tracked.",
+            FutureWarning,
+            stacklevel=2,
         )
 
     def mark_non_differentiable(self, *args: Tensor) -> None:
@@ -171,7 +175,11 @@ class FunctionBase(FunctionCtx, Node):
     def _keep(self, outputs: Sequence[Any]) -> None:
         """Take `_to_save` over into the graph."""
         dirty = {id(t) for t in self._dirty or ()}  # the node of a changed view leads here, and must not be held here
-        places = {id(o): i for i, o in enumerate(outputs) if isinstance(o, Tensor) and (o._node is self or id(o) in dirty and o._rg)}
+        places = {
+            id(o): i
+            for i, o in enumerate(outputs)
+            if isinstance(o, Tensor) and (o._node is self or id(o) in dirty and o._rg)
+        }
         kept: list[Any] = []
         for item in self._to_save or ():
             if item is None:
@@ -212,7 +220,9 @@ class FunctionNode(FunctionBase):
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
         specs = self._specs
         if self._materialize:
-            grads = [_zeros(spec) if g is None and spec is not None else g for g, spec in zip(grads, specs, strict=True)]
+            grads = [
+                _zeros(spec) if g is None and spec is not None else g for g, spec in zip(grads, specs, strict=True)
+            ]
         outer, STATE.current_node = STATE.current_node, self
         try:
             found = self.apply_boxed(list(grads)) if self._cls.boxed_grads_call else self.apply_boxed(*grads)
@@ -240,7 +250,9 @@ class FunctionNode(FunctionBase):
         if cls.vjp is Function.vjp:
             return cls.backward(self, *grads)
         if cls.backward is not Function.backward:
-            raise RuntimeError("Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them.")
+            raise RuntimeError(
+                "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only implement one of them."
+            )
         return cls.vjp(self, *grads)
 
     def apply_jvp(self, *tangents: Any) -> Any:
@@ -380,7 +392,9 @@ class Function(FunctionBase, metaclass=FunctionMeta):
             bound.apply_defaults()
             args = bound.args
             if bound.kwargs:  # `setup_context` is given values by position
-                raise TypeError(f"forward() got an unexpected keyword argument '{next(iter(bound.kwargs))}': with setup_context none may be keyword-only")
+                raise TypeError(
+                    f"forward() got an unexpected keyword argument '{next(iter(bound.kwargs))}': with setup_context none may be keyword-only"
+                )
         elif kwargs:
             named, args = kwargs, (*args, *kwargs.values())
         if "function" in TRANSFORMS:
@@ -445,14 +459,26 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
         node._input_specs = [args[i]._spec for i in node._wanted]
         node._edges = [edge_of(args[i]) for i in node._wanted]
         node._tensors = [isinstance(a, Tensor) for a in args]
-        node._place_list = [node._wanted.index(i) if i in node._wanted else None for i, is_tensor in enumerate(node._tensors) if is_tensor]
+        node._place_list = [
+            node._wanted.index(i) if i in node._wanted else None
+            for i, is_tensor in enumerate(node._tensors)
+            if is_tensor
+        ]
         if STATE.word & ANOMALY:
             from rushlight._engine.autograd.anomaly import remember
 
             remember(node)
             node._more().place = user_frame()
     plain = {id(t) for t in node._non_differentiable or ()}
-    several = sum(isinstance(o, Tensor) and id(o) not in plain and (o._spec.dtype.is_floating_point or o._spec.dtype.is_complex) for o in outputs) > 1
+    several = (
+        sum(
+            isinstance(o, Tensor)
+            and id(o) not in plain
+            and (o._spec.dtype.is_floating_point or o._spec.dtype.is_complex)
+            for o in outputs
+        )
+        > 1
+    )
     wrapped: list[Any] = []
     for number, out in enumerate(outputs):
         wrapped.append(_wrap_one(node, args, out, number, record, id(out) in dirty, id(out) in plain, several))
@@ -464,7 +490,14 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
 
 
 def _wrap_one(
-    node: FunctionNode, args: Sequence[Any], out: Any, number: int, record: bool, dirty: bool, plain: bool, several: bool
+    node: FunctionNode,
+    args: Sequence[Any],
+    out: Any,
+    number: int,
+    record: bool,
+    dirty: bool,
+    plain: bool,
+    several: bool,
 ) -> Any:
     if not isinstance(out, Tensor):
         return out
@@ -481,7 +514,11 @@ def _wrap_one(
     if is_input and out._rg and not differentiable:
         return alias(out)
     if is_input:
-        if differentiable and node._cls.setup_context is not Function.setup_context and any(out is t for t in node._to_save or ()):
+        if (
+            differentiable
+            and node._cls.setup_context is not Function.setup_context
+            and any(out is t for t in node._to_save or ())
+        ):
             raise RuntimeError(
                 "A input that has been returned as-is as output is being saved for backward. This is not supported if you override setup_context. You "
                 "should return and save a view of the input instead, e.g. with x.view_as(x) or setup ctx inside the forward function itself."

@@ -13,7 +13,15 @@ from rushlight._engine.autograd.node import AccumulateGrad, Node
 from rushlight._engine.core.tensor import Tensor, meta_of
 from rushlight._engine.kinds.kinds import Kind
 
-__all__ = ["after_node", "before_node", "retain", "retain_gradients", "run_leaf_hooks", "run_tensor_hooks", "stop_retaining"]
+__all__ = [
+    "after_node",
+    "before_node",
+    "retain",
+    "retain_gradients",
+    "run_leaf_hooks",
+    "run_tensor_hooks",
+    "stop_retaining",
+]
 
 
 def _checked(hook: Any, before: Any, after: Any) -> Any:
@@ -30,7 +38,10 @@ def _checked(hook: Any, before: Any, after: Any) -> Any:
         return after
     layouts = before.layout is after.layout
     if old.dtype is not new.dtype or old.device.type != new.device.type or not layouts:
-        was, got = (x.type() if layouts and x._spec.device.type != "meta" else f"{x.dtype} ({x.layout}, {x.device})" for x in (before, after))
+        was, got = (
+            x.type() if layouts and x._spec.device.type != "meta" else f"{x.dtype} ({x.layout}, {x.device})"
+            for x in (before, after)
+        )
         raise RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")
     if old.shape != new.shape:
         raise RuntimeError(f"hook '{name}' has changed the size of value")
@@ -43,7 +54,9 @@ def _checked_tuple(hook: Any, before: Sequence[Any], after: Any) -> list[Any]:
         raise TypeError(f"expected tuple, but hook returned '{type(after).__name__}'")
     if len(after) != len(before):
         name = getattr(hook, "__name__", "<unknown>")
-        raise RuntimeError(f"hook '{name}' has returned an incorrect number of values (got {len(after)}, but expected {len(before)})")
+        raise RuntimeError(
+            f"hook '{name}' has returned an incorrect number of values (got {len(after)}, but expected {len(before)})"
+        )
     return [_checked(hook, a, b) for a, b in zip(before, after, strict=True)]
 
 
@@ -123,6 +136,12 @@ def retain_gradients(retained: Mapping[int, Any], grads: Sequence[Any]) -> None:
             continue
         meta = meta_of(tensor)
         if meta.grad is None:
-            meta.grad = grad.clone() if isinstance(grad, Kind) else grad.contiguous() if not grad._spec.contiguous else grad.clone()
+            meta.grad = (
+                grad.clone()
+                if isinstance(grad, Kind)
+                else grad.contiguous()
+                if not grad._spec.contiguous
+                else grad.clone()
+            )
         else:
             meta.grad = grad + meta.grad if isinstance(meta.grad, Kind) else meta.grad + grad

@@ -222,7 +222,11 @@ class OpNode(Node):
         tensor = shown.declared(self.info).get(rest) if word in ("_", "_raw_") else None
         if tensor is None or (word == "_raw_" and not tensor):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        return shown.saved_value(self, rest) if word == "_" else shown.saved_handle(self, rest, lambda number: SavedTensor(self, number))
+        return (
+            shown.saved_value(self, rest)
+            if word == "_"
+            else shown.saved_handle(self, rest, lambda number: SavedTensor(self, number))
+        )
 
     def _refuse(self) -> NoReturn:
         raise RuntimeError(RELEASED)
@@ -244,7 +248,11 @@ class OpNode(Node):
     def _linked_flat(self, found: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """Recorded gradients as they are, or through a `FlatBackward` where PyTorch links them to the arguments."""
         origin = self.info.origin
-        return FlatBackward.linking(found, self._edges) if is_flat(type(self).__name__, None if origin is None else origin[0].name) else found
+        return (
+            FlatBackward.linking(found, self._edges)
+            if is_flat(type(self).__name__, None if origin is None else origin[0].name)
+            else found
+        )
 
     def unpacked(self) -> list[Any]:
         """The saved values for a run of the node.  RuntimeError where one is not as it was left."""
@@ -395,7 +403,6 @@ class Packed:
                 meta_of(made).output_nr = number
         return made
 
-
     def _as_saved(self, found: Tensor) -> Tensor:
         """What a hook gave back, with the dtype that was saved, for which backward is made; RuntimeError for another shape."""
         from rushlight._engine.autograd.engine import OPS
@@ -437,7 +444,9 @@ class SavedTensor:
             raise RuntimeError(RELEASED)
         item = node.saved[number]
         if type(item) is Packed:
-            raise RuntimeError("Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time.")
+            raise RuntimeError(
+                "Calling register_hooks on a saved tensor whose hooks have already been set. Hint: only one pair of hooks is allowed at a time."
+            )
         node.saved, node.versions = list(node.saved), list(node.versions)
         node.saved[number], node.versions[number] = packed(item, pack_hook, unpack_hook), None
 

@@ -124,7 +124,9 @@ def call_inplace(name: str, *args: Any) -> Any:
     found = _DISPATCH.get(name + "_")
     if found is None:
         row = inplace_caller(name)
-        found = _DISPATCH[name + "_"] = make_dispatch(row.op, row.prepare, lambda args, kwargs: _run(row, args, kwargs), None, further=row.further)
+        found = _DISPATCH[name + "_"] = make_dispatch(
+            row.op, row.prepare, lambda args, kwargs: _run(row, args, kwargs), None, further=row.further
+        )
     return found(*args)
 
 
@@ -248,7 +250,9 @@ def to_device(x: Tensor, device: Device, copy: bool = False) -> Tensor:
     spec = Spec.of(x._spec.dtype, device, x._spec.shape, preserved(x._spec.shape, x._spec.strides))
     if device is META:
         return make(None, spec, 0)
-    raise NotImplementedError("Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to().")
+    raise NotImplementedError(
+        "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to()."
+    )
 
 
 @forms(
@@ -271,8 +275,16 @@ def to(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             copy = word != "preserve_format" and suggested_format(x._spec) != word
         if changes:
             x = cast(x, dtype)  # type: ignore[arg-type]
-            exact = None if word == "preserve_format" else contiguous_strides if word == "contiguous_format" else channels_last_strides
-            return x if exact is None or exact(x._spec.shape) == x._spec.strides else clone(x, memory_format=memory_format)
+            exact = (
+                None
+                if word == "preserve_format"
+                else contiguous_strides
+                if word == "contiguous_format"
+                else channels_last_strides
+            )
+            return (
+                x if exact is None or exact(x._spec.shape) == x._spec.strides else clone(x, memory_format=memory_format)
+            )
         if not copy:
             return x
         return cast(x, x._spec.dtype) if memory_format is None else clone(x, memory_format=memory_format)
@@ -313,7 +325,13 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
         flags[name] = value
     if other is not None:
         dtype, device = dtype or other._spec.dtype, device or other._spec.device
-    return dtype, None if device is None else as_device(device), bool(flags["non_blocking"]), bool(flags["copy"]), flags["memory_format"]
+    return (
+        dtype,
+        None if device is None else as_device(device),
+        bool(flags["non_blocking"]),
+        bool(flags["copy"]),
+        flags["memory_format"],
+    )
 
 
 # ***** to Python and NumPy *****
@@ -396,17 +414,23 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
             spoil()
         if x._rg:
             if not force and STATE.word & GRAD:
-                raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+                raise RuntimeError(
+                    "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+                )
             x = detach(x)
         if x._spec.conj:
             if not force:
                 bit, way = ("conjugate", "resolve_conj") if x._spec.dtype.is_complex else ("negative", "resolve_neg")
-                raise RuntimeError(f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{way}().numpy() instead.")
+                raise RuntimeError(
+                    f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{way}().numpy() instead."
+                )
             x = resolved(x)
         if x._spec.dtype.numpy_name is None:
             raise TypeError(f"Got unsupported ScalarType {x._spec.dtype.scalar}")
         if x._storage is None:
-            raise TypeError("can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+            raise TypeError(
+                "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+            )
         if LAZY:
             own(x)
         lend(x._storage)
@@ -470,7 +494,13 @@ def _larger(storage: Any, nbytes: int) -> Any:
 def set_(x: Tensor, source: Any = None, offset: int | None = None, shape: Any = None, strides: Any = None) -> Tensor:
     """Take over another tensor's (or storage's) memory, or a part of it; a storage that is too small grows."""
     wants = isinstance(source, Tensor) and source._rg
-    if (offset is None) is not (shape is None) or strides is not None and shape is None or source is None and shape is not None:
+    if (
+        (offset is None) is not (shape is None)
+        or strides is not None
+        and shape is None
+        or source is None
+        and shape is not None
+    ):
         raise _no_form_of_set(source, offset, shape, strides)
     check_writable(x, wants)
     if source is None:
@@ -552,8 +582,6 @@ def as_alias_view(x: Tensor) -> Tensor:
     out = make(x._storage, x._spec, x._ptr)
     link_view(x, out, "" if STATE.word & GRAD else "no_grad")
     return out
-
-
 
 
 __all__ += ["answer", "as_alias_view", "call", "call_inplace", "caller", "parse_to", "resize_", "resolved", "set_"]

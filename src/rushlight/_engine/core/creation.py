@@ -46,7 +46,9 @@ def as_shape(size: Sequence[Any], name: str = "empty") -> tuple[int, ...]:
                 item = int(item) if shape and isinstance(item, bool) else integer(item, True)
             except TypeError:
                 if isinstance(item, Tensor) and item._spec.dtype is BOOL:
-                    raise RuntimeError(f"{name}(): argument 'size' must be tuple of ints, but found a tensor of bool") from None
+                    raise RuntimeError(
+                        f"{name}(): argument 'size' must be tuple of ints, but found a tensor of bool"
+                    ) from None
                 raise TypeError(
                     f"{name}(): argument 'size' must be tuple of ints, but found element of type {type(item).__name__} at pos {len(shape)}"
                 ) from None
@@ -80,14 +82,22 @@ def spec_for(shape: tuple[int, ...], dtype: DType | None, device: Any, strides: 
 
 def python_dtype(value: Any) -> DType:
     """`float`, `int`, `bool`, `complex` stand for dtypes too."""
-    found = {float: "float64", int: "int64", bool: "bool", complex: "complex128"}.get(value) if isinstance(value, type) else None
+    found = (
+        {float: "float64", int: "int64", bool: "bool", complex: "complex128"}.get(value)
+        if isinstance(value, type)
+        else None
+    )
     if found is None:
         named = isinstance(value, str) and value in BY_NAME
-        raise TypeError(f"dtype must be torch.dtype, not {type(value).__name__}{f': write torch.{value}' if named else ''}")
+        raise TypeError(
+            f"dtype must be torch.dtype, not {type(value).__name__}{f': write torch.{value}' if named else ''}"
+        )
     return from_numpy_name(found)
 
 
-def empty(*size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, strides: Any = None) -> Tensor:
+def empty(
+    *size: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False, strides: Any = None
+) -> Tensor:
     """Memory with whatever is in it."""
     return finish(empty_spec(spec_for(as_shape(size), dtype, device, strides)), requires_grad)
 
@@ -153,7 +163,9 @@ def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) ->
         return make(storage, spec, storage.ptr)
     if not value and type(value) is not float and (RUNS.now is None or not varies):
         return zeros_spec(spec)
-    made = generate(lambda spec, _, v: build.broadcast_to(build.convert(v, spec.dtype), spec.shape), spec, "full", (value,))
+    made = generate(
+        lambda spec, _, v: build.broadcast_to(build.convert(v, spec.dtype), spec.shape), spec, "full", (value,)
+    )
     exe = _FILLS.get(("full", (), spec, (type(value),)))
     if exe is not None and type(value) is not complex:
         _FILLS[type(value), spec] = exe
@@ -170,15 +182,17 @@ def _filling(exe: Any, value: Any, spec: Spec) -> Any:
         return full(tuple(spec.shape), value, spec)
 
     bounds = number_bounds(spec.dtype)
-    return again if bounds is not None and type(value) is not int else kernel_plan(exe, again, [None], [spec], bounds=bounds)
+    return (
+        again
+        if bounds is not None and type(value) is not int
+        else kernel_plan(exe, again, [None], [spec], bounds=bounds)
+    )
 
 
 # ***** from data *****
 
 
-TO_A_NUMBER = (
-    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first."
-)
+TO_A_NUMBER = "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first."
 
 
 def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
@@ -227,7 +241,11 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
 
 _COUNTED = frozenset((float, int, bool, list, tuple))  # what is measured natively
 _MEASURED = new_plan_table()  # (kind of numbers and sizes, dtype, device) -> what `of_numbers` is told, or None where it does not fill such tensors
-_FILLED_BY = (FLOAT32, FLOAT64), (INT64, FLOAT32, FLOAT64), (BOOL,)  # by the kind of numbers: of which dtypes are tensors filled natively
+_FILLED_BY = (
+    (FLOAT32, FLOAT64),
+    (INT64, FLOAT32, FLOAT64),
+    (BOOL,),
+)  # by the kind of numbers: of which dtypes are tensors filled natively
 
 
 def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
@@ -248,7 +266,9 @@ def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
     return None if told is None else runtime.of_numbers(data, *told)
 
 
-_COPIED = new_plan_table()  # (NumPy's dtype and shape, dtype, device) -> spec of the copy and its dtype in NumPy; None for the rarer ones
+_COPIED = (
+    new_plan_table()
+)  # (NumPy's dtype and shape, dtype, device) -> spec of the copy and its dtype in NumPy; None for the rarer ones
 
 
 def _copy_of(array: Any, dtype: DType | None, device: Any) -> Tensor | None:
@@ -259,7 +279,9 @@ def _copy_of(array: Any, dtype: DType | None, device: Any) -> Tensor | None:
     else:
         found = from_numpy_name(array.dtype.name) if dtype is None else dtype
         spec = Spec.of(found, as_device(device), array.shape)
-        told = _COPIED[key] = (spec, np.dtype(found.numpy_name)) if spec.device is CPU and found.numpy_name is not None else None
+        told = _COPIED[key] = (
+            (spec, np.dtype(found.numpy_name)) if spec.device is CPU and found.numpy_name is not None else None
+        )
     if told is None:
         return None
     spec, kind = told
@@ -335,7 +357,9 @@ def _numbers_of(data: Any, dtype: DType | None) -> tuple[list[Any] | None, DType
             values, shape, kinds = _walk(data)
         except _NoNumberError as error:
             if dtype is None:
-                raise RuntimeError(f"Could not infer dtype of {error.args[1].__name__}; a tensor holds numbers") from None
+                raise RuntimeError(
+                    f"Could not infer dtype of {error.args[1].__name__}; a tensor holds numbers"
+                ) from None
             raise TypeError(error.args[0]) from None
         if dtype is None:
             dtype = default_dtype()
@@ -368,7 +392,12 @@ def _is_sequence(data: Any) -> bool:
     if isinstance(data, (list, tuple, range)):
         return True
     kind = type(data)
-    return hasattr(kind, "__len__") and hasattr(kind, "__getitem__") and not isinstance(data, (dict, str, bytes, Tensor)) and not is_array(data)
+    return (
+        hasattr(kind, "__len__")
+        and hasattr(kind, "__getitem__")
+        and not isinstance(data, (dict, str, bytes, Tensor))
+        and not is_array(data)
+    )
 
 
 def _walk(data: Any) -> tuple[list[Any], tuple[int, ...], list[DType]]:
@@ -445,7 +474,9 @@ def _leaf(item: Any, inner: tuple[int, ...], values: list[Any], kinds: dict[Any,
     elif isinstance(item, (bool, int, float, complex)):
         _leaf(next(t(item) for t in _NUMBERS if isinstance(item, t)), inner, values, kinds)
     elif _is_sequence(item):
-        raise TypeError(f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths")
+        raise TypeError(
+            f"expected a number, got a sequence of length {len(item)}: the nested sequences have different depths"
+        )
     elif isinstance(item, str) and not values:
         raise ValueError(f"too many dimensions '{kind.__name__}'; a tensor holds numbers")
     elif isinstance(item, (str, bytes)):
@@ -464,7 +495,9 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tens
         known = over_known(data) if dtype is None else None
         if known is not None:
             return known
-        shares = data.flags.writeable and ((data.dtype, data.shape, data.strides) in _ARRAYS or min(data.strides, default=0) >= 0)
+        shares = data.flags.writeable and (
+            (data.dtype, data.shape, data.strides) in _ARRAYS or min(data.strides, default=0) >= 0
+        )
         made = _shared(data) if shares else tensor(data)
         return made if dtype is None else made.to(dtype=dtype)
     return tensor(data, dtype=dtype, device=device)
@@ -495,7 +528,10 @@ def from_numpy(array: Any) -> Tensor:
         return _shared(array)
     made = _shared(array)
     if _OVER and type(array) is _OVER[2]:
-        _FORMS[_OVER[1](array)] = *_ARRAYS[array.dtype, array.shape, array.strides], array.dtype  # kept, so that its address stays its own
+        _FORMS[_OVER[1](array)] = (
+            *_ARRAYS[array.dtype, array.shape, array.strides],
+            array.dtype,
+        )  # kept, so that its address stays its own
     return made
 
 
@@ -522,7 +558,12 @@ def _over(array: Any, spec: Spec, nbytes: int) -> Tensor:
     address = array.__array_interface__["data"][0]
     made, over, form = from_address(address, spec, nbytes, array), ready().over_array, ready().array_form
     known = memoryview(form(array)).cast("q").tolist() if type(array) is np.ndarray and array.ndim else None
-    if over(array, spec, nbytes)._ptr == address and known == [id(array.dtype), array.flags.num, *array.shape, *array.strides]:
+    if over(array, spec, nbytes)._ptr == address and known == [
+        id(array.dtype),
+        array.flags.num,
+        *array.shape,
+        *array.strides,
+    ]:
         _OVER.extend((over, form, np.ndarray))
     return made
 
@@ -534,16 +575,22 @@ def _array_spec(array: Any) -> tuple[Spec, int]:
     """The spec of a tensor over an array's memory, and how many bytes it spans."""
     dtype = from_numpy_name(array.dtype.name)
     if array.dtype.byteorder not in "=|" and not array.dtype.isnative:
-        raise ValueError("given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported.")
+        raise ValueError(
+            "given numpy array has byte order different from the native byte order. Conversion between byte orders is currently not supported."
+        )
     if any(s < 0 for s in array.strides):
         raise ValueError(
             "At least one stride in the given numpy array is negative, and tensors with negative strides are not currently supported. (You can "
             "probably work around this by making a copy of your array  with array.copy().) "
         )
     if any(s % dtype.itemsize for s in array.strides):
-        raise ValueError("given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory.")
+        raise ValueError(
+            "given numpy array strides not a multiple of the element byte size. Copy the numpy array to reallocate the memory."
+        )
     spec = Spec.of(dtype, CPU, array.shape, tuple(s // dtype.itemsize for s in array.strides))
-    span = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + dtype.itemsize if array.size else 0
+    span = (
+        sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)) + dtype.itemsize if array.size else 0
+    )
     return spec, span
 
 
@@ -589,4 +636,14 @@ def like_strides(x: Tensor, memory_format: Any) -> tuple[int, ...] | None:
     return channels_last_strides(spec.shape)
 
 
-__all__ += ["Device", "INT64", "dense_strides", "finish", "memory_order", "numel", "python_dtype", "spec_for", "to_array"]
+__all__ += [
+    "Device",
+    "INT64",
+    "dense_strides",
+    "finish",
+    "memory_order",
+    "numel",
+    "python_dtype",
+    "spec_for",
+    "to_array",
+]

@@ -39,7 +39,9 @@ def _check(self: Tensor) -> None:
     if self._rg:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if self._spec.conj:
-        raise BufferError(f"Can't export tensors with the {'conjugate' if self._spec.dtype.is_complex else 'negative'} bit set")
+        raise BufferError(
+            f"Can't export tensors with the {'conjugate' if self._spec.dtype.is_complex else 'negative'} bit set"
+        )
     if self._storage is None:
         raise BufferError("a meta tensor has no memory to share")
 
@@ -99,7 +101,9 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         if device is not None or copy is not None:
             raise AssertionError("device and copy kwargs not supported when ext_tensor is already a DLPack capsule.")
         if type(ext_tensor).__name__ != "PyCapsule":
-            raise RuntimeError(f"from_dlpack received an invalid capsule: {type(ext_tensor).__name__} has no __dlpack__")
+            raise RuntimeError(
+                f"from_dlpack received an invalid capsule: {type(ext_tensor).__name__} has no __dlpack__"
+            )
         return _shared(_Capsule(ext_tensor))
     place = None if device is None else as_device(device)
     moves = place is not None and place.type != "cpu"

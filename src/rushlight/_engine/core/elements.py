@@ -32,7 +32,13 @@ class Elements:
     __slots__ = ("dtype_name", "shape", "_memory", "_sign", "_start", "_strides")
 
     def __init__(
-        self, memory: memoryview, dtype_name: str, shape: Sequence[int], strides: Sequence[int], start: int = 0, sign: int = 1
+        self,
+        memory: memoryview,
+        dtype_name: str,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        start: int = 0,
+        sign: int = 1,
     ) -> None:
         self._sign = sign
         self._memory, self.dtype_name, self._start = memory, dtype_name, start
@@ -52,7 +58,9 @@ class Elements:
             shape, strides = (max(stop - first, 0), *self.shape[1:]), self._strides
         else:
             first, shape, strides = range(self.shape[0])[at], self.shape[1:], self._strides[1:]
-        return Elements(self._memory, self.dtype_name, shape, strides, self._start + first * self._strides[0], self._sign)
+        return Elements(
+            self._memory, self.dtype_name, shape, strides, self._start + first * self._strides[0], self._sign
+        )
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(self.shape[0]))
@@ -73,7 +81,9 @@ class Elements:
         if stride == 0:
             return self._row(start, 1, 1) * n
         if self._sign < 0 and not self.dtype_name.startswith("complex"):
-            return [-v for v in Elements(self._memory, self.dtype_name, self.shape, self._strides)._row(start, n, stride)]
+            return [
+                -v for v in Elements(self._memory, self.dtype_name, self.shape, self._strides)._row(start, n, stride)
+            ]
         memory, name = self._memory, self.dtype_name
         if name.startswith("complex"):
             start, stride, end = 2 * start, 2 * stride, 2 * (start + (n - 1) * stride) + 2

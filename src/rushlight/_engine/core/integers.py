@@ -45,7 +45,9 @@ def _item(value: Any, place: int) -> int:
 def too_large(name: str, argument: str, values: Sequence[Any], error: ValueError) -> TypeError:
     """The error for a list with an int that 64 bits cannot hold."""
     place = next((k for k, v in enumerate(values) if not -_SIGNED <= operator.index(v) < _SIGNED), 0)
-    return TypeError(f"{name}(): argument '{argument}' failed to unpack the object at pos {place + 1} with error \"{error}\"")
+    return TypeError(
+        f"{name}(): argument '{argument}' failed to unpack the object at pos {place + 1} with error \"{error}\""
+    )
 
 
 def as_int(name: str, argument: str, value: Any) -> int:

@@ -15,7 +15,19 @@ from rushlight._types.spec import Spec, check_memory, check_sizes
 
 lazy_clone: Any = LazyModule("rushlight._engine.core.lazy_clone")
 
-__all__ = ["LAZY", "MEMORY", "check_resizable", "empty_spec", "from_address", "is_resizable", "lend", "own", "read_element", "root_of", "zeros_spec"]
+__all__ = [
+    "LAZY",
+    "MEMORY",
+    "check_resizable",
+    "empty_spec",
+    "from_address",
+    "is_resizable",
+    "lend",
+    "own",
+    "read_element",
+    "root_of",
+    "zeros_spec",
+]
 
 
 class _Memory:
@@ -161,4 +173,3 @@ def _numpy_reader(dtype: DType) -> Any:
         return complex(*parts) if dtype.is_complex else parts[0]
 
     return read
-

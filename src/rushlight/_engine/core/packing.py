@@ -1,8 +1,8 @@
 """Python numbers to the bytes of a dtype, with PyTorch's conversions and errors, without NumPy.
 
-    >>> from rushlight._types.dtype import INT32
-    >>> pack_numbers([1, 2.7, True], INT32).tolist()
-    [1, 2, 1]
+>>> from rushlight._types.dtype import INT32
+>>> pack_numbers([1, 2.7, True], INT32).tolist()
+[1, 2, 1]
 """
 
 from __future__ import annotations

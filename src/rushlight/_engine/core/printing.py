@@ -23,7 +23,16 @@ from rushlight._types.dtype import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT6
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["OPTIONS", "PrintOptions", "append_suffixes", "contents", "get_printoptions", "printoptions", "set_printoptions", "tensor_repr"]
+__all__ = [
+    "OPTIONS",
+    "PrintOptions",
+    "append_suffixes",
+    "contents",
+    "get_printoptions",
+    "printoptions",
+    "set_printoptions",
+    "tensor_repr",
+]
 
 
 class PrintOptions:
@@ -125,7 +134,9 @@ class _Style:
             self.width = max([1, *(len(str(v)) for v in values)])
             return
         # In float8_e8m0fnu, which has powers of two alone, PyTorch's test against zero finds the smallest, and NaN passes for finite.
-        telling = [v for v in values if v != 2.0**-127] if powers else [v for v in values if v != 0 and math.isfinite(v)]
+        telling = (
+            [v for v in values if v != 2.0**-127] if powers else [v for v in values if v != 0 and math.isfinite(v)]
+        )
         if not telling:
             return
         self.whole = all(math.isfinite(v) and v == math.floor(v) for v in telling)

@@ -71,6 +71,7 @@ class _State(threading.local):
 
 STATE = _State()
 
+
 def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     """`function(*args)` in a thread of its own that has this thread's state, while this one waits: for a stack that is empty."""
     held = [(local, dict(local.__dict__)) for local in INHERITED]

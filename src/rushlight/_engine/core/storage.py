@@ -117,7 +117,9 @@ class UntypedStorage(AnyStorage):
         return cls(native=map_file(filename, shared, nbytes))
 
     @classmethod
-    def from_buffer(cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, dtype: DType = UINT8) -> UntypedStorage:
+    def from_buffer(
+        cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, dtype: DType = UINT8
+    ) -> UntypedStorage:
         """A copy of numbers in a buffer, which may have the other byte order."""
         if byte_order not in (None, "native", "little", "big"):
             raise ValueError(f"invalid byte_order '{byte_order}' (expected 'big' or 'little')")
@@ -126,7 +128,9 @@ class UntypedStorage(AnyStorage):
             raise TypeError("function missing required argument 'byte_order' (pos 2)")
         size = len(raw) // dtype.itemsize if count < 0 else count
         if size * dtype.itemsize > len(raw) or count < 0 and len(raw) % dtype.itemsize:
-            raise ValueError(f"buffer has {len(raw)} bytes after offset {offset}, which are not {size} elements of {dtype.itemsize} bytes")
+            raise ValueError(
+                f"buffer has {len(raw)} bytes after offset {offset}, which are not {size} elements of {dtype.itemsize} bytes"
+            )
         made = cls(size * dtype.itemsize)
         made._bytes()[:] = raw[: size * dtype.itemsize]
         if byte_order == "big":
@@ -228,7 +232,9 @@ class UntypedStorage(AnyStorage):
     def copy_(self, source: UntypedStorage, non_blocking: bool = False) -> UntypedStorage:
         """Take over another storage's bytes."""
         if source.nbytes() != self.nbytes():
-            raise RuntimeError(f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes")
+            raise RuntimeError(
+                f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes"
+            )
         self._bytes()[:] = source._bytes()
         self._native.version += 1
         return self
@@ -293,7 +299,11 @@ class UntypedStorage(AnyStorage):
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, UntypedStorage) and self.data_ptr() == other.data_ptr() and self.nbytes() == other.nbytes()
+        return (
+            isinstance(other, UntypedStorage)
+            and self.data_ptr() == other.data_ptr()
+            and self.nbytes() == other.nbytes()
+        )
 
     def __hash__(self) -> int:
         return hash(self._native.ptr)
@@ -343,7 +353,9 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
 
     __slots__ = ("_untyped", "dtype")
 
-    def __init__(self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: DType | None = None, device: Any = None) -> None:
+    def __init__(
+        self, *args: Any, wrap_storage: UntypedStorage | None = None, dtype: DType | None = None, device: Any = None
+    ) -> None:
         if len(args) > 1 or args and wrap_storage is not None:
             raise RuntimeError("TypedStorage takes nothing, a size, a sequence of numbers, or wrap_storage=")
         self.dtype: DType = dtype or default_dtype()
@@ -360,12 +372,20 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
 
     @classmethod
     def from_buffer(
-        cls, buffer: Any, byte_order: str | None = None, count: int = -1, offset: int = 0, dtype: DType | None = None, device: Any = None
+        cls,
+        buffer: Any,
+        byte_order: str | None = None,
+        count: int = -1,
+        offset: int = 0,
+        dtype: DType | None = None,
+        device: Any = None,
     ) -> TypedStorage:
         """A copy of the numbers in a buffer; see `UntypedStorage.from_buffer`."""
         kind = cls.__dict__.get("dtype")
         kind = kind if isinstance(kind, DType) else dtype or default_dtype()
-        return TypedStorage(wrap_storage=UntypedStorage.from_buffer(buffer, byte_order, count, offset, kind), dtype=kind)
+        return TypedStorage(
+            wrap_storage=UntypedStorage.from_buffer(buffer, byte_order, count, offset, kind), dtype=kind
+        )
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> TypedStorage:
@@ -491,7 +511,10 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
         return id(self)
 
     def __repr__(self) -> str:
-        return self._shown() + f"[torch.storage.TypedStorage(dtype={self.dtype!r}, device={self.device}) of size {self.size()}]"
+        return (
+            self._shown()
+            + f"[torch.storage.TypedStorage(dtype={self.dtype!r}, device={self.device}) of size {self.size()}]"
+        )
 
     def _shown(self) -> str:
         return "...\n" if self.device is META else "".join(f" {v}\n" for v in self.tolist())
@@ -514,7 +537,10 @@ def _typed(storage: UntypedStorage, wanted: Any) -> TypedStorage:
 def _cast(name: str, dtype: DType) -> None:
     def cast(self: Any) -> TypedStorage:
         found = self._tensor() if isinstance(self, TypedStorage) else storage_tensor(self, UINT8)
-        return TypedStorage(wrap_storage=untyped_storage(found.to(dtype).clone() if found.dtype is dtype else found.to(dtype)), dtype=dtype)
+        return TypedStorage(
+            wrap_storage=untyped_storage(found.to(dtype).clone() if found.dtype is dtype else found.to(dtype)),
+            dtype=dtype,
+        )
 
     cast.__name__, cast.__doc__ = name, f"A copy whose elements are cast to {dtype.name}."
     setattr(TypedStorage, name, cast)
@@ -544,7 +570,11 @@ def storage_type(dtype: DType) -> Any:
 
 def storage_tensor(storage: UntypedStorage, dtype: DType, shape: Sequence[int] | None = None) -> Tensor:
     """A one-dimensional tensor over all of a storage."""
-    return make(storage._native, Spec.of(dtype, CPU, (storage.nbytes() // dtype.itemsize,) if shape is None else shape), storage._native.ptr)
+    return make(
+        storage._native,
+        Spec.of(dtype, CPU, (storage.nbytes() // dtype.itemsize,) if shape is None else shape),
+        storage._native.ptr,
+    )
 
 
 def untyped_storage(x: Tensor) -> UntypedStorage:

@@ -84,13 +84,46 @@ class Tensor(metaclass=TensorMeta):
 
         def __getattr__(self, name: str) -> Any: ...
 
-        __add__: Any; __radd__: Any; __sub__: Any; __rsub__: Any; __mul__: Any; __rmul__: Any  # noqa: E702
-        __truediv__: Any; __rtruediv__: Any; __floordiv__: Any; __rfloordiv__: Any; __mod__: Any; __rmod__: Any  # noqa: E702
-        __pow__: Any; __rpow__: Any; __matmul__: Any; __rmatmul__: Any; __and__: Any; __rand__: Any  # noqa: E702
-        __or__: Any; __ror__: Any; __xor__: Any; __rxor__: Any; __lshift__: Any; __rshift__: Any  # noqa: E702
-        __lt__: Any; __le__: Any; __gt__: Any; __ge__: Any; __neg__: Any; __pos__: Any  # noqa: E702
-        __invert__: Any; __abs__: Any; __getitem__: Any; __setitem__: Any; __len__: Any; __iter__: Any  # noqa: E702
-        __bool__: Any; __int__: Any; __float__: Any; __index__: Any  # noqa: E702
+        __add__: Any
+        __radd__: Any
+        __sub__: Any
+        __rsub__: Any
+        __mul__: Any
+        __rmul__: Any
+        __truediv__: Any
+        __rtruediv__: Any
+        __floordiv__: Any
+        __rfloordiv__: Any
+        __mod__: Any
+        __rmod__: Any
+        __pow__: Any
+        __rpow__: Any
+        __matmul__: Any
+        __rmatmul__: Any
+        __and__: Any
+        __rand__: Any
+        __or__: Any
+        __ror__: Any
+        __xor__: Any
+        __rxor__: Any
+        __lshift__: Any
+        __rshift__: Any
+        __lt__: Any
+        __le__: Any
+        __gt__: Any
+        __ge__: Any
+        __neg__: Any
+        __pos__: Any
+        __invert__: Any
+        __abs__: Any
+        __getitem__: Any
+        __setitem__: Any
+        __len__: Any
+        __iter__: Any
+        __bool__: Any
+        __int__: Any
+        __float__: Any
+        __index__: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """What a subclass's own `__new__` calls: the legacy constructor, for an object of the subclass."""
@@ -179,17 +212,25 @@ class Tensor(metaclass=TensorMeta):
                 self._autograd_meta.grad = None
             return
         if not isinstance(value, Tensor):
-            raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}")
+            raise TypeError(
+                f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
+            )
         if value is self:
             raise RuntimeError("can't assign Variable as its own grad")
-        wanted = self._spec.dtype if self._autograd_meta is None or self._autograd_meta.grad_dtype is ... else self._autograd_meta.grad_dtype
+        wanted = (
+            self._spec.dtype
+            if self._autograd_meta is None or self._autograd_meta.grad_dtype is ...
+            else self._autograd_meta.grad_dtype
+        )
         if wanted is not None and value._spec.dtype is not wanted:
             raise RuntimeError(
                 f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with grad_dtype '{wanted}'. "
                 "The gradient must match the tensor's dtype."
             )
         if value._spec.device is not self._spec.device:
-            raise RuntimeError(f"assigned grad has data located on a different device: {value.device}, expected {self.device}")
+            raise RuntimeError(
+                f"assigned grad has data located on a different device: {value.device}, expected {self.device}"
+            )
         if value._spec.shape != self._spec.shape:
             raise RuntimeError(
                 f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size '{list(self.shape)}'. Please ensure that the "
@@ -241,7 +282,9 @@ class Tensor(metaclass=TensorMeta):
 
 
 plain_classes: set[type] = {Tensor}
-asking_classes: list[type] = []  # subclasses that want a say; while there is none, the fast paths need not look at classes
+asking_classes: list[
+    type
+] = []  # subclasses that want a say; while there is none, the fast paths need not look at classes
 legacy_constructor: list[Any] = [lambda cls, args, kwargs: _unset()]
 subclass_hook: list[Any] = [lambda cls: None]
 plain_hook: list[Any] = [lambda cls: None]  # is told of new plain classes
@@ -324,7 +367,13 @@ def edge_of(tensor: Tensor) -> Any:
         if not tensor._rg:
             return None
         held = tensor._autograd_meta
-        if held is not None and held.creation == "no_grad" and held.accumulator is None and held.base is not None and held.base._rg:
+        if (
+            held is not None
+            and held.creation == "no_grad"
+            and held.accumulator is None
+            and held.base is not None
+            and held.base._rg
+        ):
             return None  # a view made without gradients collects none, unless it was asked to
         return accumulator_of(tensor)
     meta = tensor._autograd_meta

@@ -38,7 +38,11 @@ _NATIVE = frozenset((
 
 def is_native(name: str, spaces: Sequence[str]) -> bool:
     """Whether PyTorch's own parser reads the arguments of a function, so that it takes NumPy's words and looks at every type."""
-    return name in _NATIVE if tuple(spaces) == ("nn.functional",) else name not in _OF_PYTHON or tuple(spaces) == ("linalg",)
+    return (
+        name in _NATIVE
+        if tuple(spaces) == ("nn.functional",)
+        else name not in _OF_PYTHON or tuple(spaces) == ("linalg",)
+    )
 
 
 # What else PyTorch writes in Python asks something of a tensor before a parser sees it: by function, the attribute, and the arguments it is asked of.
@@ -57,7 +61,9 @@ def misfit(function: str, argument: str, value: Any, text: str) -> TypeError | A
     """The error for an argument of a wrong type: as in PyTorch an AttributeError where its function asks an attribute that the value does not have."""
     attribute, places = _ASKED.get(function, ("", ()))
     if argument in places and not hasattr(value, attribute):
-        return AttributeError(f"'{type(value).__name__}' object has no attribute '{attribute}'; {text}", name=attribute, obj=value)
+        return AttributeError(
+            f"'{type(value).__name__}' object has no attribute '{attribute}'; {text}", name=attribute, obj=value
+        )
     return TypeError(text)
 
 
@@ -65,7 +71,12 @@ def only_tensors(function: str, **given: Any) -> None:
     """TypeError for one of these arguments that is no tensor."""
     for argument, value in given.items():
         if not isinstance(value, Tensor):
-            raise misfit(function, argument, value, f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}")
+            raise misfit(
+                function,
+                argument,
+                value,
+                f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}",
+            )
 
 
 # Orders in which arguments could once be given, numbers before the tensors that they multiply; PyTorch still takes them.
@@ -79,7 +90,16 @@ _OLDER: dict[str, tuple[tuple[str, ...], ...]] = {
         }.items()
     },
 }  # fmt: skip
-_WORDS = {"Tensor": "Tensor", "Scalar": "Number", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "torch.dtype", "ints": "int or tuple of ints"}
+_WORDS = {
+    "Tensor": "Tensor",
+    "Scalar": "Number",
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "str": "str",
+    "dtype": "torch.dtype",
+    "ints": "int or tuple of ints",
+}
 
 
 def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
@@ -88,7 +108,9 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
     arguments = schema.arguments
     left = dict(kwargs)
     if op.name in _LEFT_OUT and (None in args[1:] or any(left.get(word, 0) is None for word in ("dim", "axis"))):
-        raise TypeError(f"{name}() received an invalid combination of arguments: 'dim' may be left out, but not be None")
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments: 'dim' may be left out, but not be None"
+        )
     older = _older(op, name, args, left) if op.name in _OLDER and _unusual(schema, args, left) else None
     if older is not None:
         args = older
@@ -99,14 +121,18 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
         if argument.name in left:
             values.append(left.pop(argument.name))
             continue
-        other = next((k for k in left if argument.name in (NUMPY_WORDS.get(k), _METHOD_ALIASES.get((op.name, k)))), None)
+        other = next(
+            (k for k in left if argument.name in (NUMPY_WORDS.get(k), _METHOD_ALIASES.get((op.name, k)))), None
+        )
         if other is not None and other in NUMPY_WORDS and not is_native(op.public, op.spaces):
             other = None
         if other is not None:
             values.append(left.pop(other))
         elif argument.required:
             position = f" (position {len(values) + 1})" if not argument.keyword_only else ""
-            raise TypeError(f'{name}() missing 1 required argument: "{argument.name}"{position}; the signature is {schema.text}')
+            raise TypeError(
+                f'{name}() missing 1 required argument: "{argument.name}"{position}; the signature is {schema.text}'
+            )
         else:
             values.append(argument.default)
     if left:
@@ -124,7 +150,9 @@ def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -
             place = next(i for i, a in enumerate(arguments) if a.name in op.numbers)
             return [*found[:place], tensor(found[place]), *found[place + 1 :]]
         given = ", ".join(type(v).__name__ for v in args)
-        raise TypeError(f"{name}() received an invalid combination of arguments - got ({given}), but one of them must be a tensor: {schema.text}")
+        raise TypeError(
+            f"{name}() received an invalid combination of arguments - got ({given}), but one of them must be a tensor: {schema.text}"
+        )
     return found
 
 
@@ -144,11 +172,18 @@ def _older(op: Operator, name: str, args: Sequence[Any], left: dict[str, Any]) -
         # A method has its tensor in front.
         for names in dict.fromkeys((order, ("input", *[n for n in order if n != "input"]))):
             given = dict(zip(names, args, strict=False))
-            if len(args) > len(names) or given.keys() & left.keys() or left.keys() - {*names, "out"} or {*names} - given.keys() - left.keys():
+            if (
+                len(args) > len(names)
+                or given.keys() & left.keys()
+                or left.keys() - {*names, "out"}
+                or {*names} - given.keys() - left.keys()
+            ):
                 continue
             whole = {**left, **given}
             numbers = [n for n in names if n in ("alpha", "beta", "value") or op.name == "rsub" and n == "other"]
-            if all(_is_number(whole[n]) for n in numbers) and all(_fits_tensor(whole[n], n) for n in names if n not in numbers):
+            if all(_is_number(whole[n]) for n in numbers) and all(
+                _fits_tensor(whole[n], n) for n in names if n not in numbers
+            ):
                 _warn_older(name, args)
                 tensors = [n for n in ("input", *order) if n not in ("alpha", "beta", "value")]
                 for n in names:
@@ -159,7 +194,11 @@ def _older(op: Operator, name: str, args: Sequence[Any], left: dict[str, Any]) -
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, complex)) or is_numpy_scalar(value) or (isinstance(value, Tensor) and not value._spec.ndim)
+    return (
+        isinstance(value, (bool, int, float, complex))
+        or is_numpy_scalar(value)
+        or (isinstance(value, Tensor) and not value._spec.ndim)
+    )
 
 
 def _fits_tensor(value: Any, name: str) -> bool:
@@ -170,7 +209,11 @@ def _warn_older(name: str, args: Sequence[Any]) -> None:
     if name not in _warned:
         _warned.add(name)
         given = ", ".join("Tensor" if isinstance(a, Tensor) else "Number" for a in args)
-        warnings.warn(f"This overload of {name} is deprecated: {name}({given}); give its numbers by name", UserWarning, stacklevel=5)
+        warnings.warn(
+            f"This overload of {name} is deprecated: {name}({given}); give its numbers by name",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 _warned: set[str] = set()
@@ -182,11 +225,17 @@ def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:
     last = schema.arguments[n - 1] if n else None
     if last is not None and (last.repeat == 0 and last.base in ("int", "Tensor") or last.base == "ints"):
         return [*args[: n - 1], tuple(args[n - 1 :])]
-    raise TypeError(f"{name}() takes {n} positional arguments but {len(args)} were given; the signature is {schema.text}")
+    raise TypeError(
+        f"{name}() takes {n} positional arguments but {len(args)} were given; the signature is {schema.text}"
+    )
 
 
 def _fail(op: Operator, argument: Argument, value: Any, name: str, place: int) -> TypeError | AttributeError:
-    wanted = ("tuple of " + _WORDS.get(argument.base, argument.base) + "s") if argument.is_sequence else _WORDS.get(argument.base, argument.base)
+    wanted = (
+        ("tuple of " + _WORDS.get(argument.base, argument.base) + "s")
+        if argument.is_sequence
+        else _WORDS.get(argument.base, argument.base)
+    )
     text = f"{name}(): argument '{argument.name}' (position {place + 1}) must be {wanted}, not {type(value).__name__}"
     return misfit(op.public, argument.name, value, text)
 
@@ -206,7 +255,9 @@ def scalar(value: Any, name: str, argument: str, place: int) -> Any:
     """A plain Python number.  What is none is refused, and so is a tensor that wants a gradient: it would get none."""
     found = _number(value)
     if found is None:
-        raise TypeError(f"{name}(): argument '{argument}' (position {place}) must be Number, not {type(value).__name__}")
+        raise TypeError(
+            f"{name}(): argument '{argument}' (position {place}) must be Number, not {type(value).__name__}"
+        )
     return found
 
 
@@ -218,15 +269,26 @@ def _real_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
 
     RuntimeError for one with an imaginary part.
     """
-    tensors = [v for value in values for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, Tensor)]
+    tensors = [
+        v
+        for value in values
+        for v in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(v, Tensor)
+    ]
     if not tensors or any(t._spec.dtype.is_complex for t in tensors) or op.name in _LOOK_THEMSELVES:
         return list(values)
     joins = op.promote in ("same", "float") and op.name not in _WANT_REAL
     found = []
     for argument, value in zip(op.schema.arguments, values, strict=True):
-        if type(value) is complex and argument.base in ("Scalar", "Tensor") and not (joins and (op.promote_over is None or argument.name in op.promote_over)):
+        if (
+            type(value) is complex
+            and argument.base in ("Scalar", "Tensor")
+            and not (joins and (op.promote_over is None or argument.name in op.promote_over))
+        ):
             if value.imag != 0:
-                raise RuntimeError(f"value cannot be converted to type {tensors[0]._spec.dtype.name} without overflow: '{argument.name}' is {value}")
+                raise RuntimeError(
+                    f"value cannot be converted to type {tensors[0]._spec.dtype.name} without overflow: '{argument.name}' is {value}"
+                )
             value = value.real
         found.append(value)
     return found
@@ -237,18 +299,35 @@ def _large_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
 
     RuntimeError beside bool tensors, which PyTorch does not promote with them.
     """
-    tensors = [v for value in values for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, Tensor)]
+    tensors = [
+        v
+        for value in values
+        for v in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(v, Tensor)
+    ]
     floats = any(t._spec.dtype.is_floating_point or t._spec.dtype.is_complex for t in tensors)
     if floats or op.promote == "float" or (op.name == "div" and None in values):
         return [float(v) if type(v) is int and v >= _SIGNED else v for v in values]
-    joined = [v for a, v in zip(op.schema.arguments, values, strict=True) if a.base == "Tensor" and (op.promote_over is None or a.name in op.promote_over)]
-    if op.promote == "same" and all(t._spec.dtype.name == "bool" for t in tensors) and any(type(v) is int and v >= _SIGNED for v in joined):
-        raise RuntimeError("Promotion for uint16, uint32, uint64 types is not supported, attempted to promote Bool and UInt64")
+    joined = [
+        v
+        for a, v in zip(op.schema.arguments, values, strict=True)
+        if a.base == "Tensor" and (op.promote_over is None or a.name in op.promote_over)
+    ]
+    if (
+        op.promote == "same"
+        and all(t._spec.dtype.name == "bool" for t in tensors)
+        and any(type(v) is int and v >= _SIGNED for v in joined)
+    ):
+        raise RuntimeError(
+            "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote Bool and UInt64"
+        )
     return list(values)
 
 
 # What looks at complex numbers by itself, and what wants real ones though they take part in promotion.
-_LOOK_THEMSELVES = frozenset(("add", "sub", "rsub", "float_power", "hardtanh", "index_fill", "linalg_vector_norm", "norm"))
+_LOOK_THEMSELVES = frozenset(
+    ("add", "sub", "rsub", "float_power", "hardtanh", "index_fill", "linalg_vector_norm", "norm")
+)
 _WANT_REAL = frozenset(("clamp", "clamp_min", "clamp_max", "lerp"))
 
 
@@ -262,8 +341,15 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             return ()
         raise _fail(op, argument, value, name, place)
     base = argument.base
-    if "index_tensor" in op.tags and isinstance(value, Tensor) and base == "int" and (value._spec.ndim or not value._spec.dtype.is_integer):
-        raise RuntimeError(f"{argument.name} must be an 0-dim integral Tensor.")  # where a form of its own takes tensors
+    if (
+        "index_tensor" in op.tags
+        and isinstance(value, Tensor)
+        and base == "int"
+        and (value._spec.ndim or not value._spec.dtype.is_integer)
+    ):
+        raise RuntimeError(
+            f"{argument.name} must be an 0-dim integral Tensor."
+        )  # where a form of its own takes tensors
     try:
         if argument.is_sequence:
             return _sequence(argument, value)
@@ -275,7 +361,9 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             found = _number(value)
         elif base == "str" and argument.name == "reduction" and not isinstance(value, str):
             raise ValueError(f"{value} is not a valid value for reduction")
-        elif base == "bool" and argument.optional and not isinstance(value, Tensor):  # `size_average`, `reduce`: of Python's making
+        elif (
+            base == "bool" and argument.optional and not isinstance(value, Tensor)
+        ):  # `size_average`, `reduce`: of Python's making
             found = bool(value)
         else:
             found = _plain(base, value)
@@ -371,11 +459,14 @@ def flatten(op: Operator, values: Sequence[Any]) -> tuple[tuple[Any, ...], list[
                 raise TypeError(f"{op.name}(): expected a sequence of tensors without None")
             template.append(Slot("list", len(value)))
             tensors.extend(value)
-        elif argument.base in ("Scalar", "Tensor") and value is not None and argument.name not in op.static and not _is_default(argument, value):
+        elif (
+            argument.base in ("Scalar", "Tensor")
+            and value is not None
+            and argument.name not in op.static
+            and not _is_default(argument, value)
+        ):
             template.append(NUMBERS[type(value)])
             numbers.append(value)
         else:
             template.append(Literal(value) if type(value) in NUMBERS and value is not None else value)
     return tuple(template), tensors, numbers
-
-

@@ -116,7 +116,9 @@ class Caller:
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         wrt = wanted(op, template, tensors) if _STATE.word & GRAD else []
-        plan, lowered = self._cast(template, specs, wrt) if device is CPU and (specs or "sized" in op.tags) else (None, None)
+        plan, lowered = (
+            self._cast(template, specs, wrt) if device is CPU and (specs or "sized" in op.tags) else (None, None)
+        )
         if plan is None:
             lowered = lowered_call(op, template, specs, wrt, device)
             plan = lowered.plan(device, (op, template, specs))
@@ -130,7 +132,9 @@ class Caller:
         recent, found = self._recent
         return found if recent is plan else None
 
-    def casting(self, template: tuple[Any, ...], tensors: Sequence[Tensor], places: Sequence[int], to: DType) -> Callable[..., Any] | None:
+    def casting(
+        self, template: tuple[Any, ...], tensors: Sequence[Tensor], places: Sequence[int], to: DType
+    ) -> Callable[..., Any] | None:
         """The plan of a call of which the tensors at `places` are cast first, with the casts in its graph; None where one would have to be stored.
 
         It records nothing.
@@ -139,7 +143,10 @@ class Caller:
         specs = [Spec.of(to, s.device, s.shape, s.strides) if i in places else s for i, s in enumerate(given)]
         lowered = lowered_call(self.op, template, specs, (), device)
         graph, builder = lowered.forward, GraphBuilder()
-        values = [builder.input(v.shape, given[i].dtype if i in places else v.dtype, v.weak) for i, v in enumerate(graph.inputs)]
+        values = [
+            builder.input(v.shape, given[i].dtype if i in places else v.dtype, v.weak)
+            for i, v in enumerate(graph.inputs)
+        ]
         with builder:
             outputs = evaluate(graph, [build.convert(x, v.dtype) for x, v in zip(values, graph.inputs, strict=True)])
         lowered.forward, lowered.in_specs = builder.finish(outputs), [*given, *lowered.in_specs[len(given) :]]
@@ -147,7 +154,9 @@ class Caller:
             return None
         return unordered(self.op, template, lowered.plan(device))
 
-    def _cast(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> tuple[Callable[..., Any] | None, LoweredCall | None]:
+    def _cast(
+        self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]
+    ) -> tuple[Callable[..., Any] | None, LoweredCall | None]:
         """The plan and its lowered call from a plan template; (None, None) where there is none."""
         op, sized, written = self.op, "sized" in self.op.tags, list[int]()
         head = abstracted(template, written) if sized else template
@@ -156,7 +165,9 @@ class Caller:
             given = symbolic(head, shape_env.symbols) if sized else template
             return PlanTemplate(lowered_call(op, given, symbolic_specs, wrt, CPU, SymbolicSpec.of), shape_env)
 
-        def plan(plan_template: PlanTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
+        def plan(
+            plan_template: PlanTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]
+        ) -> Callable[..., Any] | None:
             if plan_template.lowered.refused is not None:
                 return None
             return plan_template.plan(values, sizes, specs, (op, symbolic(head, sizes) if sized else template, specs))
@@ -165,7 +176,9 @@ class Caller:
         if found is None:
             return None, None
         made = found.plan_template.plan(*found[1:3], specs, (op, template, specs))
-        if not sized or all(abstracted(a.default, []) == a.default for a in op.schema.arguments):  # else a size may come from elsewhere than the call
+        if not sized or all(
+            abstracted(a.default, []) == a.default for a in op.schema.arguments
+        ):  # else a size may come from elsewhere than the call
             # What is refused, or kept from being unordered, is another plan than this one.
             self._recent = made, (lambda known: casting(found, specs, len(written), make, plan, known), sized)
         return made, found.plan_template.lowered
@@ -230,7 +243,9 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
                 learn_shape_class(method, (self, other), {}, picks, None, *further)
         return plan(*inputs)
 
-    second = EITHER if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC  # a number of the former kind is part of a plan
+    second = (
+        EITHER if caller.op.schema.arguments[1].name in caller.op.static else DYNAMIC
+    )  # a number of the former kind is part of a plan
     method = make_dispatcher(missed, (DYNAMIC, second), (..., ...), ("self", "other"))
     method.__name__ = method.__qualname__ = caller.name
     method.__module__ = __name__

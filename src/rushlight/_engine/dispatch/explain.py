@@ -66,7 +66,9 @@ class Report:
     def assembly(self) -> str:
         """The assembly of every kernel, compiled anew."""
         jit, opt = require("rushlight._native.jit"), require("rushlight._backends.cpu.compile").OPT
-        return "\n".join(f"# ***** {name} *****\n{jit.compile_assembly(text, opt)}" for name, text in self._code().items())
+        return "\n".join(
+            f"# ***** {name} *****\n{jit.compile_assembly(text, opt)}" for name, text in self._code().items()
+        )
 
     def _code(self) -> dict[str, str]:
         return {name: text for run in self._runs for name, text in run.exe.code()}

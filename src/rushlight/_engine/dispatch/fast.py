@@ -30,7 +30,17 @@ from rushlight._engine.dispatch.native_plans import (
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
 
-__all__ = ["RUNS", "PlanSequence", "make_dispatch", "make_learner", "ran", "run_recorded", "spoil", "unlearnt", "unwatched"]
+__all__ = [
+    "RUNS",
+    "PlanSequence",
+    "make_dispatch",
+    "make_learner",
+    "ran",
+    "run_recorded",
+    "spoil",
+    "unlearnt",
+    "unwatched",
+]
 
 
 def _kinds(op: Operator) -> list[int]:
@@ -80,7 +90,9 @@ def make_dispatch(
             if known is not None:
                 plan, inputs = known
                 made = plan(*inputs)
-            unusual = known is None and ("out" in kwargs or len(args) > count and not last_static or not readable(call, args, kwargs))
+            unusual = known is None and (
+                "out" in kwargs or len(args) > count and not last_static or not readable(call, args, kwargs)
+            )
             if unusual:
                 made = slow(args, kwargs)
         if unusual:
@@ -189,7 +201,9 @@ class PlanSequence(list[Any]):
         if isinstance(changed, Tensor) and any(changed is item for item in inputs):
             storage = changed._storage
             if id(storage) in self.versions:  # of what was made elsewhere nothing is known, and no step can take it
-                self.versions[id(storage)] = storage.version if storage.version <= self.versions[id(storage)] + 1 else -1
+                self.versions[id(storage)] = (
+                    storage.version if storage.version <= self.versions[id(storage)] + 1 else -1
+                )
                 self._meet(changed)
         self._meet(made)
 
@@ -206,7 +220,9 @@ class PlanSequence(list[Any]):
         """Whether nothing ran but what was noted."""
         if self.spoilt or any(s.version != self.versions[id(s)] for s in self.kept):
             return False
-        return all(t._spec is spec and t._node is node and t._rg is wants for t, spec, node, wants in self.tensors.values())
+        return all(
+            t._spec is spec and t._node is node and t._rg is wants for t, spec, node, wants in self.tensors.values()
+        )
 
 
 def _leaf_plan(plan: Any) -> Callable[..., Tensor]:
@@ -255,7 +271,9 @@ def unlearnt(call: Callable[[], Any]) -> Any:
         spoil()
 
 
-def run_recorded(prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wrap: Any = None, further: Any = None) -> Any:
+def run_recorded(
+    prepare: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], wrap: Any = None, further: Any = None
+) -> Any:
     """Find a plan and run it, noting it."""
     word, outer = STATE.word, RUNS.now
     RUNS.now, STATE.word = None, word & ~LEARNING  # as `unwatched`, which takes longer
@@ -290,7 +308,9 @@ def make_learner(
 
     def missed(*args: Any, **kwargs: Any) -> Any:
         word = STATE.word
-        if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not readable(call, args, kwargs):  # observers are told of the function too
+        if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not readable(
+            call, args, kwargs
+        ):  # observers are told of the function too
             return function(*args, **kwargs)
         if shortcut is not None and not kwargs:
             made = shortcut(*args)
@@ -368,7 +388,14 @@ def _told_apart(value: Any, met: set[int], stands: dict[int, Tensor]) -> Any:
 
 
 def _learn_tape(
-    call: Any, kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any], runs: PlanSequence, made: Any, alike: bool
+    call: Any,
+    kinds: Sequence[int],
+    loose: frozenset[str],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    runs: PlanSequence,
+    made: Any,
+    alike: bool,
 ) -> None:
     """Keep what ran for a call, or the function itself where that is not enough."""
     if runs.whole():
@@ -378,7 +405,9 @@ def _learn_tape(
         steps = runs if len(runs) == 1 and runs[0][2] is made else _needed(runs, made)
         varying = _varying(kinds, loose, args, kwargs)
         numbers = [a for a in varying.values() if not isinstance(a, Tensor) and a is not None]
-        baked = [n for n in numbers if not any(n is item for _, inputs, _, _ in steps for item in inputs)]  # part of a plan, or of nothing
+        baked = [
+            n for n in numbers if not any(n is item for _, inputs, _, _ in steps for item in inputs)
+        ]  # part of a plan, or of nothing
         if _twice(varying) or baked:
             _learn_itself(call, call.__wrapped__, args, kwargs)
             return
@@ -399,7 +428,9 @@ def _learn_tape(
     _learn_itself(call, call.__wrapped__, args, kwargs)
 
 
-def _varying(kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[Any, Any]:
+def _varying(
+    kinds: Sequence[int], loose: frozenset[str], args: Sequence[Any], kwargs: dict[str, Any]
+) -> dict[Any, Any]:
     """The arguments that are no part of a signature by their values, by their picks; `loose` are the names of those that may be numbers."""
     numbers = (int, float, bool, complex)
     found: dict[Any, Any] = {}
@@ -448,7 +479,9 @@ def _needed(runs: Sequence[Any], made: Any) -> list[Any]:
 _FIXED = (int, float, bool, complex, str, type(None), DType)  # constants of a plan sequence
 
 
-def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any], made: Any) -> tuple[Any, list[Any], Any] | None:
+def _tape_of(
+    steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any], made: Any
+) -> tuple[Any, list[Any], Any] | None:
     """(plan, picks, wrap) of a plan sequence; None where something comes from elsewhere, or a number is neither an argument nor fixed."""
     picks = [p for p, a in varying.items() if a is not None]
     if isinstance(made, list):  # one that was given
@@ -474,7 +507,11 @@ def _tape_of(steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any],
     for plan, inputs, given, _ in steps:
         sources = [place(item) for item in inputs]
         results = list(given) if isinstance(given, (tuple, list)) else [given]
-        if None in sources or isinstance(given, (tuple, list)) and (not given or not all(isinstance(v, Tensor) for v in given)):
+        if (
+            None in sources
+            or isinstance(given, (tuple, list))
+            and (not given or not all(isinstance(v, Tensor) for v in given))
+        ):
             return None
         written.append((plan, sources, len(given) if isinstance(given, (tuple, list)) else 0, total))  # type: ignore[arg-type]
         for k, item in enumerate(results):

@@ -46,7 +46,9 @@ from rushlight._types.symbols import SpecializationError
 __all__ = ["InplaceCaller", "make_inplace"]
 
 _STATE = STATE
-IDEMPOTENT = frozenset(("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_"))  # writing twice is writing once: expanded tensors are allowed
+IDEMPOTENT = frozenset(
+    ("fill_", "zero_", "masked_fill_", "index_fill_", "index_put_core_")
+)  # writing twice is writing once: expanded tensors are allowed
 
 
 class InplaceCaller:
@@ -78,7 +80,9 @@ class InplaceCaller:
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         wrt = [i for i, t in enumerate(tensors) if t._rg] if _STATE.word & GRAD else []
-        wants = bool(wrt) and "no_history" not in op.tags and (target.dtype.is_floating_point or target.dtype.is_complex)
+        wants = (
+            bool(wrt) and "no_history" not in op.tags and (target.dtype.is_floating_point or target.dtype.is_complex)
+        )
         found = self._cast(template, specs, wrt if wants else ()) if device is CPU else None
         if found is not None:
             plan_template, values, sizes, _ = found
@@ -89,12 +93,16 @@ class InplaceCaller:
             exe, weak = plan_template.executable(values), plan_template.weak
             bounds = bounds_of(op, template, target.dtype)
             run = inplace_run(exe, len(specs), plan_template.specs(values), any(d.is_complex for d in weak))
-            backward_spec = BackwardSpec(node_name(op, template, specs, inplace=True), plan_template.backward.at(sizes), wrt, [True], CPU)
+            backward_spec = BackwardSpec(
+                node_name(op, template, specs, inplace=True), plan_template.backward.at(sizes), wrt, [True], CPU
+            )
             backward_spec.origin = (op, template, specs)
             return self._recording(template, run, backward_spec, specs, bounds)
         try:
             graph = self._traced(template, specs)
-        except NotImplementedError:  # as in PyTorch, whether the target may be changed comes before whether there is a kernel
+        except (
+            NotImplementedError
+        ):  # as in PyTorch, whether the target may be changed comes before whether there is a kernel
             if wants:
                 check_writable(tensors[0], True)
             raise
@@ -126,7 +134,9 @@ class InplaceCaller:
 
         def make(exe: Any) -> Callable[..., Any]:
             run = inplace_run(exe, len(specs), (), any(d.is_complex for d in weak))
-            return fitting(inplace_plan(run, None, (), len(specs), self.op.tags, self.name), len(specs), target.dtype, bounds)
+            return fitting(
+                inplace_plan(run, None, (), len(specs), self.op.tags, self.name), len(specs), target.dtype, bounds
+            )
 
         def around(exe: Any, plan: Callable[..., Any]) -> Callable[..., Any]:
             return plan if any(d.is_complex for d in weak) else self._native(exe, plan, specs, len(weak), bounds)
@@ -137,7 +147,9 @@ class InplaceCaller:
         """Remember how plans for other sizes are made (see `further`)."""
         checked = self.name not in IDEMPOTENT
 
-        def cast(plan_template: KernelTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any] | None:
+        def cast(
+            plan_template: KernelTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]
+        ) -> Callable[..., Any] | None:
             if checked and overlaps_itself(specs[0].shape, specs[0].strides):
                 return None
             return self._cast_plain(template, plan_template, values, specs)
@@ -149,12 +161,19 @@ class InplaceCaller:
         recent, found = self._recent
         return found if recent is plan else None
 
-    def _native(self, exe: Any, plan: Callable[..., Any], specs: Sequence[Spec], numbers: int, bounds: Any) -> Callable[..., Any]:
+    def _native(
+        self, exe: Any, plan: Callable[..., Any], specs: Sequence[Spec], numbers: int, bounds: Any
+    ) -> Callable[..., Any]:
         """The native plan around an executable, or `plan` where that cannot be."""
         return native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, "alone" in self.op.tags)
 
     def _recording(
-        self, template: tuple[Any, ...], run: Callable[..., Any], backward_spec: BackwardSpec, specs: Sequence[Spec], bounds: Any
+        self,
+        template: tuple[Any, ...],
+        run: Callable[..., Any],
+        backward_spec: BackwardSpec,
+        specs: Sequence[Spec],
+        bounds: Any,
     ) -> Callable[..., Any]:
         """The plan of a call that records a node, around what runs it."""
         plan = inplace_plan(run, backward_spec, backward_spec.wrt, len(specs), self.op.tags, self.name)
@@ -173,7 +192,13 @@ class InplaceCaller:
         return graph
 
     def _plain(
-        self, template: tuple[Any, ...], run: Callable[..., Any], exe: Any, specs: Sequence[Spec], numbers: int, bounds: Any
+        self,
+        template: tuple[Any, ...],
+        run: Callable[..., Any],
+        exe: Any,
+        specs: Sequence[Spec],
+        numbers: int,
+        bounds: Any,
     ) -> Callable[..., Any]:
         """The plan of a call that records nothing, around what runs it (and, where that is all it does, its executable)."""
         plan = inplace_plan(run, None, (), len(specs), self.op.tags, self.name)
@@ -210,9 +235,13 @@ class InplaceCaller:
 def check_inplace_result(value: Any, target: Spec) -> None:
     """RuntimeError where a result does not fit the tensor it must go into."""
     if value.shape != target.shape:
-        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}")
+        raise RuntimeError(
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(value.shape)}"
+        )
     if not can_cast(value.dtype, target.dtype):
-        raise RuntimeError(f"result type {value.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}")
+        raise RuntimeError(
+            f"result type {value.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}"
+        )
 
 
 def written(graph: Graph, dtype: DType) -> Graph | None:
@@ -256,7 +285,12 @@ def inplace_run(exe: Any, n: int, rest: Sequence[Spec], in_complex: bool) -> Cal
 
 
 def inplace_plan(
-    run: Callable[..., tuple[Tensor, ...]], backward_spec: BackwardSpec | None, wrt: Sequence[int], n: int, tags: Sequence[str], name: str
+    run: Callable[..., tuple[Tensor, ...]],
+    backward_spec: BackwardSpec | None,
+    wrt: Sequence[int],
+    n: int,
+    tags: Sequence[str],
+    name: str,
 ) -> Callable[..., Any]:
     """The plan around a runner: checks, versions, history.
 
@@ -270,7 +304,11 @@ def inplace_plan(
         x = args[0]
         for i in range(1, n):
             other = args[i]
-            if alone and one_memory(other, x) and (other is x or other._ptr == x._ptr and other._spec is x._spec and x._spec.numel):
+            if (
+                alone
+                and one_memory(other, x)
+                and (other is x or other._ptr == x._ptr and other._spec is x._spec and x._spec.numel)
+            ):
                 raise RuntimeError(OVERLAP)
             if one_memory(other, x) and (other._ptr != x._ptr or other._spec is not x._spec) and share_memory(other, x):
                 if overlaps_partly(x, other) and not (number and not other._spec.ndim):
@@ -326,7 +364,9 @@ def _recorded(run: Callable[..., Any], backward_spec: BackwardSpec, wrt: Sequenc
         saved.append(item)
         if not isinstance(item, Tensor):
             versions.append(None)
-        elif kind == "input" and number:  # an operand that is the target itself, or a view of it, has been overwritten by now
+        elif (
+            kind == "input" and number
+        ):  # an operand that is the target itself, or a view of it, has been overwritten by now
             versions.append(before[number])
         else:
             versions.append(item._storage.stamp if item._storage is not None else 0)

@@ -112,7 +112,12 @@ def _compute_dtypes(op: Operator, template: Sequence[Any], specs: Sequence[Any])
                 at += item.count
             elif takes_part:
                 numbers.append(number_dtype(_NUMBER_ONE[item.kind]))
-        elif isinstance(item, Literal) and takes_part and argument.base in ("Tensor", "Scalar") and argument.name in op.static:
+        elif (
+            isinstance(item, Literal)
+            and takes_part
+            and argument.base in ("Tensor", "Scalar")
+            and argument.name in op.static
+        ):
             numbers.append(number_dtype(item.value))
     if "aligned" in op.tags:
         most = max((ndim for _, ndim in tensors), default=0)
@@ -186,7 +191,9 @@ def _inputs(builder: GraphBuilder, template: Sequence[Any], specs: Sequence[Any]
     return tensors, [builder.input((), _NUMBER_DTYPE[k], weak=True) for k in kinds]
 
 
-def trace_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec], residuals: bool = False) -> tuple[Graph, int]:
+def trace_operator(
+    op: Operator, template: Sequence[Any], specs: Sequence[Spec], residuals: bool = False
+) -> tuple[Graph, int]:
     """The operator's graph for these arguments, and the number of its results.
 
     Graph inputs are the tensors in order, then the Python numbers (weak values).  With `residuals`, what a body returns beyond its
@@ -206,7 +213,9 @@ def trace_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec],
             raise not_implemented(op.public, given) from error
         except MisfitError as error:
             found = ", ".join(f"{s.dtype.name}{list(s.shape)}" for s in specs)
-            raise RuntimeError(f"{op.public}(): the shapes of its arguments do not go together: {found} ({error})") from error
+            raise RuntimeError(
+                f"{op.public}(): the shapes of its arguments do not go together: {found} ({error})"
+            ) from error
         values = list(returned) if isinstance(returned, (tuple, list)) else [returned]
         count = len(values) if op.schema.returns_list else len(op.schema.results)
         results = [call.rounded(v) for v in values[:count]]
@@ -227,7 +236,9 @@ def _check_dtypes(op: Operator, call: _Call, template: Sequence[Any], specs: Seq
             refuse_dtype(op.public, table[op.name], dtype, checked=table is CHECKED)
     if op.name in ALIKE or op.name in CHECKED_ARGUMENTS:
         rest = iter(specs)
-        given = {a.name: next(rest).dtype for a, item in zip(op.schema.arguments, template, strict=True) if item == TENSOR}
+        given = {
+            a.name: next(rest).dtype for a, item in zip(op.schema.arguments, template, strict=True) if item == TENSOR
+        }
         if op.name in ALIKE:
             check_alike(op.name, given)
         if op.name in CHECKED_ARGUMENTS:
@@ -292,7 +303,10 @@ def differentiate(
         grads = gradient_rule(wide_cts[0] if count == 1 else tuple(wide_cts), one_out, *positional, **keywords)
         found = _of_tensors(op, template, list(grads) if isinstance(grads, (tuple, list)) else [grads])
         found += [None] * (n - len(found))
-        fitted = [g if g is None or isinstance(g, not_differentiable) else _fit(g, spec) for g, spec in zip(found[:n], specs, strict=True)]
+        fitted = [
+            g if g is None or isinstance(g, not_differentiable) else _fit(g, spec)
+            for g, spec in zip(found[:n], specs, strict=True)
+        ]
         return fitted + [None] * (len(inputs) - n)
 
     return differentiate_graph(graph, count, wrt, ct_mask, rule=rule, overwritten=overwritten)
@@ -313,10 +327,16 @@ def _of_tensors(op: Operator, template: Sequence[Any], grads: list[Any]) -> list
 
 
 def _widen(call: _Call, value: Value) -> Value:
-    return build.convert(value, value.dtype.wide) if call.promoted is not None and call.promoted.wide is not call.promoted else value
+    return (
+        build.convert(value, value.dtype.wide)
+        if call.promoted is not None and call.promoted.wide is not call.promoted
+        else value
+    )
 
 
-def differentiate_graph(graph: Graph, count: int, wrt: Sequence[int], ct_mask: Sequence[bool], **options: Any) -> Backward:
+def differentiate_graph(
+    graph: Graph, count: int, wrt: Sequence[int], ct_mask: Sequence[bool], **options: Any
+) -> Backward:
     """The same, derived from a graph whose first `count` outputs are the results."""
     found = vjp(graph, wrt, ct_mask, outputs=count, **options)
     return Backward(found.forward, found.backward, list(found.saved), list(found.grads))

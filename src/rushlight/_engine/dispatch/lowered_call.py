@@ -18,15 +18,32 @@ from rushlight._types.dtype import DType
 from rushlight._types.layout import image_strides
 from rushlight._types.spec import Spec, check_memory
 
-__all__ = ["bounds_of", "common_device", "node_name", "lowered_call", "operator_backward_spec", "result_specs", "wanted"]
+__all__ = [
+    "bounds_of",
+    "common_device",
+    "node_name",
+    "lowered_call",
+    "operator_backward_spec",
+    "result_specs",
+    "wanted",
+]
 
 
 def lowered_call(
-    op: Operator, template: tuple[Any, ...], specs: Sequence[Any], wrt: Sequence[int], device: Device, of: Callable[..., Any] = Spec.of
+    op: Operator,
+    template: tuple[Any, ...],
+    specs: Sequence[Any],
+    wrt: Sequence[int],
+    device: Device,
+    of: Callable[..., Any] = Spec.of,
 ) -> LoweredCall:
     """What a call's plan is made of, with respect to the tensors numbered `wrt`; the sizes of `specs` may be symbolic, `of` makes such specs."""
     whole, count = trace_operator(op, template, specs, residuals=bool(wrt) and op.gradient_rule is not None)
-    graph = whole if len(whole.outputs) == count else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
+    graph = (
+        whole
+        if len(whole.outputs) == count
+        else Graph(whole.inputs, live_nodes(whole.nodes, whole.outputs[:count]), whole.outputs[:count])
+    )
     results = result_specs(op, graph.outputs, specs, device, template, of)
     in_specs = [*specs, *[None] * (len(graph.inputs) - len(specs))]
     bounds = bounds_of(op, template, results[0].dtype)
@@ -40,7 +57,9 @@ def lowered_call(
         found = differentiate(op, template, specs, wrt, mask, traced=(whole, count))
     except NotDifferentiableError as error:
         return LoweredCall(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
-    return LoweredCall(found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds)
+    return LoweredCall(
+        found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds
+    )
 
 
 def bounds_of(op: Operator, template: Sequence[Any], dtype: DType) -> tuple[int, int] | None:
@@ -48,7 +67,11 @@ def bounds_of(op: Operator, template: Sequence[Any], dtype: DType) -> tuple[int,
 
     Numbers in the place of tensors wrap around, but for operators tagged "fits"; those that are declared as numbers do not.
     """
-    places = [a.base for a, item in zip(op.schema.arguments, template, strict=True) if isinstance(item, Slot) and item.kind not in ("tensor", "list")]
+    places = [
+        a.base
+        for a, item in zip(op.schema.arguments, template, strict=True)
+        if isinstance(item, Slot) and item.kind not in ("tensor", "list")
+    ]
     return number_bounds(dtype) if places and ("fits" in op.tags or "Tensor" not in places) else None
 
 
@@ -57,10 +80,16 @@ def wanted(op: Operator, template: Sequence[Any], tensors: Sequence[Tensor]) -> 
     wrt = [i for i, t in enumerate(tensors) if t._rg]
     if not wrt or not (op.constants or op.choosing):
         return wrt
-    names = [a.name for a, item in zip(op.schema.arguments, template, strict=True) if isinstance(item, Slot) and item.kind == "tensor"]
+    names = [
+        a.name
+        for a, item in zip(op.schema.arguments, template, strict=True)
+        if isinstance(item, Slot) and item.kind == "tensor"
+    ]
     for i in wrt:
         if names[i] in op.constants:
-            raise RuntimeError(f"The function '{op.public}' is not differentiable with respect to argument '{names[i]}'. This input cannot have requires_grad True.")
+            raise RuntimeError(
+                f"The function '{op.public}' is not differentiable with respect to argument '{names[i]}'. This input cannot have requires_grad True."
+            )
     return [i for i in wrt if names[i] not in op.choosing]
 
 
@@ -116,13 +145,20 @@ def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
 
 
 def result_specs(
-    op: Operator, values: Sequence[Any], specs: Sequence[Any], device: Device, template: Sequence[Any], of: Callable[..., Any] = Spec.of
+    op: Operator,
+    values: Sequence[Any],
+    specs: Sequence[Any],
+    device: Device,
+    template: Sequence[Any],
+    of: Callable[..., Any] = Spec.of,
 ) -> list[Any]:
     """Specs of the results, made by `of`: dtype and shape from the graph, strides by the operator's rule (which may ask for the call's other
     arguments)."""
     found = []
     declared = zip(op.schema.arguments, template, strict=True) if op.numbers else ()
-    numbers = any(a.name in op.numbers and v is not None and not (isinstance(v, Slot) and v.kind == "tensor") for a, v in declared)
+    numbers = any(
+        a.name in op.numbers and v is not None and not (isinstance(v, Slot) and v.kind == "tensor") for a, v in declared
+    )
     for value in values:
         strides = None
         if op.like == "operands" and specs:
@@ -130,7 +166,9 @@ def result_specs(
         elif op.like == "image":
             strides = image_strides(value.shape, specs[0].shape, specs[0].strides)
         elif callable(op.like):
-            more = [[v.value if isinstance(v, Literal) else v for v in template]] if "laid_by_arguments" in op.tags else []
+            more = (
+                [[v.value if isinstance(v, Literal) else v for v in template]] if "laid_by_arguments" in op.tags else []
+            )
             strides = op.like(value.shape, specs, *more)
         found.append(of(value.dtype, device, value.shape, strides))
     return found

@@ -147,7 +147,9 @@ class set_grad_enabled(_Mode):
 
     def __init__(self, mode: bool) -> None:
         if mode is not True and mode is not False:
-            raise TypeError(f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}")
+            raise TypeError(
+                f"set_grad_enabled(): argument 'enabled' (position 1) must be bool, not {type(mode).__name__}"
+            )
         self._before = []
         self.mode = mode
         self._at_start = word = STATE.word

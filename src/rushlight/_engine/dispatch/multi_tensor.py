@@ -130,7 +130,9 @@ def flat_dtype(tensors: Sequence[Any]) -> DType | None:
     return dtype
 
 
-def update_elements(rule: Rule, dtype: DType, rows: Sequence[Sequence[Any]], numbers: Sequence[Sequence[float]]) -> None:
+def update_elements(
+    rule: Rule, dtype: DType, rows: Sequence[Sequence[Any]], numbers: Sequence[Sequence[float]]
+) -> None:
     """Apply a rule in place to many parameters in one call.
 
     A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that `rule.numbers` names.
@@ -174,7 +176,10 @@ def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> 
             spec.dtype in (FLOAT32, FLOAT64)
             and spec.device is CPU
             and 0 < spec.numel <= _ALONE
-            and all(x._spec.dtype is spec.dtype and x._spec.contiguous and not x._spec.conj and x._storage is not None for x in held)
+            and all(
+                x._spec.dtype is spec.dtype and x._spec.contiguous and not x._spec.conj and x._storage is not None
+                for x in held
+            )
             and row[1]._spec is spec
             and row[-1]._spec is _COUNTER
         ):

@@ -82,7 +82,9 @@ def ready() -> Any:
     table[d.THREAD] = -1
     _objects(table, d.NEW_TUPLE, [tuple.__new__, shorten])
     _slots(table, t.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
-    _objects(table, t.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, "", data_of[0]])
+    _objects(
+        table, t.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, "", data_of[0]]
+    )
     _slots(table, t.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
     _slots(table, t.R_SPEC, BackwardSpec, ("last_spec", "last_word", "last_plan", "last_map"))
     sample = AutogradMeta()
@@ -157,7 +159,9 @@ def _signature(function: Any) -> Any:
         wrapped = getattr(function, "__wrapped__", None)
         return None if wrapped is None else inspect.signature(inspect.unwrap(wrapped))
     if vars(function).get("inplace_flag"):
-        return schema_signature(row, inspect, inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False))
+        return schema_signature(
+            row, inspect, inspect.Parameter("inplace", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False)
+        )
     return schema_signature(row, inspect)
 
 
@@ -165,7 +169,10 @@ def schema_signature(row: Any, inspect: Any, *more: Any) -> Any:
     """The parameters of a row of the operator table as the module `inspect` has them, with `more` after those that may stand by place."""
     parameter = inspect.Parameter
     kinds = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    made = [parameter(a.name, kinds[a.keyword_only], default=parameter.empty if a.required else a.default) for a in row.schema.arguments]
+    made = [
+        parameter(a.name, kinds[a.keyword_only], default=parameter.empty if a.required else a.default)
+        for a in row.schema.arguments
+    ]
     made[row.schema.positional : row.schema.positional] = more
     return inspect.Signature(made)
 
@@ -195,7 +202,9 @@ def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults
     are given by name alone.
     """
     values = tuple(_NOTHING if v is ... else v for v in defaults)
-    made = ready().dispatcher(fallback, bytes(kinds), values, tuple(map(sys.intern, names)), len(names) if count is None else count)
+    made = ready().dispatcher(
+        fallback, bytes(kinds), values, tuple(map(sys.intern, names)), len(names) if count is None else count
+    )
     forgetful.append(made)
     return made
 
@@ -203,7 +212,9 @@ def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults
 _ANY = 1 << 40  # arguments by place
 
 
-def make_guard(asking: Callable[..., Any], function: Callable[..., Any], mask: int, most: int = _ANY, named: bool = True) -> Any:
+def make_guard(
+    asking: Callable[..., Any], function: Callable[..., Any], mask: int, most: int = _ANY, named: bool = True
+) -> Any:
     """`function` for calls of the usual kind, found natively; all others go to `asking`.
 
     Usual are those with at most `most` arguments by place, with some by name only if `named`, in a state without the bits of `mask`, where no
@@ -215,7 +226,9 @@ def make_guard(asking: Callable[..., Any], function: Callable[..., Any], mask: i
     return made
 
 
-def learn(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: Any, picks: Sequence[Any], wrap: Any = None) -> bool:
+def learn(
+    dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: Any, picks: Sequence[Any], wrap: Any = None
+) -> bool:
     """Keep `plan` for calls like this one.  `picks` says where the plan's arguments are: positions, names, or (either, place in a list)."""
     names = list(kwargs)
     values = (*args, *kwargs.values())
@@ -233,12 +246,20 @@ def learn(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: An
 
 def found(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]] | None:
     """The plan that a dispatcher has learnt, or casts, for a call, and what it is called with; None where it has none."""
-    made: tuple[Any, tuple[Any, ...]] | None = _READY[0].found(dispatcher, (*args, *kwargs.values()), tuple(kwargs) or None)
+    made: tuple[Any, tuple[Any, ...]] | None = _READY[0].found(
+        dispatcher, (*args, *kwargs.values()), tuple(kwargs) or None
+    )
     return made
 
 
 def learn_shape_class(
-    dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], picks: Sequence[Any], wrap: Any, casting: Callable[..., Any], sized: bool
+    dispatcher: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    picks: Sequence[Any],
+    wrap: Any,
+    casting: Callable[..., Any],
+    sized: bool,
 ) -> None:
     """Keep what was learnt with `learn`, and how plans for calls are made that differ from this one in sizes alone; ints are sizes if `sized`.
 
@@ -397,7 +418,12 @@ class Recast:
 
     __slots__ = ("_first", "_held", "_recipe", "_results", "_specs", "_steps", "_words", "layout")
 
-    def __init__(self, plan: Any, constants: Sequence[tuple[int, int]] | None = None, offsets: tuple[Sequence[int], int] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Any,
+        constants: Sequence[tuple[int, int]] | None = None,
+        offsets: tuple[Sequence[int], int] | None = None,
+    ) -> None:
         """`constants`: which of the values that `cast` takes are those of each step; `offsets`: which say where each view begins, in elements of so
         many bytes.  Without either there is no `cast`.
         """
@@ -430,11 +456,20 @@ class Recast:
         """Whether a plan is one that can be cast again."""
         return type(plan) is _READY[0].Plan
 
-    def cast(self, fallback: Callable[..., Any], values: tuple[int, ...], specs: tuple[Spec, ...], backward_spec: Any, kind: int = KERNEL) -> Any:
+    def cast(
+        self,
+        fallback: Callable[..., Any],
+        values: tuple[int, ...],
+        specs: tuple[Spec, ...],
+        backward_spec: Any,
+        kind: int = KERNEL,
+    ) -> Any:
         """The plan with the constants, or the places of views, that are among these values; `specs`: of the results, then of what goes in."""
         return _READY[0].cast(kind, fallback, self._first, self._held, self.layout, values, specs, backward_spec)
 
-    def plan(self, fallback: Callable[..., Any], constants: Sequence[array[int]], specs: Sequence[Spec], backward_spec: Any) -> Any:
+    def plan(
+        self, fallback: Callable[..., Any], constants: Sequence[array[int]], specs: Sequence[Spec], backward_spec: Any
+    ) -> Any:
         """The plan with these."""
         words = self._words[:]
         for place, held in zip(self._steps, constants, strict=True):
@@ -443,7 +478,9 @@ class Recast:
             words[self._results + 2 * k + 1] = id(spec)
         if self._recipe is not None:
             words[self._recipe] = id(backward_spec)
-        return _READY[0].plan(KERNEL, fallback, (self._first, *constants, *specs, backward_spec, words), words.buffer_info()[0])
+        return _READY[0].plan(
+            KERNEL, fallback, (self._first, *constants, *specs, backward_spec, words), words.buffer_info()[0]
+        )
 
 
 def _recording(p: Any, backward_spec: Any, edges: Sequence[int], mask: Sequence[bool]) -> dict[int, Any]:
@@ -467,7 +504,12 @@ def constants_plan(exe: Any, fallback: Callable[..., Any], spec: Spec, numbers: 
     if parts is None or len(parts[p.RESULTS]) != 1:
         return fallback
     words = [w for n in numbers for w in struct.unpack("q", struct.pack("d" if type(n) is float else "q", n))]
-    parts |= {p.N_GIVEN: 0, p.ORDER: [-1 - k for k in range(len(words))] or _EMPTY, p.CONSTANTS: words or _EMPTY, p.SAVED: _EMPTY}
+    parts |= {
+        p.N_GIVEN: 0,
+        p.ORDER: [-1 - k for k in range(len(words))] or _EMPTY,
+        p.CONSTANTS: words or _EMPTY,
+        p.SAVED: _EMPTY,
+    }
     parts |= {p.RESULTS: [parts[p.RESULTS][0], id(spec)], p.N_SHOWN: 1}
     return _plan(KERNEL, fallback, parts, (exe, spec))
 
@@ -566,7 +608,10 @@ def show_plan(fallback: Callable[..., Any], parts: Sequence[tuple[int, Spec, int
     return _plan(SHOW, fallback, {p.N_RESULTS: len(parts), p.RESULTS: words}, [spec for _, spec, _ in parts])
 
 
-SEQUENCE_PLACES, SEQUENCE_INPUTS = 128, 64  # the most that a plan sequence may hold, and the most that a step of it may take
+SEQUENCE_PLACES, SEQUENCE_INPUTS = (
+    128,
+    64,
+)  # the most that a plan sequence may hold, and the most that a step of it may take
 
 
 def sequence_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]], given: int, places: int, constants: Sequence[Any],
@@ -581,7 +626,9 @@ def sequence_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[i
     if places > SEQUENCE_PLACES or any(len(inputs) > SEQUENCE_INPUTS for _, inputs, _, _, _ in steps):
         return None
     ready()
-    words = [w for plan, inputs, n, at, dead in steps for w in (id(plan), len(inputs), n, at, len(dead), *inputs, *dead)]
+    words = [
+        w for plan, inputs, n, at, dead in steps for w in (id(plan), len(inputs), n, at, len(dead), *inputs, *dead)
+    ]
     parts = {
         p.N_GIVEN: given, p.N_STEPS: len(steps), p.STEPS: words or _EMPTY, p.N_WORDS: places, p.N_RESULTS: len(results),
         p.RESULTS: list(results) or _EMPTY, p.SEVERAL: int(several),
@@ -629,7 +676,9 @@ def nested_reader(spec: Spec) -> Callable[[int], Any] | None:
     if code is None or spec.conj or not spec.ndim:
         return None
     size, nested = spec.dtype.itemsize, ready().nested
-    steps = [w for n, s in zip(spec.shape, spec.strides, strict=True) for w in (n, s * size if n > 1 and spec.numel else 0)]
+    steps = [
+        w for n, s in zip(spec.shape, spec.strides, strict=True) for w in (n, s * size if n > 1 and spec.numel else 0)
+    ]
     layout = array("q", [spec.ndim, code, *steps])
     where = layout.buffer_info()[0]
 

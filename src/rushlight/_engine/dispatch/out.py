@@ -74,7 +74,9 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     if caller.op.like == "operands" and any(t is outs[0] for t in tensors):
         shape = broadcast_shapes(*[t._spec.shape for t in tensors])
         if shape != tuple(outs[0]._spec.shape):  # what is read may not be resized
-            raise RuntimeError(f"output with shape {list(outs[0]._spec.shape)} doesn't match the broadcast shape {list(shape)}")
+            raise RuntimeError(
+                f"output with shape {list(outs[0]._spec.shape)} doesn't match the broadcast shape {list(shape)}"
+            )
     try:
         if caller.op.kind == "graph" and len(outs) == 1 and direct_out(caller, values, outs[0]):
             return outs[0]
@@ -86,14 +88,20 @@ def call_out(caller: Caller, args: Sequence[Any], kwargs: dict[str, Any], out: A
     results = list(made) if isinstance(made, (tuple, list)) else [made]
     for tensor, result in zip(outs, results, strict=True):
         write_out(caller.name, tensor, result, caller.op.out == "exact")
-    return outs[0] if not isinstance(out, (tuple, list)) else (with_out(caller.result)(outs) if caller.result is not None else tuple(outs))
+    return (
+        outs[0]
+        if not isinstance(out, (tuple, list))
+        else (with_out(caller.result)(outs) if caller.result is not None else tuple(outs))
+    )
 
 
 def for_target(op: Operator, name: str, values: Sequence[Any], dtype: DType) -> list[Any]:
     """The bound arguments of an operator that computes in the dtype of what it writes to ("in_target"); RuntimeError where they ask for another."""
     place = next(i for i, a in enumerate(op.schema.arguments) if a.name == "dtype")
     if values[place] not in (None, dtype):
-        raise RuntimeError(f"{name}(): the dtype that is asked for, {values[place].name}, must be that of the tensor that is written to, {dtype.name}")
+        raise RuntimeError(
+            f"{name}(): the dtype that is asked for, {values[place].name}, must be that of the tensor that is written to, {dtype.name}"
+        )
     return [*values[:place], dtype, *values[place + 1 :]]
 
 
@@ -106,15 +114,19 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
     """
     listed = isinstance(out, (tuple, list))
     if several is not None and listed is not (several != 1):
-        raise TypeError(f"{name}(): argument 'out' must be {'Tensor' if several == 1 else 'tuple of Tensors'}, not {type(out).__name__}")
+        raise TypeError(
+            f"{name}(): argument 'out' must be {'Tensor' if several == 1 else 'tuple of Tensors'}, not {type(out).__name__}"
+        )
     outs = list(out) if listed else [out]
     if several is not None and 1 < several != len(outs):
         raise TypeError(f"{name}(): expected tuple of {several} elements as 'out' but got {len(outs)}")
     for tensor in outs:
         only_tensors(name, out=tensor)
     if _STATE.word & GRAD and (any(t._rg for t in tensors) or any(t._rg for t in outs)):
-        raise RuntimeError(f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
-                           "requires grad.")
+        raise RuntimeError(
+            f"{name}(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+            "requires grad."
+        )
     for tensor in outs:
         if LAZY:
             own(tensor)
@@ -182,7 +194,11 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     template, tensors, numbers = flatten(caller.op, values)
     if LAZY:
         own(out)
-    if out._storage is None or any(share_memory(out, t) for t in tensors) or common_device(caller.name, [*tensors, out]) is META:
+    if (
+        out._storage is None
+        or any(share_memory(out, t) for t in tensors)
+        or common_device(caller.name, [*tensors, out]) is META
+    ):
         return False
     if overlaps_itself(out._spec.shape, out._spec.strides):
         return False
@@ -241,7 +257,9 @@ def _with_target(graph: Graph, target: Any) -> Graph:
     return builder.finish(outputs)
 
 
-def _cast_writer(caller: Caller, template: tuple[Any, ...], specs: Sequence[Spec], target: Spec) -> Callable[..., None] | None:
+def _cast_writer(
+    caller: Caller, template: tuple[Any, ...], specs: Sequence[Spec], target: Spec
+) -> Callable[..., None] | None:
     """The plan of a call with `out=` from a plan template; None where there is none."""
 
     def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> KernelTemplate:
@@ -250,7 +268,9 @@ def _cast_writer(caller: Caller, template: tuple[Any, ...], specs: Sequence[Spec
         if not _fills(graph, count, out):
             raise SpecializationError("a result that does not fit")
         numbers = [None] * (len(graph.inputs) - len(given))
-        return KernelTemplate(_with_target(graph, out), [*given, *numbers, out], [out], shape_env, aliases={0: len(graph.inputs)})
+        return KernelTemplate(
+            _with_target(graph, out), [*given, *numbers, out], [out], shape_env, aliases={0: len(graph.inputs)}
+        )
 
     found = caller.shape_classes.find(("out", template, _STATE.word), [*specs, target], make)
     return None if found is None else writer(found[0].executable(found[1]), len(specs))

@@ -50,7 +50,10 @@ def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
 def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
     """The same tensor (memory, history) as an object of `cls`.  NotImplementedError where `cls` wants a say that nobody would ask it for."""
     if hasattr(cls, "__torch_dispatch__"):
-        refuse("__torch_dispatch__", f"{cls.__name__} defines it, and nothing would call it; __torch_function__ is asked for every function of tensors")
+        refuse(
+            "__torch_dispatch__",
+            f"{cls.__name__} defines it, and nothing would call it; __torch_function__ is asked for every function of tensors",
+        )
     made = object.__new__(cls)
     made._storage, made._spec, made._ptr = tensor._storage, tensor._spec, tensor._ptr
     made._rg, made._node, made._autograd_meta = tensor._rg, tensor._node, tensor._autograd_meta
@@ -188,14 +191,24 @@ _NATIVE = frozenset((
 _PYTHON = frozenset((
     "cdist", "lobpcg", "lu", "norm", "pca_lowrank", "split", "stft", "svd_lowrank", "tensordot", "unique", "unique_consecutive",
 ))  # fmt: skip
-_FORMS: dict[Any, tuple[list[str], int, dict[str, Any]]] = {}  # of functions of the package: those of others come and go
+_FORMS: dict[
+    Any, tuple[list[str], int, dict[str, Any]]
+] = {}  # of functions of the package: those of others come and go
 
 
 def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call in the form in which PyTorch shows them to overrides; calls that do not fit the function stay as they are."""
     form = _FORMS.get(function) or _form(function)
-    if form is None and len(args) == 2 and isinstance(args[1], (tuple, list)) and getattr(function, "__name__", "") == "einsum":
-        return (args[0], *args[1]), kwargs  # operands may come as a list; nobody is asked before they are taken out of it
+    if (
+        form is None
+        and len(args) == 2
+        and isinstance(args[1], (tuple, list))
+        and getattr(function, "__name__", "") == "einsum"
+    ):
+        return (
+            args[0],
+            *args[1],
+        ), kwargs  # operands may come as a list; nobody is asked before they are taken out of it
     if form is None or len(args) > len(form[0]):
         return tuple(args), kwargs
     names, required, defaults = form
@@ -205,14 +218,18 @@ def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
     ):
         return tuple(args), kwargs
     given.update(kwargs)
-    return tuple(given[name] for name in names[:required]), {name: given.get(name, default) for name, default in defaults.items()}
+    return tuple(given[name] for name in names[:required]), {
+        name: given.get(name, default) for name, default in defaults.items()
+    }
 
 
 def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
     """(names of what may stand by place, how many of them are required, default of each other), or None for what is shown as it was given."""
     name, page = getattr(function, "__name__", ""), getattr(function, "__module__", "") or ""
     root, _, page = page.partition(".")
-    python = page == "nn.functional" and name not in _NATIVE and not name.endswith("_") or page == "" and name in _PYTHON
+    python = (
+        page == "nn.functional" and name not in _NATIVE and not name.endswith("_") or page == "" and name in _PYTHON
+    )
     if root not in ("rushlight", "torch") or not python:  # the latter where the package runs as torch
         return None
     inspect = require("inspect")
@@ -243,7 +260,9 @@ def _note_class(cls: Any) -> None:
         _ask_methods(cls)
         return
     own = getattr(cls.__torch_function__, "__func__", None) is not default_torch_function
-    defined = {name for each in cls.__mro__ if each not in plain_classes and each is not object for name in each.__dict__}
+    defined = {
+        name for each in cls.__mro__ if each not in plain_classes and each is not object for name in each.__dict__
+    }
     for name, value in _plain_attributes():
         if name in defined:
             continue
@@ -257,7 +276,9 @@ def _note_class(cls: Any) -> None:
 def _ask_methods(cls: type[Kind]) -> None:
     """A kind answers for the plain methods of Tensor too, and for the properties that are operators; its facts come from its spec."""
     for name, value in _plain_attributes():
-        if name in cls.__dict__ or any(name in each.__dict__ for each in cls.__mro__[1:] if each is not Tensor and issubclass(each, Tensor)):
+        if name in cls.__dict__ or any(
+            name in each.__dict__ for each in cls.__mro__[1:] if each is not Tensor and issubclass(each, Tensor)
+        ):
             continue
         if isinstance(value, property):
             if name in _TENSOR_PROPERTIES:
@@ -296,7 +317,9 @@ def _asking_method(plain: Any) -> Any:
 
     @functools.wraps(plain)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        last = len(STATE.function_modes) < 2 and (type(self) in plain_classes or not STATE.function_modes)  # nobody is asked after this one
+        last = len(STATE.function_modes) < 2 and (
+            type(self) in plain_classes or not STATE.function_modes
+        )  # nobody is asked after this one
         handled, made = handle(plain if last else again, (self, *args), kwargs)
         return made if handled else plain(self, *args, **kwargs)
 
@@ -350,7 +373,12 @@ class _Watched:
     __slots__ = ("deleter", "getter", "plain", "setter")
 
     def __init__(self, plain: property) -> None:
-        self.plain, self.getter, self.setter, self.deleter = plain, _Again(plain.__get__), _Again(plain.__set__), _Again(plain.__delete__)
+        self.plain, self.getter, self.setter, self.deleter = (
+            plain,
+            _Again(plain.__get__),
+            _Again(plain.__set__),
+            _Again(plain.__delete__),
+        )
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:

@@ -104,9 +104,17 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool
     empty = 0 in shape
     if empty and len(same) == len(specs) and not numbers:  # without elements each counts as contiguous
         return contiguous_strides(shape)
-    if all(s.strides == contiguous_strides(s.shape) if empty else s.contiguous for s in same) and (same or len(specs) < 2):
+    if all(s.strides == contiguous_strides(s.shape) if empty else s.contiguous for s in same) and (
+        same or len(specs) < 2
+    ):
         return contiguous_strides(shape)
-    if same and not empty and not same[0].contiguous and all(s.strides == same[0].strides for s in same) and len(same) == len(specs):
+    if (
+        same
+        and not empty
+        and not same[0].contiguous
+        and all(s.strides == same[0].strides for s in same)
+        and len(same) == len(specs)
+    ):
         return restride(shape, same[0].strides)
     operands = [broadcast_strides(s.shape, s.strides, shape) for s in specs if s.ndim]
     ndim = len(shape)
@@ -151,7 +159,13 @@ class BackwardSpec:
     )  # fmt: skip
 
     def __init__(
-        self, name: str, found: Backward | BackwardAt, wrt: Sequence[int], mask: Sequence[bool], device: Device, results: Sequence[Spec] = ()
+        self,
+        name: str,
+        found: Backward | BackwardAt,
+        wrt: Sequence[int],
+        mask: Sequence[bool],
+        device: Device,
+        results: Sequence[Spec] = (),
     ) -> None:
         """`results` are the specs of the results and residuals, where they are known."""
         self.cls = node_class(name)
@@ -232,16 +246,22 @@ class BackwardSpec:
         """The same where saved values may be laid out otherwise than they were."""
         return self._backward_of(saved, grads, lambda saved, given: self.plans(*saved, *given))
 
-    def _backward_of(self, saved: Sequence[Any], grads: list[Tensor | None], run: Callable[..., Any]) -> list[Tensor | None]:
+    def _backward_of(
+        self, saved: Sequence[Any], grads: list[Tensor | None], run: Callable[..., Any]
+    ) -> list[Tensor | None]:
         results, residuals = grads[: self.n_results], grads[self.n_results :]
         found: list[Tensor | None] = [None] * len(self.outputs)
         if any(g is not None for g in results):
             found = self._from_results(saved, results, run)
-        if any(g is not None for g in residuals):  # backward was differentiated, and its gradient reached what the forward kept
+        if any(
+            g is not None for g in residuals
+        ):  # backward was differentiated, and its gradient reached what the forward kept
             found = self._sums(found, self._from_some(saved, [*[None] * self.n_results, *residuals]))
         return found
 
-    def _from_results(self, saved: Sequence[Any], grads: Sequence[Tensor | None], run: Callable[..., Any]) -> list[Tensor | None]:
+    def _from_results(
+        self, saved: Sequence[Any], grads: Sequence[Tensor | None], run: Callable[..., Any]
+    ) -> list[Tensor | None]:
         if self._found.parts and any(g is None and flag for g, flag in zip(grads, self.mask, strict=True)):
             try:
                 return self._from_some(saved, grads)
@@ -265,7 +285,9 @@ class BackwardSpec:
         """The plan of the backward graph for these inputs, outside of any graph."""
         found = self._found
         if self._plans is None and type(found) is BackwardAt and found.shared.found.graph.nodes:
-            return _sized_plan(found, self.cls.__name__, inputs)  # of most sizes there is one call: what keeps plans for more is not made yet
+            return _sized_plan(
+                found, self.cls.__name__, inputs
+            )  # of most sizes there is one call: what keeps plans for more is not made yet
         plan: Callable[..., Any] = self.plans.prepare(*inputs)
         return plan
 
@@ -279,9 +301,15 @@ class BackwardSpec:
         n, total = self.n_results, len(self.forward.outputs)
         mask = (*[g is not None for g in grads], *[False] * (total - len(grads)))
         if mask not in self._some:
-            where = {("output", n + i) if kind == "residual" else (kind, i): k for k, (kind, i) in enumerate(self.sources)}
+            where = {
+                ("output", n + i) if kind == "residual" else (kind, i): k for k, (kind, i) in enumerate(self.sources)
+            }
             derived = differentiate_graph(self.forward, total, self.wrt, mask, only=list(where))
-            self._some[mask] = graph_caller(derived.graph, self.cls.__name__), [where[s] for s in derived.saved], derived.outputs
+            self._some[mask] = (
+                graph_caller(derived.graph, self.cls.__name__),
+                [where[s] for s in derived.saved],
+                derived.outputs,
+            )
         call, picks, outputs = self._some[mask]
         made = call(*[saved[i] for i in picks], *[g for g in grads if g is not None])
         return [None if o is None else made[o] for o in outputs]
@@ -302,7 +330,19 @@ class LoweredCall:
     dtype.
     """
 
-    __slots__ = ("backward", "bounds", "forward", "in_specs", "mask", "n_results", "name", "refused", "several", "specs", "wrt")
+    __slots__ = (
+        "backward",
+        "bounds",
+        "forward",
+        "in_specs",
+        "mask",
+        "n_results",
+        "name",
+        "refused",
+        "several",
+        "specs",
+        "wrt",
+    )
 
     def __init__(
         self, forward: Graph, in_specs: Sequence[Any], results: Sequence[Any], of: Callable[..., Any], device: Device, name: str = "",
@@ -311,8 +351,18 @@ class LoweredCall:
     ) -> None:  # fmt: skip
         self.forward, self.in_specs, self.n_results, self.name = forward, in_specs, len(results), name
         about = [*results, *(s for s in in_specs if s is not None)]
-        self.specs = [*results, *(of(v.dtype, device, v.shape, image_like(v.shape, about)) for v in forward.outputs[len(results) :])]
-        self.backward, self.wrt, self.mask, self.refused, self.several, self.bounds = backward, wrt, mask, refused, several, bounds
+        self.specs = [
+            *results,
+            *(of(v.dtype, device, v.shape, image_like(v.shape, about)) for v in forward.outputs[len(results) :]),
+        ]
+        self.backward, self.wrt, self.mask, self.refused, self.several, self.bounds = (
+            backward,
+            wrt,
+            mask,
+            refused,
+            several,
+            bounds,
+        )
 
     def plan(self, device: Device, origin: Any = None) -> Callable[..., Any]:
         """The plan: it takes tensors and Python numbers in the order of the graph's inputs.  `origin` is the call that its backward spec belongs to."""
@@ -323,19 +373,32 @@ class LoweredCall:
         exe = None if device is META else executable(self.forward, self.in_specs, self.specs)
         return self.around(exe, self.in_specs, self.specs, backward_spec)
 
-    def around(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], backward_spec: BackwardSpec | None) -> Callable[..., Any]:
+    def around(
+        self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], backward_spec: BackwardSpec | None
+    ) -> Callable[..., Any]:
         """The plan around an executable."""
         closure = self.closure(exe, in_specs, specs, backward_spec)
-        if exe is None or self.in_complex or STATE.word & INFERENCE or (backward_spec is not None and STATE.word & (ANOMALY | SAVED_HOOKS)):
+        if (
+            exe is None
+            or self.in_complex
+            or STATE.word & INFERENCE
+            or (backward_spec is not None and STATE.word & (ANOMALY | SAVED_HOOKS))
+        ):
             return closure
         edges = () if backward_spec is None else backward_spec.wrt
         several = self.several or self.n_results > 1
-        return native_plan(exe, closure, in_specs, specs, self.n_results, backward_spec, edges, self.mask, several, self.bounds)
+        return native_plan(
+            exe, closure, in_specs, specs, self.n_results, backward_spec, edges, self.mask, several, self.bounds
+        )
 
-    def closure(self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], backward_spec: BackwardSpec | None) -> Callable[..., Any]:
+    def closure(
+        self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], backward_spec: BackwardSpec | None
+    ) -> Callable[..., Any]:
         """The same in Python, for tensors and places that native plans leave to it."""
         run = _meta_runner(specs) if exe is None else _runner(exe, in_specs, specs, self.in_complex)
-        plan = _quiet(run, specs) if backward_spec is None else _recording(run, self.n_results, backward_spec, len(specs))
+        plan = (
+            _quiet(run, specs) if backward_spec is None else _recording(run, self.n_results, backward_spec, len(specs))
+        )
         closure = (lambda *args: (plan(*args),)) if self.several and self.n_results == 1 else plan
         return fitting(closure, sum(s is not None for s in in_specs), specs[0].dtype, self.bounds)
 
@@ -377,9 +440,15 @@ class PlanTemplate:
     def backward_spec(self, sizes: Sequence[int], specs: Sequence[Spec]) -> BackwardSpec | None:
         """What backward nodes share, for one set of sizes; `specs` are those of the results."""
         lowered, shared = self.lowered, self._backward
-        return None if shared is None else BackwardSpec(lowered.name, shared.at(sizes), lowered.wrt, lowered.mask, CPU, specs)
+        return (
+            None
+            if shared is None
+            else BackwardSpec(lowered.name, shared.at(sizes), lowered.wrt, lowered.mask, CPU, specs)
+        )
 
-    def plan(self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None) -> Callable[..., Any]:
+    def plan(
+        self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None
+    ) -> Callable[..., Any]:
         """The plan for one set of sizes; `origin` is the call that its backward spec belongs to."""
         specs: list[Any] = [
             Spec.of(dtype, CPU, values[a:b], values[b:c]) if k is None else in_specs[k]
@@ -389,7 +458,9 @@ class PlanTemplate:
         if backward_spec is not None:
             backward_spec.origin = origin
         if self._again:
-            late = LazyFallback(lambda: self.lowered.closure(self.executable(values), self._inputs(in_specs), specs, backward_spec))
+            late = LazyFallback(
+                lambda: self.lowered.closure(self.executable(values), self._inputs(in_specs), specs, backward_spec)
+            )
             held = (*specs, *[s for s in in_specs if s is not None])
             if self._again.layout is not None:
                 return self._again.cast(late, values, held, backward_spec)
@@ -425,7 +496,13 @@ class KernelTemplate:
     __slots__ = ("_again", "_ends", "_program", "backward", "numbers", "weak")
 
     def __init__(
-        self, graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], shape_env: ShapeEnv, backward: Backward | None = None, **options: Any
+        self,
+        graph: Graph,
+        in_specs: Sequence[Any],
+        out_specs: Sequence[Any],
+        shape_env: ShapeEnv,
+        backward: Backward | None = None,
+        **options: Any,
     ) -> None:
         program = program_of(graph, in_specs, out_specs, **options)
         self._program = require("rushlight._backends.cpu.compile").ProgramTemplate(program, shape_env)
@@ -440,14 +517,20 @@ class KernelTemplate:
         return self._program.cast(values)
 
     def inplace(
-        self, values: tuple[int, ...], target: Spec, make: Callable[[Any], Callable[..., Any]], around: Callable[..., Callable[..., Any]]
+        self,
+        values: tuple[int, ...],
+        target: Spec,
+        make: Callable[[Any], Callable[..., Any]],
+        around: Callable[..., Callable[..., Any]],
     ) -> Callable[..., Any]:
         """The plan of a change of a tensor with spec `target`, without results.
 
         `make(executable)` is what runs it in Python, `around(executable, that)` the plan, which is native where it can be.
         """
         if self._again:
-            return self._again.cast(LazyFallback(lambda: make(self.executable(values))), values, (target,), None, INPLACE)
+            return self._again.cast(
+                LazyFallback(lambda: make(self.executable(values))), values, (target,), None, INPLACE
+            )
         exe = self.executable(values)
         plan = around(exe, make(exe))
         if self._again is None:
@@ -462,7 +545,9 @@ class KernelTemplate:
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """The program for one set of sizes, as text."""
         back = [] if self.backward is None else [str(self.specs(values)), *self.backward.literal(sizes)]
-        return "\n".join([str(require("rushlight._backends.cpu.compile").literal(self.executable(values).program)), *back])
+        return "\n".join(
+            [str(require("rushlight._backends.cpu.compile").literal(self.executable(values).program)), *back]
+        )
 
 
 def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, int, int]]:
@@ -529,7 +614,10 @@ class SizedBackward:
     def literal(self, sizes: Sequence[int]) -> list[str]:
         """The graphs for one set of sizes, and what is kept between them, as text."""
         lines = require("rushlight._kernels.program").graph_lines
-        return [f"{self.found.saved} {self.found.outputs}", *(line for graph in self.graphs(sizes) for line in lines(graph))]
+        return [
+            f"{self.found.saved} {self.found.outputs}",
+            *(line for graph in self.graphs(sizes) for line in lines(graph)),
+        ]
 
     def at(self, sizes: Sequence[int]) -> BackwardAt:
         """The `Backward` for one set of sizes."""
@@ -564,7 +652,11 @@ class BackwardAt:
     def caller(self, name: str) -> Any:
         """A function that runs the backward graph; see `graph_caller`."""
         alike = self.shared.found.graph
-        return _caller(alike, lambda: self.graph, name, lambda inputs: _sized_plan(self, name, inputs)) if alike.nodes else _chooser(alike)
+        return (
+            _caller(alike, lambda: self.graph, name, lambda inputs: _sized_plan(self, name, inputs))
+            if alike.nodes
+            else _chooser(alike)
+        )
 
 
 def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -576,7 +668,11 @@ def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Calla
         def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> PlanTemplate | ShowTemplate:
             graph = shared.graphs(shape_env.symbols[: len(backward.sizes)])[1]
             lowered = _lowered_graph(graph, name, symbolic_specs, grads, CPU, SymbolicSpec.of)
-            return ShowTemplate(moved_layouts(graph, symbolic_specs) or []) if lowered is None else PlanTemplate(lowered, shape_env)
+            return (
+                ShowTemplate(moved_layouts(graph, symbolic_specs) or [])
+                if lowered is None
+                else PlanTemplate(lowered, shape_env)
+            )
 
         found = shared.shape_classes.find((STATE.word, grads), specs, make, backward.sizes, again=True)
         if found is not None:
@@ -597,7 +693,11 @@ def graph_caller(found: Backward | BackwardAt | Graph, name: str) -> Any:
     if isinstance(found, BackwardAt):
         return found.caller(name)
     graph = found if isinstance(found, Graph) else found.graph
-    return _caller(graph, lambda: graph, name, lambda inputs: _graph_plan(graph, name, inputs)) if graph.nodes else _chooser(graph)
+    return (
+        _caller(graph, lambda: graph, name, lambda inputs: _graph_plan(graph, name, inputs))
+        if graph.nodes
+        else _chooser(graph)
+    )
 
 
 def _chooser(graph: Graph) -> Any:
@@ -612,7 +712,9 @@ def _chooser(graph: Graph) -> Any:
     return choose
 
 
-def _caller(alike: Graph, graph: Callable[[], Graph], name: str, make: Callable[[Sequence[Any]], Callable[..., Any]]) -> Any:
+def _caller(
+    alike: Graph, graph: Callable[[], Graph], name: str, make: Callable[[Sequence[Any]], Callable[..., Any]]
+) -> Any:
     """A function that runs the plan that `make` gives for its arguments, kept by their signature.
 
     `graph()` is what it computes, `alike` the same but perhaps for its sizes.
@@ -654,13 +756,17 @@ def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[...,
     return _passing(graph, lowered.plan(device))
 
 
-def _showing(layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]], specs: Sequence[Spec | None]) -> Callable[..., Any]:
+def _showing(
+    layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]], specs: Sequence[Spec | None]
+) -> Callable[..., Any]:
     """A plan that shows inputs under other layouts (see `moved_layouts`), outside of any graph; it returns a tuple."""
     parts: list[tuple[int, Spec, int]] = []
     for number, shape, strides, offset in layouts:
         spec = specs[number]
         assert spec is not None
-        parts.append((number, Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), offset * spec.dtype.itemsize))
+        parts.append(
+            (number, Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), offset * spec.dtype.itemsize)
+        )
 
     def run(*inputs: Any) -> tuple[Tensor, ...]:
         return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
@@ -777,7 +883,9 @@ def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], in
         for (_, wanted), (_, found, _) in zip(tensors, held, strict=True):
             if found is not wanted:
                 check_memory(found)
-                raise RuntimeError("the memory of a tensor was changed by another thread while an operator was about to read it")
+                raise RuntimeError(
+                    "the memory of a tensor was changed by another thread while an operator was about to read it"
+                )
         return exe(*[ptr for ptr, _, _ in held], *(number_words(words) if in_complex else words))
 
     if len(specs) == 1:

@@ -58,7 +58,11 @@ def _make(name: str, fields: tuple[str, ...]) -> Any:
         return tuple.__new__(cls, items)
 
     def text(self: Any) -> str:
-        return f"{module}.{name}(\n" + ",\n".join([f"{field}={value!r}" for field, value in zip(fields, self, strict=True)]) + ")"
+        return (
+            f"{module}.{name}(\n"
+            + ",\n".join([f"{field}={value!r}" for field, value in zip(fields, self, strict=True)])
+            + ")"
+        )
 
     body: dict[str, Any] = {
         "__slots__": (), "__module__": module, "__new__": new, "__repr__": text, "__reduce__": _reduce, "__match_args__": fields,

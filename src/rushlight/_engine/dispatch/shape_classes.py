@@ -51,7 +51,9 @@ class SymbolicSpec:
 
     __slots__ = ("conj", "contiguous", "device", "dtype", "shape", "strides")
 
-    def __init__(self, dtype: DType, shape: Sequence[Any], strides: Sequence[Any], contiguous: bool, conj: bool) -> None:
+    def __init__(
+        self, dtype: DType, shape: Sequence[Any], strides: Sequence[Any], contiguous: bool, conj: bool
+    ) -> None:
         self.dtype, self.device, self.conj = dtype, CPU, conj
         self.shape, self.strides, self.contiguous = tuple(shape), tuple(strides), contiguous
 
@@ -60,7 +62,9 @@ class SymbolicSpec:
         """As `Spec.of`."""
         assert device is CPU
         plain = contiguous_strides(shape)
-        return SymbolicSpec(dtype, shape, plain if strides is None else strides, strides is None or tuple(strides) == plain, False)
+        return SymbolicSpec(
+            dtype, shape, plain if strides is None else strides, strides is None or tuple(strides) == plain, False
+        )
 
     @property
     def ndim(self) -> int:
@@ -96,7 +100,9 @@ def symbolic_specs(specs: Sequence[Spec | None], key: bytes, symbols: Sequence[A
             codes = [next(parts) for _ in shape]
             found: dict[int, Any] = {}
 
-            def stride(d: int, codes: list[int] = codes, shape: list[Any] = shape, found: dict[int, Any] = found) -> Any:
+            def stride(
+                d: int, codes: list[int] = codes, shape: list[Any] = shape, found: dict[int, Any] = found
+            ) -> Any:
                 if d not in found:
                     code = codes[d]
                     found[d] = stride(code - FOLLOWS) * shape[code - FOLLOWS] if code >= FOLLOWS else size(code)
@@ -195,7 +201,12 @@ class Family:
     @property
     def due(self) -> bool:
         """Whether general plan templates were of so much use that one more special one should be made."""
-        return self.asked >= ASKED and self.spared >= ASKED * self.special and self.special < MAX_SPECIAL and self.worthwhile
+        return (
+            self.asked >= ASKED
+            and self.spared >= ASKED * self.special
+            and self.special < MAX_SPECIAL
+            and self.worthwhile
+        )
 
     @property
     def worthwhile(self) -> bool:
@@ -240,7 +251,9 @@ class ShapeClasses:
     def thin(self) -> int:
         """Forget those that were of no use since this was done last; how many plan templates are left."""
         self._known.thin()
-        return sum(len(shape_class.plan_templates) + len(shape_class.general) for shape_class in list(self._known.values()))
+        return sum(
+            len(shape_class.plan_templates) + len(shape_class.general) for shape_class in list(self._known.values())
+        )
 
     def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
              sizes: Sequence[int] = (), again: bool = False) -> Found | None:  # fmt: skip
@@ -272,7 +285,8 @@ def casting(
     found: Found, specs: Sequence[Spec], leading: int, make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any], plan: Callable[..., Any],
     known: tuple[Sequence[Spec], Sequence[int]],
 ) -> Callable[..., Any] | None:  # fmt: skip
-    """What makes plans for further sizes of a shape class: called natively, with what the native `shape_class` says of a call; it gives None where there is no
+    """What makes plans for further sizes of a shape class: called natively, with what the native `shape_class` says
+    of a call; it gives None where there is no
     plan template.
 
     `known` is what it says of the call with `specs` for which `found` is.
@@ -280,7 +294,11 @@ def casting(
     are none of the specs'.  None where it does not say everything of that call, or in another order.
     """
     shape_class, given, sizes = found.shape_class, *known
-    if len(given) != len(specs) or any(a is not b for a, b in zip(given, specs, strict=True)) or sorted(sizes) != sorted(found.sizes):
+    if (
+        len(given) != len(specs)
+        or any(a is not b for a, b in zip(given, specs, strict=True))
+        or sorted(sizes) != sorted(found.sizes)
+    ):
         return None
     order = None if tuple(sizes) == tuple(found.sizes) else [sizes.index(n) for n in found.sizes]
 
@@ -316,7 +334,11 @@ def _forget() -> None:
 
 
 def _derive(
-    shape_class: Family, key: bytes, specs: Sequence[Spec | None], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any], sizes: Sequence[int]
+    shape_class: Family,
+    key: bytes,
+    specs: Sequence[Spec | None],
+    make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
+    sizes: Sequence[int],
 ) -> Found | None:
     """Make a plan template for these sizes and keep it."""
     shape_env = ShapeEnv(sizes)

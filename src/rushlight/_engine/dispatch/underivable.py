@@ -27,7 +27,9 @@ class UnderivableNode(Node):
 @functools.cache
 def _class(name: str) -> type[UnderivableNode]:
     """The class of such nodes with this name; users see it as `type(t.grad_fn).__name__`."""
-    return type(name, (UnderivableNode,), {"__slots__": (), "_namespace": "torch::autograd::" if name == _NOT_AT_ALL else ""})
+    return type(
+        name, (UnderivableNode,), {"__slots__": (), "_namespace": "torch::autograd::" if name == _NOT_AT_ALL else ""}
+    )
 
 
 _NOT_AT_ALL = "NotImplemented"  # PyTorch's name of a node of an operator that has no derivative whatsoever
@@ -68,7 +70,9 @@ def underivable(plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[
     return run
 
 
-def underivable_inplace(plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[int], node: str) -> Callable[..., Any]:
+def underivable_inplace(
+    plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[int], node: str
+) -> Callable[..., Any]:
     """A plan of an in-place form, whose target belongs to the graph afterwards, but whose backward raises."""
 
     def run(*inputs: Any) -> Any:

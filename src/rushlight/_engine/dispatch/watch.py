@@ -158,7 +158,9 @@ def observed(plan: Callable[..., Any], name: str, op: Any, template: tuple[Any, 
     """The plan of an operator, such that observers are told of its calls."""
 
     def run(*inputs: Any) -> Any:
-        return observed_call("operator", name, plan, inputs, lambda: given_arguments(op, template, inputs), (op, template, inputs))
+        return observed_call(
+            "operator", name, plan, inputs, lambda: given_arguments(op, template, inputs), (op, template, inputs)
+        )
 
     return run
 

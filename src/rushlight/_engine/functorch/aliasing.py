@@ -38,7 +38,9 @@ def families(x: Tensor) -> list[list[Tensor]]:
     """
     found = [relatives(x)]
     storage = x._storage
-    if storage is not None and sys.getrefcount(storage) > len(found[0]) + 2:  # two: the name above, and the argument of the count
+    if (
+        storage is not None and sys.getrefcount(storage) > len(found[0]) + 2
+    ):  # two: the name above, and the argument of the count
         known = {id(member) for member in found[0]}
         for other in gc.get_referrers(storage):
             if isinstance(other, Tensor) and other._storage is storage and id(other) not in known:
@@ -46,7 +48,9 @@ def families(x: Tensor) -> list[list[Tensor]]:
                 known.update(map(id, found[-1]))
     found.sort(key=lambda family: not any(member._rg for member in family))
     if len(found) > 1 and any(member._rg for member in found[1]):
-        raise NotImplementedError("a tensor without a batch cannot have one from now on: two tensors that have gradients of their own show its memory")
+        raise NotImplementedError(
+            "a tensor without a batch cannot have one from now on: two tensors that have gradients of their own show its memory"
+        )
     return found
 
 
@@ -72,7 +76,9 @@ class Windows:
         """All of the memory as one dim, of the base or what it has become."""
         if base.is_contiguous() and not root(base)._spec.conj and self.span == base.numel():
             return base.view(-1)
-        whole = as_strided(base, (self.span,), (1,), base.storage_offset() - (root(base)._ptr - self.low) // base.dtype.itemsize)
+        whole = as_strided(
+            base, (self.span,), (1,), base.storage_offset() - (root(base)._ptr - self.low) // base.dtype.itemsize
+        )
         return whole.conj() if root(base)._spec.conj and base.dtype.is_complex else whole
 
     def shown(self, flat: Any, member: Tensor, leading: int = 0) -> Any:
@@ -81,7 +87,10 @@ class Windows:
         start = (root(member)._ptr - self.low) // member.dtype.itemsize
         front, steps = tuple(memory.shape)[:leading], tuple(memory.stride())[:leading]
         seen = as_strided(
-            memory, (*front, *member.shape), (*steps, *member._spec.strides), memory.storage_offset() + start * memory.stride(leading)
+            memory,
+            (*front, *member.shape),
+            (*steps, *member._spec.strides),
+            memory.storage_offset() + start * memory.stride(leading),
         )
         if not root(member)._spec.conj:
             return seen

@@ -30,7 +30,17 @@ from rushlight._types.layout import broadcast_shapes
 from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 
-__all__ = ["BatchedTensor", "batched", "for_all", "in_front", "kept", "levels_shared", "lifted", "peeled", "size_of_level"]
+__all__ = [
+    "BatchedTensor",
+    "batched",
+    "for_all",
+    "in_front",
+    "kept",
+    "levels_shared",
+    "lifted",
+    "peeled",
+    "size_of_level",
+]
 
 NOT_BATCHED = (
     "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor `other` in extra_args that has more elements than "
@@ -65,7 +75,12 @@ class BatchedTensor(Transformed):
         given = [t if v is None else v for t, v in zip(tensors, values, strict=True)]
         made = function(given[0] if op.kind == "view" else given, *numbers)
         shared = all(is_shared(t, level) for t, v in zip(tensors, values, strict=True) if v is not None)
-        items = tuple([_item_of(m, level, op.kind == "view", shared) for m in (made if isinstance(made, (tuple, list)) else (made,))])
+        items = tuple(
+            [
+                _item_of(m, level, op.kind == "view", shared)
+                for m in (made if isinstance(made, (tuple, list)) else (made,))
+            ]
+        )
         first = tensors[0]
         if op.kind == "view" and isinstance(first, BatchedTensor) and first.level == level:
             link(first, items)
@@ -106,9 +121,13 @@ def kept(target: Tensor, others: Sequence[Any]) -> Tensor:
 def check_result(made: Any, target: Tensor) -> None:
     """RuntimeError where an in-place operator's result does not fit its target."""
     if made.shape != target.shape:
-        raise RuntimeError(f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(made.shape)}")
+        raise RuntimeError(
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(made.shape)}"
+        )
     if not can_cast(made.dtype, target.dtype):
-        raise RuntimeError(f"result type {made.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}")
+        raise RuntimeError(
+            f"result type {made.dtype.scalar} can't be cast to the desired output type {target.dtype.scalar}"
+        )
 
 
 def batched(value: Tensor, level: int, shared: bool = False) -> Any:
@@ -138,7 +157,11 @@ def is_shared(x: Any, level: int) -> bool:
 
 def levels_shared(values: Sequence[Any]) -> list[int]:
     """The levels of the running batches for whose items all of these tensors are the same."""
-    return [level.number for level in LEVELS.stack if level.kind == "vmap" and all(is_shared(x, level.number) for x in values)]
+    return [
+        level.number
+        for level in LEVELS.stack
+        if level.kind == "vmap" and all(is_shared(x, level.number) for x in values)
+    ]
 
 
 def for_all(x: Any, levels: Sequence[int]) -> Any:
@@ -364,7 +387,9 @@ def _over_matrices(level: int, function: Any, input: Any) -> Any:
     return batched(function(input.value), level)
 
 
-@BatchedTensor.implements("histc", "histogram", "argwhere", "bincount", "combinations", "linspace", "logspace", "nonzero_static")
+@BatchedTensor.implements(
+    "histc", "histogram", "argwhere", "bincount", "combinations", "linspace", "logspace", "nonzero_static"
+)
 def _loop(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     return each_item(level, function, args, kwargs)
 

@@ -64,7 +64,9 @@ def _reorder(graph: Graph) -> list[int]:
 # ***** for a batch *****
 
 
-def batched_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool], size: int) -> DerivedOperator:
+def batched_operator(
+    op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool], size: int
+) -> DerivedOperator:
     """The operator over `size` items at once: tensors that `mask` marks have a leading dim, and so has every result."""
     name, view = f"vmap_{op.name}", op.kind == "view"
     several = op.schema.returns_list or (view and len(op.schema.results) > 1)
@@ -73,7 +75,16 @@ def batched_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec
     graph, count = trace_operator(op, template, specs)
     flags = [*mask, *[False] * (len(graph.inputs) - len(mask))]
     if op.gradient_rule is None or view or several:
-        return _row(name, batch(graph, flags, size), count, view=view, several=several, node=node, like=like, underivable=op.underivable)
+        return _row(
+            name,
+            batch(graph, flags, size),
+            count,
+            view=view,
+            several=several,
+            node=node,
+            like=like,
+            underivable=op.underivable,
+        )
     floats = [i for i, s in enumerate(specs) if s.dtype.is_floating_point or s.dtype.is_complex]
     cts = [carries_gradient(v.dtype) for v in graph.outputs]
     if not floats or not any(cts):
@@ -118,7 +129,9 @@ def batched_graph(graph: Graph, name: str, mask: Sequence[bool], size: int) -> t
 # ***** with tangents *****
 
 
-def tangent_operator(op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool]) -> tuple[DerivedOperator, list[bool]]:
+def tangent_operator(
+    op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool]
+) -> tuple[DerivedOperator, list[bool]]:
     """The operator with tangents: it takes the call's tensors, then a tangent for each that `mask` marks, and gives the results, then the tangents
     of those results for which the returned list is True.
     """
@@ -174,7 +187,10 @@ def _transposed(
             seeds[place] = build.add_any(seeds[place], tangent)  # type: ignore[index]
         seeds = [build.zeros_like(v) if s is None else s for s, v in zip(seeds, found.graph.outputs, strict=True)]
         pushed = evaluate(back.backward, [*(kept[kind][i] for kind, i in back.saved), *seeds])
-        return [build.zeros_like(v) if place is None else pushed[place] for place, v in zip(back.grads, somewhere, strict=True)]
+        return [
+            build.zeros_like(v) if place is None else pushed[place]
+            for place, v in zip(back.grads, somewhere, strict=True)
+        ]
 
     results = found.forward.outputs[:count]
     moves: list[Any] = [(found.forward.inputs[i].shape, found.forward.inputs[i].dtype) for i in wrt]
@@ -189,7 +205,13 @@ def _transposed(
 
 
 def _tangent_rule(
-    op: Operator, template: Sequence[Any], specs: Sequence[Spec], moved: Sequence[bool], forward: Graph, saved: Callable[..., Any], pushing: Graph
+    op: Operator,
+    template: Sequence[Any],
+    specs: Sequence[Spec],
+    moved: Sequence[bool],
+    forward: Graph,
+    saved: Callable[..., Any],
+    pushing: Graph,
 ) -> Callable[..., Any] | None:
     """The gradient of results and tangents.  Through the tangents it goes on to the tangents of the arguments and to what the operator's gradient
     saves; from there, as from the results, by that gradient.  None where one of these steps has no derivative.
@@ -200,7 +222,9 @@ def _tangent_rule(
     try:
         own = differentiate(op, template, specs, floats, moved)
         through = vjp(pushing, places)
-        rest = Graph(forward.inputs, forward.nodes, forward.outputs[count:])  # what is saved besides arguments and results
+        rest = Graph(
+            forward.inputs, forward.nodes, forward.outputs[count:]
+        )  # what is saved besides arguments and results
         residual = vjp(rest, floats) if any(carries_gradient(v.dtype) for v in rest.outputs) else None
     except NotDifferentiableError:
         return None
@@ -225,12 +249,19 @@ def _tangent_rule(
             else:
                 besides[i - count] = build.add_any(besides[i - count], ct)
         if residual is not None and any(ct is not None for ct in besides):
-            seeds = [build.zeros_like(v) if ct is None else ct for ct, v in zip(besides, made[count:], strict=True) if carries_gradient(v.dtype)]
+            seeds = [
+                build.zeros_like(v) if ct is None else ct
+                for ct, v in zip(besides, made[count:], strict=True)
+                if carries_gradient(v.dtype)
+            ]
             _add(found, floats, _pulled(residual, rest, inputs, seeds))
         mine = evaluate(own.forward, inputs)
         mine[:count] = made[:count]
         held = {"input": inputs, "output": mine, "residual": mine[count:]}
-        pulled = evaluate(own.graph, [*(held[kind][i] for kind, i in own.saved), *[v for v, flag in zip(values, moved, strict=True) if flag]])
+        pulled = evaluate(
+            own.graph,
+            [*(held[kind][i] for kind, i in own.saved), *[v for v, flag in zip(values, moved, strict=True) if flag]],
+        )
         _add(found, floats, [None if place is None else pulled[place] for place in own.outputs])
         return [*[found[i] for i in range(n)], *[back.get(len(known) + k) for k in range(len(tangents))]]
 

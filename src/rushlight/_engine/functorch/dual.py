@@ -44,7 +44,10 @@ class DualTensor(Transformed):
     @classmethod
     def no_out(cls, name: str) -> Exception:
         """The error for `out=` in forward mode."""
-        return NotImplementedError(f"Trying to use forward AD with {name}_out that does not support it because it is an out= function")
+        return NotImplementedError(
+            f"Trying to use forward AD with {name}_out that does not support it because it is an out= function"
+        )
+
     primal: Tensor
     tangent: Tensor
 
@@ -141,7 +144,9 @@ def _settled(value: Any, given: Sequence[Tensor]) -> Any:
 
     So whoever writes to it, or to a tensor without a batch with it, may.
     """
-    while isinstance(value, BatchedTensor) and value.value.shape[0] and all(peeled(t, value.level) is None for t in given):
+    while (
+        isinstance(value, BatchedTensor) and value.value.shape[0] and all(peeled(t, value.level) is None for t in given)
+    ):
         value = value.value[0]
     return value
 
@@ -210,7 +215,11 @@ def _remember(x: Any) -> None:
 
 def become_plain(level: int) -> None:
     """Forget the tangents of a level: what it made are their values from now on."""
-    made = [found for found in [reference() for reference in MADE.values()] if found is not None and getattr(found, "level", None) == level]
+    made = [
+        found
+        for found in [reference() for reference in MADE.values()]
+        if found is not None and getattr(found, "level", None) == level
+    ]
     MADE.clear()
     leave([(x, x.primal) for x in made if not isinstance(x.primal, Transformed)])
 
@@ -218,7 +227,9 @@ def become_plain(level: int) -> None:
 _ROWS: dict[int, Any] = {}
 
 
-def _derived(op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], mask: tuple[bool, ...]) -> tuple[Any, list[bool], Any]:
+def _derived(
+    op: Any, template: tuple[Any, ...], tensors: Sequence[Tensor], mask: tuple[bool, ...]
+) -> tuple[Any, list[bool], Any]:
     """(the derived operator as a function, which results have tangents, the type of several results) for this kind of call."""
     floats = tuple(flag and (t.dtype.is_floating_point or t.dtype.is_complex) for t, flag in zip(tensors, mask))
     table = _ROWS.get(id(op))
@@ -340,7 +351,11 @@ def _as_strided(level: int, function: Any, x: Any, size: Any, stride: Any, stora
         flat = without_grad(lambda: _still(primal, (windows.span,), tangent))
         tangent = windows.shown(flat, primal).copy_(tangent) if primal.numel() else tangent
     step = 0 if storage_offset is None else storage_offset - primal.storage_offset()
-    made = dual(function(primal, size, stride, storage_offset), function(tangent, size, stride, tangent.storage_offset() + step), level)
+    made = dual(
+        function(primal, size, stride, storage_offset),
+        function(tangent, size, stride, tangent.storage_offset() + step),
+        level,
+    )
     link(x, made)
     return made
 

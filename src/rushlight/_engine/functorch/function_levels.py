@@ -43,7 +43,9 @@ def applied(cls: type[Function], args: Sequence[Any]) -> tuple[bool, Any]:
 
 
 def _batch(cls: type[Function], args: Sequence[Any], level: int) -> Any:
-    own = cls.__dict__.get("vmap") is not None or any("vmap" in c.__dict__ for c in cls.__mro__ if c not in (Function, object))
+    own = cls.__dict__.get("vmap") is not None or any(
+        "vmap" in c.__dict__ for c in cls.__mro__ if c not in (Function, object)
+    )
     if cls.generate_vmap_rule and own:
         raise RuntimeError(
             f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an overridden vmap staticmethod. Please set "
@@ -121,7 +123,10 @@ def _generated(cls: type[Function], args: Sequence[Any], level: int) -> Any:
         @staticmethod
         def jvp(ctx: Any, *tangents: Any) -> Any:
             inner = ctx.whole.restored(level)
-            moved = cls.jvp(inner, *[t if t is None or not flag else batched(t, level) for t, flag in zip(tangents, marks, strict=True)])
+            moved = cls.jvp(
+                inner,
+                *[t if t is None or not flag else batched(t, level) for t, flag in zip(tangents, marks, strict=True)],
+            )
             return tuple(in_front(m, level, size) for m in (moved if isinstance(moved, tuple) else (moved,)))
 
     Whole.__name__ = Whole.__qualname__ = cls.__name__
@@ -177,7 +182,8 @@ class _Context:
         """What was saved, as it was."""
         assert self.restoring is not None
         return tuple(
-            batched(t, self.restoring) if flag else t for t, flag in zip(self.ctx.saved_tensors, self.marks, strict=True)
+            batched(t, self.restoring) if flag else t
+            for t, flag in zip(self.ctx.saved_tensors, self.marks, strict=True)
         )
 
 
@@ -189,7 +195,9 @@ def _move(cls: type[Function], args: Sequence[Any], level: int) -> Any:
     values = tuple(a if p is None else p[0] for a, p in zip(args, pairs, strict=True))
     output, ctx = _with_context(cls, values)
     if cls.jvp is Function.jvp:
-        raise NotImplementedError("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+        raise NotImplementedError(
+            "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."
+        )
     given = [_tangent_of(ctx, a, p) for a, p in zip(args, pairs, strict=True)]
     versions = [t._version if isinstance(t, Tensor) and type(t) is Tensor else None for t in given]
     tangents = cls.jvp(ctx, *given)
@@ -197,7 +205,9 @@ def _move(cls: type[Function], args: Sequence[Any], level: int) -> Any:
     flat = output if isinstance(output, tuple) else (output,)
     moved = tangents if isinstance(tangents, tuple) else (tangents,)
     if len(moved) != len(flat):
-        raise RuntimeError(f"Function's jvp returned an invalid number of forward gradients (expected {len(flat)} but got {len(moved)})")
+        raise RuntimeError(
+            f"Function's jvp returned an invalid number of forward gradients (expected {len(flat)} but got {len(moved)})"
+        )
     plain = {id(t) for t in ctx._non_differentiable or ()}
     made = []
     for number, (out, tangent) in enumerate(zip(flat, moved, strict=True)):
@@ -236,7 +246,11 @@ def _tangent_of(ctx: FunctionNode, arg: Any, pair: Any) -> Any:
     """What `jvp` is given for an argument: its tangent; for tensors without one zeros, unless the context wants None."""
     if pair is not None:
         return pair[1]
-    if isinstance(arg, Tensor) and ctx._materialize and (arg._spec.dtype.is_floating_point or arg._spec.dtype.is_complex):
+    if (
+        isinstance(arg, Tensor)
+        and ctx._materialize
+        and (arg._spec.dtype.is_floating_point or arg._spec.dtype.is_complex)
+    ):
         return arg.new_zeros(tuple(arg.shape))
     return None
 
@@ -253,7 +267,9 @@ def _check_tangent(out: Any, tangent: Any, number: int, plain: bool) -> None:
             "You should return None at that position instead."
         )
     if not (tangent._spec.dtype.is_floating_point or tangent._spec.dtype.is_complex):
-        raise RuntimeError(f"Expected both tensor and its forward grad to be floating point or complex, but the forward gradient is {tangent.dtype}")
+        raise RuntimeError(
+            f"Expected both tensor and its forward grad to be floating point or complex, but the forward gradient is {tangent.dtype}"
+        )
     if tuple(tangent.shape) != tuple(out.shape):
         raise RuntimeError(
             "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not supported. Tensor is of "
@@ -273,7 +289,9 @@ def _check_view(out: Tensor, tangent: Tensor, values: Sequence[Any], pairs: Sequ
         if pair is None or isinstance(pair[1], Transformed) or _base_of(value) is not out._base:
             continue
         if tangent._base is None:
-            raise RuntimeError("A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view.")
+            raise RuntimeError(
+                "A custom Function's forward is returning a view (or an input as-is) but the jvp is not returning a view."
+            )
         if tangent._base is not _base_of(pair[1]):
             what = "the given grad input" if pair[1]._base is None else "the same base as the given grad input"
             raise RuntimeError(f"A custom Function is returning a view but the jvp is not returning a view of {what}.")

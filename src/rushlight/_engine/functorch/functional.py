@@ -163,7 +163,9 @@ def _into(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) 
     pairs = zip(out, made, strict=True) if isinstance(out, (tuple, list)) else [(out, made)]
     for target, result in pairs:
         if not isinstance(target, FunctionalTensor):
-            raise RuntimeError("functionalize: a tensor from outside of the function was given as out=; pass it as an argument")
+            raise RuntimeError(
+                "functionalize: a tensor from outside of the function was given as out=; pass it as an argument"
+            )
         target.write(value_of(result))
         target._spec = value_of(result)._spec if target.parent is None else target._spec
     return out
@@ -183,6 +185,7 @@ def _view(level: int, op: Any, function: Any, args: Sequence[Any], kwargs: dict[
         return functional(whole(value_of(parent)) if copies else seen, level, parent, whole)
     parts = []
     for k, part in enumerate(seen):
+
         def one(value: Any, k: int = k) -> Any:
             return whole(value)[k]
 
@@ -216,7 +219,9 @@ def _count(value: Any) -> Any:
 @FunctionalTensor.implements("copy_")
 def _copy(level: int, function: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
     if not isinstance(x, FunctionalTensor):
-        raise RuntimeError("functionalize: copy_ would change a tensor from outside of the function; pass that tensor as an argument")
+        raise RuntimeError(
+            "functionalize: copy_ would change a tensor from outside of the function; pass that tensor as an argument"
+        )
     made = value_of(source)
     if not isinstance(made, Tensor):
         made = value_of(x).new_full((), made)
@@ -234,7 +239,9 @@ def _getitem(level: int, function: Any, x: Any, index: Any) -> Any:
 @FunctionalTensor.implements("__setitem__")
 def _setitem(level: int, function: Any, x: Any, index: Any, value: Any) -> None:
     if not isinstance(x, FunctionalTensor):
-        raise RuntimeError("functionalize: an assignment would change a tensor from outside of the function; pass that tensor as an argument")
+        raise RuntimeError(
+            "functionalize: an assignment would change a tensor from outside of the function; pass that tensor as an argument"
+        )
     if not _by_mask(index):
         Transformed.handlers["__setitem__"](level, function, x, index, value)
         return
@@ -264,7 +271,19 @@ def _fill(level: int, function: Any, x: Any, value: Any) -> Any:
     return x.copy_(value)
 
 
-@FunctionalTensor.implements("item", "__float__", "__int__", "__bool__", "__index__", "__complex__", "tolist", "numpy", "is_nonzero", "equal", "allclose")
+@FunctionalTensor.implements(
+    "item",
+    "__float__",
+    "__int__",
+    "__bool__",
+    "__index__",
+    "__complex__",
+    "tolist",
+    "numpy",
+    "is_nonzero",
+    "equal",
+    "allclose",
+)
 def _read(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     return _inner(level, function, args, kwargs)
 
@@ -275,5 +294,3 @@ def _layout(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any
     if name == "stride":
         return x._spec.strides if not args and not kwargs else x._spec.strides[args[0] if args else kwargs["dim"]]
     return x._spec.contiguous if name == "is_contiguous" else 0
-
-

@@ -34,7 +34,9 @@ __all__ = ["cut", "depends_on_others", "fresh", "plain_parts", "pull"]
 # ***** gradients *****
 
 
-def pull(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True) -> list[Any]:
+def pull(
+    outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True
+) -> list[Any]:
     """The gradients of `outs` by `ins` with cotangents `cts`; None where no path leads."""
     chosen = [(o, c) for o, c in zip(outs, cts, strict=True) if c is not None and o.requires_grad]
     if not chosen:
@@ -45,7 +47,13 @@ def pull(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_gra
         return _pull_plain(outs, ins, cts, create_graph, keep)
     level = top.level
     if isinstance(top, FunctionalTensor):
-        found = pull([value_of(o) for o in outs], [value_of(i) for i in ins], [value_below(c, level) for c in cts], create_graph, keep)
+        found = pull(
+            [value_of(o) for o in outs],
+            [value_of(i) for i in ins],
+            [value_below(c, level) for c in cts],
+            create_graph,
+            keep,
+        )
         return [None if g is None else functional(g, level) for g in found]
     if isinstance(top, BatchedTensor):
         return _pull_batch(outs, ins, cts, level, create_graph, keep)
@@ -60,18 +68,34 @@ def pull(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_gra
     return [g if m is None else dual(m * 0 if g is None else g, m, level) for g, m in zip(grads, moves, strict=True)]
 
 
-def _pull_batch(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], level: int, create_graph: bool, keep: bool) -> list[Any]:
+def _pull_batch(
+    outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], level: int, create_graph: bool, keep: bool
+) -> list[Any]:
     size = next(v for v in (peeled(t, level) for t in tensors_in([outs, ins])) if v is not None).shape[0]
     inside = [peeled(i, level) for i in ins]
     whole, seeds = [in_front(o, level, size) for o in outs], [in_front(c, level, size) for c in cts]
     if any(v is None and i.requires_grad for v, i in zip(inside, ins, strict=True)):
-        return _pull_shared(whole, [i if v is None else v for v, i in zip(inside, ins, strict=True)], seeds, inside, level, create_graph, keep)
+        return _pull_shared(
+            whole,
+            [i if v is None else v for v, i in zip(inside, ins, strict=True)],
+            seeds,
+            inside,
+            level,
+            create_graph,
+            keep,
+        )
     found = pull(whole, inside, seeds, create_graph, keep)
     return [None if g is None else batched(g, level) for g in found]
 
 
 def _pull_shared(
-    outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], inside: Sequence[Any], level: int, create_graph: bool, keep: bool
+    outs: Sequence[Any],
+    ins: Sequence[Any],
+    cts: Sequence[Any],
+    inside: Sequence[Any],
+    level: int,
+    create_graph: bool,
+    keep: bool,
 ) -> list[Any]:
     """Gradients for each item of a batch by inputs that all items share: one backward for each item, whose cotangents are zero for the others."""
     size = outs[0].shape[0]
@@ -82,10 +106,14 @@ def _pull_shared(
 
     found = pull_rows(outs, ins, [alone(c) for c in cts], create_graph, keep)
     # By a batched input each item's gradient lies on the diagonal, and there is nothing beside it.
-    return [None if g is None else batched(g if v is None else g.sum(0), level) for g, v in zip(found, inside, strict=True)]
+    return [
+        None if g is None else batched(g if v is None else g.sum(0), level) for g, v in zip(found, inside, strict=True)
+    ]
 
 
-def _pull_plain(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool) -> list[Any]:
+def _pull_plain(
+    outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool
+) -> list[Any]:
     top = top_level(cts)
     if isinstance(top, DualTensor):  # a gradient is linear in the cotangents
         pairs = [parts(c, top.level) or (c, None) for c in cts]
@@ -99,7 +127,9 @@ def _pull_plain(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], cre
     return [next(found) if i.requires_grad else None for i in ins]
 
 
-def pull_rows(outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True) -> list[Any]:
+def pull_rows(
+    outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True
+) -> list[Any]:
     """`pull` for each row of the cotangents at once: gradients have the rows in front."""
     size = next(c for c in cts if c is not None).shape[0]
     with Level("vmap", size) as level:
@@ -123,12 +153,20 @@ def run_node(node: Any, grads: list[Any]) -> Sequence[Any]:
     if isinstance(top, DualTensor):
         raise NotImplementedError(f"rushlight has no backward of {node.name()} with dual gradients yet")
     level = top.level
-    if isinstance(node, OpNode) and node._extra is None and node.saved is not None and not any(g is not None for g in grads[node.info.n_results :]):
+    if (
+        isinstance(node, OpNode)
+        and node._extra is None
+        and node.saved is not None
+        and not any(g is not None for g in grads[node.info.n_results :])
+    ):
         return _run_graph(node, grads, level)
     size = top.value.shape[0]
     rows = [run_node(node, [None if g is None else in_front(g, level, size)[k] for g in grads]) for k in range(size)]
     stack = table_function("stack")
-    return [None if any(g is None for g in column) else batched(stack(list(column)), level) for column in zip(*rows, strict=True)]
+    return [
+        None if any(g is None for g in column) else batched(stack(list(column)), level)
+        for column in zip(*rows, strict=True)
+    ]
 
 
 def _run_graph(node: OpNode, grads: list[Any], level: int) -> list[Any]:
@@ -242,7 +280,9 @@ def depends_on_others(tensors: Sequence[Any], own: Sequence[Any]) -> bool:
         seen.add(id(node))
         if isinstance(node, AccumulateGrad):
             # nobody asks for the leaves of a transform that is done
-            if id(node.variable) not in leaves and (node.level is None or any(node.level is level for level in LEVELS.stack)):
+            if id(node.variable) not in leaves and (
+                node.level is None or any(node.level is level for level in LEVELS.stack)
+            ):
                 return True
             continue
         stack += [split_edge(edge)[0] for edge in node._edges if edge is not None]
@@ -263,7 +303,12 @@ def cut(x: Any, own: Sequence[Any]) -> Any:
 
 
 def grad_of_transformed(
-    outs: Sequence[Any], ins: Sequence[Any], given: Any, create_graph: bool, allow_unused: bool | None, materialize: bool
+    outs: Sequence[Any],
+    ins: Sequence[Any],
+    given: Any,
+    create_graph: bool,
+    allow_unused: bool | None,
+    materialize: bool,
 ) -> tuple[Any, ...] | None:
     """`autograd.grad` where transformed tensors take part; None where none does."""
     seeds = [None] * len(outs) if given is None else [given] if isinstance(given, Tensor) else list(given)
@@ -274,7 +319,12 @@ def grad_of_transformed(
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
     cts = [o * 0 + 1 if s is None else s for o, s in zip(outs, seeds, strict=True)]
     found = pull(outs, ins, [c.detach() if s is None else c for c, s in zip(cts, seeds, strict=True)], create_graph)
-    return filled([x.detach() * 0 if g is None and materialize else g for g, x in zip(found, ins, strict=True)], ins, allow_unused, False)
+    return filled(
+        [x.detach() * 0 if g is None and materialize else g for g, x in zip(found, ins, strict=True)],
+        ins,
+        allow_unused,
+        False,
+    )
 
 
 def active() -> bool:

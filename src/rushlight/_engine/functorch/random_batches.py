@@ -21,10 +21,24 @@ FORBIDDEN = (
     "vmap: called random operation while in randomness error mode. Please either use the 'same' or 'different' randomness flags on vmap or perform the "
     "randomness operation out of vmap"
 )
-FILLS = frozenset(("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "bernoulli_", "random_"))
+FILLS = frozenset(
+    ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "bernoulli_", "random_")
+)
 # Draw for each element by itself: the whole batch is a call like any other.
 ELEMENTWISE = FILLS | frozenset(
-    ("rand_like", "randn_like", "randint_like", "bernoulli", "dropout", "dropout_", "alpha_dropout", "alpha_dropout_", "rrelu", "rrelu_", "native_dropout")
+    (
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "bernoulli",
+        "dropout",
+        "dropout_",
+        "alpha_dropout",
+        "alpha_dropout_",
+        "rrelu",
+        "rrelu_",
+        "native_dropout",
+    )
 )
 # Those that draw nothing unless told to train: the place of that argument, and what it is where it is not given.
 TRAINING = {
@@ -144,7 +158,9 @@ def _random(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     return draw(function, args, kwargs)
 
 
-@DualTensor.implements(*[form for form in FORMS if "dropout" in form and not form.endswith("_") and "native" not in form])
+@DualTensor.implements(
+    *[form for form in FORMS if "dropout" in form and not form.endswith("_") and "native" not in form]
+)
 def _drop(level: int, function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
     """Dropouts are affine: what they do to a tangent is seen by the same draws on it and on zeros."""
     from rushlight._engine.random.random import default_generator
@@ -159,7 +175,9 @@ def _drop(level: int, function: Any, input: Any, *args: Any, **kwargs: Any) -> A
     return dual(again(input.primal), again(input.tangent) - rest, level)
 
 
-@DualTensor.implements("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_normal_", "cauchy_", "geometric_")
+@DualTensor.implements(
+    "normal_", "uniform_", "bernoulli_", "exponential_", "random_", "log_normal_", "cauchy_", "geometric_"
+)
 def _fill(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     function(x.primal, *args, **kwargs)
     x.tangent.zero_()

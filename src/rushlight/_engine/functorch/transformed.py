@@ -25,7 +25,20 @@ from rushlight._host.runtime import runtime
 from rushlight._ops.table import OPERATORS
 from rushlight._types.dtype import BOOL, INT64, UINT8
 
-__all__ = ["LEVELS", "Level", "Transformed", "check_captured", "inplace_function", "is_inplace", "rewrap", "root", "table_function", "tensors_in", "told_to_change", "top_level"]
+__all__ = [
+    "LEVELS",
+    "Level",
+    "Transformed",
+    "check_captured",
+    "inplace_function",
+    "is_inplace",
+    "rewrap",
+    "root",
+    "table_function",
+    "tensors_in",
+    "told_to_change",
+    "top_level",
+]
 
 
 class Level:
@@ -40,7 +53,13 @@ class Level:
     __slots__ = ("before", "born", "given", "kind", "number", "randomness", "size", "uniform")
 
     def __init__(
-        self, kind: str, size: int = 0, randomness: str = "error", uniform: bool = False, *, given: Sequence[Any] | None = None
+        self,
+        kind: str,
+        size: int = 0,
+        randomness: str = "error",
+        uniform: bool = False,
+        *,
+        given: Sequence[Any] | None = None,
     ) -> None:
         self.kind, self.size, self.randomness, self.number, self.uniform = kind, size, randomness, 0, uniform
         self.given, self.born = given, 0
@@ -79,7 +98,11 @@ def check_captured(x: Any, name: str = "") -> None:
     if level is None or STATE.told_to_change:
         return
     storage = root(x)._storage
-    if storage is None or storage.born >= level.born or any(storage is held for t in level.given or () for held in _memories(t)):
+    if (
+        storage is None
+        or storage.born >= level.born
+        or any(storage is held for t in level.given or () for held in _memories(t))
+    ):
         return
     raise RuntimeError(
         f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation{f' (aten::{name})' if name else ''} "
@@ -205,7 +228,9 @@ class Transformed(Kind):
     @classmethod
     def no_out(cls, name: str) -> Exception:
         """The error for `out=` at this level."""
-        return RuntimeError(f"Batching rule not implemented for aten::{name}.out; the fallback path doesn't work on out= or view ops.")
+        return RuntimeError(
+            f"Batching rule not implemented for aten::{name}.out; the fallback path doesn't work on out= or view ops."
+        )
 
     @classmethod
     def operate(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -290,14 +315,18 @@ def _index_put(level: int, function: Any, x: Any, indices: Any, values: Any, acc
         made = x.clone()
         made.index_put_(indices, values, accumulate)
         return made
-    return table_function("index_put_core")(x, tuple(d for d, _ in tensors), [t for _, t in tensors], values, accumulate)
+    return table_function("index_put_core")(
+        x, tuple(d for d, _ in tensors), [t for _, t in tensors], values, accumulate
+    )
 
 
 @Transformed.implements("index_put_")
 def _index_put_(level: int, function: Any, x: Any, indices: Any, values: Any, accumulate: bool = False) -> Any:
     items, tensors = split_index(x, _checked(tuple(slice(None) if i is None else i for i in indices)))
     target = table_function("basic_index")(x, items)
-    inplace_function("index_put_core")(target, tuple(d for d, _ in tensors), [t for _, t in tensors], values, accumulate)
+    inplace_function("index_put_core")(
+        target, tuple(d for d, _ in tensors), [t for _, t in tensors], values, accumulate
+    )
     return x
 
 
@@ -386,6 +415,8 @@ def _backward(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-@Transformed.implements("data_ptr", "numpy", "numpy_of", "tolist", "untyped_storage", "storage", "__array__", "__dlpack__")
+@Transformed.implements(
+    "data_ptr", "numpy", "numpy_of", "tolist", "untyped_storage", "storage", "__array__", "__dlpack__"
+)
 def _no_memory(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")

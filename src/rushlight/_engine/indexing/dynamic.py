@@ -31,7 +31,9 @@ def _native(name: str, of: Any = None, page: str = "selecting") -> Any:
     found = _BOUND.get(key)
     if found is None:
         function = getattr(require(f"rushlight._backends.cpu.sort.{page}"), name)
-        found = _BOUND[key] = require("rushlight._host.stubs").bind(function if of is None else function[of], nogil=True)
+        found = _BOUND[key] = require("rushlight._host.stubs").bind(
+            function if of is None else function[of], nogil=True
+        )
     return found
 
 
@@ -104,7 +106,9 @@ def nonzero(x: Tensor) -> Tensor:
     count = places._spec.numel
     if ndim == 1:
         return make(places._storage, Spec.of(INT64, x._spec.device, (count, 1), (1, count)), places._ptr)
-    made = empty_spec(Spec.of(INT64, x._spec.device, (count, ndim), (1, count)))  # as in PyTorch: `unbind(1)` gives dense tensors
+    made = empty_spec(
+        Spec.of(INT64, x._spec.device, (count, ndim), (1, count))
+    )  # as in PyTorch: `unbind(1)` gives dense tensors
     if count and ndim:
         sizes = array("q", x._spec.shape)
         _native("unravel")(places._ptr, count, sizes.buffer_info()[0], ndim, made._ptr)

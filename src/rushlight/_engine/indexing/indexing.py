@@ -50,7 +50,12 @@ def _stands_for_tuple(index: Any) -> bool:
 
 def _tensor_of(item: Any) -> Tensor:
     made = make_tensor(item)
-    kept = not made._spec.numel and isinstance(item, np.ndarray) or made._spec.dtype in (BOOL, UINT8, INT32, INT64) and made._spec.numel
+    kept = (
+        not made._spec.numel
+        and isinstance(item, np.ndarray)
+        or made._spec.dtype in (BOOL, UINT8, INT32, INT64)
+        and made._spec.numel
+    )
     return made if kept else convert.to(made, INT64)  # numbers of a list are cut to integers
 
 
@@ -313,7 +318,9 @@ def _indexed_part(x: Tensor, items: tuple[Any, ...], tensors: Sequence[tuple[int
         RUNS.now = outer
     if len(runs) == 1 and outer is not None and not part._rg:
         plan, inputs, _, _ = runs[0]
-        whole = shifted_plan(plan, lambda x, *rest: convert.call("index", basic_view(x, items), dims, rest), part._ptr - x._ptr)
+        whole = shifted_plan(
+            plan, lambda x, *rest: convert.call("index", basic_view(x, items), dims, rest), part._ptr - x._ptr
+        )
         if whole is not None and inputs[0] is part:
             outer.append((whole, (x, *inputs[1:]), made, None))
     return made
@@ -344,7 +351,9 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
     if type(value) is int and not -_SIGNED <= value < (2 * _SIGNED if x._spec.dtype.name == "uint64" else _SIGNED):
         raise ValueError("Overflow when unpacking long long")
     elif not isinstance(value, (Tensor, bool, int, float, complex)):
-        raise TypeError(f"can't assign a {type(value).__name__} to a torch.{x._spec.dtype.scalar}Tensor; make a tensor of it first")
+        raise TypeError(
+            f"can't assign a {type(value).__name__} to a torch.{x._spec.dtype.scalar}Tensor; make a tensor of it first"
+        )
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
     if not tensors:
         if isinstance(value, Tensor):
@@ -356,7 +365,9 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         return
     if type(value) is complex and not x._spec.dtype.is_complex:
         if value.imag != 0:
-            raise RuntimeError(f"value cannot be converted to type {x._spec.dtype.name} without overflow: it is {value}")
+            raise RuntimeError(
+                f"value cannot be converted to type {x._spec.dtype.name} without overflow: it is {value}"
+            )
         value = value.real
     if not isinstance(value, Tensor):
         value = value if _fits(x, value) else make_tensor(value, dtype=x._spec.dtype)
@@ -377,7 +388,11 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
     if given is wanted:
         return value
     listed = [_tensor_of(i) if _is_list(i) else i for i in indices]
-    listed = [i for i in listed if isinstance(i, bool) or (isinstance(i, Tensor) and (i._spec.ndim or i._spec.dtype in (BOOL, UINT8)))]
+    listed = [
+        i
+        for i in listed
+        if isinstance(i, bool) or (isinstance(i, Tensor) and (i._spec.ndim or i._spec.dtype in (BOOL, UINT8)))
+    ]
     mask = listed[0] if len(listed) == 1 else None
     if value._spec.numel == 1 and isinstance(mask, Tensor) and mask._spec.ndim and mask._spec.dtype is BOOL:
         return convert.to(value, wanted)
@@ -389,7 +404,12 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
 def _fits(x: Tensor, value: Any) -> bool:
     """Whether a Python number goes into `x` as it is, whatever it is."""
     dtype = x._spec.dtype
-    return type(value) is float and dtype.is_floating_point or type(value) is int and (dtype.is_floating_point or dtype is INT64)
+    return (
+        type(value) is float
+        and dtype.is_floating_point
+        or type(value) is int
+        and (dtype.is_floating_point or dtype is INT64)
+    )
 
 
 def _masks(x: Tensor, index: Any, value: Any) -> bool:
@@ -433,7 +453,9 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
         )
     for place, item in enumerate(indices):
         if not isinstance(item, Tensor):
-            raise TypeError(f"index_put_(): expected Tensor as element {place} of 'indices', but got {type(item).__name__}")
+            raise TypeError(
+                f"index_put_(): expected Tensor as element {place} of 'indices', but got {type(item).__name__}"
+            )
     if len(indices) > x._spec.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x._spec.ndim} (got {len(indices)})")
     as_flag("index_put_", "accumulate", accumulate)
@@ -522,7 +544,14 @@ def _layout(spec: Spec, index: Any) -> tuple[list[int], list[int], int] | None:
 def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
     """The view of a plain tensor that takes no part in a graph; None for others, and for an index that was met before."""
     spec = x._spec
-    if type(x) is not Tensor or word & ~(GRAD | AUTOCAST) or spec.device is not CPU or x._rg and word & GRAD or RUNS.now is not None:
+    if (
+        type(x) is not Tensor
+        or word & ~(GRAD | AUTOCAST)
+        or spec.device is not CPU
+        or x._rg
+        and word & GRAD
+        or RUNS.now is not None
+    ):
         return None
     key = _index_key(index)
     if key is None:

@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 
-
 _CHANGED_LEAF = "{} that requires grad is being used in an in-place operation. Change it under torch.no_grad(), or change a clone() of it."
 
 
@@ -163,7 +162,13 @@ def _refresh(base: Tensor) -> None:
 def one_memory(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are over one storage, or over storages that show the same one's memory."""
     x, y = a._storage, b._storage
-    return x is y or x is not None and y is not None and (x.owner is not None or y.owner is not None) and root_of(x) is root_of(y)
+    return (
+        x is y
+        or x is not None
+        and y is not None
+        and (x.owner is not None or y.owner is not None)
+        and root_of(x) is root_of(y)
+    )
 
 
 def share_memory(a: Tensor, b: Tensor) -> bool:

@@ -86,7 +86,9 @@ class ViewTemplate(ShowTemplate):
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """All that a plan for these sizes is made of, as text."""
         back = [line for b in self.backwards for line in b.literal(sizes)]
-        return "\n".join([f"{self.pieces.name} {self.pieces.several} {self.pieces.apart} {super().literal(values, sizes)}", *back])
+        return "\n".join(
+            [f"{self.pieces.name} {self.pieces.several} {self.pieces.apart} {super().literal(values, sizes)}", *back]
+        )
 
 
 def view_plan(
@@ -97,7 +99,11 @@ def view_plan(
     wants = bool(STATE.word & GRAD) and tensor._rg
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
-    found = shape_classes.find((head, STATE.word, wants), [spec], _template_maker(op, head, wants), sizes) if spec.device is CPU else None
+    found = (
+        shape_classes.find((head, STATE.word, wants), [spec], _template_maker(op, head, wants), sizes)
+        if spec.device is CPU
+        else None
+    )
     if found is not None:
         return _cast(op, spec, *found[:3], origin=(op, template, [spec])), found
     pieces = ViewPieces(op, template, spec, wants)
@@ -108,12 +114,16 @@ def _template_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[
     """What makes the plan template of a view; `head` is its template without sizes."""
 
     def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> ViewTemplate:
-        return ViewTemplate(ViewPieces(op, symbolic(head, shape_env.symbols), symbolic_specs[0], wants), shape_env, wants)
+        return ViewTemplate(
+            ViewPieces(op, symbolic(head, shape_env.symbols), symbolic_specs[0], wants), shape_env, wants
+        )
 
     return make
 
 
-def view_casting(op: Operator, template: Sequence[Any], spec: Spec, found: Found) -> tuple[Callable[..., Any], bool] | None:
+def view_casting(
+    op: Operator, template: Sequence[Any], spec: Spec, found: Found
+) -> tuple[Callable[..., Any], bool] | None:
     """How this call of a view is told to `learn_shape_class`; None where a size may come from elsewhere than from what was written."""
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
@@ -121,7 +131,9 @@ def view_casting(op: Operator, template: Sequence[Any], spec: Spec, found: Found
         return None
     make = _template_maker(op, head, found.plan_template.wants)
 
-    def plan(plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]) -> Callable[..., Any]:
+    def plan(
+        plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]
+    ) -> Callable[..., Any]:
         return _cast(op, specs[0], plan_template, values, sizes, lambda: (op, symbolic(head, sizes), list(specs)))
 
     return (lambda known: casting(found, [spec], len(sizes), make, plan, known)), True
@@ -132,7 +144,15 @@ def _cast(
 ) -> Callable[..., Any]:
     """The plan of a view for one set of sizes; `origin` is the call that its backward spec belongs to, or makes it."""
     layouts = [layout[1:] for layout in plan_template.layouts(values)]
-    return _planned(origin, op, spec, plan_template.pieces, layouts, [b.at(sizes) for b in plan_template.backwards], (plan_template, values))
+    return _planned(
+        origin,
+        op,
+        spec,
+        plan_template.pieces,
+        layouts,
+        [b.at(sizes) for b in plan_template.backwards],
+        (plan_template, values),
+    )
 
 
 def _planned(
@@ -145,7 +165,10 @@ def _planned(
     specs = [Spec.of(dtype, spec.device, shape, strides, conj) for shape, strides, _ in layouts]
     parts = [(shown, bytes_on(shown, offset)) for shown, (_, _, offset) in zip(specs, layouts, strict=True)]
     several = pieces.several
-    made = [BackwardSpec(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device) for b in backwards]
+    made = [
+        BackwardSpec(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device)
+        for b in backwards
+    ]
     for one in made:
         one.origin = origin
     backward_spec, backward_specs = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
@@ -164,8 +187,12 @@ def _planned(
 
 
 def _closure(
-    parts: Sequence[tuple[Spec, int]], several: bool, creation: str, backward_spec: BackwardSpec | None, backward_specs: Sequence[BackwardSpec],
-    inference: bool
+    parts: Sequence[tuple[Spec, int]],
+    several: bool,
+    creation: str,
+    backward_spec: BackwardSpec | None,
+    backward_specs: Sequence[BackwardSpec],
+    inference: bool,
 ) -> Callable[..., Any]:
     """The plan of a view in Python: `parts` are specs and how many bytes on they begin; `backward_spec` is that of all views, `backward_specs` those of each."""
 
@@ -232,7 +259,9 @@ def record_view(x: Tensor, outs: Sequence[Tensor], backward_spec: BackwardSpec) 
     node = backward_spec.cls.__new__(backward_spec.cls)
     node.info, node.saved, node.versions, node.where = backward_spec, [], [], None
     edge = x._node
-    node._edges = (edge if edge is not None and (x._autograd_meta is None or not x._autograd_meta.output_nr) else edge_of(x),)
+    node._edges = (
+        edge if edge is not None and (x._autograd_meta is None or not x._autograd_meta.output_nr) else edge_of(x),
+    )
     node._seq = next_sequence()
     node._extra = None
     number = 0
@@ -249,7 +278,12 @@ class AsStridedBackward0(Node):
     __slots__ = ("_saved_storage_offset", "base", "geometry", "parts")
 
     def __init__(
-        self, base: Spec, edge: Any, geometry: tuple[tuple[int, ...], tuple[int, ...], int], parts: bool = False, given: int | None = None
+        self,
+        base: Spec,
+        edge: Any,
+        geometry: tuple[tuple[int, ...], tuple[int, ...], int],
+        parts: bool = False,
+        given: int | None = None,
     ) -> None:
         """`given` is the offset in the storage, where one was asked for."""
         self._start((edge,))
@@ -298,7 +332,9 @@ class Window:
 
         shape, strides, step = self.geometry
         memory = OPS["view_as_real"](whole) if self.parts else whole
-        part = as_strided(memory, shape, strides, (memory._ptr - memory._storage.ptr) // memory._spec.dtype.itemsize + step)
+        part = as_strided(
+            memory, shape, strides, (memory._ptr - memory._storage.ptr) // memory._spec.dtype.itemsize + step
+        )
         if self.pairs:
             part = OPS["view_as_complex"](part)
         if not self.conj:
@@ -377,7 +413,10 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         def again(x: Tensor) -> Tensor:
             return as_strided(x, shape, strides, offset)
 
-        step, need = (at * itemsize if offset is not None else 0), (last + 1 - (0 if offset is not None else at)) * itemsize
+        step, need = (
+            (at * itemsize if offset is not None else 0),
+            (last + 1 - (0 if offset is not None else at)) * itemsize,
+        )
         span, whole = (need if spec.numel else 0), offset is not None
         ran(again if x._rg else native_view(again, [(spec, step)], creation, False, span=span, whole=whole), (x,), out)
     return out

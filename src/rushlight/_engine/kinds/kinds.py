@@ -116,4 +116,6 @@ def ask_kinds(function: Any, found: Iterable[Kind], args: Sequence[Any], kwargs:
         made = type(value).answer(function, args, kwargs)
         if made is not NotImplemented:
             return made
-    raise TypeError(f"{call_name(function)}(): no kind of tensor among the arguments knows what to do: {[type(v).__name__ for v in found]}")
+    raise TypeError(
+        f"{call_name(function)}(): no kind of tensor among the arguments knows what to do: {[type(v).__name__ for v in found]}"
+    )

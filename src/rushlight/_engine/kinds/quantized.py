@@ -36,7 +36,13 @@ class QScheme:
 QScheme.__name__, QScheme.__qualname__, QScheme.__module__ = "qscheme", "qscheme", "torch"
 SCHEMES = {
     name: QScheme(name)
-    for name in ("per_tensor_affine", "per_channel_affine", "per_tensor_symmetric", "per_channel_symmetric", "per_channel_affine_float_qparams")
+    for name in (
+        "per_tensor_affine",
+        "per_channel_affine",
+        "per_tensor_symmetric",
+        "per_channel_symmetric",
+        "per_channel_affine_float_qparams",
+    )
 }
 
 

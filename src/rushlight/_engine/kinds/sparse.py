@@ -20,7 +20,18 @@ from rushlight._engine.sharing.pickling import form_there
 from rushlight._types.formats import SPARSE_LAYOUTS, Layout
 from rushlight._types.spec import Spec
 
-__all__ = ["CompressedTensor", "RuleNode", "SparseKind", "SparseTensor", "adopt", "bare", "make_compressed", "make_coo", "record", "record_all"]
+__all__ = [
+    "CompressedTensor",
+    "RuleNode",
+    "SparseKind",
+    "SparseTensor",
+    "adopt",
+    "bare",
+    "make_compressed",
+    "make_coo",
+    "record",
+    "record_all",
+]
 
 COO = SPARSE_LAYOUTS["sparse_coo"]
 # The names that PyTorch's messages use.
@@ -64,7 +75,9 @@ class SparseKind(Kind):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if self._node is not None:
-            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.")
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment."
+            )
         found = memo.get(id(self))
         if found is None:
             found = memo[id(self)] = bare(self).clone()
@@ -81,7 +94,10 @@ class SparseKind(Kind):
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        ours = (_rebuild, (type(self), self.layout, parts_of(self), tuple(self._spec.shape), self._rg, dict(self.__dict__)))
+        ours = (
+            _rebuild,
+            (type(self), self.layout, parts_of(self), tuple(self._spec.shape), self._rg, dict(self.__dict__)),
+        )
         return form_there(self) or ours
 
 
@@ -175,9 +191,20 @@ def adopt(x: Any, made: Any) -> Any:
     return x
 
 
-def _rebuild(cls: type, layout: Layout, parts: tuple[Any, Any, Any], shape: tuple[int, ...], requires_grad: bool, named: dict[str, Any]) -> Any:
+def _rebuild(
+    cls: type,
+    layout: Layout,
+    parts: tuple[Any, Any, Any],
+    shape: tuple[int, ...],
+    requires_grad: bool,
+    named: dict[str, Any],
+) -> Any:
     first, second, third = parts
-    made = make_coo(first, second, shape, third) if cls is SparseTensor else make_compressed(layout, first, second, third, shape)
+    made = (
+        make_coo(first, second, shape, third)
+        if cls is SparseTensor
+        else make_compressed(layout, first, second, third, shape)
+    )
     made._rg = requires_grad
     made.__dict__.update(named)
     return made
@@ -225,9 +252,15 @@ class RuleNode(Node):
 _CLASSES: dict[str, type[RuleNode]] = {}
 
 
-def record(name: str, inputs: Sequence[Tensor], out: Any, rule: Callable[..., Sequence[Any]], saved: Sequence[Tensor] = ()) -> Any:
+def record(
+    name: str, inputs: Sequence[Tensor], out: Any, rule: Callable[..., Sequence[Any]], saved: Sequence[Tensor] = ()
+) -> Any:
     """`out` as the result of an operation on `inputs`, whose backward is `rule`; `saved` must not be changed until then."""
-    if not STATE.word & GRAD or not any(t._rg for t in inputs) or not (out._spec.dtype.is_floating_point or out._spec.dtype.is_complex):
+    if (
+        not STATE.word & GRAD
+        or not any(t._rg for t in inputs)
+        or not (out._spec.dtype.is_floating_point or out._spec.dtype.is_complex)
+    ):
         return out
     cls = _CLASSES.get(name)
     if cls is None:
@@ -241,7 +274,9 @@ def record(name: str, inputs: Sequence[Tensor], out: Any, rule: Callable[..., Se
     return out
 
 
-def record_all(name: str, inputs: Sequence[Tensor], outs: Sequence[Any], rule: Callable[..., Sequence[Any]]) -> Sequence[Any]:
+def record_all(
+    name: str, inputs: Sequence[Tensor], outs: Sequence[Any], rule: Callable[..., Sequence[Any]]
+) -> Sequence[Any]:
     """`record` for several results: `rule` gets a gradient, or None, for each."""
     if outs and record(name, inputs, outs[0], rule)._node is not None:
         node = outs[0]._node

@@ -19,14 +19,24 @@ def describe_sparse(x: Any) -> str:
         shown = [("indices", x._where), ("values", x._held)]
         count = x._where.size(1)
     else:
-        names = ("crow_indices", "col_indices") if x.layout.name in ("sparse_csr", "sparse_bsr") else ("ccol_indices", "row_indices")
+        names = (
+            ("crow_indices", "col_indices")
+            if x.layout.name in ("sparse_csr", "sparse_bsr")
+            else ("ccol_indices", "row_indices")
+        )
         shown = [(names[0], x._pointers), (names[1], x._others), ("values", x._held)]
         count = x._others.size(-1)
     opening = "tensor("
     indent = len(opening)
-    text = opening + (",\n" + " " * indent).join(f"{name}=tensor({_part(part, indent + len(name) + 8)})" for name, part in shown)
+    text = opening + (",\n" + " " * indent).join(
+        f"{name}=tensor({_part(part, indent + len(name) + 8)})" for name, part in shown
+    )
     suffixes = [f"size={tuple(x.shape)}", f"nnz={count}"]
-    if x.dtype is not default_dtype() and x.dtype.name not in ("int64", "bool") and x.dtype is not default_dtype().to_complex():
+    if (
+        x.dtype is not default_dtype()
+        and x.dtype.name not in ("int64", "bool")
+        and x.dtype is not default_dtype().to_complex()
+    ):
         suffixes.append(f"dtype={x.dtype!r}")
     suffixes.append(f"layout={x.layout!r}")
     if x._node is not None:

@@ -18,14 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._base.forking import free_after_fork
 from rushlight._engine.core.memory import empty_spec
 from rushlight._engine.core.tensor import Tensor
-from rushlight._host.random_state import (
-    DOUBLE_VALID,
-    FLOAT_VALID,
-    SEED,
-    SEEDED,
-    STATE_BYTES,
-    TAKE,
-)  # fmt: skip
+from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, SEED, SEEDED, STATE_BYTES, TAKE  # fmt: skip
 from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import UINT8, ByName
 from rushlight._types.spec import Spec

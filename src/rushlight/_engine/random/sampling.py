@@ -57,7 +57,9 @@ def overridable(function: Callable[..., Any], public: Callable[..., Any] | None 
     call.__doc__ = function.__doc__
     call.__wrapped__ = function  # type: ignore[attr-defined]
     call.touches_memory = True  # type: ignore[attr-defined]
-    shown: list[Any] = [call if public is None else public]  # what overrides are shown; its learner or guard, where there is one
+    shown: list[Any] = [
+        call if public is None else public
+    ]  # what overrides are shown; its learner or guard, where there is one
     call.shown = shown  # type: ignore[attr-defined]
     call.guards = FUNCTION_MODE | VMAP, True  # type: ignore[attr-defined]
     return call
@@ -281,7 +283,10 @@ def uniform_(
     if not (-largest <= low <= high <= largest and high - low <= largest):
         raise _bad_interval(low, high, dtype)
     return write_random(
-        self, "UniformBackward0", lambda p, n, d, _: streams.fill_uniform(generator, p, n, d, low, high), kernel=("uniform", generator, low, high)
+        self,
+        "UniformBackward0",
+        lambda p, n, d, _: streams.fill_uniform(generator, p, n, d, low, high),
+        kernel=("uniform", generator, low, high),
     )
 
 
@@ -439,7 +444,14 @@ def _in_fill_order(p: Tensor, target: Spec, dtype: DType) -> Tensor:
     """The values of `p` broadcast to `target`, in the order in which `target` is filled, contiguous and in `dtype`."""
     held = p._spec
     check_memory(held)
-    if held.dtype is dtype and held.shape == target.shape and held.contiguous and target.contiguous and not held.conj and type(p) is Tensor:
+    if (
+        held.dtype is dtype
+        and held.shape == target.shape
+        and held.contiguous
+        and target.contiguous
+        and not held.conj
+        and type(p) is Tensor
+    ):
         return p
     before = STATE.word
     STATE.word = before & ~GRAD
@@ -466,7 +478,15 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
         )
     only_tensors("bernoulli", input=input)
     spec = input._spec
-    if p is None and out is None and type(input) is Tensor and not input._rg and spec.contiguous and spec.numel and input._storage is not None:
+    if (
+        p is None
+        and out is None
+        and type(input) is Tensor
+        and not input._rg
+        and spec.contiguous
+        and spec.numel
+        and input._storage is not None
+    ):
         if spec.dtype is FLOAT32 or spec.dtype is FLOAT64:
             check_generator("bernoulli", generator)
             drawn = fresh(spec.dtype, spec.device, spec.shape)

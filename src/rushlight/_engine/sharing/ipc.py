@@ -92,7 +92,9 @@ def reduce_storage(storage: Any) -> tuple[Any, ...]:
         count_holders(block.name, block.nbytes, +1)  # the message holds it too, until it arrives
         return _from_name, (block.name, block.nbytes, offset, storage.nbytes)
     if block.handle < 0:
-        raise RuntimeError("this tensor came from a worker of a DataLoader, which had to close the descriptor of its memory: send a clone of it")
+        raise RuntimeError(
+            "this tensor came from a worker of a DataLoader, which had to close the descriptor of its memory: send a clone of it"
+        )
     return _from_handle, (reduction.DupFd(block.handle), block.nbytes, offset, storage.nbytes)
 
 

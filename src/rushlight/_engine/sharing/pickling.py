@@ -60,7 +60,16 @@ def reduce_tensor(self: Tensor, protocol: Any) -> tuple[Any, ...]:
         place = self._ptr - storage.ptr
     if (made := form_there(self)) is not None:
         return made
-    args = (type(self), storage, spec.dtype, place, tuple(spec.shape), spec.strides, self._rg, *((True,) if spec.conj else ()))
+    args = (
+        type(self),
+        storage,
+        spec.dtype,
+        place,
+        tuple(spec.shape),
+        spec.strides,
+        self._rg,
+        *((True,) if spec.conj else ()),
+    )
     return rebuild_tensor, args, dict(self.__dict__) or None
 
 

@@ -57,7 +57,9 @@ class SharedBlock:
 
     def _map(self, handle: int, nbytes: int) -> None:
         if os.fstat(handle).st_size < nbytes:  # reading beyond its end would kill the process
-            raise RuntimeError(f"unable to map {nbytes} bytes of shared memory: the file has {os.fstat(handle).st_size}")
+            raise RuntimeError(
+                f"unable to map {nbytes} bytes of shared memory: the file has {os.fstat(handle).st_size}"
+            )
         self.address = _system().mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, handle, 0)
         if self.address == _FAILED:
             raise RuntimeError(f"unable to map {nbytes} bytes of shared memory: {os.strerror(ctypes.get_errno())}")
@@ -251,7 +253,9 @@ def relocate(old: Any, new: Any) -> Any:
     is a storage with room for them.
     """
     root = root_of(old)
-    told: dict[int, tuple[Any, Any]] = {}  # what stands for each storage: kept with it, so that no other has its address meanwhile
+    told: dict[
+        int, tuple[Any, Any]
+    ] = {}  # what stands for each storage: kept with it, so that no other has its address meanwhile
 
     def moved(storage: Any) -> Any:
         if id(storage) not in told:
@@ -276,7 +280,9 @@ def _moved_window(storage: Any, root: Any, new: Any) -> Any:
     """A window on `new` where `storage` is one on `root`: on all of it where it shows all."""
     start = storage.ptr - root.ptr
     whole = start == 0 and storage.nbytes == root.nbytes
-    return MEMORY.from_owner(new.ptr + start, new.nbytes if whole else max(0, min(storage.nbytes, new.nbytes - start)), new)
+    return MEMORY.from_owner(
+        new.ptr + start, new.nbytes if whole else max(0, min(storage.nbytes, new.nbytes - start)), new
+    )
 
 
 def _move_tensor(holder: Tensor, root: Any, moved: Callable[[Any], Any]) -> None:
@@ -288,7 +294,9 @@ def _move_tensor(holder: Tensor, root: Any, moved: Callable[[Any], Any]) -> None
         spec, place = before, holder._ptr + new.ptr - storage.ptr
         if spec.device is not device and spec.numel:
             spec = Spec.of(spec.dtype, device, spec.shape, spec.strides, spec.conj)
-        if holder._spec is before:  # no call between here and the last of the three: other threads see all of them, or none
+        if (
+            holder._spec is before
+        ):  # no call between here and the last of the three: other threads see all of them, or none
             holder._storage = new
             holder._ptr = place
             holder._spec = spec

@@ -34,7 +34,20 @@ from rushlight._functorch.dim.objects import (
     split,
 )
 
-__all__ = ["Dim", "DimList", "DimensionBindError", "DimensionMismatchError", "Tensor", "cat", "dimlists", "dims", "index", "softmax", "split", "stack"]
+__all__ = [
+    "Dim",
+    "DimList",
+    "DimensionBindError",
+    "DimensionMismatchError",
+    "Tensor",
+    "cat",
+    "dimlists",
+    "dims",
+    "index",
+    "softmax",
+    "split",
+    "stack",
+]
 
 _Tensor = FirstClass
 
@@ -48,7 +61,10 @@ def _several(n: int | None, sizes: Sequence[Any] | None, make: Callable[[str, An
         raise ValueError(f"expected {wanted} sizes but found {len(sizes)}")
     known = names if len(names) == wanted else []
     first_unknown = next((i for i, name in enumerate(known) if name is None), len(known))
-    found = [make(str(known[i]) if i < first_unknown else f"d{i}", None if sizes is None else sizes[i]) for i in range(wanted)]
+    found = [
+        make(str(known[i]) if i < first_unknown else f"d{i}", None if sizes is None else sizes[i])
+        for i in range(wanted)
+    ]
     return found[0] if wanted == 1 else tuple(found)
 
 

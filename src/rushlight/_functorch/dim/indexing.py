@@ -41,7 +41,9 @@ class _Place:
 class _Plan:
     """`view[indices]` holds the result: first `dims`, then the positional dims of the indices, then those that stay."""
 
-    def __init__(self, view: Any, indices: tuple[Any, ...], dims: list[Dim], spread: list[Dim], wide: int, before: int) -> None:
+    def __init__(
+        self, view: Any, indices: tuple[Any, ...], dims: list[Dim], spread: list[Dim], wide: int, before: int
+    ) -> None:
         self.view, self.indices = view, indices
         self.dims = dims  # of the result
         self.spread = spread  # those of them that indices bring: they come first
@@ -60,7 +62,9 @@ class _Plan:
         first, n, rest = len(self.spread), self.wide, len(self.dims) - len(self.spread)
         positional = list(range(first + rest, first + rest + ndim))
         stay = positional[: self.before] + positional[self.before + n :]
-        return value.permute((*range(first), *positional[self.before : self.before + n], *range(first, first + rest), *stay))
+        return value.permute(
+            (*range(first), *positional[self.before : self.before + n], *range(first, first + rest), *stay)
+        )
 
 
 def get_item(tensor: Any, index: Any) -> Any:
@@ -73,10 +77,16 @@ def get_item(tensor: Any, index: Any) -> Any:
 def set_item(tensor: Any, index: Any, value: Any) -> None:
     """`tensor[index] = value`; the value has no dims but those of what is written to."""
     plan = _plan(tensor, index)
-    value = value if isinstance(value, (FirstClass, rushlight.Tensor)) else rushlight.as_tensor(value, dtype=plan.view.dtype)
+    value = (
+        value
+        if isinstance(value, (FirstClass, rushlight.Tensor))
+        else rushlight.as_tensor(value, dtype=plan.view.dtype)
+    )
     extra = [d for d in arranged(value)[0] if d not in set(plan.dims)]
     if extra:
-        raise DimensionBindError(f"rhs of setitem contains dimension {extra[0]} which is not in the dimension on the left ({tuple(plan.dims)})")
+        raise DimensionBindError(
+            f"rhs of setitem contains dimension {extra[0]} which is not in the dimension on the left ({tuple(plan.dims)})"
+        )
     target = plan.view[plan.indices] if plan.indices else plan.view
     ndim = target.ndim - len(plan.dims)
     lying = aligned(value, plan.dims, ndim)
@@ -94,16 +104,27 @@ _OWN["__getitem__"], _OWN["__setitem__"] = get_item, set_item
 
 def _plan(tensor: Any, index: Any) -> _Plan:
     dims, data = arranged(tensor)
-    several = isinstance(index, tuple) or (isinstance(index, list) and any(isinstance(each, (FirstClass, DimList)) for each in index))
+    several = isinstance(index, tuple) or (
+        isinstance(index, list) and any(isinstance(each, (FirstClass, DimList)) for each in index)
+    )
     items = _complete(tuple(index) if several else (index,), data.ndim - len(dims))
     data, places = _basic(data, len(dims), items)
     counts = Counter(place.index for place in places if isinstance(place.index, Dim))
     place_of = {d: at for at, d in enumerate(dims)}
-    used = {d for place in places if place.index is not None and not isinstance(place.index, Dim) for d in arranged(place.index)[0]}
+    used = {
+        d
+        for place in places
+        if place.index is not None and not isinstance(place.index, Dim)
+        for d in arranged(place.index)[0]
+    }
     for at, place in enumerate(places):
         if isinstance(place.index, Dim):
             place.index.size = data.shape[len(dims) + at]
-    bound = [p for p in places if isinstance(p.index, Dim) and counts[p.index] == 1 and p.index not in place_of and p.index not in used]
+    bound = [
+        p
+        for p in places
+        if isinstance(p.index, Dim) and counts[p.index] == 1 and p.index not in place_of and p.index not in used
+    ]
     chosen = [p for p in places if p.index is not None and p not in bound]
     stay = [p for p in places if p.index is None]
     where = {id(place): len(dims) + at for at, place in enumerate(places)}
@@ -145,7 +166,9 @@ def _complete(items: tuple[Any, ...], ndim: int) -> list[Any]:
         )
     left = ndim - sum(item is not None for item in flat) + len(open_)
     if left < 0:
-        raise TooManyIndicesError(f"at least {ndim - left} indices were supplied but the tensor only has {ndim} dimensions")
+        raise TooManyIndicesError(
+            f"at least {ndim - left} indices were supplied but the tensor only has {ndim} dimensions"
+        )
     if not open_:
         return flat + [slice(None)] * left
     at = open_[0]
@@ -194,7 +217,9 @@ def _sizes(pack: Sequence[Dim], whole: int) -> list[int]:
     if len(open_) > 1:
         raise DimensionBindError(f"cannot infer the sizes of {len(open_)} dimensions at once {tuple(open_)}")
     if whole % known or (not open_ and known != whole):
-        raise DimensionBindError(f"Dimension sizes to do not match ({known} != {whole}) when matching dimension pack {tuple(pack)}")
+        raise DimensionBindError(
+            f"Dimension sizes to do not match ({known} != {whole}) when matching dimension pack {tuple(pack)}"
+        )
     for each in open_:
         each.size = whole // known
     return [each.size for each in pack]

@@ -26,7 +26,11 @@ def assigned_names(frame: FrameType) -> list[str | None]:
         return []
     names: list[str | None] = []
     for step in after:
-        if len(names) >= wanted or not step.opname.startswith("STORE_") or step.opname in ("STORE_ATTR", "STORE_SUBSCR"):
+        if (
+            len(names) >= wanted
+            or not step.opname.startswith("STORE_")
+            or step.opname in ("STORE_ATTR", "STORE_SUBSCR")
+        ):
             break
         names += list(step.argval) if step.opname in _PAIRS else [step.argval]
     return (names + [None] * wanted)[:wanted]

@@ -14,7 +14,19 @@ from typing import Any
 import rushlight
 from rushlight._base.pytree import tree_flatten, tree_map, tree_unflatten
 
-__all__ = ["Dim", "DimList", "DimensionBindError", "DimensionMismatchError", "FirstClass", "Tensor", "aligned", "arranged", "call", "flat_dims", "made"]
+__all__ = [
+    "Dim",
+    "DimList",
+    "DimensionBindError",
+    "DimensionMismatchError",
+    "FirstClass",
+    "Tensor",
+    "aligned",
+    "arranged",
+    "call",
+    "flat_dims",
+    "made",
+]
 
 
 _PLAIN: Any = rushlight.Tensor  # whose methods are made when the table of operators is there
@@ -193,9 +205,19 @@ class _Product(Tensor):
 
     def sum(self, *args: Any, **kwargs: Any) -> Any:
         """Over dims of both factors: by `einsum`."""
-        over = args[0] if len(args) == 1 and not kwargs else kwargs.get("dim") if not args and kwargs.keys() == {"dim"} else None
+        over = (
+            args[0]
+            if len(args) == 1 and not kwargs
+            else kwargs.get("dim")
+            if not args and kwargs.keys() == {"dim"}
+            else None
+        )
         over = (over,) if isinstance(over, Dim) else over
-        if self._data is not None or not isinstance(over, (tuple, list)) or not all(isinstance(d, Dim) and d in set(self.dims) for d in over):
+        if (
+            self._data is not None
+            or not isinstance(over, (tuple, list))
+            or not all(isinstance(d, Dim) and d in set(self.dims) for d in over)
+        ):
             return super().sum(*args, **kwargs)
         number = {each: at for at, each in enumerate(self.dims)}
         left = [d for d in self.dims if d not in set(over)]
@@ -246,7 +268,9 @@ class DimList:
         return len(self._dims)
 
     def __getitem__(self, key: Any) -> Any:
-        if not 0 <= (key if isinstance(key, int) else 0) < max(len(self), 1) or (isinstance(key, int) and not self._dims):
+        if not 0 <= (key if isinstance(key, int) else 0) < max(len(self), 1) or (
+            isinstance(key, int) and not self._dims
+        ):
             raise IndexError("index out of bounds")
         found = self._dims[key]
         return tuple(found) if isinstance(found, list) else found
@@ -311,10 +335,14 @@ def _ordered(value: FirstClass, wanted: Sequence[Any]) -> Any:
             return known[d]
         at = d + positional if d < 0 else d
         if not 0 <= at < positional:
-            raise ValueError(f"tensor has {positional} positional dimensions, but {d} specified, or it was specified twice")
+            raise ValueError(
+                f"tensor has {positional} positional dimensions, but {d} specified, or it was specified twice"
+            )
         return len(dims) + at
 
-    groups = [[place(each) for each in flat_dims(d if isinstance(d, (tuple, list)) else [d])] for d in flat_dims(wanted)]
+    groups = [
+        [place(each) for each in flat_dims(d if isinstance(d, (tuple, list)) else [d])] for d in flat_dims(wanted)
+    ]
     used = [at for group in groups for at in group]
     if len(set(used)) != len(used):
         raise ValueError("tensor does not contain a dim that was specified twice")
@@ -363,7 +391,9 @@ def _along(func: Any, keeps: bool, place: int, args: list[Any], kwargs: dict[str
     """A function along dims that are objects: they are positional while it runs."""
     moved = [d for d in wanted if isinstance(d, Dim)]
     if not keeps and kwargs.get("keepdim", False):
-        raise ValueError(f"a dim that is an object ({moved[0]}) is gone after a reduction; keepdim needs positional dims")
+        raise ValueError(
+            f"a dim that is an object ({moved[0]}) is gone after a reduction; keepdim needs positional dims"
+        )
     value = args[0] if isinstance(args[0], FirstClass) else kwargs.get("input")
     if not isinstance(value, FirstClass) or not set(moved) <= set(value.dims):
         raise ValueError(f"Tensor with dimensions {list(arranged(args[0])[0])} does not contain {moved[0]}")
@@ -409,10 +439,14 @@ def _batched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
     looped: Callable[..., Any] = run
     for d in reversed(dims):
-        looped = rushlight.func.vmap(looped, in_dims=tuple(0 if d in set(leaves[i].dims) else None for i in at), randomness="different")
+        looped = rushlight.func.vmap(
+            looped, in_dims=tuple(0 if d in set(leaves[i].dims) else None for i in at), randomness="different"
+        )
     made_of = iter(looped(*inputs))
     results, shape = shown
-    return tree_unflatten([made(dims, next(made_of)) if isinstance(each, rushlight.Tensor) else each for each in results], shape)
+    return tree_unflatten(
+        [made(dims, next(made_of)) if isinstance(each, rushlight.Tensor) else each for each in results], shape
+    )
 
 
 def split(tensor: Any, split_size_or_sections: Any, dim: Any = 0) -> tuple[Any, ...]:
@@ -436,7 +470,10 @@ def split(tensor: Any, split_size_or_sections: Any, dim: Any = 0) -> tuple[Any, 
 
 def _share(sizes: list[Dim], whole: int) -> None:
     """Give those that are unbound what the others leave, in equal parts."""
-    left, open_ = whole - sum(each.size for each in sizes if each.is_bound), [each for each in sizes if not each.is_bound]
+    left, open_ = (
+        whole - sum(each.size for each in sizes if each.is_bound),
+        [each for each in sizes if not each.is_bound],
+    )
     if left < 0 and open_:
         raise TypeError(f"sizes of target dimensions add up to more ({whole - left}) than source dim ({whole})")
     if left and not open_:
@@ -464,7 +501,10 @@ def index(tensor: Any, dims: Any, indices: Any) -> Any:
 def multiply(left: Any, right: Any) -> Any:
     """`left * right`; two floats of one dtype without positional dims wait for a sum."""
     both = (left, right)
-    if all(isinstance(each, Tensor) and each.ndim == 0 and each.dtype.is_floating_point for each in both) and left.dtype == right.dtype:
+    if (
+        all(isinstance(each, Tensor) and each.ndim == 0 and each.dtype.is_floating_point for each in both)
+        and left.dtype == right.dtype
+    ):
         return _Product(left, right)
     return _batched(rushlight.mul, both, {})
 

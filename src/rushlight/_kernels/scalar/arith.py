@@ -305,11 +305,7 @@ INT_BINARY = {
     "le": lambda x, y, signed: x.le(y, signed),
 }  # fmt: skip
 # bool: sum is "or", product is "and", as PyTorch adds and multiplies bools
-BOOL_UNARY = {
-    "signbit": lambda x: x.em.const("i1", False),
-    "abs": lambda x: x,
-    "sign": lambda x: x,
-}
+BOOL_UNARY = {"signbit": lambda x: x.em.const("i1", False), "abs": lambda x: x, "sign": lambda x: x}
 BOOL_BINARY = {
     "add": lambda x, y: x | y, "mul": lambda x, y: x & y, "maximum": lambda x, y: x | y, "minimum": lambda x, y: x & y,
     "bitwise_and": lambda x, y: x & y, "bitwise_or": lambda x, y: x | y, "bitwise_xor": lambda x, y: x ^ y,

@@ -127,7 +127,9 @@ def _lowered(x: Val, size: Val) -> tuple[Val, Val]:
     """(x', factor): exp(x) = exp(x') * factor for a large x, sinh and cosh likewise for a large |x|; the product comes after one with a sine."""
     em = x.em
     far = size.gt(709.0)
-    return em.select(far, x - em.const(x.type, _STEP).copysign(x), x), em.select(far, em.const(x.type, math.exp(_STEP)), 1.0)
+    return em.select(far, x - em.const(x.type, _STEP).copysign(x), x), em.select(
+        far, em.const(x.type, math.exp(_STEP)), 1.0
+    )
 
 
 def exp(z: Pair) -> Pair:
@@ -199,7 +201,11 @@ def pow(z: Pair, w: Pair) -> Pair:
     radius, angle = log(z)
     re, im = exp(mul(w, (radius, angle)))
     origin = z[0].eq(0.0) & z[1].eq(0.0)
-    zero, one, at_origin = em.const(type, 0.0), em.const(type, 1.0), em.select(w[0].gt(0.0), em.const(type, 0.0), math.nan)
+    zero, one, at_origin = (
+        em.const(type, 0.0),
+        em.const(type, 1.0),
+        em.select(w[0].gt(0.0), em.const(type, 0.0), math.nan),
+    )
     re, im = em.select(origin, at_origin, re), em.select(origin, at_origin, im)
     plain = w[0].eq(0.0) & w[1].eq(0.0)
     re, im = em.select(plain, one, re), em.select(plain, zero, im)
@@ -293,7 +299,11 @@ def atanh(z: Pair) -> Pair:
     gap = 1.0 - a
     tiny = gap.eq(0.0) & y.abs().lt(1e-100) & y.ne(0.0)  # its square would be 0
     high = em.select(tiny, y * 2.0**600, y)
-    re = em.fma(explog.log1p(4.0 * a / em.fma(gap, gap, high * high)), 0.25, em.select(tiny, em.const(x.type, 300.0 * math.log(2.0)), 0.0))
+    re = em.fma(
+        explog.log1p(4.0 * a / em.fma(gap, gap, high * high)),
+        0.25,
+        em.select(tiny, em.const(x.type, 300.0 * math.log(2.0)), 0.0),
+    )
     im = trig.atan2(y + y, gap * (a + 1.0) - y * y) * 0.5
     # far out the squares would overflow: there it is 1 / z
     wide = a.gt(y.abs())

@@ -120,4 +120,7 @@ def _lowering(name: str, upper: bool) -> Callable[[Val, Val], Val]:
     return lowering
 
 
-BINARY: dict[str, Callable[[Val, Val], Val]] = {"gammainc": _lowering("gammainc", False), "gammaincc": _lowering("gammaincc", True)}
+BINARY: dict[str, Callable[[Val, Val], Val]] = {
+    "gammainc": _lowering("gammainc", False),
+    "gammaincc": _lowering("gammaincc", True),
+}

@@ -14,6 +14,13 @@ __all__ = [
 UNARY: dict[str, Any] = {
     **arith.FLOAT_UNARY, **explog.UNARY, **trig.UNARY, **hyper.UNARY, **erf.UNARY, **gamma.UNARY,
 }  # fmt: skip
-BINARY: dict[str, Any] = {**arith.FLOAT_BINARY, **trig.BINARY, **power.BINARY, **gammainc.BINARY, **polynomials.BINARY, **zeta.BINARY}
+BINARY: dict[str, Any] = {
+    **arith.FLOAT_BINARY,
+    **trig.BINARY,
+    **power.BINARY,
+    **gammainc.BINARY,
+    **polynomials.BINARY,
+    **zeta.BINARY,
+}
 COMPLEX_UNARY: dict[str, Any] = complexes.UNARY
 COMPLEX_BINARY: dict[str, Any] = complexes.BINARY

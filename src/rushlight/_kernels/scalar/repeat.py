@@ -55,7 +55,10 @@ def repeat(name: str, steps: Steps, *args: Val) -> Val:
             more = em.any_lane(steps.going(k + 1, found, *parameters))
             step = "\n".join(em.lines)
         phis = ["  %k = phi i64 [1, %entry], [%knext, %loop]"]
-        phis += [f"  %s{i} = phi {v.vt} [{v}, %entry], [{n}, %loop]" for i, (v, n) in enumerate(zip(state, found, strict=True))]
+        phis += [
+            f"  %s{i} = phi {v.vt} [{v}, %entry], [{n}, %loop]"
+            for i, (v, n) in enumerate(zip(state, found, strict=True))
+        ]
         return _TEXT.format(
             vt=state[0].vt, name=full, signature=", ".join(f"{p.vt} {p}" for p in parameters), start=start, first=first, phis="\n".join(phis),
             step=step, more=more, result=found[0], initial=state[0],

@@ -496,7 +496,9 @@ class Writer:
         vt, w = self.mem_vt(dtype), self.width
         if w == 1:
             return tuple(self.emit(f"extractelement {vt} {raw}, i64 {k}", type) for k in (0, 1))  # type: ignore[return-value]
-        parts = [self.emit(f"shufflevector {vt} {raw}, {vt} poison, {lane_mask(range(k, 2 * w, 2))}", type) for k in (0, 1)]
+        parts = [
+            self.emit(f"shufflevector {vt} {raw}, {vt} poison, {lane_mask(range(k, 2 * w, 2))}", type) for k in (0, 1)
+        ]
         return Pairs.of((parts[0], parts[1]), Val(self.at(2 * w), str(raw), type))
 
     def to_memory(self, value: Value, dtype: DType) -> Val:

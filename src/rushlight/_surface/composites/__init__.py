@@ -6,7 +6,25 @@ from importlib import import_module
 
 __all__ = ["TOPICS", "register_composites"]
 
-TOPICS = ("attention", "copies", "factors", "fourier", "joining", "linear", "lobpcg", "lowrank", "lu", "measures", "places", "pooling", "selecting", "shapes", "spectra", "statistics", "targets")
+TOPICS = (
+    "attention",
+    "copies",
+    "factors",
+    "fourier",
+    "joining",
+    "linear",
+    "lobpcg",
+    "lowrank",
+    "lu",
+    "measures",
+    "places",
+    "pooling",
+    "selecting",
+    "shapes",
+    "spectra",
+    "statistics",
+    "targets",
+)
 
 
 def register_composites() -> None:

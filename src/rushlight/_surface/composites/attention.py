@@ -40,7 +40,9 @@ def scaled_dot_product_attention(
     return convert.call("sdpa_core", query, key, value, attn_mask, is_causal, scale, enable_gqa)
 
 
-def _with_dropout(query: Any, key: Any, value: Any, mask: Any, p: float, is_causal: bool, scale: float | None, enable_gqa: bool) -> Tensor:
+def _with_dropout(
+    query: Any, key: Any, value: Any, mask: Any, p: float, is_causal: bool, scale: float | None, enable_gqa: bool
+) -> Tensor:
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     if enable_gqa:
         times = query.shape[-3] // key.shape[-3]

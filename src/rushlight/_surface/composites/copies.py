@@ -168,7 +168,9 @@ def tensor_split(
         if where._spec.dtype is not INT64:
             raise RuntimeError(f"{what} have dtype of long, but got {where._spec.dtype.scalar}")
         if where._spec.ndim > 1:
-            raise RuntimeError(f"{what} be a zero-dimensional or one-dimensional tensor, but got a tensor with {where._spec.ndim} dims")
+            raise RuntimeError(
+                f"{what} be a zero-dimensional or one-dimensional tensor, but got a tensor with {where._spec.ndim} dims"
+            )
         where = where.tolist()
     return function_of("tensor_split")(input, where, dim)
 

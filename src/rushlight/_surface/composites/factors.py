@@ -32,7 +32,11 @@ class LinAlgError(RuntimeError):
     """A matrix is singular, not positive definite, or a method did not converge."""
 
 
-LinAlgError.__module__, LinAlgError.__qualname__, LinAlgError.__name__ = "torch._C", "_LinAlgError", "_LinAlgError"  # what tracebacks say
+LinAlgError.__module__, LinAlgError.__qualname__, LinAlgError.__name__ = (
+    "torch._C",
+    "_LinAlgError",
+    "_LinAlgError",
+)  # what tracebacks say
 SPACES["linalg"]["LinAlgError"] = LinAlgError
 
 # ***** what the functions share *****
@@ -84,7 +88,9 @@ def result(name: str, value: Tensor, out: Any, *inputs: Any, exact: bool = True)
     return out
 
 
-def results(name: str, fields: tuple[str, ...], values: Sequence[Any], out: Any, *inputs: Any, exact: bool = True) -> Any:
+def results(
+    name: str, fields: tuple[str, ...], values: Sequence[Any], out: Any, *inputs: Any, exact: bool = True
+) -> Any:
     """Named results, or `out` with the values in them, which must have their dtypes where `exact`."""
     if out is None:
         return result_type_of(name, fields)(values)
@@ -232,7 +238,9 @@ def linalg_svd(A: Tensor, full_matrices: bool = True, *, driver: Any = None, out
 
 def _no_driver(name: str, driver: Any) -> None:
     if driver is not None:
-        raise RuntimeError(f"torch.linalg.{name}: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
+        raise RuntimeError(
+            f"torch.linalg.{name}: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
+        )
 
 
 def _wants_gradient(A: Tensor) -> bool:
@@ -255,7 +263,9 @@ def svdvals(A: Tensor, *, driver: Any = None, out: Any = None) -> Tensor:
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True, *, out: Any = None) -> Any:
     """(U, S, V) with input = U diag(S) V^H."""
     if input._spec.ndim < 2:
-        raise RuntimeError(f"linalg.svd: input should have at least 2 dimensions, but has {input._spec.ndim} dimensions instead")
+        raise RuntimeError(
+            f"linalg.svd: input should have at least 2 dimensions, but has {input._spec.ndim} dimensions instead"
+        )
     if not compute_uv:
         (*lead, rows, columns), device = input._spec.shape, input._spec.device
         left, right = (T["zeros"]((*lead, n, n), dtype=input.dtype, device=device) for n in (rows, columns))
@@ -318,9 +328,13 @@ def eigvals(input: Tensor, *, out: Any = None) -> Tensor:
 
 
 @composite("pinv", spaces=LINALG, learns=True)
-def pinv(input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None) -> Tensor:
+def pinv(
+    input: Tensor, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None, out: Any = None
+) -> Tensor:
     """The pseudo-inverse: singular values below max(atol, rtol * greatest) count as 0."""
-    found, info = function_of("linalg_pinv_core")(input, atol=atol, rtol=rcond if rtol is None else rtol, hermitian=hermitian)
+    found, info = function_of("linalg_pinv_core")(
+        input, atol=atol, rtol=rcond if rtol is None else rtol, hermitian=hermitian
+    )
     require_success(info, "linalg.eigh" if hermitian else "linalg.svd", "eig" if hermitian else "svd")
     if out is None:
         found = lowered(found)  # the last step of PyTorch's is a product of matrices
@@ -358,7 +372,9 @@ def cond(input: Tensor, p: Any = None, *, out: Any = None) -> Tensor:
         return result("linalg_cond", last / first if p == -2 else first / last, out, input, exact=False)
     norm = SPACES["linalg"]["matrix_norm"]
     if p == "nuc" and input._spec.shape[-1] != input._spec.shape[-2]:
-        raise RuntimeError(f"linalg.cond: A must be batches of square matrices, but they are {input._spec.shape[-2]} by {input._spec.shape[-1]} matrices")
+        raise RuntimeError(
+            f"linalg.cond: A must be batches of square matrices, but they are {input._spec.shape[-2]} by {input._spec.shape[-1]} matrices"
+        )
     inverted, info = function_of("linalg_inv_ex")(input)
     inverted = inverted.masked_fill((info != 0)[..., None, None], math.inf)
     if p == "nuc":
@@ -380,7 +396,9 @@ def _check_lstsq(A: Tensor, B: Tensor, driver: str, vectors: bool) -> None:
         raise RuntimeError(f"{name}: other must have at least 1 dimension.")
     if A._spec.dtype is not B._spec.dtype:
         words = [CPP_NAME[t._spec.dtype.name] for t in (A, B)]
-        raise RuntimeError(f"{name}: Expected input and other to have the same dtype, but got input's dtype {words[0]} and other's dtype {words[1]}")
+        raise RuntimeError(
+            f"{name}: Expected input and other to have the same dtype, but got input's dtype {words[0]} and other's dtype {words[1]}"
+        )
     if driver not in _DRIVERS:
         raise RuntimeError(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
     if A._spec.shape[-2] != B._spec.shape[-1 if vectors else -2]:
@@ -413,7 +431,15 @@ def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str |
     else:
         values = T["empty"](0, dtype=dtype.to_real(), device=input._spec.device)
     solution = found.squeeze(-1) if vectors else found
-    return results("linalg_lstsq", ("solution", "residuals", "rank", "singular_values"), (solution, residuals, rank, values), out, input, b, exact=False)
+    return results(
+        "linalg_lstsq",
+        ("solution", "residuals", "rank", "singular_values"),
+        (solution, residuals, rank, values),
+        out,
+        input,
+        b,
+        exact=False,
+    )
 
 
 # ***** functions of matrices *****
@@ -444,11 +470,15 @@ def matrix_exp(input: Tensor) -> Tensor:
     """
     spec = input._spec
     if not (spec.dtype.is_floating_point or spec.dtype.is_complex):
-        raise RuntimeError(f"linalg.matrix_exp: Expected a floating point or complex tensor as input. Got {CPP_NAME[spec.dtype.name]}")
+        raise RuntimeError(
+            f"linalg.matrix_exp: Expected a floating point or complex tensor as input. Got {CPP_NAME[spec.dtype.name]}"
+        )
     if spec.ndim < 2:
         raise RuntimeError("linalg.matrix_exp: The input tensor A must have at least 2 dimensions.")
     if spec.shape[-1] != spec.shape[-2]:
-        raise RuntimeError(f"linalg.matrix_exp: A must be batches of square matrices, but they are {spec.shape[-2]} by {spec.shape[-1]} matrices")
+        raise RuntimeError(
+            f"linalg.matrix_exp: A must be batches of square matrices, but they are {spec.shape[-2]} by {spec.shape[-1]} matrices"
+        )
     if not spec.numel or input._storage is None:
         return input.clone()
     x = input.to(FLOAT32) if spec.dtype.is_floating_point and spec.dtype.itemsize < 4 else input

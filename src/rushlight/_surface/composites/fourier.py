@@ -183,15 +183,18 @@ def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None =
 
 def _declare_many(name: str, inverse: bool) -> None:
     def function(
-        input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] | None = None, norm: str | None = None, *, out: Any = None
+        input: Tensor,
+        s: int | Sequence[int] | None = None,
+        dim: int | Sequence[int] | None = None,
+        norm: str | None = None,
+        *,
+        out: Any = None,
     ) -> Tensor:
         x = _as_float(input, True)
         dims, sizes = _several(x, s, dim)
         if not dims:
             return into(out, x.clone())
-        return into(
-            out, _forward(_fit(x, dims, sizes), tuple(dims), _factor(norm, not inverse), inverse)
-        )
+        return into(out, _forward(_fit(x, dims, sizes), tuple(dims), _factor(norm, not inverse), inverse))
 
     def plane(
         input: Tensor, s: int | Sequence[int] | None = None, dim: int | Sequence[int] = (-2, -1), norm: str | None = None, *, out: Any = None

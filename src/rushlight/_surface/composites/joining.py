@@ -104,7 +104,9 @@ def _einsum_by_pairs(equation: str, operands: list[Any]) -> Tensor:
 def _from_sublists(first: Any, rest: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """The form einsum(a, [0, 1], b, [1, 2], [0, 2])."""
     if len(rest) < 1:
-        raise ValueError("einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list")
+        raise ValueError(
+            "einsum(): must specify the equation string and at least one operand, or at least one operand and its subscripts list"
+        )
     items = [first, *rest]
 
     def letters(places: Any) -> str:
@@ -128,7 +130,9 @@ def block_diag(*tensors: Any) -> Tensor:
     given = _tensors(tensors)
     for i, x in enumerate(given):
         if x._spec.ndim > 2:
-            raise RuntimeError(f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x._spec.ndim} dimensions")
+            raise RuntimeError(
+                f"torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {x._spec.ndim} dimensions"
+            )
     if len(given) > _BLOCKS:
         dtype = result_type([(x._spec.dtype, x._spec.ndim) for x in given], [])
         given = [x.to(dtype) for x in given]
@@ -155,7 +159,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
 
 
 @composite("repeat_interleave", method=True, learns=True)
-def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Each element (along `dim`) several times; `repeats` is one number or one for each."""
     if repeats is None:  # repeat_interleave(repeats): the numbers 0.. as often as repeats says
         counts = input
@@ -184,9 +190,13 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     if counts._spec.numel == 1:
         counts = counts.expand(size)
     if counts._spec.numel != size:
-        raise RuntimeError(f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts._spec.numel} and input.size({dim}) = {size}")
+        raise RuntimeError(
+            f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts._spec.numel} and input.size({dim}) = {size}"
+        )
     if size and convert.item(counts.max()) > (2**63 - 1) // size:
-        raise RuntimeError(f"repeat_interleave(): the repeats, {size} numbers up to {convert.item(counts.max())}, do not add up to a size")
+        raise RuntimeError(
+            f"repeat_interleave(): the repeats, {size} numbers up to {convert.item(counts.max())}, do not add up to a size"
+        )
     ends = counts.cumsum(0)
     total = convert.item(ends[-1]) if size else 0
     if output_size is not None and output_size != total:
@@ -194,11 +204,13 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: int | None = None, *
     return input.index_select(dim, torch["searchsorted"](ends, torch["arange"](total), right=True))
 
 
-
-
 @composite("bucketize", learns=True)
-@forms("(input: Tensor | Scalar, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None) -> Tensor")
-def bucketize(input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None) -> Tensor:
+@forms(
+    "(input: Tensor | Scalar, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Tensor | None = None) -> Tensor"
+)
+def bucketize(
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False, out: Any = None
+) -> Tensor:
     """The bucket of each value between sorted boundaries."""
     values = input if isinstance(input, Tensor) else SPACES["torch"]["tensor"](input)
     if boundaries._spec.ndim != 1:
@@ -224,16 +236,27 @@ def atleast_1d(*tensors: Any) -> Any:
 @_AT_LEAST
 def atleast_2d(*tensors: Any) -> Any:
     """Fewer than two dims become two."""
-    return _at_least(tensors, lambda t: t.reshape(1, 1) if t._spec.ndim == 0 else t.unsqueeze(0) if t._spec.ndim == 1 else t)
+    return _at_least(
+        tensors, lambda t: t.reshape(1, 1) if t._spec.ndim == 0 else t.unsqueeze(0) if t._spec.ndim == 1 else t
+    )
 
 
 @composite("atleast_3d", learns=True)
 @_AT_LEAST
 def atleast_3d(*tensors: Any) -> Any:
     """Fewer than three dims become three."""
+
     def grow(t: Any) -> Any:
         n = t._spec.ndim
-        return t.reshape(1, 1, 1) if n == 0 else t.unsqueeze(0).unsqueeze(-1) if n == 1 else t.unsqueeze(-1) if n == 2 else t
+        return (
+            t.reshape(1, 1, 1)
+            if n == 0
+            else t.unsqueeze(0).unsqueeze(-1)
+            if n == 1
+            else t.unsqueeze(-1)
+            if n == 2
+            else t
+        )
 
     return _at_least(tensors, grow)
 

@@ -75,7 +75,7 @@ def norm(
         raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}")
     if dims is None and input._spec.ndim not in (1, 2):
         raise RuntimeError(
-            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got " + f"{input._spec.ndim}D."
+            f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {input._spec.ndim}D."
         )
     if isinstance(ord, str) or (len(dims) if dims is not None else input._spec.ndim) == 2:
         return matrix_norm(input, ord, dims or (-2, -1), keepdim, dtype=dtype, out=out)
@@ -86,13 +86,17 @@ def norm(
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Any = None) -> Tensor:
     """The inner products of vectors along dim, the first conjugated."""
     if not (x._spec.dtype.is_floating_point or x._spec.dtype.is_complex):
-        raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {x._spec.dtype.scalar}")
+        raise RuntimeError(
+            f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {x._spec.dtype.scalar}"
+        )
     if x._spec.dtype is not y._spec.dtype:
         raise RuntimeError(
             f"linalg.vecdot: Expected x and y to have the same dtype, but found x of type {x._spec.dtype.scalar} and y of type {y._spec.dtype.scalar} instead"
         )
     if x._spec.ndim == y._spec.ndim == 1 and x._spec.shape != y._spec.shape:
-        raise RuntimeError(f"inconsistent tensor size, expected vectors of as many elements, but got {x._spec.numel} and {y._spec.numel} elements respectively")
+        raise RuntimeError(
+            f"inconsistent tensor size, expected vectors of as many elements, but got {x._spec.numel} and {y._spec.numel} elements respectively"
+        )
     left = T["conj"](x) if x._spec.dtype.is_complex else x
     return into(out, (left * y).sum(dim), exact=True)
 
@@ -188,7 +192,9 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """Powers 0 to N - 1 of each element, along a new last dim."""
     dtype = x._spec.dtype
     if dtype.kind == "b" or (dtype.is_floating_point and dtype.itemsize < 4):
-        raise RuntimeError(f"linalg.vander supports floating point, complex, and integer tensors, but got {CPP_NAME[dtype.name]}")
+        raise RuntimeError(
+            f"linalg.vander supports floating point, complex, and integer tensors, but got {CPP_NAME[dtype.name]}"
+        )
     if N is None and not x._spec.ndim:
         raise RuntimeError("Expected dim of x to be at least 1, but got 0")
     if dtype.is_integer:

@@ -35,7 +35,9 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False, o
 
 
 @composite("lu_solve", spaces=LINALG)
-def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False, out: Any = None) -> Tensor:
+def lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False, out: Any = None
+) -> Tensor:
     """X with A X = B (X A = B unless `left`), given the factors of A; with `adjoint` A^H takes the place of A."""
     if left:
         return function_of("linalg_lu_solve")(LU, pivots, B, adjoint=adjoint, **into_given(out))

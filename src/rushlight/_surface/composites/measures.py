@@ -269,7 +269,9 @@ def nanquantile(
 
 
 @composite("cov", method=True)
-def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor:
     """The covariance matrix of variables in rows and observations in columns."""
     if input._spec.ndim > 2:
         raise RuntimeError(
@@ -292,7 +294,8 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
     if less <= 0:
         spoil()  # the next call warns as well
         warn_user(
-            "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.", UserWarning
+            "cov(): degrees of freedom is <= 0. Correction should be strictly less than the number of observations.",
+            UserWarning,
         )
         less = 0.0
     apart = x - middle
@@ -307,7 +310,9 @@ def cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, a
 def _observation_weights(count: int, fweights: Any, aweights: Any) -> Any:
     for what, w in (("fweights", fweights), ("aweights", aweights)):
         if w is not None and w._spec.ndim > 1:
-            raise RuntimeError(f"cov(): expected {what} to have one or fewer dimensions but got {what} with {w._spec.ndim} dimensions")
+            raise RuntimeError(
+                f"cov(): expected {what} to have one or fewer dimensions but got {what} with {w._spec.ndim} dimensions"
+            )
         if w is not None and w.numel() != count:
             raise RuntimeError(
                 f"cov(): expected {what} to have the same numel as there are observations in the input but got {w.numel()} != {count}"
@@ -349,7 +354,10 @@ def real_part(x: Tensor) -> Any:
     return T["real"](x) if x._spec.dtype.is_complex else x
 
 
-_AREAS = ("(y: Tensor, x: Tensor, *, dim: int = -1) -> Tensor", "(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor")
+_AREAS = (
+    "(y: Tensor, x: Tensor, *, dim: int = -1) -> Tensor",
+    "(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor",
+)
 
 
 @composite("trapezoid", aliases=("trapz",), refuses="b", learns=True)
@@ -442,7 +450,9 @@ MANY = 64  # test elements from which on they are sorted and searched by halving
 
 
 @composite("isin", refuses="bc", learns=True)
-@forms("(elements: Tensor | Scalar, test_elements: Tensor | Scalar, *, assume_unique: bool = False, invert: bool = False, out: Tensor | None = None) -> Tensor")
+@forms(
+    "(elements: Tensor | Scalar, test_elements: Tensor | Scalar, *, assume_unique: bool = False, invert: bool = False, out: Tensor | None = None) -> Tensor"
+)
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Any = None
 ) -> Tensor:
@@ -482,7 +492,11 @@ def _unique_of_vector(x: Tensor, sort: bool, inverse: bool, counts: bool) -> tup
         x, order = function_of("sort")(x, 0, False, True)
     starts = _run_starts(x.detach())
     values = dynamic.masked_select(x, starts)
-    return values, dynamic.run_numbers(starts, order) if inverse else None, dynamic.run_lengths(starts) if counts else None
+    return (
+        values,
+        dynamic.run_numbers(starts, order) if inverse else None,
+        dynamic.run_lengths(starts) if counts else None,
+    )
 
 
 def _as_rows(x: Tensor) -> Any:
@@ -528,6 +542,7 @@ _MANY_ROWS = 1000  # above which rows are not inserted one by one
 
 def _numbered_with_nan(keys: Sequence[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], list[int]]:
     """The different rows, and the number of each one's: NaN equals nothing, but stands nowhere in the order, as in PyTorch's sort."""
+
     def compared(i: int, j: int) -> int:
         return _before(keys[j], keys[i]) - _before(keys[i], keys[j])
 
@@ -559,7 +574,11 @@ def _joined_rows(x: Tensor, dim: int) -> tuple[Any, Any, Any]:
     """(values, inverse, counts) where only neighbours along a dim are joined."""
     at = _dim_of_rows(x, dim)
     starts = _run_starts(_as_rows(x.movedim(at, 0)).detach())
-    return function_of("index_select")(x, at, dynamic.nonzero_places(starts)), dynamic.run_numbers(starts), dynamic.run_lengths(starts)
+    return (
+        function_of("index_select")(x, at, dynamic.nonzero_places(starts)),
+        dynamic.run_numbers(starts),
+        dynamic.run_lengths(starts),
+    )
 
 
 def _given(values: Any, back: Any, counts: Any, inverse: bool, count: bool) -> Any:
@@ -612,7 +631,7 @@ def unique_consecutive(
 @composite("searchsorted", learns=True)
 @forms(
     "(sorted_sequence: Tensor, input: Tensor | Scalar, *, out_int32: bool = False, right: bool = False, side: str | None = None, "
-    "sorter: Tensor | None = None, out: Tensor | None = None) -> Tensor",
+    "sorter: Tensor | None = None, out: Tensor | None = None) -> Tensor"
 )
 def searchsorted(
     sorted_sequence: Tensor,
@@ -636,7 +655,9 @@ def searchsorted(
     values = input if isinstance(input, Tensor) else T["tensor"](input)
     if sorter is not None:
         if sorter._spec.dtype is not INT64:
-            raise RuntimeError(f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {sorter._spec.dtype.scalar}")
+            raise RuntimeError(
+                f"torch.searchsorted(): sorter must be a tensor of long dtype but got dtype {sorter._spec.dtype.scalar}"
+            )
         if sorter._spec.shape != sorted_sequence._spec.shape:
             raise RuntimeError(
                 "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor "

@@ -81,14 +81,7 @@ Tensor.fill_diagonal_ = _fill_diagonal_  # type: ignore[attr-defined]
 
 @composite("index_reduce", method=True, refuses="bc", learns=True)
 def index_reduce(
-    input: Tensor,
-    dim: int,
-    index: Tensor,
-    source: Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
-    out: Any = None,
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True, out: Any = None
 ) -> Tensor:
     """`input` reduced with source at the places listed along dim: "prod", "mean", "amax" or "amin"."""
     if reduce not in ("prod", "mean", "amax", "amin"):
@@ -101,7 +94,9 @@ def index_reduce(
         raise IndexError(f"index_reduce_(): Index is supposed to be a vector, but got dim: {index._spec.ndim}")
     at = wrap_dim(dim, input._spec.ndim)
     if index._spec.numel != (source._spec.shape[at] if source._spec.ndim else 1):
-        raise RuntimeError(f"index_reduce_(): Number of indices ({index._spec.numel}) should be equal to source.size(dim)")
+        raise RuntimeError(
+            f"index_reduce_(): Number of indices ({index._spec.numel}) should be equal to source.size(dim)"
+        )
     wanted = (*input._spec.shape[:at], index._spec.numel, *input._spec.shape[at + 1 :]) if input._spec.ndim else ()
     if tuple(source._spec.shape) != wanted:
         raise RuntimeError(f"index_reduce_(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
@@ -111,12 +106,7 @@ def index_reduce(
     places = index.to(INT64).reshape(shape).expand(source._spec.shape or (1,))
     if not input._spec.ndim:
         found = function_of("scatter_reduce")(
-            input.reshape(1),
-            0,
-            places.reshape(-1),
-            source.reshape(-1),
-            reduce,
-            include_self=include_self,
+            input.reshape(1), 0, places.reshape(-1), source.reshape(-1), reduce, include_self=include_self
         ).reshape(())
     else:
         found = function_of("scatter_reduce")(input, at, places, source, reduce, include_self=include_self)
@@ -136,11 +126,7 @@ Tensor.index_reduce_ = _index_reduce_  # type: ignore[attr-defined]
 
 @composite("as_strided_scatter", method=True, learns=True)
 def as_strided_scatter(
-    input: Tensor,
-    src: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    storage_offset: int | None = None,
+    input: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
     """`input` with src where `as_strided` with this size, stride and offset would look."""
     places = T["arange"](input._spec.numel).as_strided(size, stride, storage_offset)
@@ -198,7 +184,7 @@ def _nanmedian_along(x: Tensor, dim: int, keepdim: bool) -> tuple[Any, Any]:
 
 @composite("mode", method=True, learns=True)
 @forms(
-    "(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.mode",
+    "(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, Tensor] | None = None) -> return_types.mode"
 )
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Any = None) -> Any:
     """The most frequent value along dim (the least of several), and a place where it stands."""
@@ -233,11 +219,15 @@ def gradient(input: Tensor, *, spacing: Any = None, dim: Any = None, edge_order:
     dims = range(ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     dims = [wrap_dim(d, ndim) for d in dims]
     if len(set(dims)) != len(dims):
-        raise RuntimeError(f"dim {next(d for d in dims if dims.count(d) > 1)} appears multiple times in the list of dims")
+        raise RuntimeError(
+            f"dim {next(d for d in dims if dims.count(d) > 1)} appears multiple times in the list of dims"
+        )
     if edge_order not in (1, 2):
         raise RuntimeError("torch.gradient only supports edge_order=1 and edge_order=2.")
     if isinstance(spacing, Tensor) and spacing._spec.ndim:
-        raise TypeError("gradient(): argument 'spacing' must be a number, a tensor without dims or a tuple of Tensors, not a tensor with dims")
+        raise TypeError(
+            "gradient(): argument 'spacing' must be a number, a tensor without dims or a tuple of Tensors, not a tensor with dims"
+        )
     if isinstance(spacing, Tensor) or spacing is None or isinstance(spacing, (int, float, complex)):
         gaps: list[Any] = [1.0 if spacing is None else spacing] * len(dims)
     else:
@@ -290,16 +280,10 @@ def _second_order(y0: Any, y1: Any, y2: Any, a: Any, b: Any) -> Any:
 
 @composite("histogram", method=True, refuses="bui")
 @forms(
-    "(input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False, out: tuple[Tensor, Tensor] | None = None) -> return_types.histogram",
+    "(input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False, out: tuple[Tensor, Tensor] | None = None) -> return_types.histogram"
 )
 def histogram(
-    input: Tensor,
-    bins: Any = 100,
-    *,
-    range: Any = None,
-    weight: Any = None,
-    density: bool = False,
-    out: Any = None,
+    input: Tensor, bins: Any = 100, *, range: Any = None, weight: Any = None, density: bool = False, out: Any = None
 ) -> Any:
     """(counts, edges): how many elements, or how much weight, each range holds; `bins` is a number or the edges."""
     for what, other in (("bins", bins), ("weight", weight)):
@@ -346,7 +330,9 @@ def _range_of(x: Tensor, given: Any) -> tuple[float, float]:
 def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1, out: Any = None) -> Tensor:
     """`nonzero` with `size` rows: cut, or filled up with `fill_value`."""
     if out is not None and out._spec.dtype is not INT64:
-        raise RuntimeError(f"nonzero_static: Expected out tensor to have scalar type Long but got scalar type {out._spec.dtype.scalar}")
+        raise RuntimeError(
+            f"nonzero_static: Expected out tensor to have scalar type Long but got scalar type {out._spec.dtype.scalar}"
+        )
     if size < 0:
         raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
     found = dynamic.nonzero(input)
@@ -394,14 +380,7 @@ def native_layer_norm(input: Tensor, normalized_shape: Any, weight: Any, bias: A
 
 @composite("native_group_norm", learns=True)
 def native_group_norm(
-    input: Tensor,
-    weight: Any,
-    bias: Any,
-    N: int,
-    C: int,
-    HxW: int,
-    group: int,
-    eps: float,
+    input: Tensor, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Any, Any, Any]:
     """(group norm, mean, 1 / deviation) of each group."""
     out = function_of("group_norm")(input, group, weight, bias, eps)

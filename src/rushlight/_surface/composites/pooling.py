@@ -55,7 +55,9 @@ def adaptive_max_pool1d(input: Tensor, output_size: Any) -> Any:
 
 
 def _lp_pool(n: int) -> None:
-    def function(input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> Tensor:
+    def function(
+        input: Tensor, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> Tensor:
         kernel = (kernel_size,) * n if isinstance(kernel_size, int) else tuple(kernel_size)
         step = kernel if stride is None else (stride,) * n if isinstance(stride, int) else tuple(stride)
         return function_of("lp_pool_core")(input, float(norm_type), kernel, step, ceil_mode)
@@ -82,13 +84,19 @@ def _fractional_max_pool(n: int) -> None:
         if output_size is None:
             ratios = (output_ratio,) * n if isinstance(output_ratio, float) else tuple(output_ratio)
             if input._spec.ndim < n:
-                raise IndexError(f"Dimension out of range ({name} expects {n + 1}D or {n + 2}D input, but got: {list(input.shape)})")
+                raise IndexError(
+                    f"Dimension out of range ({name} expects {n + 1}D or {n + 2}D input, but got: {list(input.shape)})"
+                )
             if len(ratios) != n:
-                raise ValueError(f"{name} requires output_ratio to either be a single float or a tuple of {n} floats, got {output_ratio}")
+                raise ValueError(
+                    f"{name} requires output_ratio to either be a single float or a tuple of {n} floats, got {output_ratio}"
+                )
             output_size = [int(size * ratio) for size, ratio in zip(input.shape[-n:], ratios, strict=True)]
         if _random_samples is None:
             batch = 1 if input.dim() == n + 1 else input.size(0)
-            _random_samples = SPACES["torch"]["rand"](batch, input.size(-n - 1), n, dtype=input.dtype, device=input.device)
+            _random_samples = SPACES["torch"]["rand"](
+                batch, input.size(-n - 1), n, dtype=input.dtype, device=input.device
+            )
         return function_of(f"{name}_core")(input, kernel_size, output_size, _random_samples)
 
     @forms(

@@ -74,7 +74,9 @@ def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False)
             raise RuntimeError("nonzero does not support the out kwarg when as_tuple is True")
         return dynamic.nonzero_tuple(input)
     if out is not None and out.dtype is not INT64:
-        raise RuntimeError(f"nonzero: Expected out tensor to have scalar type Long but got scalar type{out.dtype.scalar}")
+        raise RuntimeError(
+            f"nonzero: Expected out tensor to have scalar type Long but got scalar type{out.dtype.scalar}"
+        )
     return into(out, dynamic.nonzero(input), "nonzero", exact=True)
 
 

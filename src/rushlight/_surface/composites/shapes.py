@@ -74,8 +74,6 @@ def expand_as(self: Tensor, other: Tensor) -> Tensor:
     return self.expand(other.shape)
 
 
-
-
 @composite("resize_as_")
 def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
     """`input`, with the shape of another tensor; new elements are undefined."""

@@ -161,7 +161,7 @@ def _into(found: tuple[Any, ...], out: Any) -> tuple[Any, ...]:
 
 @composite("native_batch_norm")
 @forms(
-    "(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool, momentum: float, eps: float, *, out: tuple[Tensor, Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]",
+    "(input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None, training: bool, momentum: float, eps: float, *, out: tuple[Tensor, Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor, Tensor]"
 )
 def native_batch_norm(
     input: Tensor,

@@ -27,7 +27,11 @@ def _spread(name: str) -> None:
             kwargs["dim"] = kwargs.pop("axis")
         if args and isinstance(args[0], bool):
             kwargs["unbiased"], args = args[0], args[1:]
-        elif len(args) > 1 and isinstance(args[1], bool) and (len(args) > 2 or "keepdim" in kwargs or "correction" not in kwargs):
+        elif (
+            len(args) > 1
+            and isinstance(args[1], bool)
+            and (len(args) > 2 or "keepdim" in kwargs or "correction" not in kwargs)
+        ):
             kwargs["unbiased"] = args[1]
             if len(args) > 2:
                 kwargs["keepdim"] = args[2]
@@ -76,7 +80,9 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     extra = self._spec.ndim - len(target)
     if extra < 0 or any(t not in (1, s) for s, t in zip(self._spec.shape[extra:], target, strict=True)):
         raise RuntimeError(f"size {{{list(target)}}} is not expandable to size {{{list(self._spec.shape)}}}.")
-    dims = tuple(range(extra)) + tuple(extra + d for d, t in enumerate(target) if t == 1 and self._spec.shape[extra + d] != 1)
+    dims = tuple(range(extra)) + tuple(
+        extra + d for d, t in enumerate(target) if t == 1 and self._spec.shape[extra + d] != 1
+    )
     if not target:
         return convert.call("sum", self)
     if not dims:
@@ -89,7 +95,7 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
 
 @composite("histogramdd")
 @forms(
-    "(input: Tensor, bins: int | Sequence[int] | Sequence[Tensor], *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False) -> return_types.histogramdd",
+    "(input: Tensor, bins: int | Sequence[int] | Sequence[Tensor], *, range: Sequence[float] | None = None, weight: Tensor | None = None, density: bool = False) -> return_types.histogramdd"
 )
 def histogramdd(input: Tensor, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
     """(counts, edges): how many points, or how much weight, each box holds; the points lie along the last of at least two dims.
@@ -175,7 +181,9 @@ def _edges_along(d: int, column: Any, bins: Any, ends: tuple[float, ...] | None)
     if not (math.isfinite(low) and math.isfinite(high)):
         raise RuntimeError(f"torch.histogramdd: dimension {d}'s range [{low}, {high}] is not finite")
     if low > high:
-        raise RuntimeError(f"torch.histogramdd: min should not exceed max, but got min {low} max {high} for dimension {d}")
+        raise RuntimeError(
+            f"torch.histogramdd: min should not exceed max, but got min {low} max {high} for dimension {d}"
+        )
     if low == high:
         low, high = low - 0.5, high + 0.5
     return SPACES["torch"]["linspace"](low, high, bins + 1, dtype=column.dtype)
@@ -186,7 +194,7 @@ def _edges_along(d: int, column: Any, bins: Any, ends: tuple[float, ...] | None)
 
 @composite("segment_reduce")
 @forms(
-    "(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None) -> Tensor",
+    "(data: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None, offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: float | None = None) -> Tensor"
 )
 def segment_reduce(
     data: Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0, unsafe: bool = False,
@@ -210,11 +218,17 @@ def segment_reduce(
     given = offsets if offsets is not None else lengths
     axis = wrap_dim(axis, data._spec.ndim)
     if given._spec.ndim - 1 != axis:
-        raise RuntimeError(f"segment_reduce(): Expected axis to be the last dimension of {'offsets' if given is offsets else 'lengths'} but got {axis}.")
+        raise RuntimeError(
+            f"segment_reduce(): Expected axis to be the last dimension of {'offsets' if given is offsets else 'lengths'} but got {axis}."
+        )
     if tuple(given.shape[:-1]) != tuple(data.shape[:axis]):
-        raise RuntimeError(f"segment_reduce(): expected leading dims {list(data.shape[:axis])}, got {list(given.shape)}")
+        raise RuntimeError(
+            f"segment_reduce(): expected leading dims {list(data.shape[:axis])}, got {list(given.shape)}"
+        )
     if given.dtype not in (INT32, INT64):
-        raise NotImplementedError(f"\"_segment_reduce_lengths_cpu_kernel1\" not implemented for '{CPP_NAME[given.dtype.name]}'")
+        raise NotImplementedError(
+            f"\"_segment_reduce_lengths_cpu_kernel1\" not implemented for '{CPP_NAME[given.dtype.name]}'"
+        )
     if offsets is None:
         offsets = _offsets_of(lengths, data.shape[axis], unsafe)
     return function_of("segment_reduce_core")(data, offsets, kind, axis, initial)
@@ -229,6 +243,8 @@ def _offsets_of(lengths: Any, size: int, unsafe: bool) -> Any:
         if lengths.numel() and convert.item(function_of("min_all")(lengths)) < 0:
             raise RuntimeError("lengths contains negative value!")
         if not convert.item(convert.call("all", lengths.sum(-1) == size)):
-            raise RuntimeError("segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe.")
+            raise RuntimeError(
+                "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
+            )
     ends = lengths.cumsum(-1)
     return SPACES["torch"]["cat"]([SPACES["torch"]["zeros"]((*lengths.shape[:-1], 1), dtype=ends.dtype), ends], -1)

@@ -42,7 +42,9 @@ def _checked(name: str) -> Callable[..., Any]:
                 found = _BAD.match(str(error))
                 if found is None:
                     raise
-                raise _ERRORS[name](f"Target {found[1]} is out of bounds. {name}() found {found[2]} classes in its input: 0 to {int(found[2]) - 1}") from None
+                raise _ERRORS[name](
+                    f"Target {found[1]} is out of bounds. {name}() found {found[2]} classes in its input: 0 to {int(found[2]) - 1}"
+                ) from None
         except BaseException as error:
             shorten(error)
             raise

@@ -56,7 +56,17 @@ _VALUES = (
     "per_channel_weight_observer_range_neg_127_to_127", "weight_observer_range_neg_127_to_127",
 )  # fmt: skip
 
-__all__ = ["DeQuantStub", "FakeQuantizeBase", "ObserverBase", "QuantStub", "QuantWrapper", *_MODULES, *_CLASSES, *_FUNCTIONS, *_VALUES]  # noqa: PLE0604
+__all__ = [  # noqa: PLE0604
+    "DeQuantStub",
+    "FakeQuantizeBase",
+    "ObserverBase",
+    "QuantStub",
+    "QuantWrapper",
+    *_MODULES,
+    *_CLASSES,
+    *_FUNCTIONS,
+    *_VALUES,
+]
 
 
 # Modules that watch values on their way, for `isinstance`.
@@ -98,7 +108,9 @@ class QuantWrapper(Module):
 def _fill() -> None:
     page = globals()
     for name in _MODULES:
-        page[name] = absent_class(f"torch.ao.quantization.{name}", _WHY, (FakeQuantizeBase if "Fake" in name else ObserverBase,))
+        page[name] = absent_class(
+            f"torch.ao.quantization.{name}", _WHY, (FakeQuantizeBase if "Fake" in name else ObserverBase,)
+        )
     for name in _CLASSES:
         page[name] = absent_class(f"torch.ao.quantization.{name}", _WHY)
     for name in _FUNCTIONS:

@@ -6,4 +6,6 @@ from rushlight._base.absent import absent_function
 
 __all__ = ["implicit_replication"]
 
-implicit_replication = absent_function("torch.distributed.tensor.experimental.implicit_replication", "there are no process groups yet")
+implicit_replication = absent_function(
+    "torch.distributed.tensor.experimental.implicit_replication", "there are no process groups yet"
+)

@@ -55,7 +55,11 @@ class FoldedGraphModule(GraphModule):
             raise AssertionError("Folding has already been run")
         self.has_folding_been_run = True
         made = self.const_subgraph_module()
-        kept: Any = rushlight.nn.ParameterList([self._kept(each) for each in made]) if isinstance(made, tuple) else self._kept(made)
+        kept: Any = (
+            rushlight.nn.ParameterList([self._kept(each) for each in made])
+            if isinstance(made, tuple)
+            else self._kept(made)
+        )
         setattr(self, self.fx_const_folded_attrs_name, kept)
 
     def _kept(self, value: Any) -> Any:
@@ -84,9 +88,17 @@ def split_const_subgraphs(
     if not wanted:
         return FoldedGraphModule(traced, traced.graph)
     name = get_unique_attr_name_in_module(traced, "_FX_CONST_FOLDED_ATTRS")
-    setattr(traced, name, rushlight.nn.ParameterList() if len(wanted) > 1 else rushlight.nn.Parameter(rushlight.empty(0)))
+    setattr(
+        traced, name, rushlight.nn.ParameterList() if len(wanted) > 1 else rushlight.nn.Parameter(rushlight.empty(0))
+    )
     try:
-        return FoldedGraphModule(traced, _rest(traced.graph, constant, wanted, name), _constants(constant, wanted), name, device_for_folded_attrs)
+        return FoldedGraphModule(
+            traced,
+            _rest(traced.graph, constant, wanted, name),
+            _constants(constant, wanted),
+            name,
+            device_for_folded_attrs,
+        )
     finally:
         delattr(traced, name)
 
@@ -95,7 +107,9 @@ def _constant_nodes(traced: GraphModule, skip: Callable[[Node], bool] | None) ->
     """The nodes that depend on nothing but attributes, in order."""
     constant: dict[Node, None] = {}
     for node in traced.graph.nodes:
-        if node.op in ("placeholder", "output") or (node.op != "get_attr" and not constant.keys() >= set(node.all_input_nodes)):
+        if node.op in ("placeholder", "output") or (
+            node.op != "get_attr" and not constant.keys() >= set(node.all_input_nodes)
+        ):
             continue
         if (skip is not None and skip(node)) or node.is_impure() or _has_effects(traced, node):
             continue
@@ -107,7 +121,9 @@ def _has_effects(traced: GraphModule, node: Node) -> bool:
     if node.op != "call_module":
         return False
     called = traced.get_submodule(str(node.target))
-    return isinstance(called, GraphModule) and any(inner.is_impure() or _has_effects(called, inner) for inner in called.graph.nodes)
+    return isinstance(called, GraphModule) and any(
+        inner.is_impure() or _has_effects(called, inner) for inner in called.graph.nodes
+    )
 
 
 def _constants(constant: dict[Node, None], wanted: list[Node]) -> Graph:

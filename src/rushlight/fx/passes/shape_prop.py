@@ -38,7 +38,9 @@ def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) ->
     fits = {torch.channels_last: 4, torch.channels_last_3d: 5}
     possible = [each for each in formats if fits.get(each, result.dim()) == result.dim()] if include_contiguity else []
     layout = next((each for each in possible if result.is_contiguous(memory_format=each)), None)
-    return TensorMetadata(result.shape, result.dtype, result.requires_grad, result.stride(), layout, result.is_quantized, {})
+    return TensorMetadata(
+        result.shape, result.dtype, result.requires_grad, result.stride(), layout, result.is_quantized, {}
+    )
 
 
 class ShapeProp(Interpreter):
@@ -47,7 +49,9 @@ class ShapeProp(Interpreter):
     def __init__(self, gm: Any, fake_mode: Any = None) -> None:
         super().__init__(gm)
         if fake_mode is not None:
-            raise NotImplementedError("rushlight has no fake tensors yet: ShapeProp runs the graph with what it is given (on the device meta without values)")
+            raise NotImplementedError(
+                "rushlight has no fake tensors yet: ShapeProp runs the graph with what it is given (on the device meta without values)"
+            )
 
     def run_node(self, n: Node) -> Any:
         """Run a node and keep what its value is like."""

@@ -93,7 +93,9 @@ def split_module(
     return made_module
 
 
-def _assigned(graph: Graph, split_callback: Callable[[Node], Any], affix: str | None) -> tuple[dict[str, Partition], dict[Node, str]]:
+def _assigned(
+    graph: Graph, split_callback: Callable[[Node], Any], affix: str | None
+) -> tuple[dict[str, Partition], dict[Node, str]]:
     """The parts by name, with their nodes, and the name of each node's part."""
     parts: dict[str, Partition] = {}
     part_of: dict[Node, str] = {}
@@ -141,7 +143,9 @@ def _sorted(parts: dict[str, Partition]) -> list[str]:
     return ready
 
 
-def _build(part: Partition, m: GraphModule, keep_node_names: Any, keep_input_names: bool, qualname_map: dict[str, str] | None) -> None:
+def _build(
+    part: Partition, m: GraphModule, keep_node_names: Any, keep_input_names: bool, qualname_map: dict[str, str] | None
+) -> None:
     """Copy a part's nodes into a graph of its own."""
     for index, (name, node) in enumerate(part.inputs.items()):
         made = part.graph.placeholder(name if keep_input_names else f"arg_{index}", node.type)
@@ -155,7 +159,9 @@ def _build(part: Partition, m: GraphModule, keep_node_names: Any, keep_input_nam
             if qualname_map is not None:
                 qualname_map[f"{part.submod_name}.{target}"] = str(node.target)
         args, kwargs = (map_arg(each, part.values.__getitem__) for each in (node.args, node.kwargs))
-        made = part.graph.create_node(node.op, target, args, kwargs, name=node.name if keep_node_names else None, type_expr=node.type)
+        made = part.graph.create_node(
+            node.op, target, args, kwargs, name=node.name if keep_node_names else None, type_expr=node.type
+        )
         made.meta = node.meta.copy()
         part.values[node] = made
 

@@ -108,7 +108,9 @@ def activate_flash_attention_impl(impl: str) -> None:
     NotImplementedError for FA3 and FA4 themselves, which are kernels for CUDA devices.
     """
     if impl not in _IMPLEMENTATIONS:
-        raise ValueError(f"Unknown flash attention impl '{impl}'. Available implementations: {list_flash_attention_impls()}")
+        raise ValueError(
+            f"Unknown flash attention impl '{impl}'. Available implementations: {list_flash_attention_impls()}"
+        )
     register = _IMPLEMENTATIONS[impl]
     if register is None:
         raise NotImplementedError(f"rushlight has no {impl}: its kernels are made for CUDA devices")
@@ -134,7 +136,9 @@ def restore_flash_attention_impl(_raise_warn: bool = True) -> None:
     """Forget the implementation that was activated; warns where none was."""
     if not _ACTIVE:
         if _raise_warn:
-            warnings.warn("restore_flash_attention_impl: no implementation had been activated", UserWarning, stacklevel=2)
+            warnings.warn(
+                "restore_flash_attention_impl: no implementation had been activated", UserWarning, stacklevel=2
+            )
         return
     remove = getattr(_ACTIVE.pop()[1], "remove", None)
     if remove is not None:

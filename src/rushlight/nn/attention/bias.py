@@ -1,10 +1,10 @@
 """Biases for attention that are known by their kind and never written out where the kernel can do without.
 
-    >>> import rushlight as torch
-    >>> from rushlight.nn.attention.bias import causal_lower_right
-    >>> causal_lower_right(2, 3)
-    tensor([[ True,  True, False],
-            [ True,  True,  True]])
+>>> import rushlight as torch
+>>> from rushlight.nn.attention.bias import causal_lower_right
+>>> causal_lower_right(2, 3)
+tensor([[ True,  True, False],
+        [ True,  True,  True]])
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class CausalBias(Tensor):
             raise AssertionError(f"variant must be a CausalVariant, got {type(variant).__name__}")
         if variant is CausalVariant.LOWER_RIGHT and seq_len_q > seq_len_kv:
             warnings.warn(
-                "Lower right causal bias will produce NaNs in the output when seq_len_q > seq_len_kv!", UserWarning, stacklevel=3
+                "Lower right causal bias will produce NaNs in the output when seq_len_q > seq_len_kv!",
+                UserWarning,
+                stacklevel=3,
             )
         # The shape is the one that PyTorch's object has; nobody reads the elements.
         made: Any = rushlight.zeros(int(variant), seq_len_q, seq_len_kv).as_subclass(cls)

@@ -146,7 +146,9 @@ class BlockMask:
     def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
         """Everything that the mask is made of, in the order of the constructor; with `flatten`, lengths and block size as single numbers."""
         middle = [getattr(self, name) for name in (*_TENSORS, *_ORDERS, "dq_kv_order_spt")]
-        lengths, size = (tuple(self.seq_lengths), tuple(self.BLOCK_SIZE)) if flatten else ((self.seq_lengths,), (self.BLOCK_SIZE,))
+        lengths, size = (
+            (tuple(self.seq_lengths), tuple(self.BLOCK_SIZE)) if flatten else ((self.seq_lengths,), (self.BLOCK_SIZE,))
+        )
         return (*lengths, *middle, *size, self.mask_mod)
 
     @property
@@ -198,7 +200,14 @@ class BlockMask:
 
         count, indices, full_count, full_indices = map(part, _TENSORS[:4])
         return BlockMask.from_kv_blocks(
-            count, indices, full_count, full_indices, self.BLOCK_SIZE, _sliced_mask_mod_error, self.seq_lengths, self.q_indices is not None
+            count,
+            indices,
+            full_count,
+            full_indices,
+            self.BLOCK_SIZE,
+            _sliced_mask_mod_error,
+            self.seq_lengths,
+            self.q_indices is not None,
         )
 
     def _adjust(self, new_q_len: int, new_kv_len: int) -> BlockMask:
@@ -211,7 +220,9 @@ class BlockMask:
         count, indices = crop(self.kv_num_blocks, self.kv_indices)
         full_count, full_indices = crop(self.full_kv_num_blocks, self.full_kv_indices)
         lengths = (new_q_len, new_kv_len)
-        return BlockMask.from_kv_blocks(count, indices, full_count, full_indices, self.BLOCK_SIZE, self.mask_mod, lengths)
+        return BlockMask.from_kv_blocks(
+            count, indices, full_count, full_indices, self.BLOCK_SIZE, self.mask_mod, lengths
+        )
 
     # ***** printing *****
 
@@ -222,7 +233,12 @@ class BlockMask:
             if held is not None or name in _TENSORS:
                 lines.append(f"    {name}={None if held is None else held.shape}")
         name = getattr(self.mask_mod, "__name__", repr(self.mask_mod))
-        lines += [f"    BLOCK_SIZE={self.BLOCK_SIZE}", f"    shape={self.shape}", f"    sparsity={self.sparsity():.2f}%", f"    mask_mod={name}"]
+        lines += [
+            f"    BLOCK_SIZE={self.BLOCK_SIZE}",
+            f"    shape={self.shape}",
+            f"    sparsity={self.sparsity():.2f}%",
+            f"    mask_mod={name}",
+        ]
         return "BlockMask(\n" + ",\n".join(lines) + "\n)"
 
     def __str__(self) -> str:

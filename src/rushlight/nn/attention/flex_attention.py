@@ -112,7 +112,8 @@ def _for_all_pairs(function: Callable[..., Any], with_score: bool) -> Callable[.
 def _takes_score(mod: Any) -> bool:
     """Whether a function is a `score_mod` (five arguments) or a `mask_mod` (four)."""
     count = sum(
-        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty for p in inspect.signature(mod).parameters.values()
+        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        for p in inspect.signature(mod).parameters.values()
     )
     if count not in (4, 5):
         raise AssertionError(f"Expected 4 or 5 positional args, got {count}")
@@ -155,16 +156,18 @@ def create_block_mask(
 
         >>> from rushlight.nn.attention.flex_attention import create_block_mask
         >>> print(create_block_mask(lambda b, h, q, k: q >= k, None, None, 4, 4, BLOCK_SIZE=2))
-        BlockMask(shape=(1, 1, 4, 4), sparsity=25.00%, 
+        BlockMask(shape=(1, 1, 4, 4), sparsity=25.00%,
         (0, 0)
-        ██  
+        ██
         ████
         )
-    """  # noqa: W291
+    """
     if not isinstance(dq_kv_order, bool):
         raise ValueError("dq_kv_order must be a bool when using create_block_mask")
     if _takes_score(mask_mod):
-        raise AssertionError("create_block_mask needs a mask_mod (b, h, q_idx, kv_idx), but found a function of five arguments")
+        raise AssertionError(
+            "create_block_mask needs a mask_mod (b, h, q_idx, kv_idx), but found a function of five arguments"
+        )
     size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
     mask: Any = create_mask(mask_mod, B, H, Q_LEN, KV_LEN, device)
     if mask.dtype is not rushlight.bool:
@@ -215,7 +218,9 @@ def _check(query: Any, key: Any, value: Any, block_mask: Any, enable_gqa: bool) 
             f"Expect query and key/value to have the same number of heads but got Hq={heads} and Hkv={kv_heads}. Try setting enable_gqa=True for GQA."
         )
     if enable_gqa and heads % kv_heads:
-        raise ValueError(f"Expect number of query heads to be a multiple of kv heads for GQA but got Hq={heads} and Hkv={kv_heads}.")
+        raise ValueError(
+            f"Expect number of query heads to be a multiple of kv heads for GQA but got Hq={heads} and Hkv={kv_heads}."
+        )
     if block_mask is not None:
         _check_lengths(block_mask, query.size(-2), key.size(-2))
 
@@ -282,7 +287,9 @@ def flex_attention(
     return out, AuxOutput(lse() if return_aux.lse else None, largest() if return_aux.max_scores else None)
 
 
-def _attend(query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: float | None) -> tuple[Any, Any, Any]:
+def _attend(
+    query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: float | None
+) -> tuple[Any, Any, Any]:
     """(the result, functions that give the logarithm of the denominator and the largest score)."""
     precise = rushlight.float64 if query.dtype is rushlight.float64 else rushlight.float32
     times = query.size(1) // key.size(1)
@@ -302,7 +309,11 @@ def _attend(query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, s
     weights = safe.softmax(-1).masked_fill(idle, 0.0)
     out = _laid_out_like(weights.to(query.dtype) @ value.to(query.dtype), query)
     idle = idle.squeeze(-1)
-    return out, lambda: safe.logsumexp(-1).masked_fill(idle, -math.inf), lambda: safe.amax(-1).masked_fill(idle, -math.inf)
+    return (
+        out,
+        lambda: safe.logsumexp(-1).masked_fill(idle, -math.inf),
+        lambda: safe.amax(-1).masked_fill(idle, -math.inf),
+    )
 
 
 def _laid_out_like(out: Any, query: Any) -> Any:

@@ -184,9 +184,7 @@ def _check_sizes(query: Any, key: Any, value: Any, embed_dim: int, num_heads: in
     if size % num_heads:
         raise AssertionError(f"embed_dim {size} not divisible by num_heads {num_heads}")
     if separate and key.shape[:2] != value.shape[:2]:
-        raise AssertionError(
-            f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}"
-        )
+        raise AssertionError(f"key's sequence and batch dims {key.shape[:2]} do not match value's {value.shape[:2]}")
     if not separate and key.shape != value.shape:
         raise AssertionError(f"key shape {key.shape} does not match value shape {value.shape}")
 

@@ -51,7 +51,9 @@ def embedding_bag(
             return found
     indices = input.reshape(-1)
     with _named_index(input, weight):
-        vectors = rushlight.nn.functional.embedding(indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        vectors = rushlight.nn.functional.embedding(
+            indices, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+        )
     if padding_idx is None:  # the same bags, of the vectors that were looked up
         places = rushlight.arange(input.numel(), device=input.device).reshape(input.shape)
         found = _in_one_pass(places, vectors, offsets, mode, per_sample_weights, include_last_offset, None)
@@ -89,7 +91,9 @@ def _named_index(input: Any, weight: Any) -> Iterator[None]:
         rows = weight.size(0)
         for place, value in enumerate(input.reshape(-1).tolist()):
             if not 0 <= value < rows:
-                raise RuntimeError(f"Index {place} of input takes value {value} which is not in the valid range [0, {rows})") from None
+                raise RuntimeError(
+                    f"Index {place} of input takes value {value} which is not in the valid range [0, {rows})"
+                ) from None
         raise
 
 

@@ -17,6 +17,7 @@ from rushlight._surface.registry import function_of
 
 __all__ = ["ctc_loss"]
 
+
 @casts(SINGLE)
 def ctc_loss(
     log_probs: Tensor,
@@ -46,7 +47,9 @@ def ctc_loss(
     if targets.is_complex() or targets.is_floating_point():
         targets = targets.long()
     if isinstance(input_lengths, Tensor) is not isinstance(target_lengths, Tensor):
-        raise TypeError("ctc_loss() received an invalid combination of arguments: input_lengths and target_lengths must both be tensors, or both be tuples")
+        raise TypeError(
+            "ctc_loss() received an invalid combination of arguments: input_lengths and target_lengths must both be tensors, or both be tuples"
+        )
     steps, batch, classes = log_probs.shape
     if not 0 <= blank < classes:
         raise RuntimeError("blank must be in label range")
@@ -99,7 +102,11 @@ def _losses(log_probs: Any, targets: list[list[int]], spans: list[int], blank: i
     for path, target in zip(paths, targets, strict=True):
         path[1 : 2 * len(target) : 2] = target
     skips = [[s > 1 and path[s] != blank and path[s] != path[s - 2] for s in range(width)] for path in paths]
-    scores = log_probs.gather(2, rushlight.tensor(paths).unsqueeze(0).expand(log_probs.size(0), -1, -1)).clamp(min=NEVER).unbind(0)
+    scores = (
+        log_probs.gather(2, rushlight.tensor(paths).unsqueeze(0).expand(log_probs.size(0), -1, -1))
+        .clamp(min=NEVER)
+        .unbind(0)
+    )
     barred = ~rushlight.tensor(skips)
     # Before the first step: one place left of the path, from which a path begins at its first blank or label.
     seen = [log_probs.new_tensor([[0.0 if not target else NEVER] + [NEVER] * (width - 1) for target in targets])]

@@ -34,6 +34,8 @@ def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     elif num_classes < 1:
         raise RuntimeError("num_classes should be positive")
     elif largest >= num_classes:
-        raise RuntimeError(f"Class values must be smaller than num_classes. (one_hot() found {largest}, and num_classes is {num_classes})")
+        raise RuntimeError(
+            f"Class values must be smaller than num_classes. (one_hot() found {largest}, and num_classes is {num_classes})"
+        )
     places = rushlight.arange(num_classes, device=input.device)
     return (input.contiguous().unsqueeze(-1) == places).to(rushlight.int64)

@@ -100,9 +100,13 @@ def _check_alignment(name: str, matrix: Any) -> None:
     per_row = _ALIGNMENT // matrix.element_size()
     row, column = matrix.stride()[-2:]
     if 1 not in (row, column):
-        raise RuntimeError(f"grouped_mm(): {name} must be dense along its rows or its columns, got strides {list(matrix.stride())}")
+        raise RuntimeError(
+            f"grouped_mm(): {name} must be dense along its rows or its columns, got strides {list(matrix.stride())}"
+        )
     if (row if column == 1 else column) % per_row:
-        raise RuntimeError(f"grouped_mm(): strides of {name} should be multiple of {_ALIGNMENT} bytes, got strides {list(matrix.stride())}")
+        raise RuntimeError(
+            f"grouped_mm(): strides of {name} should be multiple of {_ALIGNMENT} bytes, got strides {list(matrix.stride())}"
+        )
 
 
 def _filled(parts: Sequence[Any], size: int, dim: int) -> Any:
@@ -208,7 +212,9 @@ def scaled_grouped_mm(
     use_fast_accum: bool = False,
 ) -> Any:
     """`grouped_mm` of scaled matrices, which exists on GPUs only, in PyTorch too: NotImplementedError."""
-    raise NotImplementedError(f"Could not run 'scaled_grouped_mm' with arguments on device {mat_a.device}: there is no kernel for it")
+    raise NotImplementedError(
+        f"Could not run 'scaled_grouped_mm' with arguments on device {mat_a.device}: there is no kernel for it"
+    )
 
 
 # ***** the native forms, which packages call *****
@@ -225,8 +231,18 @@ def _scaled_mm(
 ) -> Tensor:  # fmt: skip
     """See `nn.functional.scaled_mm`: the scales are one number each, or one for each row of `input` and column of `mat2`."""
     if scale_result is not None:
-        raise NotImplementedError("_scaled_mm: scale_result is of use for results of eight bits only, which CPUs do not have here")
+        raise NotImplementedError(
+            "_scaled_mm: scale_result is of use for results of eight bits only, which CPUs do not have here"
+        )
     kinds = [ScalingType.TensorWise if scale.numel() == 1 else ScalingType.RowWise for scale in (scale_a, scale_b)]
     return scaled_mm(
-        input, mat2, scale_a, kinds[0], scale_b, kinds[1], bias=bias, output_dtype=out_dtype, use_fast_accum=use_fast_accum
+        input,
+        mat2,
+        scale_a,
+        kinds[0],
+        scale_b,
+        kinds[1],
+        bias=bias,
+        output_dtype=out_dtype,
+        use_fast_accum=use_fast_accum,
     )

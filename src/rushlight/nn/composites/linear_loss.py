@@ -61,7 +61,9 @@ def linear_cross_entropy(
     logits = F.linear(input, flat, linear_bias.reshape(-1) if places and linear_bias is not None else linear_bias)
     if places:
         logits = logits.reshape(input.shape[0], classes, *places)
-    return F.cross_entropy(logits, target, weight=weight, ignore_index=ignore, reduction=reduction, label_smoothing=label_smoothing)
+    return F.cross_entropy(
+        logits, target, weight=weight, ignore_index=ignore, reduction=reduction, label_smoothing=label_smoothing
+    )
 
 
 def _check(input: Any, linear_weight: Any, linear_bias: Any) -> None:
@@ -75,7 +77,9 @@ def _check(input: Any, linear_weight: Any, linear_bias: Any) -> None:
             f"got {input.shape[-1]} and {linear_weight.shape[-1]}, respectively"
         )
     if linear_bias is not None and tuple(linear_bias.shape) != tuple(linear_weight.shape[:-1]):
-        raise RuntimeError(f"expected linear_bias shape {tuple(linear_weight.shape[:-1])}, got {tuple(linear_bias.shape)}")
+        raise RuntimeError(
+            f"expected linear_bias shape {tuple(linear_weight.shape[:-1])}, got {tuple(linear_bias.shape)}"
+        )
     if linear_weight.dim() > 2 and input.dim() == 1:
         raise RuntimeError(
             f"K-dimensional loss defined by linear_weight shape {tuple(linear_weight.shape)} requires batched input, "
@@ -92,8 +96,12 @@ def _chunked(
     if classes.shape != rows.shape[:1]:
         raise RuntimeError(f"expected target of shape {list(rows.shape[:1])}, got {list(classes.shape)}")
     if linear_weight.dtype is not input.dtype:
-        raise RuntimeError(f"expected input and linear_weight to have the same dtype, but got: {input.dtype} != {linear_weight.dtype}")
-    found = LinearCrossEntropyOptions._adjust(options, rows.shape[0], rows.shape[1], linear_weight.shape[0], input.dtype, input.device)
+        raise RuntimeError(
+            f"expected input and linear_weight to have the same dtype, but got: {input.dtype} != {linear_weight.dtype}"
+        )
+    found = LinearCrossEntropyOptions._adjust(
+        options, rows.shape[0], rows.shape[1], linear_weight.shape[0], input.dtype, input.device
+    )
     if found.acc_dtype is not input.dtype and not (found.acc_dtype is rushlight.float32 and input.dtype in _HALF):
         raise RuntimeError(
             f"linear_cross_entropy supports float32 acc_dtype with float16/bfloat16 inputs, but got {found.acc_dtype} acc_dtype and "
@@ -113,7 +121,11 @@ class _Chunk:
         self.classes = rushlight.where(counts, target, 0)
         if target.numel() and not 0 <= int(self.classes.min()) <= int(self.classes.max()) < matrix.shape[0]:
             raise IndexError(f"Target {int(self.classes.max())} is out of bounds: there are {matrix.shape[0]} classes.")
-        self.shares = counts.to(rows.dtype) if weight is None else rushlight.where(counts, weight.to(rows.dtype)[self.classes], 0.0)
+        self.shares = (
+            counts.to(rows.dtype)
+            if weight is None
+            else rushlight.where(counts, weight.to(rows.dtype)[self.classes], 0.0)
+        )
         self.logits = F.linear(rows, matrix, bias)
         self.norm = rushlight.logsumexp(self.logits, 1)
 
@@ -142,7 +154,10 @@ class _Sweep:
     def __iter__(self) -> Any:
         for start in range(0, self.x.shape[0], self.size):
             part = slice(start, min(start + self.size, self.x.shape[0]))
-            yield part, _Chunk(self.x[part].to(self.acc), self.matrix, self.bias, self.target[part], self.weight, self.ignore)
+            yield (
+                part,
+                _Chunk(self.x[part].to(self.acc), self.matrix, self.bias, self.target[part], self.weight, self.ignore),
+            )
 
     def blank(self) -> list[Any]:
         """Where the gradients to rows, matrix and bias are added up."""
@@ -165,7 +180,9 @@ class _Total(Function):
     """The mean or the sum. Gradients are computed beside the loss, chunk by chunk, and wait for the backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, matrix: Any, bias: Any, target: Any, weight: Any, reduction: str, ignore: int, options: Any) -> Any:
+    def forward(
+        ctx: Any, x: Any, matrix: Any, bias: Any, target: Any, weight: Any, reduction: str, ignore: int, options: Any
+    ) -> Any:
         """The loss; x (N, F), matrix (C, F), target (N)."""
         sweep = _Sweep(x, matrix, bias, target, weight, ignore, options)
         total, shares = rushlight.zeros((), dtype=sweep.acc), rushlight.zeros((), dtype=sweep.acc)
@@ -173,7 +190,11 @@ class _Total(Function):
         grads = sweep.blank() if wanted else None
         if reduction == "mean":
             counts = target != ignore
-            shares = counts.sum() if weight is None else rushlight.where(counts, weight[rushlight.where(counts, target, 0)], 0.0).sum()
+            shares = (
+                counts.sum()
+                if weight is None
+                else rushlight.where(counts, weight[rushlight.where(counts, target, 0)], 0.0).sum()
+            )
         divisor = shares.to(sweep.acc) if reduction == "mean" else rushlight.ones((), dtype=sweep.acc)
         for part, chunk in sweep:
             total = total + chunk.losses().sum()
@@ -205,7 +226,9 @@ class _Losses(Function):
     """The loss of each row. The backward computes the chunks again."""
 
     @staticmethod
-    def forward(ctx: Any, x: Any, matrix: Any, bias: Any, target: Any, weight: Any, reduction: str, ignore: int, options: Any) -> Any:
+    def forward(
+        ctx: Any, x: Any, matrix: Any, bias: Any, target: Any, weight: Any, reduction: str, ignore: int, options: Any
+    ) -> Any:
         """The losses (N)."""
         ctx.save_for_backward(x, matrix, bias, target, weight)
         ctx.rest = (ignore, options)

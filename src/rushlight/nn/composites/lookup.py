@@ -39,14 +39,24 @@ def embedding(
         raise IndexError(f"index out of range in self: {error}") from None
 
 
-def _looked_up(input: Any, weight: Any, padding_idx: int | None, max_norm: float | None, norm_type: float, by_freq: bool, sparse: bool) -> Any:
+def _looked_up(
+    input: Any,
+    weight: Any,
+    padding_idx: int | None,
+    max_norm: float | None,
+    norm_type: float,
+    by_freq: bool,
+    sparse: bool,
+) -> Any:
     if max_norm is not None:
         _shorten(weight.detach(), input, max_norm, norm_type)
     if not sparse or not weight.requires_grad:
         return _operator(input, weight, padding_idx, None, norm_type, by_freq, False)
     made = _operator(input, weight.detach(), padding_idx, None, norm_type, by_freq, False)
     shape, places = tuple(weight.shape), input.detach()
-    return record("EmbeddingBackward0", [weight], made, lambda grad: (_rows(grad, places, shape, padding_idx, by_freq),))
+    return record(
+        "EmbeddingBackward0", [weight], made, lambda grad: (_rows(grad, places, shape, padding_idx, by_freq),)
+    )
 
 
 def _rows(grad: Any, places: Any, shape: tuple[int, ...], padding_idx: int | None, scale_grad_by_freq: bool) -> Any:

@@ -16,7 +16,12 @@ _gaussian, _divergence = nn_function("gaussian_nll_loss"), nn_function("kl_div")
 
 
 def gaussian_nll_loss(
-    input: Tensor, target: Tensor | float, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor | float,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
 ) -> Tensor:
     """The negative log likelihood of `target` for normal distributions of mean `input` and variance `var`: (log(v) + (input - target)^2 / v) / 2.
 
@@ -35,14 +40,23 @@ def gaussian_nll_loss(
     if bool((var < 0).any() if isinstance(var, Tensor) else var < 0):
         raise ValueError("var has negative entry/entries")
     if isinstance(var, Tensor) and not (var.is_floating_point() or var.is_complex()):
-        raise RuntimeError(f"gaussian_nll_loss(): eps cannot bound a variance of {var.dtype}; convert it first, for example with .float()")
+        raise RuntimeError(
+            f"gaussian_nll_loss(): eps cannot bound a variance of {var.dtype}; convert it first, for example with .float()"
+        )
     if any(v.dtype is rushlight.bool if isinstance(v, Tensor) else isinstance(v, bool) for v in (input, target)):
-        raise RuntimeError("gaussian_nll_loss(): a difference of bools is not defined; convert them first, for example with .float()")
+        raise RuntimeError(
+            "gaussian_nll_loss(): a difference of bools is not defined; convert them first, for example with .float()"
+        )
     return _gaussian(input, target, var, bool(full), eps, reduction)
 
 
 def kl_div(
-    input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", log_target: bool = False
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
 ) -> Tensor:
     """target * (log(target) - input), where `input` holds log probabilities; `target` too with `log_target`.
 

@@ -35,10 +35,16 @@ def batch_norm(
     only_tensors("batch_norm", input=input)
     for name, running in (("running_mean", running_mean), ("running_var", running_var)):
         if running is not None and running.requires_grad and rushlight.is_grad_enabled():
-            raise RuntimeError(f"The function 'batch_norm' is not differentiable with respect to argument '{name}'. This input cannot have requires_grad True.")
+            raise RuntimeError(
+                f"The function 'batch_norm' is not differentiable with respect to argument '{name}'. This input cannot have requires_grad True."
+            )
     if eps < 0 or (training and eps == 0):
-        raise ValueError(f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}")
-    weight, bias = (p if p is None or p.ndim == 1 else p.reshape(-1) for p in (weight, bias))  # how many numbers there are is what counts
+        raise ValueError(
+            f"batch_norm eps must be {'positive during training' if training else 'non-negative'}, but got {eps}"
+        )
+    weight, bias = (
+        p if p is None or p.ndim == 1 else p.reshape(-1) for p in (weight, bias)
+    )  # how many numbers there are is what counts
     if input.numel() == 0:
         # Nothing to normalise, but the result still depends on all that take gradients.
         out = input.clone()

@@ -41,13 +41,21 @@ def binary_cross_entropy_with_logits(
     return F.binary_cross_entropy_with_logits(input, target, weight, reduction=_word(reduction), pos_weight=pos_weight)
 
 
-def cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+) -> Tensor:
     """See `nn.functional.cosine_embedding_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.cosine_embedding_loss(input1, input2, target, margin, reduction=_word(reduction))
 
 
 def ctc_loss(
-    log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0, reduction: int = 1, zero_infinity: bool = False
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
 ) -> Tensor:
     """See `nn.functional.ctc_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, _word(reduction), zero_infinity)
@@ -64,7 +72,9 @@ def kl_div(input: Tensor, target: Tensor, reduction: int = 1, *, log_target: boo
     return losses if _word(reduction) == "none" else getattr(losses, _word(reduction))()
 
 
-def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1) -> Tensor:
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = 1
+) -> Tensor:
     """See `nn.functional.margin_ranking_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.margin_ranking_loss(input1, input2, target, margin, reduction=_word(reduction))
 
@@ -75,7 +85,14 @@ def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool,
 
 
 def triplet_margin_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, reduction: int = 1
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: int = 1,
 ) -> Tensor:
     """See `nn.functional.triplet_margin_loss`; `reduction` is 0 (none), 1 (mean) or 2 (sum)."""
     return F.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction=_word(reduction))
@@ -116,7 +133,9 @@ def batch_norm_update_stats(
 
 def _elsewhere(name: str, signature: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is a part of distributed GPU training.")
+        raise NotImplementedError(
+            f"Could not run 'aten::{name}' with arguments from the 'CPU' backend: it is a part of distributed GPU training."
+        )
 
     refuse.__name__ = name
     refuse.__doc__ = f"`{name}({signature})`: NotImplementedError, as in PyTorch on the CPU."
@@ -184,7 +203,9 @@ def embedding_bag(
     largest = sizes
     if mode == 2:
         none = rushlight.zeros(weight.size(1), dtype=rushlight.int64)
-        largest = rushlight.stack([rushlight.tensor(bag)[weight.detach()[bag].argmax(0)] if bag else none for bag in bags])
+        largest = rushlight.stack(
+            [rushlight.tensor(bag)[weight.detach()[bag].argmax(0)] if bag else none for bag in bags]
+        )
     return out, rushlight.tensor(places, dtype=rushlight.int64), sizes, largest
 
 
@@ -198,7 +219,9 @@ def convolution(
     """`nn.functional.conv1d` to `conv3d`, or with `transposed` their transposes, by the number of dims of `weight`."""
     dims = weight.dim() - 2
     if transposed:
-        made: Tensor = getattr(F, f"conv_transpose{dims}d")(input, weight, bias, stride, padding, output_padding, groups, dilation)
+        made: Tensor = getattr(F, f"conv_transpose{dims}d")(
+            input, weight, bias, stride, padding, output_padding, groups, dilation
+        )
         return made
     return getattr(F, f"conv{dims}d")(input, weight, bias, stride, padding, dilation, groups)
 
@@ -230,7 +253,9 @@ def _recurrent(mode: str) -> Callable[..., Any]:
         parts = tuple(state) if mode == "LSTM" else (state,)
         directions = 2 if bidirectional else 1
         projected = len(params) == num_layers * directions * (3 + 2 * has_biases)
-        out, last = run_layers(mode, input, sizes, parts, _grouped(params, has_biases, projected), directions, dropout, train)
+        out, last = run_layers(
+            mode, input, sizes, parts, _grouped(params, has_biases, projected), directions, dropout, train
+        )
         if not packed:
             out = out.reshape(len(sizes), sizes[0], -1)
             out = out.transpose(0, 1) if batch_first else out
@@ -246,7 +271,9 @@ def _recurrent(mode: str) -> Callable[..., Any]:
 
 
 def _cell(mode: str) -> Callable[..., Any]:
-    def step(input: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None) -> Any:
+    def step(
+        input: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+    ) -> Any:
         state = CELLS[mode](F.linear(input, w_ih, b_ih), tuple(hx) if mode == "LSTM" else (hx,), w_hh, b_hh, None)
         return state if mode == "LSTM" else state[0]
 

@@ -100,7 +100,9 @@ def run_layers(
     whole = _are_lengths(sizes, data.size(0), state[0].size(1))
     for size, following in () if whole else pairwise(sizes):
         if following > size:
-            raise RuntimeError(f"batch_sizes of packed sequences must not increase, but {size} is followed by {following}")
+            raise RuntimeError(
+                f"batch_sizes of packed sequences must not increase, but {size} is followed by {following}"
+            )
     last: list[tuple[Any, ...]] = []
     layers = len(weights) // directions
     for layer in range(layers):
@@ -160,9 +162,7 @@ def _run_direction(
             finished.append(tuple(part[size:] for part in state))
             state = tuple(part[:size] for part in state)
         elif size > running:  # backwards: longer sequences begin here
-            state = tuple(
-                rushlight.cat([part, first[running:size]]) for part, first in zip(state, start, strict=True)
-            )
+            state = tuple(rushlight.cat([part, first[running:size]]) for part, first in zip(state, start, strict=True))
         running = size
         state = cell(steps[t], state, w_hh, b_hh, shrink)
         outputs.append(state[0])

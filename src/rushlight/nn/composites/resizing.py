@@ -66,7 +66,9 @@ def _check_mode(input: Any, spatial: int, mode: str, align_corners: bool | None,
                 "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
             )
     if antialias and not (mode in _WIDTHS and input.dim() == 4):
-        raise ValueError("Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input")
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a 4-D tensor as input"
+        )
     if mode == "lanczos" and not antialias:
         raise ValueError("lanczos interpolation needs antialias=True")
     if mode == "lanczos" and align_corners:
@@ -105,7 +107,9 @@ def _target(
             raise ValueError("recompute_scale_factor is not meaningful with an explicit size.")
         sizes = spread(size, spatial)
         if len(sizes) != spatial:
-            raise ValueError(f"Input and output must have the same number of spatial dimensions, but got output size {sizes}")
+            raise ValueError(
+                f"Input and output must have the same number of spatial dimensions, but got output size {sizes}"
+            )
         return [int(n) for n in sizes], [None] * spatial
     if scale_factor is None:
         raise ValueError("either size or scale_factor should be defined")
@@ -116,13 +120,17 @@ def _target(
     return made, [None] * spatial if recompute else [float(factor) for factor in factors]
 
 
-def upsample_nearest(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
+def upsample_nearest(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
     """The old name of `interpolate` with mode "nearest"."""
     _warn_renamed("upsample_nearest")
     return interpolate(input, size, scale_factor, mode="nearest")
 
 
-def upsample_bilinear(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None) -> Tensor:
+def upsample_bilinear(
+    input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | Sequence[float] | None = None
+) -> Tensor:
     """The old name of `interpolate` with mode "bilinear" and aligned corners."""
     _warn_renamed("upsample_bilinear")
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)

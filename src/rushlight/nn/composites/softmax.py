@@ -10,17 +10,29 @@ from rushlight._base.errors import warn_user
 from rushlight._engine.dispatch.bind import only_tensors
 from rushlight._engine.dispatch.fast import spoil
 
-__all__ = ["_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "log_softmax", "softmax", "softmin"]
+__all__ = [
+    "_log_softmax",
+    "_log_softmax_backward_data",
+    "_softmax",
+    "_softmax_backward_data",
+    "log_softmax",
+    "softmax",
+    "softmin",
+]
 
 
 def _dim(name: str, input: Any) -> int:
     """The dim where none is given."""
     spoil()  # the warning belongs to every call
-    warn_user(f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.")
+    warn_user(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument."
+    )
     return 0 if input.dim() in (0, 1, 3) else 1
 
 
-def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
+def softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None
+) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`; with `dtype` the input is converted first.
 
     Example: `F.softmax(torch.randn(2, 3), dim=-1)`
@@ -32,7 +44,9 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         raise
 
 
-def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None
+) -> Tensor:
     """log(softmax(x)) along `dim`, without overflow."""
     try:
         return rushlight.log_softmax(input, dim if dim is not None else _dim("log_softmax", input), dtype=dtype)
@@ -41,7 +55,9 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
         raise
 
 
-def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None) -> Tensor:
+def softmin(
+    input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: rushlight.dtype | None = None
+) -> Tensor:
     """softmax(-x) along `dim`."""
     return softmax(-input, dim if dim is not None else _dim("softmin", input), dtype=dtype)
 

@@ -17,9 +17,7 @@ from rushlight.nn.modules.argument_shapes import spread
 __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
 
 
-def _unpool(
-    n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any
-) -> Any:
+def _unpool(n: int, input: Any, indices: Any, kernel_size: Any, stride: Any, padding: Any, output_size: Any) -> Any:
     only_tensors(f"max_unpool{n}d", input=input, indices=indices)
     refuse_dtype(f"max_unpool{n}d", "buic", input._spec.dtype)
     alert(f"max_unpooling{max(n, 2)}d_forward_out")
@@ -53,7 +51,9 @@ def _output_sizes(pooled: Any, kernel: Any, steps: Any, pads: Any, wanted: Any) 
         return usual
     sizes = list(wanted)[-len(usual) :]
     if len(sizes) != len(usual):
-        raise ValueError(f"output_size should be a sequence containing {len(usual)} or more elements, but it has {len(sizes)}")
+        raise ValueError(
+            f"output_size should be a sequence containing {len(usual)} or more elements, but it has {len(sizes)}"
+        )
     for size, default, step in zip(sizes, usual, steps, strict=True):
         if not default - step < size < default + step:
             raise ValueError(f"invalid output_size {list(sizes)} (each must be within the stride of {usual})")

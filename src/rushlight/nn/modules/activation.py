@@ -677,7 +677,13 @@ class MultiheadAttention(Module):
             return False
         if not rushlight.backends.mha.get_fastpath_enabled():
             return False
-        if self.num_heads % 2 or self.bias_k is not None or self.bias_v is not None or self.add_zero_attn or not self._qkv_same_embed_dim:
+        if (
+            self.num_heads % 2
+            or self.bias_k is not None
+            or self.bias_v is not None
+            or self.add_zero_attn
+            or not self._qkv_same_embed_dim
+        ):
             return False
         if any(w is None or w.dtype != query.dtype for w in weights[:2]) or rushlight.is_autocast_enabled("cpu"):
             return False

@@ -69,7 +69,9 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i, (low, high) in enumerate(self._ranges()):
             hidden = int(in_features // (div_value ** (i + 1)))
             self.tail.append(
-                Sequential(Linear(in_features, hidden, bias=False, **made), Linear(hidden, high - low, bias=False, **made))
+                Sequential(
+                    Linear(in_features, hidden, bias=False, **made), Linear(hidden, high - low, bias=False, **made)
+                )
             )
 
     def _ranges(self) -> list[tuple[int, int]]:
@@ -89,10 +91,14 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             if input_.shape[:1] != target_.shape:
                 raise RuntimeError("Input and target should have the same size in the batch dimension.")
             if input_.dim() != 2:
-                raise RuntimeError(f"1D target tensor expects 2D input tensors, but found inputs with size {tuple(input_.shape)}")
+                raise RuntimeError(
+                    f"1D target tensor expects 2D input tensors, but found inputs with size {tuple(input_.shape)}"
+                )
         elif target_.dim() == 0:
             if input_.dim() != 1:
-                raise RuntimeError(f"0D target tensor expects 1D input tensors, but found inputs with size {tuple(input_.shape)}")
+                raise RuntimeError(
+                    f"0D target tensor expects 1D input tensors, but found inputs with size {tuple(input_.shape)}"
+                )
         else:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
         batched = target_.dim() > 0

@@ -83,9 +83,7 @@ class _NormBase(Module):
             f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
-    def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *args: Any
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: dict[str, Any], *args: Any) -> None:
         version = local_metadata.get("version", None)
         key = prefix + "num_batches_tracked"
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
@@ -183,7 +181,14 @@ class SyncBatchNorm(_BatchNorm):
         """`module` with every batch normalisation in it replaced by a `SyncBatchNorm` with the same parameters and statistics."""
         made = module
         if isinstance(module, _BatchNorm):
-            made = cls(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group)
+            made = cls(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+            )
             made.weight, made.bias = module.weight, module.bias
             made.running_mean, made.running_var = module.running_mean, module.running_var
             made.num_batches_tracked = module.num_batches_tracked

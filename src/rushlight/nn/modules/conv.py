@@ -122,9 +122,7 @@ class _ConvNd(Module):
 
     def extra_repr(self) -> str:
         """The sizes, and the options that are not at their defaults."""
-        text = (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        )
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         if self.padding != (0,) * len(self.padding):
             text += f", padding={self.padding}"
         if self.dilation != (1,) * len(self.dilation):

@@ -57,8 +57,7 @@ class Convertible:
         if dtype is not None:
             if not (dtype.is_floating_point or dtype.is_complex):
                 raise TypeError(
-                    "nn.Module.to only accepts floating point or complex dtypes, "
-                    f"but got desired dtype={dtype}"
+                    f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
                 )
             if dtype.is_complex:
                 warnings.warn(
@@ -191,7 +190,9 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
 
 
 def _wrong_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError:
-    given = [type(value).__name__ for value in args] + [f"{name}={type(value).__name__}" for name, value in kwargs.items()]
+    given = [type(value).__name__ for value in args] + [
+        f"{name}={type(value).__name__}" for name, value in kwargs.items()
+    ]
     return TypeError(
         f"to() received an invalid combination of arguments - got ({', '.join(given)}), but expected one of:\n"
         " * (device, dtype, bool non_blocking=False, bool copy=False, *, memory_format)\n"

@@ -46,13 +46,17 @@ class LinearCrossEntropyOptions:
             raise ValueError(f"invalid acc_policy: {self.acc_policy!r}")
         if self.chunking_method not in (None, "auto") and _factor(str(self.chunking_method)) is None:
             raise ValueError(f"invalid chunking_method: {self.chunking_method!r}")
-        if self.batch_chunk_size is not None and not (isinstance(self.batch_chunk_size, int) and self.batch_chunk_size > 0):
+        if self.batch_chunk_size is not None and not (
+            isinstance(self.batch_chunk_size, int) and self.batch_chunk_size > 0
+        ):
             raise ValueError(f"batch_chunk_size must be positive int or None, got {self.batch_chunk_size!r}")
         floats = (rushlight.float16, rushlight.bfloat16, rushlight.float32, rushlight.float64)
         if self.acc_dtype is not None and self.acc_dtype not in floats:
             raise ValueError(f"acc_dtype must be None or one of {', '.join(map(str, floats))}, got {self.acc_dtype!r}")
 
-    def _adjust(self, num_batches: int, in_features: int, num_classes: int, dtype: Any, device: Any = None) -> LinearCrossEntropyOptions:
+    def _adjust(
+        self, num_batches: int, in_features: int, num_classes: int, dtype: Any, device: Any = None
+    ) -> LinearCrossEntropyOptions:
         """The same with nothing left open, for a call with these sizes and this dtype."""
         half = device is not None and dtype in (rushlight.float16, rushlight.bfloat16)
         method, size = self.chunking_method, self.batch_chunk_size
@@ -67,7 +71,9 @@ class LinearCrossEntropyOptions:
                 )
         policy = self.acc_policy if self.acc_policy != "auto" else "accurate" if half else "compact"
         widened = rushlight.float32 if half and self.acc_policy == "auto" else dtype
-        return LinearCrossEntropyOptions(self.allow_retain_graph, max(1, rows), method, policy, self.acc_dtype or widened)
+        return LinearCrossEntropyOptions(
+            self.allow_retain_graph, max(1, rows), method, policy, self.acc_dtype or widened
+        )
 
 
 def _rows_of_method(method: str, num_batches: int, in_features: int, num_classes: int) -> int:

@@ -196,9 +196,7 @@ class NLLLoss(_WeightedLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """The loss of log-probabilities and class indices."""
-        return F.nll_loss(
-            input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        return F.nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
 class NLLLoss2d(NLLLoss):
@@ -212,7 +210,11 @@ class NLLLoss2d(NLLLoss):
         reduce: Any = None,
         reduction: str = "mean",
     ) -> None:
-        warnings.warn("`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement.", FutureWarning, stacklevel=2)
+        warnings.warn(
+            "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement.",
+            FutureWarning,
+            stacklevel=2,
+        )
         super().__init__(weight, size_average, ignore_index, reduce, reduction)
 
 
@@ -573,7 +575,9 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         self.out_features = tuple(out_features)
         self.ignore_index = ignore_index
         self.label_smoothing = label_smoothing
-        self.linear = Linear(in_features, num_classes * math.prod(self.out_features), bias=bias, device=device, dtype=dtype)
+        self.linear = Linear(
+            in_features, num_classes * math.prod(self.out_features), bias=bias, device=device, dtype=dtype
+        )
         self.options = options
 
     def forward(self, input: Any, target: Any) -> Any:

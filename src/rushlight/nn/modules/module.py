@@ -164,8 +164,7 @@ class Module(HookedCall, StateDict, Convertible):
             return
         if not isinstance(param, Parameter):
             raise TypeError(
-                f"cannot assign '{typename(param)}' object to parameter '{name}' "
-                "(torch.nn.Parameter or None required)"
+                f"cannot assign '{typename(param)}' object to parameter '{name}' (torch.nn.Parameter or None required)"
             )
         if param.grad_fn:
             raise ValueError(
@@ -256,8 +255,7 @@ class Module(HookedCall, StateDict, Convertible):
             return False
         if value is not None and not (isinstance(value, Tensor) or hasattr(value, "__torch_function__")):
             raise TypeError(
-                f"cannot assign '{typename(value)}' as buffer '{name}' "
-                "(torch.nn.Buffer, torch.Tensor or None expected)"
+                f"cannot assign '{typename(value)}' as buffer '{name}' (torch.nn.Buffer, torch.Tensor or None expected)"
             )
         persistent = value.persistent if isinstance(value, Buffer) else name not in self._non_persistent_buffers_set
         # A subclass may override register_buffer with an older signature, without `persistent`.
@@ -387,9 +385,7 @@ class Module(HookedCall, StateDict, Convertible):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
         """Iterate over (dotted name, parameter)."""
-        yield from self._named_members(
-            lambda module: module._parameters.items(), prefix, recurse, remove_duplicate
-        )
+        yield from self._named_members(lambda module: module._parameters.items(), prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Any]:
         """Iterate over the buffers, each once."""

@@ -159,15 +159,11 @@ class _LPPoolNd(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Take the norm of each window."""
-        return getattr(F, self._operator)(
-            input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode
-        )
+        return getattr(F, self._operator)(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
     def extra_repr(self) -> str:
         """The arguments."""
-        return (
-            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
-        )
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, ceil_mode={self.ceil_mode}"
 
 
 class LPPool1d(_LPPoolNd):
@@ -237,9 +233,7 @@ class AvgPool1d(_AvgPoolNd):
 
     def forward(self, input: Tensor) -> Tensor:
         """Take the mean of each window."""
-        return F.avg_pool1d(
-            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
-        )
+        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
 class _AvgPoolDivided(_AvgPoolNd):
@@ -419,7 +413,13 @@ class _FractionalMaxPool(Module):
         _random_samples: Any = None,
     ) -> None:
         name, n = type(self).__name__, self._ndim
-        sizes = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size,) if isinstance(kernel_size, int) else ()
+        sizes = (
+            kernel_size
+            if isinstance(kernel_size, (tuple, list))
+            else (kernel_size,)
+            if isinstance(kernel_size, int)
+            else ()
+        )
         if not self._empty_windows and any(size <= 0 for size in sizes):
             raise ValueError(f"kernel_size must be greater than 0, but got {kernel_size}")
         super().__init__()
@@ -439,7 +439,12 @@ class _FractionalMaxPool(Module):
         """Take the maximum of each window; with `return_indices` also where it was."""
         pool = getattr(F, f"fractional_max_pool{self._ndim}d")
         return pool(
-            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, _random_samples=self._random_samples
+            input,
+            self.kernel_size,
+            self.output_size,
+            self.output_ratio,
+            self.return_indices,
+            _random_samples=self._random_samples,
         )
 
 

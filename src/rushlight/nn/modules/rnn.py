@@ -132,10 +132,16 @@ class RNNBase(Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # PyTorch keeps these as attributes, and asks for them when it reads a module.
-        return {**super().__getstate__(), "_flat_weights": self._flat_weights, "_flat_weights_names": self._flat_weights_names}
+        return {
+            **super().__getstate__(),
+            "_flat_weights": self._flat_weights,
+            "_flat_weights_names": self._flat_weights_names,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({name: value for name, value in state.items() if name not in ("_flat_weights", "_flat_weights_names")})
+        super().__setstate__(
+            {name: value for name, value in state.items() if name not in ("_flat_weights", "_flat_weights_names")}
+        )
 
     def _weights(self) -> list[list[Any]]:
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
@@ -204,7 +210,9 @@ class RNNBase(Module):
         state = self._state(input, hx, None, batched)
         sequence = input.transpose(0, 1) if self.batch_first else input
         length, batch = sequence.size(0), sequence.size(1)
-        data, last = self._run(sequence.reshape(length * batch, sequence.size(2)), [batch] * length, state, whole=not self.proj_size)
+        data, last = self._run(
+            sequence.reshape(length * batch, sequence.size(2)), [batch] * length, state, whole=not self.proj_size
+        )
         output = data.reshape(length, batch, data.size(1))
         output = output.transpose(0, 1) if self.batch_first else output
         if not batched:
@@ -249,9 +257,7 @@ class RNNBase(Module):
             raise RuntimeError("Expected sequence length to be larger than 0 in RNN")
         directions = 2 if self.bidirectional else 1
         run = _run_lower if whole and self.mode == "LSTM" else run_layers
-        return run(
-            self.mode, data, batch_sizes, state, self._weights(), directions, self.dropout, self.training
-        )
+        return run(self.mode, data, batch_sizes, state, self._weights(), directions, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         """The sizes, and the options that are not at their defaults."""
@@ -276,7 +282,13 @@ class RNN(RNNBase):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", *args: Any, **kwargs: Any
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         if "proj_size" in kwargs:
             raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
@@ -379,7 +391,6 @@ class RNNCellBase(Module):
             zeros = rushlight.zeros(shape, dtype=input.dtype, device=input.device)
             state = (zeros,) * (2 if mode == "LSTM" else 1)
         return run_cell(mode, input, state, [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh])
-
 
     def _check_state(self, input: Any, part: Any, what: str) -> None:
         batched = input.dim() == 2

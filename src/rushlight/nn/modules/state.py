@@ -228,9 +228,7 @@ class StateDict:
                     if head not in (self._modules if rest else local_state):
                         unexpected_keys.append(key)
 
-    def _load_one(
-        self, name: str, param: Any, key: str, given: Any, assign: bool, error_msgs: list[str]
-    ) -> None:
+    def _load_one(self, name: str, param: Any, key: str, given: Any, assign: bool, error_msgs: list[str]) -> None:
         if not (isinstance(given, Tensor) or hasattr(given, "__torch_function__")):
             error_msgs.append(
                 f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object '
@@ -274,7 +272,10 @@ class StateDict:
 
 def _odd_prefix(missing: Sequence[str], unexpected: Sequence[str]) -> list[str]:
     """A line on the prefix that all keys of a state dict have too much, or too little (`module.` of DataParallel, `_orig_mod.`), if there is one."""
-    for longer, shorter, words in ((unexpected, missing, "begin with {0!r}: without it"), (missing, unexpected, "lack {0!r}: with it")):
+    for longer, shorter, words in (
+        (unexpected, missing, "begin with {0!r}: without it"),
+        (missing, unexpected, "lack {0!r}: with it"),
+    ):
         for name in shorter:
             if longer and longer[0].endswith(f".{name}"):
                 prefix = longer[0].removesuffix(name)

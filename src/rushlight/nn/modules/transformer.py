@@ -114,7 +114,7 @@ class TransformerEncoderLayer(_Layer):
         self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory)
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
-        self.activation = (_get_activation_fn(activation) if isinstance(activation, str) else activation)
+        self.activation = _get_activation_fn(activation) if isinstance(activation, str) else activation
         relu = self.activation is F.relu or isinstance(self.activation, ReLU)
         gelu = self.activation is F.gelu or isinstance(self.activation, GELU)
         self.activation_relu_or_gelu = 1 if relu else 2 if gelu else 0
@@ -171,7 +171,7 @@ class TransformerDecoderLayer(_Layer):
             setattr(self, f"norm{i}", LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **factory))
         for i in (1, 2, 3):
             setattr(self, f"dropout{i}", Dropout(dropout))
-        self.activation = (_get_activation_fn(activation) if isinstance(activation, str) else activation)
+        self.activation = _get_activation_fn(activation) if isinstance(activation, str) else activation
 
     def _mha_block(self, x: Any, mem: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
         found = self.multihead_attn(
@@ -314,7 +314,9 @@ class TransformerDecoder(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         """Decode `tgt` with all layers."""
-        causal = _detect_is_causal_mask(tgt_mask, tgt_is_causal, _get_seq_len(tgt, self.layers[0].self_attn.batch_first))
+        causal = _detect_is_causal_mask(
+            tgt_mask, tgt_is_causal, _get_seq_len(tgt, self.layers[0].self_attn.batch_first)
+        )
         output = tgt
         for layer in self.layers:
             output = layer(
@@ -397,9 +399,7 @@ class Transformer(Module):
             raise RuntimeError("the batch number of src and tgt must be equal")
         if src.size(-1) != self.d_model or tgt.size(-1) != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
-        memory = self.encoder(
-            src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal
-        )
+        memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
         return self.decoder(
             tgt,
             memory,

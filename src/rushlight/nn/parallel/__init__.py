@@ -12,4 +12,12 @@ from rushlight.nn.parallel.parallel_apply import parallel_apply
 from rushlight.nn.parallel.replicate import replicate
 from rushlight.nn.parallel.scatter_gather import gather, scatter
 
-__all__ = ["DataParallel", "DistributedDataParallel", "data_parallel", "gather", "parallel_apply", "replicate", "scatter"]
+__all__ = [
+    "DataParallel",
+    "DistributedDataParallel",
+    "data_parallel",
+    "gather",
+    "parallel_apply",
+    "replicate",
+    "scatter",
+]

@@ -54,7 +54,14 @@ class DataParallel(Module):
 
 
 def data_parallel(
-    module: Module, inputs: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0, module_kwargs: Any = None
+    module: Module,
+    inputs: Any,
+    device_ids: Any = None,
+    output_device: Any = None,
+    dim: int = 0,
+    module_kwargs: Any = None,
 ) -> Any:
     """`module(*inputs)` on several accelerators: RuntimeError, since there are none (PyTorch refuses here too, unlike `DataParallel`)."""
-    raise RuntimeError("device type could not be determined: data_parallel needs accelerators, and rushlight has the CPU alone; call the module itself")
+    raise RuntimeError(
+        "device type could not be determined: data_parallel needs accelerators, and rushlight has the CPU alone; call the module itself"
+    )

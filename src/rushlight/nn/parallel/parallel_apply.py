@@ -10,7 +10,9 @@ from rushlight.nn.modules.module import Module
 __all__ = ["parallel_apply"]
 
 
-def parallel_apply(modules: Sequence[Module], inputs: Sequence[Any], kwargs_tup: Any = None, devices: Any = None) -> list[Any]:
+def parallel_apply(
+    modules: Sequence[Module], inputs: Sequence[Any], kwargs_tup: Any = None, devices: Any = None
+) -> list[Any]:
     """Each module on its inputs, each on an accelerator of its own.
 
     AssertionError unless there are as many inputs as modules; RuntimeError without accelerators, ValueError for a device that is none.

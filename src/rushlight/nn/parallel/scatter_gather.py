@@ -64,4 +64,6 @@ def gather(outputs: Any, target_device: Any, dim: int = 0) -> Any:
         return None
     if isinstance(first, Tensor):
         raise AssertionError("Gather function not implemented for CPU tensors")
-    raise TypeError(f"'{type(first).__name__}' object is not iterable: gather joins tensors, nested in tuples, lists and dicts")
+    raise TypeError(
+        f"'{type(first).__name__}' object is not iterable: gather joins tensors, nested in tuples, lists and dicts"
+    )

@@ -26,7 +26,7 @@ def swap_tensor(module: Module, name: str, tensor: Any, allow_missing: bool = Fa
     if tensor is not None and not isinstance(tensor, Tensor):
         raise TypeError(f"{tensor} is not an instance of torch.Tensor")
     if "." in name or not name:
-        raise KeyError("tensor name can't contain \".\"" if name else 'tensor name can\'t be empty string ""')
+        raise KeyError('tensor name can\'t contain "."' if name else 'tensor name can\'t be empty string ""')
     for table in (module._parameters, module._buffers):
         if name in table:
             before = table[name]

@@ -33,21 +33,16 @@ def _as_parameters(made: tuple[Any, Any], weight: Any, bias: Any) -> tuple[Any, 
 
 
 def fuse_conv_bn_weights(
-    conv_w: Any,
-    conv_b: Any,
-    bn_rm: Any,
-    bn_rv: Any,
-    bn_eps: float,
-    bn_w: Any,
-    bn_b: Any,
-    transpose: bool = False,
+    conv_w: Any, conv_b: Any, bn_rm: Any, bn_rv: Any, bn_eps: float, bn_w: Any, bn_b: Any, transpose: bool = False
 ) -> tuple[Any, Any]:
     """Weight and bias of a convolution that does the work of a batch normalisation after it too.
 
     `conv_w` and `conv_b` (or None) are the convolution's, the others the normalisation's: running mean and variance, eps, weight and
     bias (or None). `transpose` says that the convolution is transposed.
     """
-    return _as_parameters(_folded(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0), conv_w, conv_b)
+    return _as_parameters(
+        _folded(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0), conv_w, conv_b
+    )
 
 
 def fuse_linear_bn_weights(
@@ -67,12 +62,12 @@ def _require_evaluation(layer: Any, bn: Any) -> None:
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
     """A copy of the convolution `conv` that does the work of the batch normalisation `bn` after it too. Both must be in evaluation.
 
-        >>> import rushlight as torch
-        >>> conv, bn = torch.nn.Conv2d(3, 8, 3).eval(), torch.nn.BatchNorm2d(8).eval()
-        >>> x = torch.randn(1, 3, 5, 5)
-        >>> fused = torch.nn.utils.fuse_conv_bn_eval(conv, bn)
-        >>> bool(torch.allclose(fused(x), bn(conv(x)), atol=1e-5))
-        True
+    >>> import rushlight as torch
+    >>> conv, bn = torch.nn.Conv2d(3, 8, 3).eval(), torch.nn.BatchNorm2d(8).eval()
+    >>> x = torch.randn(1, 3, 5, 5)
+    >>> fused = torch.nn.utils.fuse_conv_bn_eval(conv, bn)
+    >>> bool(torch.allclose(fused(x), bn(conv(x)), atol=1e-5))
+    True
     """
     _require_evaluation(conv, bn)
     fused = copy.deepcopy(conv)

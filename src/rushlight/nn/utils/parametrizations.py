@@ -155,7 +155,9 @@ def orthogonal(
         square = weight.size(-2) == weight.size(-1)
         orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
     if orthogonal_map not in _OrthMaps.__members__:
-        raise ValueError(f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}')
+        raise ValueError(
+            f'orthogonal_map has to be one of "matrix_exp", "cayley", "householder". Got: {orthogonal_map}'
+        )
     made = _Orthogonal(weight, _OrthMaps[orthogonal_map], use_trivialization=use_trivialization)
     return register_parametrization(module, name, made, unsafe=True)
 

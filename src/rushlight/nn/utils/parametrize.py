@@ -1,13 +1,13 @@
 """Parametrizations: a parameter of a module as a function of other tensors, which are what is trained.
 
-    >>> import rushlight as torch
-    >>> from rushlight.nn.utils import parametrize
-    >>> class Symmetric(torch.nn.Module):
-    ...     def forward(self, x):
-    ...         return x.triu() + x.triu(1).T
-    >>> layer = parametrize.register_parametrization(torch.nn.Linear(3, 3), "weight", Symmetric())
-    >>> bool((layer.weight == layer.weight.T).all())
-    True
+>>> import rushlight as torch
+>>> from rushlight.nn.utils import parametrize
+>>> class Symmetric(torch.nn.Module):
+...     def forward(self, x):
+...         return x.triu() + x.triu(1).T
+>>> layer = parametrize.register_parametrization(torch.nn.Linear(3, 3), "weight", Symmetric())
+>>> bool((layer.weight == layer.weight.T).all())
+True
 """
 
 from __future__ import annotations
@@ -386,6 +386,8 @@ def transfer_parametrizations_and_params(
             setattr(to_module, name, copy.deepcopy(value))
         for parametrization in parametrizations:
             register_parametrization(to_module, name, parametrization)
-        for key in ["original"] if parametrizations.is_tensor else [f"original{i}" for i in range(parametrizations.ntensors)]:
+        for key in (
+            ["original"] if parametrizations.is_tensor else [f"original{i}" for i in range(parametrizations.ntensors)]
+        ):
             setattr(to_module.parametrizations[name], key, copy.deepcopy(getattr(parametrizations, key)))
     return to_module

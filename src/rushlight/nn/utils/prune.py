@@ -92,7 +92,9 @@ class BasePruningMethod(ABC):
         """The pruned version of a tensor that belongs to no module."""
         scores = t if importance_scores is None else importance_scores
         if scores.shape != t.shape:
-            raise AssertionError(f"importance_scores should have the same shape as tensor t, got {scores.shape} vs {t.shape}")
+            raise AssertionError(
+                f"importance_scores should have the same shape as tensor t, got {scores.shape} vs {t.shape}"
+            )
         default_mask = rushlight.ones_like(t) if default_mask is None else default_mask
         return t * self.compute_mask(scores, default_mask=default_mask)
 
@@ -113,7 +115,11 @@ class BasePruningMethod(ABC):
 
 def _taken_hook(module: Any, name: str) -> BasePruningMethod | None:
     """The hook that prunes `name` already, taken out of the module."""
-    found = [key for key, hook in module._forward_pre_hooks.items() if isinstance(hook, BasePruningMethod) and hook._tensor_name == name]
+    found = [
+        key
+        for key, hook in module._forward_pre_hooks.items()
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == name
+    ]
     if len(found) > 1:
         raise AssertionError(
             f"Avoid adding multiple pruning hooks to the same tensor {name} of module {module}. Use a PruningContainer."
@@ -466,8 +472,13 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
         raise TypeError("global_unstructured(): importance_scores must be of type dict")
     parameters = list(parameters)
     values = [getattr(module, name) for module, name in parameters]
-    scores = parameters_to_vector([importance_scores.get(pair, value) for pair, value in zip(parameters, values, strict=True)])
-    masks = [getattr(module, name + "_mask", rushlight.ones_like(value)) for (module, name), value in zip(parameters, values, strict=True)]
+    scores = parameters_to_vector(
+        [importance_scores.get(pair, value) for pair, value in zip(parameters, values, strict=True)]
+    )
+    masks = [
+        getattr(module, name + "_mask", rushlight.ones_like(value))
+        for (module, name), value in zip(parameters, values, strict=True)
+    ]
     # A container, so that what was pruned before is left out of the count.
     container = PruningContainer()
     container._tensor_name = "temp"
@@ -521,4 +532,6 @@ def is_pruned(module: Any) -> bool:
     >>> is_pruned(rushlight.nn.Linear(2, 2))
     False
     """
-    return any(isinstance(hook, BasePruningMethod) for part in module.modules() for hook in part._forward_pre_hooks.values())
+    return any(
+        isinstance(hook, BasePruningMethod) for part in module.modules() for hook in part._forward_pre_hooks.values()
+    )

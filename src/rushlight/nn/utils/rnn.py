@@ -47,7 +47,10 @@ def pad_sequence(
             )
     longest = max(sequence.shape[0] for sequence in sequences)
     dtype = sequences[0].dtype  # that of the first is the result's
-    padded = [_pad_first(sequence.to(dtype), longest - sequence.shape[0], padding_value, padding_side) for sequence in sequences]
+    padded = [
+        _pad_first(sequence.to(dtype), longest - sequence.shape[0], padding_value, padding_side)
+        for sequence in sequences
+    ]
     return rushlight.stack(padded, 0 if batch_first else 1)
 
 
@@ -103,7 +106,9 @@ class PackedSequence(namedtuple("PackedSequence_", ["data", "batch_sizes", "sort
         data = self.data.to(*args, **kwargs)
         if data is self.data:
             return self
-        moved = (None if order is None else order.to(data.device) for order in (self.sorted_indices, self.unsorted_indices))
+        moved = (
+            None if order is None else order.to(data.device) for order in (self.sorted_indices, self.unsorted_indices)
+        )
         return type(self)(data, self.batch_sizes, *moved)
 
     def double(self) -> PackedSequence:
@@ -212,9 +217,13 @@ def pack_padded_sequence(
 
 def _check_lengths(sizes: list[int], batch: int, longest: int) -> None:
     if len(sizes) != batch:
-        raise RuntimeError(f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={batch})")
+        raise RuntimeError(
+            f"Expected `len(lengths)` to be equal to batch_size, but got {len(sizes)} (batch_size={batch})"
+        )
     if any(size <= 0 for size in sizes):
-        raise RuntimeError("Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0")
+        raise RuntimeError(
+            "Length of all samples has to be greater than 0, but found an element in 'lengths' that is <= 0"
+        )
     if any(a < b for a, b in pairwise(sizes)):
         raise RuntimeError(
             "`lengths` array must be sorted in decreasing order when `enforce_sorted` is True. You can pass "
@@ -222,7 +231,9 @@ def _check_lengths(sizes: list[int], batch: int, longest: int) -> None:
             "exportability."
         )
     if sizes and sizes[0] > longest:
-        raise RuntimeError(f"Expected lengths of at most {longest} (the size of the padded dimension), but got {sizes[0]}")
+        raise RuntimeError(
+            f"Expected lengths of at most {longest} (the size of the padded dimension), but got {sizes[0]}"
+        )
 
 
 def pad_packed_sequence(

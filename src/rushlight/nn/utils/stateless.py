@@ -12,7 +12,11 @@ __all__ = ["functional_call"]
 
 
 def _reparametrize_module(
-    module: Any, parameters_and_buffers: dict[str, Any], tie_weights: bool = False, strict: bool = False, stack_weights: bool = False
+    module: Any,
+    parameters_and_buffers: dict[str, Any],
+    tie_weights: bool = False,
+    strict: bool = False,
+    stack_weights: bool = False,
 ) -> Any:
     """A context in which the module holds these tensors in place of its own."""
     return _swapped(module, parameters_and_buffers, tie_weights, strict)

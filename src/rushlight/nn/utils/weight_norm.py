@@ -35,7 +35,9 @@ class WeightNorm:
                 "weight normalization"
             )
         if not -weight.dim() <= hook.dim < weight.dim():
-            raise IndexError(f"Dimension out of range (expected to be in range of [{-weight.dim()}, {weight.dim() - 1}], but got {hook.dim})")
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-weight.dim()}, {weight.dim() - 1}], but got {hook.dim})"
+            )
         del module._parameters[name]
         module.register_parameter(name + "_g", Parameter(rushlight.norm_except_dim(weight, 2, hook.dim).data))
         module.register_parameter(name + "_v", Parameter(weight.data))

@@ -43,7 +43,9 @@ def _window(
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
     device = as_device(device)
     if M == 0:
-        return rushlight.empty(0, dtype=dtype, device=device, requires_grad=as_flag(name, "requires_grad", requires_grad))
+        return rushlight.empty(
+            0, dtype=dtype, device=device, requires_grad=as_flag(name, "requires_grad", requires_grad)
+        )
     M = as_int(name, "M", M)
     if M == 1:
         found = rushlight.ones(M, dtype=dtype, device="cpu")

@@ -52,16 +52,25 @@ class DeviceTypeTestBase(TestCase):
     @classmethod
     def instantiate_test(cls, name: str, test: Any, *, generic_cls: Any = None) -> None:
         """Put the cases of a test into the class."""
-        cases: Any = getattr(test, "parametrize_fn", lambda test, generic_cls, device_cls: iter([(test, "", {}, lambda _: [])]))
+        cases: Any = getattr(
+            test, "parametrize_fn", lambda test, generic_cls, device_cls: iter([(test, "", {}, lambda _: [])])
+        )
         wanted = getattr(test, "dtypes", None)
         if wanted is not None:
             if "all" not in wanted:
-                raise AssertionError(f"@dtypes is mandatory when using @dtypesIf however '{test.__name__}' didn't specify it")
+                raise AssertionError(
+                    f"@dtypes is mandatory when using @dtypesIf however '{test.__name__}' didn't specify it"
+                )
             cases = compose_parametrize_fns(_over_dtypes(wanted.get(cls.device_type, wanted["all"])), cases)
         for case, suffix, arguments, decorators in cases(test, generic_cls, cls):
             dtypes = arguments.get("dtypes", arguments.get("dtype"))
             names = map(dtype_name, dtypes if isinstance(dtypes, (list, tuple)) else [dtypes] if dtypes else [])
-            cls._add("_".join(part for part in (name, suffix, cls.device_type, *names) if part), case, dict(arguments), decorators)
+            cls._add(
+                "_".join(part for part in (name, suffix, cls.device_type, *names) if part),
+                case,
+                dict(arguments),
+                decorators,
+            )
 
     @classmethod
     def _add(cls, name: str, test: Any, arguments: dict[str, Any], decorators: Any) -> None:
@@ -92,7 +101,9 @@ class DeviceTypeTestBase(TestCase):
         dtype = arguments.get("dtypes", arguments.get("dtype"))
         if dtype:
             self.precision = getattr(test, "precision_overrides", {}).get(dtype, self.precision)
-            self.precision, self.rel_tol = getattr(test, "tolerance_overrides", {}).get(dtype, (self.precision, self.rel_tol))
+            self.precision, self.rel_tol = getattr(test, "tolerance_overrides", {}).get(
+                dtype, (self.precision, self.rel_tol)
+            )
 
 
 class CPUTestBase(DeviceTypeTestBase):
@@ -133,7 +144,9 @@ def instantiate_device_type_tests(
         name = generic_test_class.__name__ + base.device_type.upper()
         made: Any = type(name, (base, generic_test_class), {"__module__": generic_test_class.__module__})
         for member in tests:
-            made.instantiate_test(member, copy.deepcopy(vars(generic_test_class)[member]), generic_cls=generic_test_class)
+            made.instantiate_test(
+                member, copy.deepcopy(vars(generic_test_class)[member]), generic_cls=generic_test_class
+            )
         scope[name] = made
     for member in tests:
         delattr(generic_test_class, member)
@@ -159,7 +172,9 @@ class skipIf:
     def __call__(self, fn: Any) -> Any:
         @wraps(fn)
         def checked(case: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.device_type in (None, case.device_type) and (getattr(case, self.dep, True) if isinstance(self.dep, str) else self.dep):
+            if self.device_type in (None, case.device_type) and (
+                getattr(case, self.dep, True) if isinstance(self.dep, str) else self.dep
+            ):
                 raise unittest.SkipTest(self.reason)
             return fn(case, *args, **kwargs)
 
@@ -220,7 +235,9 @@ onlyAccelerator = onlyOn(["cuda", "xpu", "mps", "mtia"])
 
 def onlyNativeDeviceTypesAnd(devices: Any = None) -> Any:
     """Run a test on PyTorch's own device types and on these."""
-    return onlyOn(["cpu", "cuda", "xpu", "meta", "mps", "mtia", *([devices] if isinstance(devices, str) else devices or [])])
+    return onlyOn(
+        ["cpu", "cuda", "xpu", "meta", "mps", "mtia", *([devices] if isinstance(devices, str) else devices or [])]
+    )
 
 
 class deviceCountAtLeast:
@@ -267,7 +284,9 @@ expectedFailureMeta, expectedFailureXLA, expectedFailureXPU = map(expectedFailur
 
 def largeTensorTest(size: int | str, device: Any = None, inductor: bool = False) -> Callable[[Any], Any]:
     """Skip a test where fewer bytes are free; a number, or text such as `"4GB"`."""
-    wanted = int(float(size[:-2]) * {"KB": 1e3, "MB": 1e6, "GB": 1e9}[size[-2:].upper()]) if isinstance(size, str) else size
+    wanted = (
+        int(float(size[:-2]) * {"KB": 1e3, "MB": 1e6, "GB": 1e9}[size[-2:].upper()]) if isinstance(size, str) else size
+    )
 
     def decorate(fn: Any) -> Any:
         @wraps(fn)

@@ -60,14 +60,24 @@ double_types, _ = _list("float64 and complex128", (torch.float64, torch.complex1
 integral_types, integral_types_and = _list("Integers, of unsigned ones uint8 alone", _INTEGERS)
 all_types, all_types_and = _list("Floats and integers", (*_FLOATS, *_INTEGERS))
 complex_types, complex_types_and = _list("complex64 and complex128", _COMPLEX)
-all_types_and_complex, all_types_and_complex_and = _list("Floats, integers and complex numbers", (*_FLOATS, *_INTEGERS, *_COMPLEX))
+all_types_and_complex, all_types_and_complex_and = _list(
+    "Floats, integers and complex numbers", (*_FLOATS, *_INTEGERS, *_COMPLEX)
+)
 all_types_and_half, _ = _list("Floats, integers and float16", (*_FLOATS, *_INTEGERS, torch.float16))
-all_mps_types, all_mps_types_and = _list("What Apple's GPUs compute with", (torch.float32, torch.float16, torch.bfloat16, *_INTEGERS))
+all_mps_types, all_mps_types_and = _list(
+    "What Apple's GPUs compute with", (torch.float32, torch.float16, torch.bfloat16, *_INTEGERS)
+)
 float8_types, float8_types_and = _list("Floats of eight bits", _FLOAT8)
-_, all_types_complex_float8_and = _list("Floats, integers, complex numbers and floats of eight bits", (*_FLOATS, *_INTEGERS, *_COMPLEX, *_FLOAT8))
+_, all_types_complex_float8_and = _list(
+    "Floats, integers, complex numbers and floats of eight bits", (*_FLOATS, *_INTEGERS, *_COMPLEX, *_FLOAT8)
+)
 del _
 
-float_to_corresponding_complex_type_map = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
+float_to_corresponding_complex_type_map = {
+    torch.float16: torch.complex32,
+    torch.float32: torch.complex64,
+    torch.float64: torch.complex128,
+}
 
 
 def get_all_int_dtypes() -> list[Any]:
@@ -92,7 +102,11 @@ def get_all_qint_dtypes() -> list[Any]:
 
 def get_all_math_dtypes(device: str) -> list[Any]:
     """What arithmetic is done with on a device."""
-    return get_all_int_dtypes() + get_all_fp_dtypes(device.startswith("cuda"), include_bfloat16=False) + get_all_complex_dtypes()
+    return (
+        get_all_int_dtypes()
+        + get_all_fp_dtypes(device.startswith("cuda"), include_bfloat16=False)
+        + get_all_complex_dtypes()
+    )
 
 
 def get_all_dtypes(

@@ -48,13 +48,17 @@ __all__ = [  # noqa: PLE0604
 # ***** where the tests run *****
 
 IS_LINUX, IS_WINDOWS, IS_MACOS = sys.platform == "linux", sys.platform == "win32", sys.platform == "darwin"
-IS_X86, IS_ARM64, IS_PPC = (platform.machine() in each for each in (("x86_64", "i386", "AMD64"), ("arm64", "aarch64", "ARM64"), ("ppc64le",)))
+IS_X86, IS_ARM64, IS_PPC = (
+    platform.machine() in each for each in (("x86_64", "i386", "AMD64"), ("arm64", "aarch64", "ARM64"), ("ppc64le",))
+)
 IS_CI = bool(os.getenv("CI"))
 IS_FBCODE = IS_JETSON = IS_REMOTE_GPU = IS_SANDCASTLE = False
 TEST_NUMPY, TEST_SCIPY = True, importlib.util.find_spec("scipy") is not None
 TEST_MKL = torch.backends.mkl.is_available()
 TEST_ACCELERATOR = TEST_CUDA = TEST_HPU = TEST_MPS = TEST_XPU = False
-TEST_WITH_ASAN = TEST_WITH_CROSSREF = TEST_WITH_ROCM = TEST_WITH_TORCHDYNAMO = TEST_WITH_TORCHINDUCTOR = TEST_WITH_TSAN = TEST_WITH_UBSAN = False
+TEST_WITH_ASAN = TEST_WITH_CROSSREF = TEST_WITH_ROCM = TEST_WITH_TORCHDYNAMO = TEST_WITH_TORCHINDUCTOR = (
+    TEST_WITH_TSAN
+) = TEST_WITH_UBSAN = False
 TEST_WITH_SLOW = os.getenv("PYTORCH_TEST_WITH_SLOW") == "1"
 
 _DTYPES = {
@@ -95,7 +99,9 @@ def _same(fn: Any = None, *args: Any, **kwargs: Any) -> Any:
     return fn if callable(fn) else lambda function: function
 
 
-skipIfCompiledWithoutNumpy = skipIfCrossRef = skipIfMPS = skipIfNoLapack = skipIfRocm = skipIfXpu = markDynamoStrictTest = xfailIfTorchDynamo = _same
+skipIfCompiledWithoutNumpy = skipIfCrossRef = skipIfMPS = skipIfNoLapack = skipIfRocm = skipIfXpu = (
+    markDynamoStrictTest
+) = xfailIfTorchDynamo = _same
 skipIfNoSciPy = unittest.skipUnless(TEST_SCIPY, "test require SciPy, but SciPy not found")
 slowTest = unittest.skipUnless(TEST_WITH_SLOW, "test is slow; run with PYTORCH_TEST_WITH_SLOW to enable test")
 
@@ -216,7 +222,10 @@ class DeterministicGuard:
         self.wanted = deterministic, warn_only
 
     def __enter__(self) -> None:
-        self.before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        self.before = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
         torch.use_deterministic_algorithms(self.wanted[0], warn_only=self.wanted[1])
 
     def __exit__(self, *exc: object) -> None:

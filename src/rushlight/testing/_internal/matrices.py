@@ -38,13 +38,17 @@ def random_symmetric_psd_matrix(l: int, *batches: int, dtype: Any = torch.float6
     return a @ a.mT
 
 
-def random_hermitian_psd_matrix(matrix_size: int, *batch_dims: int, dtype: Any = torch.float64, device: Any = "cpu") -> Any:
+def random_hermitian_psd_matrix(
+    matrix_size: int, *batch_dims: int, dtype: Any = torch.float64, device: Any = "cpu"
+) -> Any:
     """Hermitian, no eigenvalue below zero."""
     a = _square(matrix_size, batch_dims, dtype, device)
     return a @ a.mH
 
 
-def random_symmetric_pd_matrix(matrix_size: int, *batch_dims: int, dtype: Any = torch.float64, device: Any = "cpu") -> Any:
+def random_symmetric_pd_matrix(
+    matrix_size: int, *batch_dims: int, dtype: Any = torch.float64, device: Any = "cpu"
+) -> Any:
     """Symmetric, all eigenvalues above zero."""
     unit = torch.eye(matrix_size, dtype=dtype, device=device)
     return random_symmetric_psd_matrix(matrix_size, *batch_dims, dtype=dtype, device=device) + _NUDGE * unit
@@ -52,7 +56,9 @@ def random_symmetric_pd_matrix(matrix_size: int, *batch_dims: int, dtype: Any = 
 
 def random_hermitian_pd_matrix(matrix_size: int, *batch_dims: int, dtype: Any, device: Any) -> Any:
     """Hermitian, all eigenvalues above zero."""
-    return random_hermitian_psd_matrix(matrix_size, *batch_dims, dtype=dtype, device=device) + torch.eye(matrix_size, dtype=dtype, device=device)
+    return random_hermitian_psd_matrix(matrix_size, *batch_dims, dtype=dtype, device=device) + torch.eye(
+        matrix_size, dtype=dtype, device=device
+    )
 
 
 def make_symmetric_matrices(*shape: int, device: Any, dtype: Any) -> Any:
@@ -76,7 +82,9 @@ def _with_singular_values(like: Any, values: Any) -> Any:
     return (u * values.to(u.dtype).unsqueeze(-2)) @ vh
 
 
-def make_fullrank_matrices_with_distinct_singular_values(*shape: int, device: Any, dtype: Any, requires_grad: bool = False) -> Any:
+def make_fullrank_matrices_with_distinct_singular_values(
+    *shape: int, device: Any, dtype: Any, requires_grad: bool = False
+) -> Any:
     """Singular values around one, no two alike."""
     with torch.no_grad():
         count = torch.arange(2, min(shape[-2:]) + 2, dtype=torch.float64, device=device)
@@ -85,14 +93,22 @@ def make_fullrank_matrices_with_distinct_singular_values(*shape: int, device: An
     return made.requires_grad_(requires_grad)
 
 
-def random_well_conditioned_matrix(*shape: int, dtype: Any, device: Any, mean: float = 1.0, sigma: float = 0.001) -> Any:
+def random_well_conditioned_matrix(
+    *shape: int, dtype: Any, device: Any, mean: float = 1.0, sigma: float = 0.001
+) -> Any:
     """Singular values from a normal distribution: the smaller `sigma`, the better the condition."""
     values = torch.randn(*shape[:-2], min(shape[-2:]), dtype=torch.float64, device=device) * sigma + mean
     return _with_singular_values(torch.rand(shape, dtype=dtype, device=device), values.sort(-1, descending=True).values)
 
 
 def random_matrix(
-    rows: int, columns: int, *batch_dims: int, dtype: Any = torch.float64, device: Any = "cpu", silent: bool = False, singular: bool = False
+    rows: int,
+    columns: int,
+    *batch_dims: int,
+    dtype: Any = torch.float64,
+    device: Any = "cpu",
+    silent: bool = False,
+    singular: bool = False,
 ) -> Any:
     """Singular values spread up to 1; `singular` makes the last one zero (and the first, from three on)."""
     a = torch.randn(*batch_dims, rows, columns, dtype=dtype, device=device)
@@ -106,7 +122,9 @@ def random_matrix(
     return _with_singular_values(a, values)
 
 
-def random_lowrank_matrix(rank: int, rows: int, columns: int, *batch_dims: int, dtype: Any = torch.float64, device: Any = "cpu") -> Any:
+def random_lowrank_matrix(
+    rank: int, rows: int, columns: int, *batch_dims: int, dtype: Any = torch.float64, device: Any = "cpu"
+) -> Any:
     """A product of two random matrices, `rank` between them."""
     left = random_matrix(rows, rank, *batch_dims, dtype=dtype, device=device)
     return left @ random_matrix(rank, columns, *batch_dims, dtype=dtype, device=device)

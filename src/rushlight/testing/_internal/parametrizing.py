@@ -12,7 +12,16 @@ from typing import Any
 
 import rushlight as torch
 
-__all__ = ["Parametrizer", "compose_parametrize_fns", "decorateIf", "dtype_name", "instantiate_parametrized_tests", "parametrize", "reparametrize", "subtest"]
+__all__ = [
+    "Parametrizer",
+    "compose_parametrize_fns",
+    "decorateIf",
+    "dtype_name",
+    "instantiate_parametrized_tests",
+    "parametrize",
+    "reparametrize",
+    "subtest",
+]
 
 Case = tuple[Callable[..., Any], str, dict[str, Any], Callable[[dict[str, Any]], Iterable[Any]]]
 
@@ -30,7 +39,9 @@ class Parametrizer:
 
     def __call__(self, function: Any) -> Any:
         older = getattr(function, "parametrize_fn", None)
-        function.parametrize_fn = self._parametrize_test if older is None else compose_parametrize_fns(older, self._parametrize_test)
+        function.parametrize_fn = (
+            self._parametrize_test if older is None else compose_parametrize_fns(older, self._parametrize_test)
+        )
         return function
 
 
@@ -38,8 +49,12 @@ def compose_parametrize_fns(old_parametrize_fn: Any, new_parametrize_fn: Any) ->
     """The product of two; RuntimeError where both set one argument."""
 
     def product(test: Any, generic_cls: Any, device_cls: Any) -> Iterator[Case]:
-        for old_test, old_name, old_arguments, old_decorators in list(old_parametrize_fn(test, generic_cls, device_cls)):
-            for new_test, new_name, new_arguments, new_decorators in new_parametrize_fn(old_test, generic_cls, device_cls):
+        for old_test, old_name, old_arguments, old_decorators in list(
+            old_parametrize_fn(test, generic_cls, device_cls)
+        ):
+            for new_test, new_name, new_arguments, new_decorators in new_parametrize_fn(
+                old_test, generic_cls, device_cls
+            ):
                 twice = old_arguments.keys() & new_arguments.keys()
                 if twice:
                     raise RuntimeError(
@@ -63,7 +78,9 @@ def instantiate_parametrized_tests(generic_cls: Any) -> Any:
         if not hasattr(written, "parametrize_fn"):
             continue
         delattr(generic_cls, word)
-        for test, suffix, arguments, decorators in written.parametrize_fn(written, generic_cls=generic_cls, device_cls=None):
+        for test, suffix, arguments, decorators in written.parametrize_fn(
+            written, generic_cls=generic_cls, device_cls=None
+        ):
             name = f"{test.__name__}_{suffix}"
             for decorate in decorators(arguments):
                 test = decorate(test)
@@ -120,7 +137,7 @@ class parametrize(Parametrizer):
             values = list(own.arg_values) if len(self.arg_names) > 1 else [own.arg_values]
             if len(values) != len(self.arg_names):
                 raise RuntimeError(
-                    f"Expected # values == # arg names, but got: {len(values)} values and {len(self.arg_names)} names for test \"{test.__name__}\""
+                    f'Expected # values == # arg names, but got: {len(values)} values and {len(self.arg_names)} names for test "{test.__name__}"'
                 )
             case = _copied(test) if own.decorators else test
             arguments = dict(zip(self.arg_names, values, strict=True))

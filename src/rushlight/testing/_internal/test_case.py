@@ -18,7 +18,12 @@ from rushlight.testing.comparison import assert_close, default_tolerances
 __all__ = ["TestCase", "noncontiguous_like", "set_rng_seed"]
 
 SEED = 1234
-_NUMBERS = {bool: "bool", int: "int64", float: "float32", complex: "complex64"}  # numbers are compared as coarsely as these
+_NUMBERS = {
+    bool: "bool",
+    int: "int64",
+    float: "float32",
+    complex: "complex64",
+}  # numbers are compared as coarsely as these
 
 
 def set_rng_seed(seed: int | None = None) -> None:
@@ -72,7 +77,12 @@ class TestCase(unittest.TestCase):
     ) -> None:  # fmt: skip
         """Tensors and numbers within tolerances (NaN equal to NaN), sequences item by item, mappings key by key, all else by `==`."""
         __tracebackhide__ = True
-        checks: dict[str, Any] = {"check_dtype": exact_dtype, "check_device": exact_device, "check_layout": exact_layout, "check_stride": exact_stride}
+        checks: dict[str, Any] = {
+            "check_dtype": exact_dtype,
+            "check_device": exact_device,
+            "check_layout": exact_layout,
+            "check_stride": exact_stride,
+        }
         try:
             _compare(x, y, "", _Rules(rtol, atol, self.rel_tol, self.precision, equal_nan, checks))
         except AssertionError as error:
@@ -90,7 +100,11 @@ class TestCase(unittest.TestCase):
 
     def assertEqualBroadcasting(self, x: Any, y: Any, *args: Any, **kwargs: Any) -> None:
         """`assertEqual` with `y`, a number or a sequence, spread over the shape of `x`."""
-        y = y if isinstance(y, torch.Tensor) else torch.ones_like(x) * (torch.tensor(y) if isinstance(y, Sequence) else y)
+        y = (
+            y
+            if isinstance(y, torch.Tensor)
+            else torch.ones_like(x) * (torch.tensor(y) if isinstance(y, Sequence) else y)
+        )
         self.assertEqual(x, y, *args, **kwargs)
 
     def assertEqualTypeString(self, x: Any, y: Any) -> None:
@@ -140,7 +154,12 @@ def _compare(x: Any, y: Any, place: str, rules: _Rules) -> None:
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
         _compare_tensors(x, y, place, rules)
     elif _is_number(x) and _is_number(y):
-        _compare_tensors(*_number_tensors(x, y, place), place, replace(rules, checks={**rules.checks, "check_dtype": False}), _NUMBERS)
+        _compare_tensors(
+            *_number_tensors(x, y, place),
+            place,
+            replace(rules, checks={**rules.checks, "check_dtype": False}),
+            _NUMBERS,
+        )
     elif isinstance(x, Mapping) and isinstance(y, Mapping):
         if x.keys() != y.keys():
             _fail(f"The keys of the mappings do not match: {list(x)} != {list(y)}", place)
@@ -161,7 +180,9 @@ def _fail(text: str, place: str) -> None:
 
 def _as_tensors(x: Any, y: Any) -> tuple[Any, Any]:
     """Arrays as tensors, and a sequence beside a tensor as one too."""
-    x, y = (torch.as_tensor(each) if type(each) is numpy.ndarray and each.dtype.kind in "biufc" else each for each in (x, y))
+    x, y = (
+        torch.as_tensor(each) if type(each) is numpy.ndarray and each.dtype.kind in "biufc" else each for each in (x, y)
+    )
     if isinstance(x, torch.Tensor) and _is_sequence(y):
         y = torch.as_tensor(y, dtype=x.dtype, device=x.device)
     elif isinstance(y, torch.Tensor) and _is_sequence(x):
@@ -176,7 +197,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_sequence(value: Any) -> bool:
-    return isinstance(value, (Sequence, torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)) and not isinstance(value, (str, bytes))
+    return isinstance(
+        value, (Sequence, torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ParameterList)
+    ) and not isinstance(value, (str, bytes))
 
 
 def _number_tensors(x: Any, y: Any, place: str) -> tuple[Any, Any]:
@@ -184,10 +207,17 @@ def _number_tensors(x: Any, y: Any, place: str) -> tuple[Any, Any]:
     found = []
     for each in (x, y):
         if isinstance(each, torch.Tensor) and each.numel() != 1:
-            raise ValueError(f"Only single element tensor-likes can be compared against a number. Got {each.numel()} elements instead.{place}")
+            raise ValueError(
+                f"Only single element tensor-likes can be compared against a number. Got {each.numel()} elements instead.{place}"
+            )
         number = each.item() if isinstance(each, (torch.Tensor, numpy.generic)) else each
         kind = next(k for k in _NUMBERS if isinstance(number, k))
-        found.append(torch.tensor(kind(number), dtype={int: torch.int64, float: torch.float64, complex: torch.complex128, bool: torch.bool}[kind]))
+        found.append(
+            torch.tensor(
+                kind(number),
+                dtype={int: torch.int64, float: torch.float64, complex: torch.complex128, bool: torch.bool}[kind],
+            )
+        )
     return found[0], found[1]
 
 

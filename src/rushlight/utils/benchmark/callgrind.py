@@ -227,10 +227,14 @@ class CopyIfCallgrind:
 
 def _require_valgrind() -> None:
     if platform.machine() not in ("x86_64", "AMD64") or not sys.platform.startswith("linux"):
-        raise OSError(f"Valgrind is not supported on this platform: {sys.platform} {platform.machine()} (needs Linux on x86-64)")
+        raise OSError(
+            f"Valgrind is not supported on this platform: {sys.platform} {platform.machine()} (needs Linux on x86-64)"
+        )
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
-        raise OSError(f"Missing: {', '.join(missing)}. collect_callgrind counts instructions with Valgrind: install the system's package `valgrind`")
+        raise OSError(
+            f"Missing: {', '.join(missing)}. collect_callgrind counts instructions with Valgrind: install the system's package `valgrind`"
+        )
 
 
 def _copied(globals: dict[str, Any]) -> dict[str, CopyIfCallgrind]:
@@ -239,7 +243,9 @@ def _copied(globals: dict[str, Any]) -> dict[str, CopyIfCallgrind]:
         if name == "torch" and value is rushlight:
             continue
         if not isinstance(value, CopyIfCallgrind):
-            raise ValueError("`collect_callgrind` requires that globals be wrapped in `CopyIfCallgrind` so that serialization is explicit.")
+            raise ValueError(
+                "`collect_callgrind` requires that globals be wrapped in `CopyIfCallgrind` so that serialization is explicit."
+            )
         found[name] = value
     return found
 
@@ -255,9 +261,20 @@ def collect(
         rushlight.save({name: value.value for name, value in copied.items()}, Path(folder) / "names")
         setup = "\n".join([*[textwrap.dedent(value.setup) for value in copied.values() if value.setup], task.setup])
         job.write_bytes(pickle.dumps((task.stmt, setup, number, repeats, baseline, task.num_threads, folder)))
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--instr-atstart=no", "--collect-atstart=yes", "--dump-line=no"]
+        command = [
+            "valgrind",
+            "--tool=callgrind",
+            f"--callgrind-out-file={out}",
+            "--instr-atstart=no",
+            "--collect-atstart=yes",
+            "--dump-line=no",
+        ]
         source = str(Path(rushlight.__file__).parent.parent)
-        environment = {"RUSHLIGHT_VECTOR_BYTES": "32", **os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+        environment = {
+            "RUSHLIGHT_VECTOR_BYTES": "32",
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]),
+        }
         done = subprocess.run(
             [*command, sys.executable, "-m", "rushlight.utils.benchmark.callgrind_process", str(job)],
             capture_output=True, text=True, check=False, env=environment,
@@ -267,7 +284,10 @@ def collect(
         runs = [_read(Path(f"{out}.{i + 1}"), retain) for i in range(repeats + baseline)]
     empty = FunctionCounts((), True), FunctionCounts((), False), None
     base = runs[repeats] if baseline else empty
-    return tuple(CallgrindStats(task, number, False, base[0], base[1], inclusive, exclusive, text) for inclusive, exclusive, text in runs[:repeats])
+    return tuple(
+        CallgrindStats(task, number, False, base[0], base[1], inclusive, exclusive, text)
+        for inclusive, exclusive, text in runs[:repeats]
+    )
 
 
 def _read(path: Path, retain: bool) -> tuple[FunctionCounts, FunctionCounts, str | None]:

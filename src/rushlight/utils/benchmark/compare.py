@@ -6,13 +6,7 @@ import enum
 import math
 from collections.abc import Iterable, Sequence
 
-from rushlight.utils.benchmark.measurement import (
-    Measurement,
-    ordered_unique,
-    select_unit,
-    trim_sigfig,
-    unit_to_english,
-)
+from rushlight.utils.benchmark.measurement import Measurement, ordered_unique, select_unit, trim_sigfig, unit_to_english
 
 __all__ = ["Colorize", "Compare"]
 
@@ -44,7 +38,9 @@ class _Column:
     def __init__(self, cells: Cells, scale: float, looks: _Looks) -> None:
         present = [m for m in cells if m is not None]
         digits = [math.ceil(math.log10(m.median / scale)) for m in present]
-        decimals = min(max(m.significant_figures - d, 0) for m, d in zip(present, digits, strict=True)) if looks.trim else 1
+        decimals = (
+            min(max(m.significant_figures - d, 0) for m, d in zip(present, digits, strict=True)) if looks.trim else 1
+        )
         self.decimals, self.width = decimals, max(digits) + decimals + bool(decimals)
         self.trim, self.scale = looks.trim, scale
         self.note_width = 7 if looks.warn and any(m.has_warnings for m in present) else 0
@@ -56,7 +52,9 @@ class _Column:
         value = measured.median / self.scale
         if self.trim:
             value = trim_sigfig(value, measured.significant_figures)
-        spread = f" (! {measured.iqr / measured.median * 100:.0f}%)" if self.note_width and measured.has_warnings else ""
+        spread = (
+            f" (! {measured.iqr / measured.median * 100:.0f}%)" if self.note_width and measured.has_warnings else ""
+        )
         return self._format(value, spread)
 
     def _format(self, value: float, note: str) -> str:
@@ -86,7 +84,9 @@ class _Table:
         self.cells: dict[object, list[Measurement | None]] = {key: [None] * len(self.heads) for key in self.rows}
         for m in results:
             self.cells[m.task_spec.num_threads, m.env, m.as_row_name][self.heads.index(m.task_spec.description)] = m
-        self.columns = [_Column([self.cells[key][i] for key in self.rows], self.scale, looks) for i in range(len(self.heads))]
+        self.columns = [
+            _Column([self.cells[key][i] for key in self.rows], self.scale, looks) for i in range(len(self.heads))
+        ]
 
     def _names(self) -> list[str]:
         """What stands before the rows: the environment, where there are several and it changes, and the statement."""
@@ -123,7 +123,10 @@ class _Table:
         names = self._names()
         texts = [[column.text(self.cells[key][i]) for key in self.rows] for i, column in enumerate(self.columns)]
         heads = [str(head) if head is not None else "" for head in self.heads]
-        widths = [max(map(len, names)), *[max(len(head), *map(len, cells)) for head, cells in zip(heads, texts, strict=True)]]
+        widths = [
+            max(map(len, names)),
+            *[max(len(head), *map(len, cells)) for head, cells in zip(heads, texts, strict=True)],
+        ]
         top = "  |  ".join(word.center(width) for word, width in zip(["", *heads], widths, strict=True))
         lines, threads = [f"[{f' {self.label or str()} '.center(len(top) - 2, '-')}]", top], -1
         for key, name in zip(self.rows, names, strict=True):

@@ -22,7 +22,12 @@ class FuzzedParameter:
     """
 
     def __init__(
-        self, name: str, minval: float | None = None, maxval: float | None = None, distribution: Any = None, strict: bool = False
+        self,
+        name: str,
+        minval: float | None = None,
+        maxval: float | None = None,
+        distribution: Any = None,
+        strict: bool = False,
     ) -> None:
         self._name, self._minval, self._maxval, self.strict = name, minval, maxval, strict
         self._distribution = distribution
@@ -48,7 +53,9 @@ class FuzzedParameter:
             choices = list(self._distribution)
             return choices[state.choice(np.arange(len(choices)), p=tuple(self._distribution.values()))]
         if low is None or high is None:
-            raise AssertionError(f"FuzzedParameter {self._name!r}: a {self._distribution} distribution needs minval and maxval")
+            raise AssertionError(
+                f"FuzzedParameter {self._name!r}: a {self._distribution} distribution needs minval and maxval"
+            )
         if self._distribution == "loguniform":
             return min(max(int(2 ** state.uniform(low=math.log2(low), high=math.log2(high))), low), high)
         if isinstance(low, int) and isinstance(high, int):
@@ -132,7 +139,9 @@ class FuzzedTensor:
         size, _, allocated = self._sizes(params)
         count, nbytes = math.prod(size), math.prod(allocated) * self._dtype.itemsize
         return not (
-            _exceeds(count, self._max_elements) or _exceeds(self._min_elements, count) or _exceeds(nbytes, self._max_bytes)
+            _exceeds(count, self._max_elements)
+            or _exceeds(self._min_elements, count)
+            or _exceeds(nbytes, self._max_bytes)
         )
 
 
@@ -145,7 +154,13 @@ class FuzzedSparseTensor(FuzzedTensor):
         dtype: Any = rushlight.float32, cuda: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(
-            name=name, size=size, min_elements=min_elements, max_elements=max_elements, dim_parameter=dim_parameter, dtype=dtype, cuda=cuda
+            name=name,
+            size=size,
+            min_elements=min_elements,
+            max_elements=max_elements,
+            dim_parameter=dim_parameter,
+            dtype=dtype,
+            cuda=cuda,
         )
         self._density, self._coalesced, self._sparse_dim = density, coalesced, sparse_dim
 
@@ -156,7 +171,9 @@ class FuzzedSparseTensor(FuzzedTensor):
         if all(n <= 0 for n in sizes[:sparse_dim]) and nnz != 0:
             raise AssertionError("invalid arguments")
         values = FuzzedTensor.default_tensor_constructor([nnz, *sizes[sparse_dim:]], dtype)
-        places = (rushlight.rand(sparse_dim, nnz) * rushlight.tensor(sizes[:sparse_dim]).unsqueeze(1)).to(rushlight.int64)
+        places = (rushlight.rand(sparse_dim, nnz) * rushlight.tensor(sizes[:sparse_dim]).unsqueeze(1)).to(
+            rushlight.int64
+        )
         if not is_coalesced:
             values = rushlight.cat([values, rushlight.randn_like(values)], 0)
             places = rushlight.cat([places, places], 1)
@@ -228,7 +245,9 @@ class Fuzzer:
                     strict[parameter.name] = drawn[parameter.name]
             params = self._resolve(drawn)
             self._total_generated += 1
-            if all(f(**params) for f in self._constraints) and all(t.satisfies_constraints(params) for t in self._tensors):
+            if all(f(**params) for f in self._constraints) and all(
+                t.satisfies_constraints(params) for t in self._tensors
+            ):
                 return params
             self._rejections += 1
         raise ValueError("Failed to generate a set of valid parameters.")

@@ -12,7 +12,15 @@ from typing import Any
 
 import rushlight
 
-__all__ = ["Measurement", "TaskSpec", "ordered_unique", "select_unit", "set_torch_threads", "trim_sigfig", "unit_to_english"]
+__all__ = [
+    "Measurement",
+    "TaskSpec",
+    "ordered_unique",
+    "select_unit",
+    "set_torch_threads",
+    "trim_sigfig",
+    "unit_to_english",
+]
 
 _MOST_FIGURES = 4
 _LEAST_INTERVAL = 25e-9
@@ -129,7 +137,11 @@ class Measurement:
     def _warning(self) -> str:
         if not self.raw_times or self.meets_confidence(_SUSPICIOUS):
             return ""
-        why = "This could indicate system fluctuation." if self.meets_confidence(_WILD) else "This suggests significant environmental influence."
+        why = (
+            "This could indicate system fluctuation."
+            if self.meets_confidence(_WILD)
+            else "This suggests significant environmental influence."
+        )
         return f"  WARNING: Interquartile range is {self.iqr / self.median * 100:.1f}% of the median measurement.\n           {why}"
 
     @property
@@ -154,7 +166,9 @@ class Measurement:
         lines = [object.__repr__(self), self.task_spec.summarize()]
         lines.append(f"  {'Median: ' if several else ''}{self.median / scale:.2f} {unit}")
         if count >= 4:
-            lines.append(f"  IQR:    {self.iqr / scale:.2f} {unit} ({self._at(0.25) / scale:.2f} to {self._at(0.75) / scale:.2f})")
+            lines.append(
+                f"  IQR:    {self.iqr / scale:.2f} {unit} ({self._at(0.25) / scale:.2f} to {self._at(0.75) / scale:.2f})"
+            )
         lines.append(
             f"  {count} measurement{'s' if several else ''}, {self.number_per_run} runs {'per measurement,' if several else ','} "
             f"{threads} thread{'s' if threads > 1 else ''}"

@@ -52,11 +52,15 @@ class Timer:
         if not isinstance(stmt, str):
             raise ValueError("Currently only a `str` stmt is supported.")
         if language in (Language.CPP, "cpp", "c++"):
-            raise NotImplementedError("Timer: language=Language.CPP compiles C++ against PyTorch's headers, and rushlight has none")
+            raise NotImplementedError(
+                "Timer: language=Language.CPP compiles C++ against PyTorch's headers, and rushlight has none"
+            )
         if language not in (Language.PYTHON, "py", "python"):
             raise ValueError(f"Invalid language `{language}`.")
         if global_setup:
-            raise ValueError(f"global_setup is C++ only, got `{global_setup}`. Most likely this code can simply be moved to `setup`.")
+            raise ValueError(
+                f"global_setup is C++ only, got `{global_setup}`. Most likely this code can simply be moved to `setup`."
+            )
         self._globals = {"torch": rushlight, **(globals or {})}
         stmt, setup = _neat(stmt), _neat(setup)
         self._timer = timeit.Timer(stmt, setup, timer, CopyIfCallgrind.unwrap_all(self._globals))
@@ -92,12 +96,21 @@ class Timer:
             number = 1
             while True:
                 taken = self._timeit(number)
-                if (overhead / taken <= 1e-4 and taken >= least_seconds / 1000) or taken > least_seconds or number * 10 > _MOST:
+                if (
+                    (overhead / taken <= 1e-4 and taken >= least_seconds / 1000)
+                    or taken > least_seconds
+                    or number * 10 > _MOST
+                ):
                     return number
                 number *= 10
 
     def _measure(
-        self, number: int, least: float, most: float | None, enough: Callable[[list[float]], bool], callback: Callback | None
+        self,
+        number: int,
+        least: float,
+        most: float | None,
+        enough: Callable[[list[float]], bool],
+        callback: Callback | None,
     ) -> Measurement:
         times: list[float] = []
         total, done = 0.0, False
@@ -117,7 +130,12 @@ class Timer:
         return self._measure(self._block_size(min_run_time), min_run_time, None, lambda times: True, callback)
 
     def adaptive_autorange(
-        self, threshold: float = 0.1, *, min_run_time: float = 0.01, max_run_time: float = 10.0, callback: Callback | None = None
+        self,
+        threshold: float = 0.1,
+        *,
+        min_run_time: float = 0.01,
+        max_run_time: float = 10.0,
+        callback: Callback | None = None,
     ) -> Measurement:
         """Blocks until the interquartile range is below `threshold` of the median, for at most `max_run_time` seconds."""
         number = self._block_size(0.05)
@@ -128,7 +146,12 @@ class Timer:
         return self._measure(number, min_run_time, max_run_time, steady, callback)
 
     def collect_callgrind(
-        self, number: int = 100, *, repeats: int | None = None, collect_baseline: bool = True, retain_out_file: bool = False
+        self,
+        number: int = 100,
+        *,
+        repeats: int | None = None,
+        collect_baseline: bool = True,
+        retain_out_file: bool = False,
     ) -> Any:
         """How many instructions `number` executions take, counted by Valgrind in a process of its own: a `CallgrindStats`, or as many
         as `repeats` says.

@@ -10,10 +10,17 @@ from rushlight._base.tracebacks import shorten
 
 _PLACES = {
     **dict.fromkeys(("DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe"), "datapipes.datapipe"),
-    **dict.fromkeys((
-        "argument_validation", "functional_datapipe", "guaranteed_datapipes_determinism", "non_deterministic", "runtime_validation",
-        "runtime_validation_disabled",
-    ), "datapipes.decorators"),
+    **dict.fromkeys(
+        (
+            "argument_validation",
+            "functional_datapipe",
+            "guaranteed_datapipes_determinism",
+            "non_deterministic",
+            "runtime_validation",
+            "runtime_validation_disabled",
+        ),
+        "datapipes.decorators",
+    ),
     "BatchSampler": "sampler",
     "ChainDataset": "dataset",
     "ConcatDataset": "dataset",
@@ -36,7 +43,17 @@ _PLACES = {
     "get_worker_info": "_utils.worker",
     "random_split": "dataset",
 }
-_PAGES = ("_utils", "dataloader", "datapipes", "dataset", "distributed", "graph", "graph_settings", "sampler", "stateful")
+_PAGES = (
+    "_utils",
+    "dataloader",
+    "datapipes",
+    "dataset",
+    "distributed",
+    "graph",
+    "graph_settings",
+    "sampler",
+    "stateful",
+)
 # Names with which pipes of one's own begin.
 _STEPPED = ("IterDataPipe", "MapDataPipe", "DFIterDataPipe", "functional_datapipe")
 

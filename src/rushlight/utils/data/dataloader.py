@@ -157,7 +157,9 @@ class DataLoader(Generic[T_co]):
             wrong = () if is_pipe(self.dataset) else (("shuffle", shuffle or None),)
             for name, value in (*wrong, ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value is not None:
-                    raise ValueError(f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}")
+                    raise ValueError(
+                        f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
+                    )
             if shuffle is not None and not wrong:
                 from rushlight.utils.data.graph_settings import apply_shuffle_settings
 
@@ -166,7 +168,9 @@ class DataLoader(Generic[T_co]):
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
-                raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
+                raise ValueError(
+                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+                )
         elif batch_size is None and drop_last:
             raise ValueError("batch_size=None option disables auto-batching and is mutually exclusive with drop_last")
 
@@ -269,7 +273,9 @@ class _BaseDataLoaderIter:
     """One pass over a loader."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader_reference = weakref.ref(loader)  # a loader holds its iterator: in a circle, workers would wait for the collector
+        self._loader_reference = weakref.ref(
+            loader
+        )  # a loader holds its iterator: in a circle, workers would wait for the collector
         self._dataset = loader.dataset
         self._dataset_kind = loader._dataset_kind
         self._auto_collation = loader._auto_collation
@@ -357,7 +363,8 @@ def _warn_of_pinning(loader: DataLoader[Any]) -> None:
             stacklevel=5,
         )
     warnings.warn(
-        "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.", stacklevel=5
+        "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.",
+        stacklevel=5,
     )
 
 
@@ -416,7 +423,9 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             "auto_collation": self._auto_collation, "collate_fn": self._collate_fn, "drop_last": self._drop_last,
             "init_fn": loader.worker_init_fn, "shared_seed": self._shared_seed,
         }  # fmt: skip
-        self._pool = WorkerPool(context, self._num_workers, lambda **own: Setup(**common, **own, state=self._state_of(own["worker"])))
+        self._pool = WorkerPool(
+            context, self._num_workers, lambda **own: Setup(**common, **own, state=self._state_of(own["worker"]))
+        )
         self._links = self._pool.links
         # Not `__del__`: in a circle of garbage, the connections might go first.
         self._at_end = weakref.finalize(self, self._pool.close)
@@ -558,4 +567,3 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         if pool is not None:
             self._at_end.detach()
             pool.close(at_once)
-

@@ -255,7 +255,5 @@ def _lengths_of_fractions(total: int, fractions: Sequence[float]) -> list[int]:
         lengths[i % len(lengths)] += 1
     for i, length in enumerate(lengths):
         if length == 0:
-            warnings.warn(
-                f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=3
-            )
+            warnings.warn(f"Length of split at index {i} is 0. This might result in an empty dataset.", stacklevel=3)
     return lengths

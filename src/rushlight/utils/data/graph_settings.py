@@ -31,9 +31,13 @@ def apply_sharding(datapipe: Any, num_of_instances: int, instance_id: int, shard
     def visit(graph: dict[int, Any], above: Any) -> None:
         for pipe, below in graph.values():
             here = above
-            if callable(getattr(pipe, "apply_sharding", None)) and not isinstance(getattr(type(pipe), "apply_sharding", None), property):
+            if callable(getattr(pipe, "apply_sharding", None)) and not isinstance(
+                getattr(type(pipe), "apply_sharding", None), property
+            ):
                 if above is not None:
-                    raise RuntimeError(f"Sharding twice on a single pipeline is likely unintended and will cause data loss. Sharding already applied to {above} while trying to apply to {pipe}")
+                    raise RuntimeError(
+                        f"Sharding twice on a single pipeline is likely unintended and will cause data loss. Sharding already applied to {above} while trying to apply to {pipe}"
+                    )
                 if len(inspect.signature(pipe.apply_sharding).parameters) < 3:
                     pipe.apply_sharding(num_of_instances, instance_id)
                 else:

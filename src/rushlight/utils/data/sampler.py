@@ -120,9 +120,7 @@ class WeightedRandomSampler(Sampler[int]):
     Example: `WeightedRandomSampler([0.1, 0.9, 0.4], 5)`
     """
 
-    def __init__(
-        self, weights: Any, num_samples: int, replacement: bool = True, generator: Any = None
-    ) -> None:
+    def __init__(self, weights: Any, num_samples: int, replacement: bool = True, generator: Any = None) -> None:
         if not isinstance(num_samples, int) or isinstance(num_samples, bool) or num_samples <= 0:
             raise ValueError(f"num_samples should be a positive integer value, but got num_samples={num_samples}")
         if not isinstance(replacement, bool):

@@ -77,17 +77,27 @@ class StatefulDataLoader(DataLoader[Any]):
         if self._pending is not None:
             return self._pending
         if self._current is None:
-            return {"format": _FORMAT, "kind": self._dataset_kind, "workers": self.num_workers, "finished": True, "again": 0}
+            return {
+                "format": _FORMAT,
+                "kind": self._dataset_kind,
+                "workers": self.num_workers,
+                "finished": True,
+                "again": 0,
+            }
         return self._current.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Let the next pass go on from a state."""
         if state_dict.get("format") != _FORMAT:
-            raise ValueError(f"not a state of a StatefulDataLoader of this version: format {state_dict.get('format')!r}, expected {_FORMAT}")
+            raise ValueError(
+                f"not a state of a StatefulDataLoader of this version: format {state_dict.get('format')!r}, expected {_FORMAT}"
+            )
         if state_dict["kind"] != self._dataset_kind:
             raise ValueError("the state was taken with the other kind of dataset (one of map-style and iterable)")
         if state_dict["workers"] != self.num_workers and self._dataset_kind == 1:
-            raise ValueError(f"the state was taken with num_workers={state_dict['workers']}, and the loader has num_workers={self.num_workers}")
+            raise ValueError(
+                f"the state was taken with num_workers={state_dict['workers']}, and the loader has num_workers={self.num_workers}"
+            )
         self._pending = dict(state_dict)
 
 
@@ -108,7 +118,11 @@ class _Resumable(_BaseDataLoaderIter):
         self._keeper = _keeper(self._index_sampler)
         if state is None:
             self._from: tuple[int, int, list[Any]] = (0, 0, [])
-            self._start: dict[str, Any] = {"first": first, "random": get_random(), "generators": [g.get_state() for g in self._generators()]}
+            self._start: dict[str, Any] = {
+                "first": first,
+                "random": get_random(),
+                "generators": [g.get_state() for g in self._generators()],
+            }
             if isinstance(self._inner_sampler(), DistributedSampler):
                 self._start["epoch"] = self._inner_sampler().epoch
             super()._draw(first)
@@ -218,7 +232,10 @@ class _SingleResumable(_Resumable, _SingleProcessDataLoaderIter):
 
     def state_dict(self) -> dict[str, Any]:
         """See `StatefulDataLoader.state_dict`."""
-        return self._state(fetcher=self._dataset_fetcher.state(), sampler=self._keeper.state_dict() if self._keeper is not None else None)
+        return self._state(
+            fetcher=self._dataset_fetcher.state(),
+            sampler=self._keeper.state_dict() if self._keeper is not None else None,
+        )
 
 
 class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
@@ -228,7 +245,9 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
         self._states: dict[int, Any] = {}
         self._sampler_states: dict[int, Any] = {}
         self._last = -1
-        self._every = loader.snapshot_every_n_steps if loader.in_order else 1  # without an order none can be counted off
+        self._every = (
+            loader.snapshot_every_n_steps if loader.in_order else 1
+        )  # without an order none can be counted off
         self._wanted: int | None = None
         super().__init__(loader)
 
@@ -304,4 +323,9 @@ class _MultiResumable(_Resumable, _MultiProcessingDataLoaderIter):
 
     def state_dict(self) -> dict[str, Any]:
         """See `StatefulDataLoader.state_dict`."""
-        return {**self._snapshot, "begun": self._begun, "finished": self._finished, "again": 0 if self._finished else self._since}
+        return {
+            **self._snapshot,
+            "begun": self._begun,
+            "finished": self._finished,
+            "again": 0 if self._finished else self._since,
+        }

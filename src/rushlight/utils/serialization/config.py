@@ -1,8 +1,8 @@
 """How `save` and `load` behave where a call does not say, for the whole program.
 
-    >>> import rushlight as torch
-    >>> torch.utils.serialization.config.load.mmap
-    False
+>>> import rushlight as torch
+>>> torch.utils.serialization.config.load.mmap
+False
 """
 
 from __future__ import annotations

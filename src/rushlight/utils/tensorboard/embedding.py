@@ -48,7 +48,9 @@ def _sprite(images: Any) -> bytes:
     return png(_picture(_bytes(square)))
 
 
-def write_embedding(logdir: str, config: Any, points: Any, metadata: Any, images: Any, step: int | None, tag: str, header: Any) -> Any:
+def write_embedding(
+    logdir: str, config: Any, points: Any, metadata: Any, images: Any, step: int | None, tag: str, header: Any
+) -> Any:
     """Write the files of one embedding under `logdir`, and the list of all; returns that list."""
     points = array_of(points)
     if points.ndim != 2:
@@ -74,5 +76,9 @@ def write_embedding(logdir: str, config: Any, points: Any, metadata: Any, images
         info.sprite.image_path = f"{place}/sprite.png"
         info.sprite.single_image_dim.extend([images.shape[3], images.shape[2]])
     config.embeddings.extend([info])
-    _write(logdir, "projector_config.pbtxt", require("google.protobuf.text_format", _EXTRA).MessageToString(config).encode())
+    _write(
+        logdir,
+        "projector_config.pbtxt",
+        require("google.protobuf.text_format", _EXTRA).MessageToString(config).encode(),
+    )
     return config

@@ -38,12 +38,16 @@ class _Graph(Observer):
         for name, module in model.named_modules():
             if name:
                 above, _, last = name.rpartition(".")
-                self.names.setdefault(module, f"{self.names[model.get_submodule(above)]}/{type(module).__name__}[{last}]")
+                self.names.setdefault(
+                    module, f"{self.names[model.get_submodule(above)]}/{type(module).__name__}[{last}]"
+                )
         self.scope = [self.root]
         self.nodes: list[Any] = []
         self.known: dict[int, tuple[Any, str]] = {}  # tensors are kept, so that no other gets their identity
         self.parameters = {id(p): (p, name) for name, p in [*model.named_parameters(), *model.named_buffers()]}
-        self.owners = {id(p): module for module in self.names for p in [*module._parameters.values(), *module._buffers.values()]}
+        self.owners = {
+            id(p): module for module in self.names for p in [*module._parameters.values(), *module._buffers.values()]
+        }
         self.used: dict[str, int] = {}
         self.depth = 0
 
@@ -97,7 +101,9 @@ class _Graph(Observer):
     def watching(self) -> Iterator[None]:
         """Inside, what runs is noted."""
         hooks = [
-            register_module_forward_pre_hook(lambda module, args: self.scope.append(self.names.get(module, self.scope[-1]))),
+            register_module_forward_pre_hook(
+                lambda module, args: self.scope.append(self.names.get(module, self.scope[-1]))
+            ),
             register_module_forward_hook(lambda module, args, output: (self.scope.pop(), None)[1], always_call=True),
         ]
         observe(self)
@@ -152,6 +158,8 @@ def onnx_graph(path: str) -> Any:
         nodes.append(_node(value.name, "IO Node", (), shape))
     for node in graph.node:
         for output in node.output:
-            text = ", ".join(f"{a.name}={require('onnx', 'onnx').helper.get_attribute_value(a)}" for a in node.attribute)
+            text = ", ".join(
+                f"{a.name}={require('onnx', 'onnx').helper.get_attribute_value(a)}" for a in node.attribute
+            )
             nodes.append(_node(output, node.op_type, list(node.input), None, text))
     return _graph_def(nodes)

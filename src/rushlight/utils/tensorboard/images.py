@@ -38,7 +38,9 @@ def to_hwc(array: Any, dataformats: str) -> Any:
     if len(set(letters)) != len(letters):
         raise AssertionError(f"You can not use the same dimension shorthand twice. input_format: {dataformats}")
     if len(letters) != array.ndim:
-        raise AssertionError(f"size of input tensor and input format are different. tensor shape: {array.shape}, input_format: {dataformats}")
+        raise AssertionError(
+            f"size of input tensor and input format are different. tensor shape: {array.shape}, input_format: {dataformats}"
+        )
     wanted = {4: "NCHW", 3: "HWC", 2: "HW"}.get(len(letters), "")
     if sorted(wanted) != sorted(letters):
         raise AssertionError(f"dataformats must have the letters of {wanted or 'NCHW, HWC or HW'}, found {dataformats}")
@@ -67,14 +69,18 @@ def png(picture: Any) -> bytes:
     return file.getvalue()
 
 
-def _image_summary(tag: str, array: Any, rescale: float = 1, boxes: Any = None, labels: Sequence[str] | None = None) -> Any:
+def _image_summary(
+    tag: str, array: Any, rescale: float = 1, boxes: Any = None, labels: Sequence[str] | None = None
+) -> Any:
     height, width, channels = array.shape
     picture = _picture(array)
     for i, box in enumerate(boxes if boxes is not None else ()):
         _draw_box(picture, box, None if labels is None else labels[i])
     resampling = require("PIL.Image", _EXTRA).Resampling.LANCZOS
     picture = picture.resize((int(width * rescale), int(height * rescale)), resampling)
-    made = proto("compat.proto.summary_pb2").Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=png(picture))
+    made = proto("compat.proto.summary_pb2").Summary.Image(
+        height=height, width=width, colorspace=channels, encoded_image_string=png(picture)
+    )
     return _summary(tag, image=made)
 
 
@@ -126,7 +132,9 @@ def video(tag: str, value: Any, fps: float) -> Any:
         clip.write_gif(path, logger=None)
         with open(path, "rb") as file:
             data = file.read()
-    made = proto("compat.proto.summary_pb2").Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=data)
+    made = proto("compat.proto.summary_pb2").Summary.Image(
+        height=height, width=width, colorspace=channels, encoded_image_string=data
+    )
     return _summary(tag, image=made)
 
 

@@ -58,7 +58,9 @@ def scalar(tag: str, value: Any, new_style: bool = False, double_precision: bool
     """One number; AssertionError for several."""
     array = array_of(value).squeeze()
     if array.ndim != 0:
-        raise AssertionError(f"Tensor should contain one element (0 dimensions). Was given size: {array.size} and {array.ndim} dimensions.")
+        raise AssertionError(
+            f"Tensor should contain one element (0 dimensions). Was given size: {array.size} and {array.ndim} dimensions."
+        )
     number = float(array)
     if not new_style:
         return _summary(tag, simple_value=number)
@@ -97,10 +99,14 @@ def default_bins() -> list[float]:
     return [*[-b for b in reversed(bounds)], 0.0, *bounds]
 
 
-def histogram_raw(tag: str, low: float, high: float, num: int, total: float, squares: float, limits: Any, counts: Any) -> Any:
+def histogram_raw(
+    tag: str, low: float, high: float, num: int, total: float, squares: float, limits: Any, counts: Any
+) -> Any:
     """A histogram whose numbers are known."""
     pb = proto("compat.proto.summary_pb2")
-    made = pb.HistogramProto(min=low, max=high, num=num, sum=total, sum_squares=squares, bucket_limit=limits, bucket=counts)
+    made = pb.HistogramProto(
+        min=low, max=high, num=num, sum=total, sum_squares=squares, bucket_limit=limits, bucket=counts
+    )
     return _summary(tag, histo=made)
 
 
@@ -118,7 +124,9 @@ def histogram(tag: str, values: Any, bins: Any, max_bins: int | None = None) -> 
     buckets = [0 if first == 0 else int(counts[first - 1]), *counts[first : last + 1].tolist()]
     bounds = limits[first : last + 2].tolist()
     squares = float(array.dot(array))
-    return histogram_raw(tag, float(array.min()), float(array.max()), len(array), float(array.sum()), squares, bounds, buckets)
+    return histogram_raw(
+        tag, float(array.min()), float(array.max()), len(array), float(array.sum()), squares, bounds, buckets
+    )
 
 
 def _coarser(counts: Any, limits: Any, step: int) -> tuple[Any, Any]:
@@ -133,7 +141,9 @@ def _coarser(counts: Any, limits: Any, step: int) -> tuple[Any, Any]:
 
 def pr_curve_raw(tag: str, rows: Sequence[Any], num_thresholds: int = 127) -> Any:
     """A precision-recall curve: true and false positives, true and false negatives, precision and recall at each threshold."""
-    content = proto("plugins.pr_curve.plugin_data_pb2").PrCurvePluginData(version=0, num_thresholds=min(num_thresholds, 127))
+    content = proto("plugins.pr_curve.plugin_data_pb2").PrCurvePluginData(
+        version=0, num_thresholds=min(num_thresholds, 127)
+    )
     data = np.stack([array_of(row) if not isinstance(row, (list, tuple)) else np.array(row) for row in rows])
     made = _tensor("DT_FLOAT", data.shape, float_val=data.reshape(-1).tolist())
     return _summary(tag, tensor=made, metadata=_plugin("pr_curves", content.SerializeToString()))
@@ -143,7 +153,11 @@ def pr_curve(tag: str, labels: Any, predictions: Any, num_thresholds: int = 127,
     """A precision-recall curve of predictions in [0, 1] for labels that are 0 or 1."""
     count = min(num_thresholds, 127)
     truth, found = array_of(labels).reshape(-1), array_of(predictions).reshape(-1)
-    weight = np.ones_like(truth, dtype=float) if weights is None else np.broadcast_to(array_of(weights), truth.shape).astype(float)
+    weight = (
+        np.ones_like(truth, dtype=float)
+        if weights is None
+        else np.broadcast_to(array_of(weights), truth.shape).astype(float)
+    )
     bucket = np.floor(found * (count - 1)).astype(np.int32)
     positive, negative = weight * truth, weight * (1 - truth)
     tp, fp = (np.cumsum(np.bincount(bucket, w, minlength=count)[::-1])[::-1] for w in (positive, negative))
@@ -168,7 +182,11 @@ def custom_scalars(layout: Mapping[str, Mapping[str, Sequence[Any]]]) -> Any:
                 made.append(pb.Chart(title=title, multiline=pb.MultilineChartContent(tag=tags)))
         categories.append(pb.Category(title=category, chart=made))
     whole = pb.Layout(category=categories).SerializeToString()
-    return _summary("custom_scalars__config__", tensor=_tensor("DT_STRING", (), string_val=[whole]), metadata=_plugin("custom_scalars"))
+    return _summary(
+        "custom_scalars__config__",
+        tensor=_tensor("DT_STRING", (), string_val=[whole]),
+        metadata=_plugin("custom_scalars"),
+    )
 
 
 # ***** texts, sounds, meshes *****
@@ -233,8 +251,14 @@ def hparams(values: Any, metrics: Any, domains: Any = None) -> tuple[Any, Any, A
         if not isinstance(given, dict):
             raise TypeError(f"parameter: {name} should be a dictionary, nothing logged.")
     for name, choices in (domains or {}).items():
-        if name not in values or not isinstance(choices, list) or not all(isinstance(c, type(values[name])) for c in choices):
-            raise TypeError(f"parameter: hparam_domain_discrete[{name}] should be a list of same type as hparam_dict[{name}].")
+        if (
+            name not in values
+            or not isinstance(choices, list)
+            or not all(isinstance(c, type(values[name])) for c in choices)
+        ):
+            raise TypeError(
+                f"parameter: hparam_domain_discrete[{name}] should be a list of same type as hparam_dict[{name}]."
+            )
     api, data = proto("plugins.hparams.api_pb2"), proto("plugins.hparams.plugin_data_pb2")
     meta = proto("plugins.hparams.metadata")
     start, infos = data.SessionStartInfo(), []
@@ -248,7 +272,11 @@ def hparams(values: Any, metrics: Any, domains: Any = None) -> tuple[Any, Any, A
             start.hparams[name].number_value = float(array_of(value).reshape(-1)[0])
         else:
             raise ValueError("value should be one of int, float, str, bool, or torch.Tensor")
-        infos.append(api.HParamInfo(name=name, type=api.DataType.Value(kind), domain_discrete=_domain(value, (domains or {}).get(name))))
+        infos.append(
+            api.HParamInfo(
+                name=name, type=api.DataType.Value(kind), domain_discrete=_domain(value, (domains or {}).get(name))
+            )
+        )
     metric_infos = [api.MetricInfo(name=api.MetricName(tag=name)) for name in metrics]
     experiment = api.Experiment(hparam_infos=infos, metric_infos=metric_infos)
     end = data.SessionEndInfo(status=api.Status.Value("STATUS_SUCCESS"))

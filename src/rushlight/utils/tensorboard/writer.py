@@ -74,7 +74,9 @@ class SummaryWriter:
         filename_suffix: str = "",
     ) -> None:  # fmt: skip
         if not log_dir:
-            log_dir = os.path.join("runs", datetime.now().strftime("%b%d_%H-%M-%S") + "_" + socket.gethostname() + comment)
+            log_dir = os.path.join(
+                "runs", datetime.now().strftime("%b%d_%H-%M-%S") + "_" + socket.gethostname() + comment
+            )
         self.log_dir, self.purge_step = log_dir, purge_step
         self.max_queue, self.flush_secs, self.filename_suffix = max_queue, flush_secs, filename_suffix
         self.file_writer: FileWriter | None = None
@@ -148,7 +150,12 @@ class SummaryWriter:
         self._add(summaries.histogram_raw(tag, min, max, num, sum, sum_squares, limits, counts), global_step, walltime)
 
     def add_hparams(
-        self, hparam_dict: Any, metric_dict: Any, hparam_domain_discrete: Any = None, run_name: str | None = None, global_step: Any = None
+        self,
+        hparam_dict: Any,
+        metric_dict: Any,
+        hparam_domain_discrete: Any = None,
+        run_name: str | None = None,
+        global_step: Any = None,
     ) -> None:
         """Hyperparameters of a run and what came of them, in a folder of their own; TypeError unless both are dicts."""
         if type(hparam_dict) is not dict or type(metric_dict) is not dict:
@@ -164,13 +171,23 @@ class SummaryWriter:
     # ***** pictures, sounds, texts *****
 
     def add_image(
-        self, tag: str, img_tensor: Any, global_step: Any = None, walltime: float | None = None, dataformats: str = "CHW"
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        dataformats: str = "CHW",
     ) -> None:
         """A picture: bytes, or numbers in [0, 1]."""
         self._add(images.image(tag, img_tensor, dataformats), global_step, walltime)
 
     def add_images(
-        self, tag: str, img_tensor: Any, global_step: Any = None, walltime: float | None = None, dataformats: str = "NCHW"
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: float | None = None,
+        dataformats: str = "NCHW",
     ) -> None:
         """Several pictures in one."""
         self._add(images.image(tag, img_tensor, dataformats), global_step, walltime)
@@ -183,19 +200,30 @@ class SummaryWriter:
         labels = [labels] if isinstance(labels, str) else labels
         if labels is not None and len(labels) != box_tensor.shape[0]:
             labels = None
-        self._add(images.image_with_boxes(tag, img_tensor, box_tensor, rescale, dataformats, labels), global_step, walltime)
+        self._add(
+            images.image_with_boxes(tag, img_tensor, box_tensor, rescale, dataformats, labels), global_step, walltime
+        )
 
-    def add_figure(self, tag: str, figure: Any, global_step: Any = None, close: bool = True, walltime: float | None = None) -> None:
+    def add_figure(
+        self, tag: str, figure: Any, global_step: Any = None, close: bool = True, walltime: float | None = None
+    ) -> None:
         """A figure of matplotlib, or a list of them."""
         formats = "NCHW" if isinstance(figure, list) else "CHW"
         self.add_image(tag, images.figure_array(figure, close), global_step, walltime, formats)
 
-    def add_video(self, tag: str, vid_tensor: Any, global_step: Any = None, fps: float = 4, walltime: float | None = None) -> None:
+    def add_video(
+        self, tag: str, vid_tensor: Any, global_step: Any = None, fps: float = 4, walltime: float | None = None
+    ) -> None:
         """Moving pictures, (count, time, channels, height, width); needs the package moviepy."""
         self._add(images.video(tag, vid_tensor, fps), global_step, walltime)
 
     def add_audio(
-        self, tag: str, snd_tensor: Any, global_step: Any = None, sample_rate: int = 44100, walltime: float | None = None
+        self,
+        tag: str,
+        snd_tensor: Any,
+        global_step: Any = None,
+        sample_rate: int = 44100,
+        walltime: float | None = None,
     ) -> None:
         """A sound: one channel, numbers in [-1, 1]."""
         self._add(summaries.audio(tag, snd_tensor, sample_rate), global_step, walltime)
@@ -206,7 +234,9 @@ class SummaryWriter:
 
     # ***** models *****
 
-    def add_graph(self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True) -> None:
+    def add_graph(
+        self, model: Any, input_to_model: Any = None, verbose: bool = False, use_strict_trace: bool = True
+    ) -> None:
         """The operators that one call of the model runs (in evaluation mode), in the boxes of their modules."""
         self._get_file_writer().add_graph(graphs.model_graph(model, input_to_model, verbose))
 
@@ -238,14 +268,25 @@ class SummaryWriter:
         precision: Any, recall: Any, global_step: Any = None, num_thresholds: int = 127, weights: Any = None, walltime: float | None = None,
     ) -> None:  # fmt: skip
         """A precision-recall curve whose numbers are known."""
-        rows = (true_positive_counts, false_positive_counts, true_negative_counts, false_negative_counts, precision, recall)
+        rows = (
+            true_positive_counts,
+            false_positive_counts,
+            true_negative_counts,
+            false_negative_counts,
+            precision,
+            recall,
+        )
         self._add(summaries.pr_curve_raw(tag, rows, num_thresholds), global_step, walltime)
 
-    def add_custom_scalars_multilinechart(self, tags: Sequence[str], category: str = "default", title: str = "untitled") -> None:
+    def add_custom_scalars_multilinechart(
+        self, tags: Sequence[str], category: str = "default", title: str = "untitled"
+    ) -> None:
         """Show several scalars in one chart."""
         self.add_custom_scalars({category: {title: ["Multiline", tags]}})
 
-    def add_custom_scalars_marginchart(self, tags: Sequence[str], category: str = "default", title: str = "untitled") -> None:
+    def add_custom_scalars_marginchart(
+        self, tags: Sequence[str], category: str = "default", title: str = "untitled"
+    ) -> None:
         """Show a scalar between two others; AssertionError unless there are three."""
         self.add_custom_scalars({category: {title: ["Margin", tags]}})
 

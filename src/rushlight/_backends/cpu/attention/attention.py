@@ -146,7 +146,13 @@ def attention_grad_call(step: ExternStep) -> list[Launch]:
     kernel, given = _kernel("attention_grad", q.dtype), range(len(step.inputs))
     if not own:
         return [Launch(kernel, [*_head(parts * heads, work, step.sizes), *words], given)]
-    room = parts * heads * (-(-queries // tile.columns) * tile.columns) * (-(-width // tile.rows) * tile.rows) * q.dtype.wide.itemsize
+    room = (
+        parts
+        * heads
+        * (-(-queries // tile.columns) * tile.columns)
+        * (-(-width // tile.rows) * tile.rows)
+        * q.dtype.wide.itemsize
+    )
     ints = [*_head(parts * heads, work, [*step.sizes, room]), *words]
     last = [*_head(heads * -(-queries // block_queries(tile.columns)), work, []), *words]
     return [Launch(kernel, ints, given, 3), Launch(_kernel("attention_collect", q.dtype), last, (-1, -4))]

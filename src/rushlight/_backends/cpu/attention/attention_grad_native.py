@@ -97,7 +97,15 @@ def _make_pack_keys(parts: Parts) -> NativeFunction:
         pack(room + size * at.i64[A_VALUES], v, n, depth, ints.i64[V_ROW], ints.i64[V_COL], aside)
         for b in range(0, n, steps):
             out = room + size * (at.i64[A_FEATURES] + b // group * wide)
-            pack(out, k + item * b * ints.i64[K_ROW], width, min(i64(steps), n - b), ints.i64[K_COL], ints.i64[K_ROW], aside)
+            pack(
+                out,
+                k + item * b * ints.i64[K_ROW],
+                width,
+                min(i64(steps), n - b),
+                ints.i64[K_COL],
+                ints.i64[K_ROW],
+                aside,
+            )
         memset(room + size * at.i64[A_TO_KEYS], 0, size * held * (wide + up(depth, mr)))
 
     return pack_keys
@@ -138,7 +146,11 @@ def _make_panel(parts: Parts) -> NativeFunction:
     def panel(ints, room, at, mask, p, b, n, packed, valid, shift):
         """The weights and slopes of a panel of queries, from place p of the block on, for n of the `packed` keys from b on; what they add for the
         queries.  Returns 0 where the mask leaves all of them out: then all of that is 0."""
-        width, depth, masking = (ints.i64[WIDTH] + group - 1) // group, (ints.i64[DEPTH] + group - 1) // group, ints.i64[MASKING]
+        width, depth, masking = (
+            (ints.i64[WIDTH] + group - 1) // group,
+            (ints.i64[DEPTH] + group - 1) // group,
+            ints.i64[MASKING],
+        )
         wide, words = up(ints.i64[WIDTH], mr), (n + group - 1) // group
         weights = room + size * (at.i64[A_WEIGHTS] + p * steps)
         slopes = room + size * (at.i64[A_SLOPES] + p * steps)
@@ -164,7 +176,9 @@ def _make_panel(parts: Parts) -> NativeFunction:
         features = room + size * (at.i64[A_FEATURES] + b // group * wide)
         turns = lanes_of(biases, slopes, n, aside)
         for r in range(0, wide, mr):
-            kernel(features + size * r * ((packed + group - 1) // group), turns, out + size * r * nr, nr, words, i64(b > 0))
+            kernel(
+                features + size * r * ((packed + group - 1) // group), turns, out + size * r * nr, nr, words, i64(b > 0)
+            )
         turned_lanes(room + size * at.i64[A_WT] + turned, weights, n, rows // group * nr, aside)
         turned_lanes(room + size * at.i64[A_ST] + turned, slopes, n, rows // group * nr, aside)
         return 1
@@ -223,7 +237,9 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
         if ints.i64[OWN] == 0:
             for p in range(0, n, nr):
                 turned(aside, x + size * p * wide, wide, nr, nr)
-                scatter(dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL])
+                scatter(
+                    dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL]
+                )
             return
         held = own + size * (piece * up(ints.i64[QUERIES], nr) + i) * wide
         count = up(n, nr) * wide
@@ -236,6 +252,7 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
     return write_keys, write_queries
 
 
+# long function: native code of one loop nest, whose words stand one to a line
 def make_attention_grad(parts: Parts) -> NativeFunction:
     """The kernel of one piece: some keys of one head.  bufs: dq, dk, dv, sums of the pieces' own if any, then ct, q, k, v, norm, delta, mask."""
     size, item, mr, nr, steps = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.blocks.steps
@@ -289,7 +306,11 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
         places(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
         ct, q = bufs.ptr[first] + item * from_.i64[0], bufs.ptr[first + 1] + item * from_.i64[1]
         k, v = bufs.ptr[first + 2] + item * from_.i64[2], bufs.ptr[first + 3] + item * from_.i64[3]
-        dq, dk, dv = bufs.ptr[0] + item * from_.i64[5], bufs.ptr[1] + item * from_.i64[6], bufs.ptr[2] + item * from_.i64[7]
+        dq, dk, dv = (
+            bufs.ptr[0] + item * from_.i64[5],
+            bufs.ptr[1] + item * from_.i64[6],
+            bufs.ptr[2] + item * from_.i64[7],
+        )
         rows_at = size * head * ints.i64[QUERIES]
         norm, delta = bufs.ptr[first + 4] + rows_at, bufs.ptr[first + 5] + rows_at
         aside = room + size * at.i64[A_ASIDE]

@@ -62,15 +62,30 @@ class Parts:
     def __init__(self, dtype: DType, tile: RegisterTile) -> None:
         real_dtype = FLOAT64 if tile.kind == "f64" else FLOAT32
         kind = "f64" if tile.kind == "f64" else "f32"
-        self.dtype, self.tile, self.kind, self.real, self.item, self.group = dtype, tile, kind, REALS[kind], dtype.itemsize, tile.group
+        self.dtype, self.tile, self.kind, self.real, self.item, self.group = (
+            dtype,
+            tile,
+            kind,
+            REALS[kind],
+            dtype.itemsize,
+            tile.group,
+        )
         self.wide = dtype is not real_dtype and tile.group == 1
         self.blocks = Blocks(tile)
         self.name = f"{tile.kind}_{dtype.name}"
         panel = AttentionPanel(kind, tile.lanes, tile.vectors, tile.fma)
         casts = Cast(dtype, real_dtype, tile.lanes, tile.fma), Cast(real_dtype, dtype, tile.lanes, tile.fma)
-        sums = RegisterTile(kind, tile.lanes, tile.rows, tile.vectors, tile.fma)  # of which only the packing is wanted: it turns results
+        sums = RegisterTile(
+            kind, tile.lanes, tile.rows, tile.vectors, tile.fma
+        )  # of which only the packing is wanted: it turns results
         raw = Panels(dtype.itemsize, 1, tile.turned) if self.wide else tile.panels
-        self.needs: tuple[RegisterTile | AttentionPanel | Panels | Cast, ...] = (tile, panel, *casts, sums.panels, *((raw,) if self.wide else ()))
+        self.needs: tuple[RegisterTile | AttentionPanel | Panels | Cast, ...] = (
+            tile,
+            panel,
+            *casts,
+            sums.panels,
+            *((raw,) if self.wide else ()),
+        )
         real, prefix = self.real.name, panel.prefix
         self.kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
         self.turned = make_turned(kind, self.real, sums)
@@ -82,7 +97,10 @@ class Parts:
         self.closed = extern(f"{prefix}closed", "i32(ptr, i64)")
         self.narrow = extern(casts[1].symbol, "void(ptr, ptr, i64)")
         self.masked = {
-            part: self._masked(part, *(extern(f"{prefix}{part}_{mask}", f"void(ptr, i64, {real}, ptr, ptr, i64)") for mask in MASK_KINDS))
+            part: self._masked(
+                part,
+                *(extern(f"{prefix}{part}_{mask}", f"void(ptr, i64, {real}, ptr, ptr, i64)") for mask in MASK_KINDS),
+            )
             for part in ("peak", "again")
         }
         self.scatter, self.bias = self._scatter(), self._bias()
@@ -229,7 +247,15 @@ def _make_queries(parts: Parts) -> NativeFunction:
         row, col = ints.i64[Q_ROW], ints.i64[Q_COL]
         for at in range(first, last, nr):
             p = (at - first) // nr
-            lanes(room + size * p * words * nr, q + item * at * row, min(i64(nr), last - at), ints.i64[WIDTH], row, col, aside)
+            lanes(
+                room + size * p * words * nr,
+                q + item * at * row,
+                min(i64(nr), last - at),
+                ints.i64[WIDTH],
+                row,
+                col,
+                aside,
+            )
             numbers = room + size * (ints.i64[BLOCK] * words + p * state)
             for j in range(nr):
                 store(real, numbers, j, real(low))
@@ -255,7 +281,15 @@ def _make_keys(parts: Parts) -> NativeFunction:
             pack(packed + size * b * words, k + item * b * k_row, part, width, k_row, ints.i64[K_COL], aside)
             if b + steps < n:
                 announce(k + item * (b + steps) * k_row, min(i64(steps), n - b - steps), item * k_row, item * width)
-            pack(values + size * (b // group) * depth, v + item * b * v_row, ints.i64[DEPTH], part, ints.i64[V_COL], v_row, aside)
+            pack(
+                values + size * (b // group) * depth,
+                v + item * b * v_row,
+                ints.i64[DEPTH],
+                part,
+                ints.i64[V_COL],
+                v_row,
+                aside,
+            )
 
     return pack_keys
 
@@ -280,7 +314,9 @@ def make_attention(parts: Parts) -> NativeFunction:
     """The kernel of one piece: a block of queries of one head.  bufs: out, norm, q, k, v, and the mask where there is one."""
     size, item, mr, nr, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.group
     steps, stretch = parts.blocks.steps, parts.blocks.stretch
-    pack_queries, pack_keys, block, write_results = (make(parts) for make in (_make_queries, _make_keys, _make_block, _make_results))
+    pack_queries, pack_keys, block, write_results = (
+        make(parts) for make in (_make_queries, _make_keys, _make_block, _make_results)
+    )
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"panel_{parts.name}")
     def panel(bufs, ints, queries, numbers, packed, values, scores, aside, mask_at, i, start, n):
@@ -298,7 +334,9 @@ def make_attention(parts: Parts) -> NativeFunction:
     def attention(bufs, ints, piece):
         heads, width, depth = ints.i64[HEADS], ints.i64[WIDTH], up(ints.i64[DEPTH], mr)
         head = piece % heads
-        first = ((ints.i64[QUERIES] - 1) // ints.i64[BLOCK] - piece // heads) * ints.i64[BLOCK]  # what has most keys comes first
+        first = ((ints.i64[QUERIES] - 1) // ints.i64[BLOCK] - piece // heads) * ints.i64[
+            BLOCK
+        ]  # what has most keys comes first
         last = min(first + ints.i64[BLOCK], ints.i64[QUERIES])
         keys = ints.i64[KEYS]
         if ints.i64[MASKING] == 1:
@@ -306,7 +344,9 @@ def make_attention(parts: Parts) -> NativeFunction:
         words = (width + group - 1) // group
         state = (depth + 4) * nr  # maximum, the one before, sum, room for one number a query; then the results
         aside_n = max(i64(steps), i64(nr)) * max(max(width, depth), i64(max(steps, nr)))
-        slot = borrow(size * (ints.i64[BLOCK] * (width + depth + 4) + stretch * (width + depth) + 3 * steps * nr + aside_n) + 256)
+        slot = borrow(
+            size * (ints.i64[BLOCK] * (width + depth + 4) + stretch * (width + depth) + 3 * steps * nr + aside_n) + 256
+        )
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         room = borrowed(slot)
@@ -321,14 +361,31 @@ def make_attention(parts: Parts) -> NativeFunction:
         pack_queries(ints, room, q, aside, first, last, words, state)
         for start in range(0, keys, stretch):
             n = min(i64(stretch), keys - start)
-            pack_keys(ints, packed, values, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], aside, n)
+            pack_keys(
+                ints, packed, values, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], aside, n
+            )
             for i in range(first, last, nr):
                 p = (i - first) // nr
-                panel(bufs, ints, room + size * p * words * nr, numbers + size * p * state, packed, values, scores, aside, at.i64[3], i, start, n)
+                panel(
+                    bufs,
+                    ints,
+                    room + size * p * words * nr,
+                    numbers + size * p * state,
+                    packed,
+                    values,
+                    scores,
+                    aside,
+                    at.i64[3],
+                    i,
+                    start,
+                    n,
+                )
         for i in range(first, last, nr):
             out = bufs.ptr[0] + item * (at.i64[4] + i * ints.i64[OUT_ROW])
             norm = bufs.ptr[1] + size * (head * ints.i64[QUERIES] + i)
-            write_results(ints, numbers + size * ((i - first) // nr) * state, out, norm, aside, min(i64(nr), last - i), depth)
+            write_results(
+                ints, numbers + size * ((i - first) // nr) * state, out, norm, aside, min(i64(nr), last - i), depth
+            )
         give_back(slot)
         return 0
 
@@ -351,7 +408,16 @@ def _make_block(parts: Parts) -> NativeFunction:
         if masking >= 2:
             each = size if masking == 2 else 1
             mask = bufs.ptr[5] + each * (mask_at + i * ints.i64[MASK_ROW] + j * ints.i64[MASK_COL])
-            bias(masking, biases, mask, min(i64(nr), ints.i64[QUERIES] - i), n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
+            bias(
+                masking,
+                biases,
+                mask,
+                min(i64(nr), ints.i64[QUERIES] - i),
+                n,
+                ints.i64[MASK_ROW],
+                ints.i64[MASK_COL],
+                aside,
+            )
             if closed(biases, n) != 0:
                 if j == 0:
                     memset(results, 0, size * depth * nr)
@@ -364,6 +430,13 @@ def _make_block(parts: Parts) -> NativeFunction:
                 rescale(results, depth, turn)
         weights = lanes_of(scores + size * 2 * steps * nr, scores, n, aside)
         for r in range(0, depth, mr):
-            kernel(values + size * r * ((held + group - 1) // group), weights, results + size * r * nr, nr, (n + group - 1) // group, i64(j > 0))
+            kernel(
+                values + size * r * ((held + group - 1) // group),
+                weights,
+                results + size * r * nr,
+                nr,
+                (n + group - 1) // group,
+                i64(j > 0),
+            )
 
     return block

@@ -88,7 +88,9 @@ def conv_kernel(form: ConvForm, name: str = "rl_conv") -> Callable[..., Any]:
 # ***** the work *****
 
 
-_STRIDES = [[f"{name}_{letter}" for letter in (*head, *"dhw")] for name, head in (("x", "ngc"), ("w", "goc"), ("y", "ngo"))]
+_STRIDES = [
+    [f"{name}_{letter}" for letter in (*head, *"dhw")] for name, head in (("x", "ngc"), ("w", "goc"), ("y", "ngo"))
+]
 _SIZES = [[name + letter for letter in "dhw"] for name in ("in_", "", "k_", "step_", "gap_")]
 _LOW = ["lo_d", "lo_h", "lo_w"]
 _EMPTY = dict.fromkeys(W, 0)
@@ -110,7 +112,10 @@ class Work:
         for names, values in zip(_SIZES, sizes, strict=True):
             words.update(zip(names, (*unit, *values), strict=True))
         words.update(zip(_LOW, (*lead, *params["lo"]), strict=True))
-        words["taps_first"], words["packed"] = int(words["w_c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] > 1), -1
+        words["taps_first"], words["packed"] = (
+            int(words["w_c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] > 1),
+            -1,
+        )
         words["operand"] = 1
         self.spread = dict(zip("dhw", (*unit, *params["spread"]), strict=True))
         self.flip = bool(params["flip"])
@@ -184,7 +189,9 @@ def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     group = tiles[0].group
     choose_parts(words, group)
     time = choose_blocks(words, tiles)
-    few = words["c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] <= _FEW_TAPS  # one channel: a kernel, not the cotangents of one image
+    few = (
+        words["c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] <= _FEW_TAPS
+    )  # one channel: a kernel, not the cotangents of one image
     if words["c"] > 1 and words["x_c"] == 1 or few:  # channels of a place lie side by side
         placed = {**words, "channels_inside": group, "taps_first": 1}
         choose_parts(placed, group, PLACED_DEPTH * group, _LINE * group)
@@ -224,7 +231,9 @@ def choose_parts(words: dict[str, int], group: int = 1, depth: int = DEPTH, unit
 def _chunks(parts: Sequence[dict[str, int]], pieces: int) -> int:
     """How many chunks to cut the steps into, whose sums are added up afterwards, where there are few results and many steps."""
     most = max(words["chunk"] for words in parts)
-    return max(1, min(WANTED // pieces, sum(map(multiplications, parts)) // pieces // GRAIN, most // 2)) if pieces else 1
+    return (
+        max(1, min(WANTED // pieces, sum(map(multiplications, parts)) // pieces // GRAIN, most // 2)) if pieces else 1
+    )
 
 
 def multiplications(words: dict[str, int]) -> int:
@@ -280,14 +289,18 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> 
     return total
 
 
-def _packed(parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int], given: Sequence[int]) -> list[Launch]:
+def _packed(
+    parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int], given: Sequence[int]
+) -> list[Launch]:
     """Two kernels: one packs the weights, one convolves (`ints`: its constants)."""
     pieces = sum(words["g"] * prod(words[f"parts_{letter}"] for letter in "cdhw") for words in parts)
     pack = Launch(conv_kernel(form, "rl_conv_pack"), [pieces, 1, 1, nbytes, 0, 0, 0, 0, *ints[8:]], (1,), 0)
     return [pack, Launch(conv_kernel(form), ints, (given[0], -1, *given[2:]))]
 
 
-def _in_chunks(whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int], given: Sequence[int]) -> list[Launch]:
+def _in_chunks(
+    whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int], given: Sequence[int]
+) -> list[Launch]:
     """Two kernels: one gives a result for each chunk of the steps, one adds them up, and does what is done `after` that."""
     words = whole.words
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
@@ -323,7 +336,9 @@ def call_ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
     for k, words in enumerate(parts):
         words |= {"pieces": _pieces(words), "given": (len(parts) - k) * W_BYTES}
     work = sum(map(multiplications, parts))
-    return _head(sum(words["pieces"] for words in parts), int(work > GIL_WORK), sizes) + [value for words in parts for value in W.listed(words)]
+    return _head(sum(words["pieces"] for words in parts), int(work > GIL_WORK), sizes) + [
+        value for words in parts for value in W.listed(words)
+    ]
 
 
 def _head(pieces: int, large: int, sizes: Sequence[int]) -> list[int]:

@@ -164,7 +164,12 @@ def choose_places(at, width, most):
     """Boxes of whole images, or of whole rows of one, or of a part of a row."""
     n, d, h, w = at.i64[W.n], at.i64[W.d], at.i64[W.h], at.i64[W.w]
     places = d * h * w
-    at.i64[W.block_n], at.i64[W.block_d], at.i64[W.block_h], at.i64[W.block_w] = max(n, 1), max(d, 1), max(h, 1), max(w, 1)
+    at.i64[W.block_n], at.i64[W.block_d], at.i64[W.block_h], at.i64[W.block_w] = (
+        max(n, 1),
+        max(d, 1),
+        max(h, 1),
+        max(w, 1),
+    )
     if at.i64[W.images_inside] != 0:
         unit = max(at.i64[W.images_inside], 16)
         at.i64[W.block_n] = min(up(even(n, max(most // max(places, 1), unit)), unit) * unit, n)
@@ -302,7 +307,9 @@ _bound = cache(bind)
 
 def _ask(function: Any, words: dict[str, int], *more: Any) -> tuple[array[int], Any]:
     held = array("q", W.listed(words))
-    return held, _bound(function)(held.buffer_info()[0], *[m.buffer_info()[0] if isinstance(m, array) else m for m in more])
+    return held, _bound(function)(
+        held.buffer_info()[0], *[m.buffer_info()[0] if isinstance(m, array) else m for m in more]
+    )
 
 
 def _about(tiles: Sequence[RegisterTile], only: int = -1) -> array[int]:

@@ -47,23 +47,19 @@ from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.random.mt19937 import bfloat_bits, half_bits
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._native import (
-    extern,
-    f32,
-    f64,
-    i32,
-    i64,
-    load,
-    memcpy,
-    memset,
-    native,
-    ptr,
-    stack,
-    store,
-)
+from rushlight._native import extern, f32, f64, i32, i64, load, memcpy, memset, native, ptr, stack, store
 from rushlight._native.function import NativeFunction
 
-__all__ = ["ConvForm", "from_brain", "from_half", "make_conv", "make_loops", "make_pack_all", "make_sum_chunks", "make_write"]
+__all__ = [
+    "ConvForm",
+    "from_brain",
+    "from_half",
+    "make_conv",
+    "make_loops",
+    "make_pack_all",
+    "make_sum_chunks",
+    "make_write",
+]
 
 LINE = 64  # places whose sums are turned at a time
 MASKED = 64  # bytes of vectors of which a machine leaves out lanes as it writes, for nothing
@@ -81,7 +77,19 @@ class ConvForm:
     leave out lanes as they write), and `panels` turn squares of elements as the slab holds them.
     """
 
-    __slots__ = ("apart", "gathers", "kind", "listed", "panels", "placed", "rounded", "source", "spaced", "target", "tiles")
+    __slots__ = (
+        "apart",
+        "gathers",
+        "kind",
+        "listed",
+        "panels",
+        "placed",
+        "rounded",
+        "source",
+        "spaced",
+        "target",
+        "tiles",
+    )
 
     def __init__(self, tiles: tuple[RegisterTile, ...], source: str, target: str) -> None:
         first = tiles[0]
@@ -89,14 +97,26 @@ class ConvForm:
         self.gathers = {width: PanelGather(first, width) for width in (first.columns, first.rows, tiles[-1].rows)}
         self.gathers[0] = PanelGather(first, first.columns, max(first.lanes // 2, 2))
         one = first.group == 1
-        self.listed = [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "columns") for t in tiles] if one else list(tiles)
+        self.listed = (
+            [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "columns") for t in tiles]
+            if one
+            else list(tiles)
+        )
         rounds = (False, True) if first.rounds and target == first.kind else (False,)
         placed = [
-            [RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows", rounded) for n in (first.vectors, 1) for t in tiles]
+            [
+                RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows", rounded)
+                for n in (first.vectors, 1)
+                for t in tiles
+            ]
             for rounded in rounds
         ]
         self.placed, self.rounded = placed[0], placed[1] if len(placed) > 1 else []
-        self.spaced = {given: Spaced(given, held, first.lanes * 4) for given, held in ((1, 2), (3, 4))} if first.group == 2 else {}
+        self.spaced = (
+            {given: Spaced(given, held, first.lanes * 4) for given, held in ((1, 2), (3, 4))}
+            if first.group == 2
+            else {}
+        )
         masks = first.lanes * held_type(first.kind).itemsize == MASKED and target == first.kind
         self.apart = {step: Apart(target, first.lanes, step) for step in (2, 3, 4)} if masks else {}
         self.panels = first.panels if one else Panels(held_type(first.kind).itemsize, 1, first.panels.n)
@@ -107,7 +127,12 @@ class ConvForm:
         listed = () if self.listed[0] is self.tiles[0] else self.listed
         found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)]
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
-        moves: list[PanelGather | Spaced | Every | Apart] = [*self.gathers.values(), *self.spaced.values(), *self.apart.values(), every]
+        moves: list[PanelGather | Spaced | Every | Apart] = [
+            *self.gathers.values(),
+            *self.spaced.values(),
+            *self.apart.values(),
+            every,
+        ]
         return [*found, *((move.text, (move.symbol,)) for move in moves)]
 
     @property
@@ -125,7 +150,11 @@ def item_of(form: ConvForm) -> int:
 
 def make_loops(form: ConvForm) -> list[NativeFunction]:
     """The innermost loops that are for a vectoriser, compiled apart from what calls them, which is large and needs none."""
-    return [make_run(form.kind, form.source), make_scattered(form.kind, form.source, form.tiles[0].group), *_make_put(form)]
+    return [
+        make_run(form.kind, form.source),
+        make_scattered(form.kind, form.source, form.tiles[0].group),
+        *_make_put(form),
+    ]
 
 
 def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
@@ -133,7 +162,9 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     real, narrow = f64 if form.kind == "f64" else f32, form.target in ("f16", "bf16")
     rounded, size, out_size = half_bits if form.target == "f16" else bfloat_bits, real.itemsize, item_of(form)
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
-    two, three, four = (extern(form.apart[step].symbol, f"void(ptr, ptr, i64, {real})") if form.apart else None for step in (2, 3, 4))
+    two, three, four = (
+        extern(form.apart[step].symbol, f"void(ptr, ptr, i64, {real})") if form.apart else None for step in (2, 3, 4)
+    )
 
     @native(f"void(ptr, i64, {real}, i64, ptr, i64)", name=f"put_{form.name}")
     def put_run(y, step, bias, count, acc, apart):
@@ -198,7 +229,9 @@ def _make_turn_line(form: ConvForm) -> NativeFunction:
         i: i64 = 0
         while i < some:
             start = min(first + i, run - n)
-            turn(lines + size * (start - first), acc + size * start * acc_place, acc_place * group, i64(LINE), acc_place)
+            turn(
+                lines + size * (start - first), acc + size * start * acc_place, acc_place * group, i64(LINE), acc_place
+            )
             i += n
 
     return turn_line
@@ -219,7 +252,11 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"after_{form.name}")
     def put_epilogue(at, box, bufs, piece, bias, acc, acc_o, acc_place, image, first, run, lines):
         """What is done to `run` places of an image from `first` on in place of storing them."""
-        given, outs, channel = at + at.i64[W.given], box.i64[BOX.o1] - box.i64[BOX.o0], box.i64[BOX.group] * at.i64[W.o] + box.i64[BOX.o0]
+        given, outs, channel = (
+            at + at.i64[W.given],
+            box.i64[BOX.o1] - box.i64[BOX.o0],
+            box.i64[BOX.group] * at.i64[W.o] + box.i64[BOX.o0],
+        )
         if bias is not None:
             add_bias(at, box, bias, acc, acc_o, acc_place, run)
         if at.i64[W.after] == 2:
@@ -266,7 +303,9 @@ def make_write(form: ConvForm) -> NativeFunction:
         outs = box.i64[BOX.o1] - box.i64[BOX.o0]
         if acc_place != 1 and at.i64[W.y_o] == 1:
             put_channels(y, step, bias, at.i64[W.bias_o], run, outs, acc, acc_place)
-        elif acc_place != 1 and run >= n:  # channels of a place lie side by side: they are turned first, some places at a time
+        elif (
+            acc_place != 1 and run >= n
+        ):  # channels of a place lie side by side: they are turned first, some places at a time
             for first in range(0, run, LINE):
                 some = min(i64(LINE), run - first)
                 turn_line(lines, acc, acc_place, first, some, run)
@@ -307,7 +346,9 @@ def make_write(form: ConvForm) -> NativeFunction:
                         else:
                             image = box.i64[BOX.n0] + n
                             first = at.i64[W.y_base] + to - image * at.i64[W.y_n]
-                            status = status | put_epilogue(at, box, bufs, piece, bias, sums, acc_o, acc_place, image, first, count, lines)
+                            status = status | put_epilogue(
+                                at, box, bufs, piece, bias, sums, acc_o, acc_place, image, first, count, lines
+                            )
         return status
 
     return write
@@ -369,25 +410,52 @@ def _make_placed(form: ConvForm) -> NativeFunction:
             if y is not None and j + rows <= box.i64[BOX.columns]:
                 here = y + out_size * j * at.i64[W.y_w]
                 for i in range(0, outs, wide):
-                    to_results(slab, weights + cell * i * words, places, offsets, here + out_size * i, at.i64[W.y_w], words, add, outs - i, few)
+                    to_results(
+                        slab,
+                        weights + cell * i * words,
+                        places,
+                        offsets,
+                        here + out_size * i,
+                        at.i64[W.y_w],
+                        words,
+                        add,
+                        outs - i,
+                        few,
+                    )
             else:
                 here = acc + cell * j * across
                 for i in range(0, outs, wide):
-                    to_sums(slab, weights + cell * i * words, places, offsets, here + cell * i, across, words, add, outs - i, few)
+                    to_sums(
+                        slab,
+                        weights + cell * i * words,
+                        places,
+                        offsets,
+                        here + cell * i,
+                        across,
+                        words,
+                        add,
+                        outs - i,
+                        few,
+                    )
             j += rows
 
     return multiply_placed
 
 
+# long function: native code of one loop nest, whose words stand one to a line
 def _make_multiply(form: ConvForm) -> NativeFunction:
     tiles, group = form.tiles, form.tiles[0].group
     cell, size, lanes = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize, tiles[0].lanes
     wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
     tile_high, tile_low = (extern(t.symbol, "void(ptr, ptr, ptr, i64, i64, i64)") for t in (tiles[0], tiles[-1]))
-    gather_wide, gather_high, gather_low = (extern(form.gathers[n].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)") for n in (wide, high, low))
+    gather_wide, gather_high, gather_low = (
+        extern(form.gathers[n].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)") for n in (wide, high, low)
+    )
     gather_short, half = extern(form.gathers[0].symbol, "void(ptr, ptr, ptr, i64, ptr, i64)"), form.gathers[0].lanes
     listed, multiply_placed = form.listed[0] is not tiles[0], _make_placed(form)
-    at_high, at_low = (extern(t.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, i64)") for t in (form.listed[0], form.listed[-1]))
+    at_high, at_low = (
+        extern(t.symbol, "void(ptr, ptr, ptr, ptr, i64, i64, i64)") for t in (form.listed[0], form.listed[-1])
+    )
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"listed_{form.name}")
     def multiply_listed(at, box, slab, offsets, weights, acc, add):
@@ -424,7 +492,9 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
         while j < box.i64[BOX.columns]:
             if how == 2 and box.i64[BOX.columns] - j <= low:  # a rest that the tile with fewer rows holds
                 how, width = i64(3), i64(low)
-            n = list_moves(at, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell))
+            n = list_moves(
+                at, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell)
+            )
             if how < 2 and short:
                 gather_short(panel, slab, offsets, steps, moves, n)
             elif how < 2:
@@ -474,7 +544,9 @@ def parts_of(at):
 def _make_pack(form: ConvForm) -> NativeFunction:
     wide, high, low = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows
     lanes = form.tiles[0].lanes
-    pack_wide, pack_one, pack_high, pack_low = (make_weights(form.kind, form.source, form.tiles[0], width) for width in (wide, lanes, high, low))
+    pack_wide, pack_one, pack_high, pack_low = (
+        make_weights(form.kind, form.source, form.tiles[0], width) for width in (wide, lanes, high, low)
+    )
     cell, group = 8 if form.kind == "f64" else 4, form.tiles[0].group
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{form.name}")
@@ -554,7 +626,11 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     def find_results(at, box, bufs, across):
         """The results of the box where tiles may write what they add up: channels that fill vectors, of places that lie evenly; or None."""
         w, h, d = at.i64[W.w], at.i64[W.h], at.i64[W.d]
-        wide, high_, deep = box.i64[BOX.w1] - box.i64[BOX.w0], box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.d1] - box.i64[BOX.d0]
+        wide, high_, deep = (
+            box.i64[BOX.w1] - box.i64[BOX.w0],
+            box.i64[BOX.h1] - box.i64[BOX.h0],
+            box.i64[BOX.d1] - box.i64[BOX.d0],
+        )
         if at.i64[W.channels_inside] == 0 or at.i64[W.after] != 0 or at.i64[W.bias_o] >= 0 or at.i64[W.y_o] != 1:
             return None
         if box.i64[BOX.o1] - box.i64[BOX.o0] != across:
@@ -563,8 +639,18 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
         even = even and (deep == 1 or (high_ == h and at.i64[W.y_d] == h * at.i64[W.y_h]))
         if not even or (box.i64[BOX.n1] - box.i64[BOX.n0] > 1 and (deep != d or at.i64[W.y_n] != d * at.i64[W.y_d])):
             return None
-        place = at.i64[W.y_base] + box.i64[BOX.chunk_no] * at.i64[W.y_chunk] + box.i64[BOX.group] * at.i64[W.y_g] + box.i64[BOX.o0]
-        place += box.i64[BOX.n0] * at.i64[W.y_n] + box.i64[BOX.d0] * at.i64[W.y_d] + box.i64[BOX.h0] * at.i64[W.y_h] + box.i64[BOX.w0] * at.i64[W.y_w]
+        place = (
+            at.i64[W.y_base]
+            + box.i64[BOX.chunk_no] * at.i64[W.y_chunk]
+            + box.i64[BOX.group] * at.i64[W.y_g]
+            + box.i64[BOX.o0]
+        )
+        place += (
+            box.i64[BOX.n0] * at.i64[W.y_n]
+            + box.i64[BOX.d0] * at.i64[W.y_d]
+            + box.i64[BOX.h0] * at.i64[W.y_h]
+            + box.i64[BOX.w0] * at.i64[W.y_w]
+        )
         return bufs.ptr[0] + size * place
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"rest_{form.name}")
@@ -576,7 +662,16 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
         if rest == low:
             rest = 0
         first = count - rest
-        put_channels(y + size * first * at.i64[W.y_w], at.i64[W.y_w], None, i64(0), rest, across, acc + cell * first * across, across)
+        put_channels(
+            y + size * first * at.i64[W.y_w],
+            at.i64[W.y_w],
+            None,
+            i64(0),
+            rest,
+            across,
+            acc + cell * first * across,
+            across,
+        )
 
     return find_results, put_rest
 
@@ -616,7 +711,10 @@ def make_conv(form: ConvForm) -> NativeFunction:
         ready = at.i64[W.packed] >= 0
         words = (box.i64[BOX.steps] + group - 1) // group
         acc_bytes, panel_bytes = whole_lines(cell * outs * places), whole_lines(cell * words * width + SLACK)
-        weight_bytes, table_bytes = i64(0) if ready else whole_lines(cell * words * outs), whole_lines(8 * box.i64[BOX.steps])
+        weight_bytes, table_bytes = (
+            i64(0) if ready else whole_lines(cell * words * outs),
+            whole_lines(8 * box.i64[BOX.steps]),
+        )
         slab_bytes = size * box.i64[BOX.s_c] * (box.i64[BOX.c1] - box.i64[BOX.c0]) + SLACK
         if at.i64[W.channels_inside] != 0:
             slab_bytes = size * box.i64[BOX.s_n] * (box.i64[BOX.n1] - box.i64[BOX.n0])
@@ -652,7 +750,9 @@ def make_conv(form: ConvForm) -> NativeFunction:
             put_rest(at, box, y, acc, outs)
             give_back(slot)
             return 0
-        status = write(at, box, bufs, piece, bias, acc, across if channels else i64(1), i64(1) if channels else across, slab)
+        status = write(
+            at, box, bufs, piece, bias, acc, across if channels else i64(1), i64(1) if channels else across, slab
+        )
         give_back(slot)
         return status
 
@@ -708,9 +808,13 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
             for n in range(images):
                 of = sums + size * n * places
                 if at.i64[W.after] == 2:
-                    status = status | run_epilogue(bufs, at + at.i64[W.given], piece, of, i64(1), n, i64(0), piece, places, i64(1))
+                    status = status | run_epilogue(
+                        bufs, at + at.i64[W.given], piece, of, i64(1), n, i64(0), piece, places, i64(1)
+                    )
                 else:
-                    status = status | run_epilogue(bufs, at + at.i64[W.given], piece, of, places, n, piece, i64(0), i64(1), places)
+                    status = status | run_epilogue(
+                        bufs, at + at.i64[W.given], piece, of, places, n, piece, i64(0), i64(1), places
+                    )
             give_back(slot)
             return status
         inside = at.i64[W.images_inside] != 0

@@ -168,13 +168,45 @@ def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
                     to_n = n // block * box.i64[BOX.s_n] + n % block
                     rows = min(min(group, block - n % block), images - n)
                     if at.i64[W.x_w] == 1 and n + rows < images:
-                        ahead = c * at.i64[W.x_c] + (n + rows) * at.i64[W.x_n] + d * at.i64[W.x_d] + valid.i64[2] * at.i64[W.x_h] + valid.i64[4]
+                        ahead = (
+                            c * at.i64[W.x_c]
+                            + (n + rows) * at.i64[W.x_n]
+                            + d * at.i64[W.x_d]
+                            + valid.i64[2] * at.i64[W.x_h]
+                            + valid.i64[4]
+                        )
                         span = (valid.i64[3] - valid.i64[2] - 1) * at.i64[W.x_h] + count
-                        ask_for(x + given_size * ahead, min(rows, images - n - rows), given_size * at.i64[W.x_n], given_size * span)
+                        ask_for(
+                            x + given_size * ahead,
+                            min(rows, images - n - rows),
+                            given_size * at.i64[W.x_n],
+                            given_size * span,
+                        )
                     for h in range(valid.i64[2], valid.i64[3]):
-                        to = c * box.i64[BOX.s_c] + d * box.i64[BOX.s_d] + h * box.i64[BOX.s_h] + valid.i64[4] * box.i64[BOX.s_w] + to_n
-                        here = c * at.i64[W.x_c] + n * at.i64[W.x_n] + d * at.i64[W.x_d] + h * at.i64[W.x_h] + valid.i64[4] * at.i64[W.x_w]
-                        copy_block(slab + size * to, x + given_size * here, rows, count, at.i64[W.x_n], at.i64[W.x_w], i64(1), box.i64[BOX.s_w])
+                        to = (
+                            c * box.i64[BOX.s_c]
+                            + d * box.i64[BOX.s_d]
+                            + h * box.i64[BOX.s_h]
+                            + valid.i64[4] * box.i64[BOX.s_w]
+                            + to_n
+                        )
+                        here = (
+                            c * at.i64[W.x_c]
+                            + n * at.i64[W.x_n]
+                            + d * at.i64[W.x_d]
+                            + h * at.i64[W.x_h]
+                            + valid.i64[4] * at.i64[W.x_w]
+                        )
+                        copy_block(
+                            slab + size * to,
+                            x + given_size * here,
+                            rows,
+                            count,
+                            at.i64[W.x_n],
+                            at.i64[W.x_w],
+                            i64(1),
+                            box.i64[BOX.s_w],
+                        )
                     n += rows
 
     return fill_inside
@@ -189,23 +221,35 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
         """Positions side by side, those of one rest by the stride together; x: the first position of the first image of the box."""
         step, images, channels = at.i64[W.step_w], box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.c1] - box.i64[BOX.c0]
         apart = step * at.i64[W.x_w]
-        each = channels if at.i64[W.x_c] == 1 and apart != 1 else i64(1)  # channels lie side by side: all of them at once
+        each = (
+            channels if at.i64[W.x_c] == 1 and apart != 1 else i64(1)
+        )  # channels lie side by side: all of them at once
         for p in range(min(step, box.i64[BOX.len_w])):
             first = max((valid.i64[4] - p + step - 1) // step, i64(0))
             count = max((valid.i64[5] - p + step - 1) // step, first) - first
             high, run = valid.i64[3] - valid.i64[2], count
-            if apart == 1 and at.i64[W.x_h] == count and box.i64[BOX.s_h] == count:  # rows that follow each other in both
+            if (
+                apart == 1 and at.i64[W.x_h] == count and box.i64[BOX.s_h] == count
+            ):  # rows that follow each other in both
                 run, high = count * high, i64(1)
             c: i64 = 0
             while c < channels:
                 for n in range(images):
                     for d in range(valid.i64[0], valid.i64[1]):
-                        to = c * box.i64[BOX.s_c] + n * box.i64[BOX.s_n] + d * box.i64[BOX.s_d] + valid.i64[2] * box.i64[BOX.s_h]
+                        to = (
+                            c * box.i64[BOX.s_c]
+                            + n * box.i64[BOX.s_n]
+                            + d * box.i64[BOX.s_d]
+                            + valid.i64[2] * box.i64[BOX.s_h]
+                        )
                         to = to + p * box.i64[BOX.phase] + first
                         here = (c * at.i64[W.x_c] + n * at.i64[W.x_n] + d * at.i64[W.x_d] + valid.i64[2] * at.i64[W.x_h]
                                 + (p + first * step) * at.i64[W.x_w])  # fmt: skip
                         for h in range(high):
-                            there, given = slab + size * (to + h * box.i64[BOX.s_h]), x + given_size * (here + h * at.i64[W.x_h])
+                            there, given = (
+                                slab + size * (to + h * box.i64[BOX.s_h]),
+                                x + given_size * (here + h * at.i64[W.x_h]),
+                            )
                             if each == 1:
                                 copy_run(there, given, apart, run)
                             else:
@@ -253,7 +297,9 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
                     if d < valid.i64[0] or d >= valid.i64[1] or h < valid.i64[2] or h >= valid.i64[3] or first >= last:
                         memset(there, 0, row)
                     else:
-                        here = x + given_size * (n * at.i64[W.x_n] + d * at.i64[W.x_d] + h * at.i64[W.x_h] + first * at.i64[W.x_w])
+                        here = x + given_size * (
+                            n * at.i64[W.x_n] + d * at.i64[W.x_d] + h * at.i64[W.x_h] + first * at.i64[W.x_w]
+                        )
                         memset(there, 0, first * place)
                         memset(there + last * place, 0, (wide - last) * place)
                         fill_places(at, there + first * place, here, last - first, channels, filled, place)
@@ -264,7 +310,11 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
 def make_slab(kind: str, source: str, panels: Panels, spaced: dict[int, Spaced]) -> NativeFunction:
     """`void(at, box, slab, x)`: fills the slab; `panels` turn squares of held elements, `spaced` fill up places of so many channels."""
     size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
-    fill_inside, fill_wide, fill_channels = _make_inside(kind, source, panels), _make_wide(kind, source, panels), _make_channels(kind, source, spaced)
+    fill_inside, fill_wide, fill_channels = (
+        _make_inside(kind, source, panels),
+        _make_wide(kind, source, panels),
+        _make_channels(kind, source, spaced),
+    )
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"slab_{source}_{kind}")
     def fill_slab(at, box, slab, x):
@@ -328,7 +378,11 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
         word = max(at.i64[W.channels_inside], i64(1))
         td, th, tw = box.i64[BOX.td0], box.i64[BOX.th0], box.i64[BOX.tw0]
         if at.i64[W.flip] != 0:
-            td, th, tw = at.i64[W.k_d] - box.i64[BOX.td1], at.i64[W.k_h] - box.i64[BOX.th1], at.i64[W.k_w] - box.i64[BOX.tw1]
+            td, th, tw = (
+                at.i64[W.k_d] - box.i64[BOX.td1],
+                at.i64[W.k_h] - box.i64[BOX.th1],
+                at.i64[W.k_w] - box.i64[BOX.tw1],
+            )
         w = w + given_size * (
             at.i64[W.w_base] + box.i64[BOX.group] * at.i64[W.w_g] + box.i64[BOX.c0] * at.i64[W.w_c]
             + td * at.i64[W.w_d] + th * at.i64[W.w_h] + tw * at.i64[W.w_w]

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from rushlight._native import Words, i64, native, stack
 
-__all__ = ["BOX", "BOX_BYTES", "W", "W_BYTES", "filled_channels", "find_box", "find_part", "lay_slab", "list_moves", "list_places", "list_steps", "next_row", "panel_place"]
+__all__ = [
+    "BOX",
+    "BOX_BYTES",
+    "W",
+    "W_BYTES",
+    "filled_channels",
+    "find_box",
+    "find_part",
+    "lay_slab",
+    "list_moves",
+    "list_places",
+    "list_steps",
+    "next_row",
+    "panel_place",
+]
 
 # The words of one part of the work, as places of 8 bytes; strides count elements, of x [N, G, C, D, H, W], w [G, O, C, D, H, W] and
 # y [N, G, O, D, H, W].
@@ -52,7 +66,9 @@ def find_box(at, box, piece):
     next_run(box, BOX.n0, rest, at.i64[W.blocks_n], at.i64[W.block_n], at.i64[W.n])
     box.i64[BOX.group] = rest.i64[0] % at.i64[W.g]
     box.i64[BOX.chunk_no] = rest.i64[0] // at.i64[W.g]
-    area = (box.i64[BOX.d1] - box.i64[BOX.d0]) * (box.i64[BOX.h1] - box.i64[BOX.h0]) * (box.i64[BOX.w1] - box.i64[BOX.w0])
+    area = (
+        (box.i64[BOX.d1] - box.i64[BOX.d0]) * (box.i64[BOX.h1] - box.i64[BOX.h0]) * (box.i64[BOX.w1] - box.i64[BOX.w0])
+    )
     images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], at.i64[W.images_inside]
     if inside > 1:
         images = (images + inside - 1) // inside * inside
@@ -75,7 +91,11 @@ def find_part(at, box, part):
     next_run(box, BOX.th0, rest, at.i64[W.parts_h], at.i64[W.part_h], at.i64[W.k_h])
     next_run(box, BOX.td0, rest, at.i64[W.parts_d], at.i64[W.part_d], at.i64[W.k_d])
     next_run(box, BOX.c0, rest, at.i64[W.parts_c], at.i64[W.part_c], at.i64[W.c])
-    td, th, tw = box.i64[BOX.td1] - box.i64[BOX.td0], box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
+    td, th, tw = (
+        box.i64[BOX.td1] - box.i64[BOX.td0],
+        box.i64[BOX.th1] - box.i64[BOX.th0],
+        box.i64[BOX.tw1] - box.i64[BOX.tw0],
+    )
     box.i64[BOX.steps] = filled_channels(at, box.i64[BOX.c1] - box.i64[BOX.c0]) * td * th * tw
     box.i64[BOX.len_d] = (box.i64[BOX.d1] - box.i64[BOX.d0] - 1) * at.i64[W.step_d] + (td - 1) * at.i64[W.gap_d] + 1
     box.i64[BOX.len_h] = (box.i64[BOX.h1] - box.i64[BOX.h0] - 1) * at.i64[W.step_h] + (th - 1) * at.i64[W.gap_h] + 1
@@ -148,7 +168,11 @@ def list_steps(at, box, offsets, size):
                 td, th, tw = d, h, w
                 if turned:
                     td, th, tw = deep - 1 - d, high - 1 - h, wide - 1 - w
-                place = td * at.i64[W.gap_d] * box.i64[BOX.s_d] + th * at.i64[W.gap_h] * box.i64[BOX.s_h] + width_place(at, box, tw * at.i64[W.gap_w])
+                place = (
+                    td * at.i64[W.gap_d] * box.i64[BOX.s_d]
+                    + th * at.i64[W.gap_h] * box.i64[BOX.s_h]
+                    + width_place(at, box, tw * at.i64[W.gap_w])
+                )
                 k = k_tap * ((d * high + h) * wide + w)
                 for c in range(channels):
                     offsets.i64[k + c * k_channel] = size * (place + c * word * box.i64[BOX.s_c])
@@ -174,7 +198,11 @@ def row_place(at, box, h, d, n):
 def list_moves(at, box, cursor, moves, width, lanes, size, cell):
     """The moves that fill the next panel: pairs (from, to); how many there are.  `cursor` holds the next place (5 numbers), at first zeros."""
     inside = at.i64[W.images_inside] != 0
-    images, high, wide = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
+    images, high, wide = (
+        box.i64[BOX.n1] - box.i64[BOX.n0],
+        box.i64[BOX.h1] - box.i64[BOX.h0],
+        box.i64[BOX.w1] - box.i64[BOX.w0],
+    )
     deep = box.i64[BOX.d1] - box.i64[BOX.d0]
     run = images if inside else wide
     start, w, row = cursor.i64[0], cursor.i64[1], cursor + 16

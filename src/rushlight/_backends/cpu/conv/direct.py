@@ -82,7 +82,13 @@ def takes_direct(step: ExternStep) -> bool:
     outs, size = w.shape[1], step.params["size"]
     if sums_over_places(step):
         alone = not more and step.epilogue is None
-        return x.shape[0] <= FEW_CHANNELS and outs <= FEW_CHANNELS and alone and size[-1] <= _SUMS[16] and numel(size) <= 1 << 10
+        return (
+            x.shape[0] <= FEW_CHANNELS
+            and outs <= FEW_CHANNELS
+            and alone
+            and size[-1] <= _SUMS[16]
+            and numel(size) <= 1 << 10
+        )
     return has_few_channels(step)
 
 
@@ -103,8 +109,12 @@ def direct_call(step: ExternStep) -> list[Launch]:
             after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
             work.words["after"] = 1 + step.epilogue.part.turned
             work.bundle()
-        work.words["pieces"] = -(-work.words["batch"] * work.words["groups"] // work.words["chunk"]) * work.words["bands"]
-    pieces, multiplications = (sum(counts) for counts in zip(*((work.words["pieces"], work.multiplications) for work in works), strict=True))
+        work.words["pieces"] = (
+            -(-work.words["batch"] * work.words["groups"] // work.words["chunk"]) * work.words["bands"]
+        )
+    pieces, multiplications = (
+        sum(counts) for counts in zip(*((work.words["pieces"], work.multiplications) for work in works), strict=True)
+    )
     head = [pieces, int(multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
     ints = head + [0] * (8 - len(head)) + [work.words[name] for work in works for name in D] + after
     call = _callable(source, target, _SHORT[step.params["dtype"].name], works[0].words["lanes"], kind is Weights)
@@ -117,7 +127,12 @@ def _phases(x: Operand, w: Operand, y: Operand, bias: Operand | None, params: di
     for words in Work(x, w, y, bias, params).apart():
         given = {"w_base": words["w_base"], "y_base": words["y_base"]}
         for letter in "dhw":
-            given |= {f"out_{letter}": words[letter], f"spread_{letter}": 1, f"w_{letter}": words[f"w_{letter}"], f"y_{letter}": words[f"y_{letter}"]}
+            given |= {
+                f"out_{letter}": words[letter],
+                f"spread_{letter}": 1,
+                f"w_{letter}": words[f"w_{letter}"],
+                f"y_{letter}": words[f"y_{letter}"],
+            }
             for name, other in (("kernel", "k"), ("dilation", "gap"), ("pad", "lo")):
                 given[f"{name}_{letter}"] = settled(words[f"{other}_{letter}"])
             if given[f"kernel_{letter}"] == 0:
@@ -138,7 +153,9 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
             function = make_weights(source, target, mover)
         else:
             turner = host_tiles(mover.kind)[0]
-            turns = _LOADED.setdefault(turner.turn_symbol, jit.load(_runtime.compile_text(turner.text), [turner.turn_symbol]))
+            turns = _LOADED.setdefault(
+                turner.turn_symbol, jit.load(_runtime.compile_text(turner.text), [turner.turn_symbol])
+            )
             imports[turner.turn_symbol] = turns[turner.turn_symbol]
             function = make_direct(source, target, added, mover, turner)
         loaded = jit.load(_runtime.compile_native([function]), [function.symbol], imports)
@@ -152,7 +169,14 @@ class Direct:
     kernel = "kernel"  # the words that count the elements of the second operand
 
     def __init__(
-        self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any], phase: dict[str, int] | None = None
+        self,
+        kind: str,
+        x: Operand,
+        w: Operand,
+        y: Operand,
+        bias: Operand | None,
+        params: dict[str, Any],
+        phase: dict[str, int] | None = None,
     ) -> None:
         self.kind, self.target, self.phase = kind, host_target(), phase
         self.size, self.item = 4 if kind == "f32" else 8, x.dtype.itemsize
@@ -165,7 +189,9 @@ class Direct:
         words["batch"], groups, words["depth"] = x.shape[:3]
         self.groups, self.outs = groups, settled(w.shape[1])
         for name, operand, head in (("x", x, "ngc"), ("w", w, "goc"), ("y", y, "ngo")):
-            for letter, stride in zip((*head, "d", "h", "w"), (*operand.strides[:3], *zeros, *operand.strides[3:]), strict=True):
+            for letter, stride in zip(
+                (*head, "d", "h", "w"), (*operand.strides[:3], *zeros, *operand.strides[3:]), strict=True
+            ):
                 words[f"{name}_{letter}"] = stride
         words["bias_g"], words["bias_o"] = bias.strides if bias is not None else (0, -1)
         for name, values, fill in (
@@ -180,7 +206,9 @@ class Direct:
                 words[f"w_{letter}"] *= -1
         words |= phase or {}
         moved = numel(x.shape) * x.dtype.itemsize + numel(y.shape) * self.size
-        self.large = y.place >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2  # nobody would find all of it in the cache
+        self.large = (
+            y.place >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2
+        )  # nobody would find all of it in the cache
         self._bring_together(x, w, y)
         self._block()
         self._cut()
@@ -228,7 +256,12 @@ class Direct:
         words = self.words
         if not words["together"] or words["y_turn"] or any(words[f"stride_{letter}"] > 1 for letter in "dhw"):
             return False
-        places = words["out_d"] * words["out_h"] * words["out_w"] // (words["spread_d"] * words["spread_h"] * words["spread_w"])
+        places = (
+            words["out_d"]
+            * words["out_h"]
+            * words["out_w"]
+            // (words["spread_d"] * words["spread_h"] * words["spread_w"])
+        )
         return bool(places * words["kernel_d"] * words["kernel_h"] * words["kernel_w"] * words["mix"] >= _PHASE)
 
     def _turn(self) -> None:
@@ -258,12 +291,19 @@ class Direct:
 
         placed = self._placed()
         across = 1 if together else lanes
-        words["extent"] = (v * across - 1) * words["stride_w"] + (words["kernel_w"] - 1) * words["dilation_w"] + words["lead"] + 1
+        words["extent"] = (
+            (v * across - 1) * words["stride_w"] + (words["kernel_w"] - 1) * words["dilation_w"] + words["lead"] + 1
+        )
         if not together and whole:
             words["extent"] = -(-words["extent"] // lanes) * lanes
         words["shift"] = words["pad_w"] + words["lead"]
-        begin = -(-max(words["shift"], 0) // (v * across * words["stride_w"])) * v * across  # of the first block that reads what is there alone
-        any_inside = begin * words["stride_w"] - words["shift"] + words["extent"] <= words["in_w"] and begin + v * across <= words["out_w"]
+        begin = (
+            -(-max(words["shift"], 0) // (v * across * words["stride_w"])) * v * across
+        )  # of the first block that reads what is there alone
+        any_inside = (
+            begin * words["stride_w"] - words["shift"] + words["extent"] <= words["in_w"]
+            and begin + v * across <= words["out_w"]
+        )
         words["tile"] = tile(v, False) if any_inside or not placed else 0
         words |= {"placed": int(placed), "edge": tile(v, placed), "edge_last": tile(last, placed)}
         words |= {"height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
@@ -277,13 +317,23 @@ class Direct:
         near = words["stride_w"] == 1 and words["x_w"] == 1
         if words["together"]:
             near = bool(words["y_turn"]) or words["kernel_h"] * words["kernel_w"] * words["mix"] <= _REUSED
-        return bool(there and near and max(words[f"spread_{letter}"] for letter in "dhw") == 1 and self.target.arch == "x86_64" and self.fma)
+        return bool(
+            there
+            and near
+            and max(words[f"spread_{letter}"] for letter in "dhw") == 1
+            and self.target.arch == "x86_64"
+            and self.fma
+        )
 
     def _lines(self) -> bool:
         """Whether all vectors of results are whole and lie at multiples of their size."""
         words, lanes = self.words, self.words["lanes"]
         steps = ["n", "d", "h", *("w" if words["together"] else "go")]
-        whole = words["y_g"] == 1 and self.groups % lanes == 0 if words["together"] else words["y_w"] == 1 and words["out_w"] % lanes == 0
+        whole = (
+            words["y_g"] == 1 and self.groups % lanes == 0
+            if words["together"]
+            else words["y_w"] == 1 and words["out_w"] % lanes == 0
+        )
         return whole and all(words[f"y_{letter}"] % lanes == 0 for letter in steps)
 
     def _row(self, columns: int, across: int, unit: int) -> None:
@@ -312,12 +362,16 @@ class Direct:
         if words["placed"]:
             room, nothing = high, (words["in_w"] - 1) * words["x_w"] + lanes
         words["nothing"] = -(-nothing * self.size // _LINE) * _LINE
-        bands = 1 if words["y_turn"] else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
+        bands = (
+            1 if words["y_turn"] else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
+        )
         rounds = -(-high // bands)
         words["band"] = -(-rounds // r) * r
         words["bands"] = bands = -(-high // words["band"])
         words["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
-        if words["together"] and words["groups"] > 1:  # vectors of narrow numbers are parts of a line of the cache: all of it in one piece
+        if (
+            words["together"] and words["groups"] > 1
+        ):  # vectors of narrow numbers are parts of a line of the cache: all of it in one piece
             line = max(_LINE // (lanes * self.item), 1)
             words["chunk"] = min(-(-words["chunk"] // line) * line, units)
         if words["together"] and not words["y_turn"] and words["groups"] > 1:
@@ -357,7 +411,9 @@ class Direct:
         words = self.words
         if words["after"] == 2 and not words["together"] and words["out_d"] == 1:
             words["bundle"] = max(1, min(_BUNDLE // self.outs, words["groups"]))
-            words["chunk"] = min(-(-words["chunk"] // words["bundle"]) * words["bundle"], words["batch"] * words["groups"])
+            words["chunk"] = min(
+                -(-words["chunk"] // words["bundle"]) * words["bundle"], words["batch"] * words["groups"]
+            )
 
 
 class Weights(Direct):
@@ -365,7 +421,9 @@ class Weights(Direct):
 
     kernel = "out"
 
-    def __init__(self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
+    def __init__(
+        self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]
+    ) -> None:
         params = {**params, "stride": params["dilation"], "dilation": params["stride"], "size": w.shape[3:]}
         kernel = Operand(w.place, w.dtype, (*w.shape[:3], *y.shape[3:]), w.strides)
         super().__init__(kind, x, kernel, y, bias, params)
@@ -385,7 +443,11 @@ class Weights(Direct):
         """Which vectors of sums are held in registers: those of all kernel rows, or of some at a time."""
         words, lanes = self.words, self.words["lanes"]
         room = _SUMS[self.registers]
-        high = max(d for d in range(1, words["kernel_h"] + 1) if words["kernel_h"] % d == 0 and (d == 1 or d * words["kernel_w"] <= room))
+        high = max(
+            d
+            for d in range(1, words["kernel_h"] + 1)
+            if words["kernel_h"] % d == 0 and (d == 1 or d * words["kernel_w"] <= room)
+        )
         rows = settled(max(1, min(4, words["out_h"], _UNROLLED // (high * words["kernel_w"]))))
         places = self._places()
 

@@ -79,7 +79,11 @@ def _make_written(target: str, real: Type) -> NativeFunction:
         across = i64(1) if together else lanes  # columns of a vector
         gap = size * ints.i64[D.y_w] if together else size * lanes
         step = words.i64[T.place] * (ints.i64[D.stride_w] if ints.i64[D.placed] != 0 else i64(1))
-        words.i64[T.row], words.i64[T.channel], words.i64[T.vector] = size * ints.i64[D.y_h], size * ints.i64[D.y_o], gap
+        words.i64[T.row], words.i64[T.channel], words.i64[T.vector] = (
+            size * ints.i64[D.y_h],
+            size * ints.i64[D.y_o],
+            gap,
+        )
         column: i64 = 0
         while column < width:
             vectors, count, left = ints.i64[D.vectors], times, (width - column + across - 1) // across
@@ -94,12 +98,20 @@ def _make_written(target: str, real: Type) -> NativeFunction:
                 if times == 1:
                     run = (left - ints.i64[D.vectors_last]) // vectors
                     if ints.i64[D.placed] != 0:
-                        run = min(run, (ints.i64[D.in_w] - ints.i64[D.extent] - place) // (vectors * across * ints.i64[D.stride_w]) + 1)
+                        run = min(
+                            run,
+                            (ints.i64[D.in_w] - ints.i64[D.extent] - place) // (vectors * across * ints.i64[D.stride_w])
+                            + 1,
+                        )
                     count = run
             words.i64[T.valid] = valid if together else min(width - column - (vectors - 1) * lanes, lanes)
             words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, vectors * across * step, vectors * gap
             if times > 1:
-                words.i64[T.down], words.i64[T.along], words.i64[T.on] = 8 * high * ints.i64[D.stride_h], 0, size * high * ints.i64[D.y_h]
+                words.i64[T.down], words.i64[T.along], words.i64[T.on] = (
+                    8 * high * ints.i64[D.stride_h],
+                    0,
+                    size * high * ints.i64[D.y_h],
+                )
             call_ptr(SIGNATURE, tile, words, lines, place, weights, y + size * column * ints.i64[D.y_w], count)
             column += run * vectors * across
 
@@ -117,7 +129,12 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
         together = ints.i64[D.together] != 0
         across = i64(1) if together else lanes  # columns of a vector
         row = ints.i64[D.span] * lanes  # of what stands aside: some vectors of each row, which are written together
-        words.i64[T.row], words.i64[T.channel], words.i64[T.vector], words.i64[T.valid] = size * row, size * row * high, size * lanes, lanes
+        words.i64[T.row], words.i64[T.channel], words.i64[T.vector], words.i64[T.valid] = (
+            size * row,
+            size * row * high,
+            size * lanes,
+            lanes,
+        )
         words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, 0, 0
         column: i64 = 0
         begun: i64 = 0
@@ -157,7 +174,11 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
 
 def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, put: NativeFunction) -> NativeFunction:
     size, y_item = REAL[source].itemsize, item_of(target)
-    fill, find_lines, tell = make_fill(source, make_ready(source, mover, take)), make_find_lines(source), _make_words(source)
+    fill, find_lines, tell = (
+        make_fill(source, make_ready(source, mover, take)),
+        make_find_lines(source),
+        _make_words(source),
+    )
     block, written = _make_block(target, REAL[source], mover, put), _make_written(target, REAL[source])
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
@@ -185,7 +206,11 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
                 needed = (at + have - 1 - begin) * ints.i64[D.stride_h] + reach
                 fill(ints, rows, x, first, needed, done, depth, valid, plane)
                 done = max(done, needed)
-            elif direct and have == high and ints.i64[D.out_w] <= (ints.i64[D.vectors] + ints.i64[D.vectors_last]) * ints.i64[D.lanes] // width:
+            elif (
+                direct
+                and have == high
+                and ints.i64[D.out_w] <= (ints.i64[D.vectors] + ints.i64[D.vectors_last]) * ints.i64[D.lanes] // width
+            ):
                 times = (end - at) // high  # two blocks beside one another at most: many below one another
             for b in range(ints.i64[D.blocks]):
                 weights, to = memory + each * b, y + y_item * (at * ints.i64[D.y_h] + b * outs * ints.i64[D.y_o])
@@ -224,6 +249,7 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
     return collected, put_epilogue
 
 
+# long function: native code of one loop nest, whose words stand one to a line
 def make_direct(source: str, target: str, added: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
     """The kernel of a convolution with few channels a group, with results of dtype `target` and a bias of dtype `added`: bufs are the result, the
     images, the weights, and the bias if there is one.
@@ -240,6 +266,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
     collected, put_epilogue = _make_after(source, target)
     convolve_turned = make_turned(source, wide_unit, make_turns(source, turner, take, put), put_epilogue)
 
+    # long function: native code of one loop nest, whose words stand one to a line
     @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}_{added}")
     def direct(bufs, ints, piece):
         while piece >= ints.i64[D.pieces]:
@@ -248,7 +275,15 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         together = ints.i64[D.together] != 0
         lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
         width = lanes if together else i64(1)
-        each = size * (ints.i64[D.depth] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] + 1) * outs * width
+        each = (
+            size
+            * (
+                ints.i64[D.depth] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w]
+                + 1
+            )
+            * outs
+            * width
+        )
         weights_bytes = (each * ints.i64[D.blocks] + 63) // 64 * 64
         aside_bytes = size * outs * ints.i64[D.height_tile] * ints.i64[D.span] * lanes
         planes = ints.i64[D.depth] * ints.i64[D.kernel_d]
@@ -293,16 +328,29 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
                 continue
             x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * ints.i64[D.x_g])
             for depth in range(ints.i64[D.out_d]):
-                y = bufs.ptr[0] + y_item * (ints.i64[D.y_base] + image * ints.i64[D.y_n] + group * ints.i64[D.y_g] + depth * ints.i64[D.y_d])
+                y = bufs.ptr[0] + y_item * (
+                    ints.i64[D.y_base] + image * ints.i64[D.y_n] + group * ints.i64[D.y_g] + depth * ints.i64[D.y_d]
+                )
                 if kept == 0:
                     unit(ints, y, x, memory, begin, end, depth, valid)
                 else:
-                    unit(own, done + size * (held * count * own.i64[D.y_o] - begin * own.i64[D.y_h]), x, memory, begin, end, depth, valid)
+                    unit(
+                        own,
+                        done + size * (held * count * own.i64[D.y_o] - begin * own.i64[D.y_h]),
+                        x,
+                        memory,
+                        begin,
+                        end,
+                        depth,
+                        valid,
+                    )
                     held += 1
                     if held == ints.i64[D.bundle] or group == ints.i64[D.groups] - 1 or number == stop - 1:
                         first = (depth * ints.i64[D.out_h] + begin) * ints.i64[D.out_w]
                         some = held * count
-                        status = status | put_epilogue(bufs, own, given, piece, done, image, channel + count - some, some, first, places)
+                        status = status | put_epilogue(
+                            bufs, own, given, piece, done, image, channel + count - some, some, first, places
+                        )
                         held = 0
         give_back(slot)
         return status

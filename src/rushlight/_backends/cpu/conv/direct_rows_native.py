@@ -67,6 +67,7 @@ def places_of(source: str, mover: RowMover) -> Extern | None:
     return extern(mover.widened if source == "bf16" else mover.places, "void(ptr, i64, ptr, i64, i64, i64)")
 
 
+# long function: native code of one loop nest, whose words stand one to a line
 def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
     """`ready(ints, to, x, valid)`: brings a row to where blocks read it."""
     size, item = REAL[source].itemsize, item_of(source)
@@ -75,7 +76,13 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
     def ready_together(ints, to, x, valid):
         """The same for channels that lie together: places are as wide as a vector."""
-        width, step, pad, stride, apart = ints.i64[D.in_w], ints.i64[D.stride_w], ints.i64[D.pad_w], ints.i64[D.x_w], ints.i64[D.spread_w]
+        width, step, pad, stride, apart = (
+            ints.i64[D.in_w],
+            ints.i64[D.stride_w],
+            ints.i64[D.pad_w],
+            ints.i64[D.x_w],
+            ints.i64[D.spread_w],
+        )
         phase, lanes = ints.i64[D.phase], ints.i64[D.lanes]
         if stride == lanes and step == 1 and apart == 1:
             begin = max(i64(0), -pad)
@@ -90,11 +97,25 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
                     j = (step - 1 - u) // step
                     u += j * step
                 count = (width - u + step - 1) // step
-                places(to + size * (f * phase + j * lanes), size * lanes, x + item * u * stride, item * step * stride, count, valid)
+                places(
+                    to + size * (f * phase + j * lanes),
+                    size * lanes,
+                    x + item * u * stride,
+                    item * step * stride,
+                    count,
+                    valid,
+                )
             return
         if places is not None and step == 1:
             u = max(i64(0), (apart - 1 - pad) // apart)
-            places(to + size * (u * apart + pad) * lanes, size * lanes * apart, x + item * u * stride, item * stride, width - u, valid)
+            places(
+                to + size * (u * apart + pad) * lanes,
+                size * lanes * apart,
+                x + item * u * stride,
+                item * stride,
+                width - u,
+                valid,
+            )
             return
         for u in range(width):
             at = u * apart + pad
@@ -107,7 +128,13 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
         if ints.i64[D.together] != 0:
             ready_together(ints, to, x, valid)
             return
-        width, step, pad, stride, apart = ints.i64[D.in_w], ints.i64[D.stride_w], ints.i64[D.pad_w], ints.i64[D.x_w], ints.i64[D.spread_w]
+        width, step, pad, stride, apart = (
+            ints.i64[D.in_w],
+            ints.i64[D.stride_w],
+            ints.i64[D.pad_w],
+            ints.i64[D.x_w],
+            ints.i64[D.spread_w],
+        )
         phase = ints.i64[D.phase]
         to = to + size * ints.i64[D.lead]
         if step == 1 and apart == 1:
@@ -143,7 +170,12 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             if first < 0:
                 j = (step - 1 - first) // step
                 first += j * step
-            take(to + size * (f * phase + j), x + item * first * stride, (width - first + step - 1) // step, step * stride)
+            take(
+                to + size * (f * phase + j),
+                x + item * first * stride,
+                (width - first + step - 1) // step,
+                step * stride,
+            )
 
     return ready
 
@@ -163,7 +195,11 @@ def make_fill(source: str, ready: NativeFunction) -> NativeFunction:
                     for i in range(done, count):
                         h = first + i
                         if h >= 0 and h % ints.i64[D.spread_h] == 0 and h // ints.i64[D.spread_h] < ints.i64[D.in_h]:
-                            from_ = c * ints.i64[D.x_c] + at // ints.i64[D.spread_d] * ints.i64[D.x_d] + h // ints.i64[D.spread_h] * ints.i64[D.x_h]
+                            from_ = (
+                                c * ints.i64[D.x_c]
+                                + at // ints.i64[D.spread_d] * ints.i64[D.x_d]
+                                + h // ints.i64[D.spread_h] * ints.i64[D.x_h]
+                            )
                             ready(ints, to + size * i * ints.i64[D.pitch], x + item * from_, valid)
 
     return fill

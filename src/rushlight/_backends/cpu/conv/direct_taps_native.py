@@ -26,7 +26,13 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
                 k, some = count - n, i64(n)
             for i in range(0, lanes, n):
                 if item == size:
-                    turn(to + size * (k * ints.i64[D.lanes] + i), w + item * (i * across + k), across, ints.i64[D.lanes], some)
+                    turn(
+                        to + size * (k * ints.i64[D.lanes] + i),
+                        w + item * (i * across + k),
+                        across,
+                        ints.i64[D.lanes],
+                        some,
+                    )
                 else:
                     for j in range(n):
                         take(held + size * j * 4 * n, w + item * ((i + j) * across + k), some, 1)
@@ -45,7 +51,11 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
             across = ints.i64[D.w_o]
             if ints.i64[D.w_g] != mix * across:
                 run = mix
-        near = ints.i64[D.w_w] == 1 and ints.i64[D.w_h] == wide and (ints.i64[D.w_d] == high * wide or ints.i64[D.kernel_d] == 1)
+        near = (
+            ints.i64[D.w_w] == 1
+            and ints.i64[D.w_h] == wide
+            and (ints.i64[D.w_d] == high * wide or ints.i64[D.kernel_d] == 1)
+        )
         if mix > 1 and ints.i64[D.kernel_d] * ints.i64[D.steps] > 1:
             near = False
         if together and near and run % n == 0 and each >= n:
@@ -60,15 +70,21 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
             for d in range(ints.i64[D.kernel_d]):
                 for h in range(high):
                     for v in range(wide):
-                        at = base + item * (c * ints.i64[D.w_c] + d * ints.i64[D.w_d] + h * ints.i64[D.w_h] + v * ints.i64[D.w_w])
+                        at = base + item * (
+                            c * ints.i64[D.w_c] + d * ints.i64[D.w_d] + h * ints.i64[D.w_h] + v * ints.i64[D.w_w]
+                        )
                         place = to + tap * (((c * ints.i64[D.kernel_d] + d) * high + h) * wide + v)
                         if mix > 1:
-                            place = to + tap * ((((d * ints.i64[D.steps] + h // rows) * mix + c) * rows + h % rows) * wide + v)
+                            place = to + tap * (
+                                (((d * ints.i64[D.steps] + h // rows) * mix + c) * rows + h % rows) * wide + v
+                            )
                         if not together:
                             take(place, at, outs, ints.i64[D.w_o])
                         else:
                             for g in range(valid // run):
-                                take(place + size * g * run, at + item * (g * run // mix * ints.i64[D.w_g]), run, across)
+                                take(
+                                    place + size * g * run, at + item * (g * run // mix * ints.i64[D.w_g]), run, across
+                                )
 
     return taps
 
@@ -86,12 +102,19 @@ def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
         elif together:
             take(to, bias + item * group * ints.i64[D.bias_g], valid, ints.i64[D.bias_g])
         else:
-            take(to, bias + item * (group * ints.i64[D.bias_g] + first * ints.i64[D.bias_o]), ints.i64[D.outs], ints.i64[D.bias_o])
+            take(
+                to,
+                bias + item * (group * ints.i64[D.bias_g] + first * ints.i64[D.bias_o]),
+                ints.i64[D.outs],
+                ints.i64[D.bias_o],
+            )
 
     return start
 
 
-def make_load_weights(source: str, added: str, mover: RowMover, take: NativeFunction, turner: RegisterTile) -> NativeFunction:
+def make_load_weights(
+    source: str, added: str, mover: RowMover, take: NativeFunction, turner: RegisterTile
+) -> NativeFunction:
     real = REAL[source]
     size, take_added = real.itemsize, take if source == added else make_movers(added, mover)[0]
     taps, bias = _make_taps(source, take, turner), _make_bias(added, real, take_added)

@@ -15,7 +15,14 @@ __all__ = ["MIXED", "DirectTile", "RowMover", "WeightTile"]
 
 MIXED = (2, 4, 8)  # channels of a group that may share a vector with those of other groups
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
-_ARGUMENTS = ("ptr noalias %words", "ptr noalias %lines", "i64 %from", "ptr noalias %weights", "ptr noalias %out", "i64 %count")
+_ARGUMENTS = (
+    "ptr noalias %words",
+    "ptr noalias %lines",
+    "i64 %from",
+    "ptr noalias %weights",
+    "ptr noalias %out",
+    "i64 %count",
+)
 _SUM_ARGUMENTS = (
     "ptr noalias %x", "i64 %pitch", "i64 %phase", "ptr noalias %y", "i64 %row", "ptr noalias %sums", "i64 %other",
     "i64 %count", "i64 %valid",
@@ -45,7 +52,10 @@ class _Lanes:
 
     def load(self, to: str, base: str, offset: int | str) -> list[str]:
         """A vector at `base` plus bytes."""
-        return [f"  {to}p = getelementptr i8, ptr {base}, i64 {offset}", f"  {to} = load {self.vector}, ptr {to}p, align {self.size}"]
+        return [
+            f"  {to}p = getelementptr i8, ptr {base}, i64 {offset}",
+            f"  {to} = load {self.vector}, ptr {to}p, align {self.size}",
+        ]
 
     def spread(self, to: str, base: str, offset: int) -> list[str]:
         """One element in all lanes."""
@@ -84,10 +94,14 @@ class _Lanes:
         ]
 
 
-_Read = Callable[[str, str, int, int], list[str]]  # lines that load a vector: its name, what the phase begins with, the phase, an element in it
+_Read = Callable[
+    [str, str, int, int], list[str]
+]  # lines that load a vector: its name, what the phase begins with, the phase, an element in it
 
 
-def _shifted(n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, made: set[str], read: _Read | None = None) -> list[str]:
+def _shifted(
+    n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, made: set[str], read: _Read | None = None
+) -> list[str]:
     """Lines that load a vector from `at` (a phase of the row at %here + %row, and an element in it), or put it together from two whole ones."""
     read = read or (lambda to, base, phase, place: n.load(to, base, place * n.size))
     phase, place = at
@@ -95,7 +109,10 @@ def _shifted(n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, m
     base = f"%q{row}_{phase}"
     if base not in made:
         made.add(base)
-        lines += [f"  %g{row}_{phase} = mul i64 %phase, {phase}", f"  {base} = getelementptr i8, ptr %row{row}, i64 %g{row}_{phase}"]
+        lines += [
+            f"  %g{row}_{phase} = mul i64 %phase, {phase}",
+            f"  {base} = getelementptr i8, ptr %row{row}, i64 %g{row}_{phase}",
+        ]
     rest = place % n.lanes
     if rest == 0 or not whole:
         return [*lines, *read(name, base, phase, place)]
@@ -106,7 +123,10 @@ def _shifted(n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, m
             made.add(halves[-1])
             lines += read(halves[-1], base, phase, k * n.lanes)
     mask = ", ".join(f"i32 {k + rest}" for k in range(n.lanes))
-    return [*lines, f"  {name} = shufflevector {n.vector} {halves[0]}, {n.vector} {halves[1]}, <{n.lanes} x i32> <{mask}>"]
+    return [
+        *lines,
+        f"  {name} = shufflevector {n.vector} {halves[0]}, {n.vector} {halves[1]}, <{n.lanes} x i32> <{mask}>",
+    ]
 
 
 def _served(row: int, rows: int, stride: int, height: int, dilation: int) -> list[tuple[int, int]]:
@@ -235,7 +255,9 @@ class DirectTile:
         ]  # fmt: skip
         return "\n".join(lines)
 
-    def _body(self, n: _Lanes, tap: int, block: list[tuple[int, int, int]]) -> tuple[list[str], dict[tuple[int, int, int], str]]:
+    def _body(
+        self, n: _Lanes, tap: int, block: list[tuple[int, int, int]]
+    ) -> tuple[list[str], dict[tuple[int, int, int], str]]:
         """What is done with one row of the kernel, or all of them; the names of the sums after it."""
         lines: list[str] = []
         last = {at: "%a{}_{}_{}".format(*at) for at in block}
@@ -274,7 +296,10 @@ class DirectTile:
                         name = f"%x{p}{i}at{phase}_{at}"  # a place that several kernel columns meet
                         if name not in made:
                             made.add(name)
-                            lines += [*_shifted(n, f"{p}{i}", (phase, at), f"{name}v", self.whole, made, self._load), n.of_group(name, f"{name}v", self.mix, channel)]
+                            lines += [
+                                *_shifted(n, f"{p}{i}", (phase, at), f"{name}v", self.whole, made, self._load),
+                                n.of_group(name, f"{name}v", self.mix, channel),
+                            ]
                     for r, k in served:
                         for o in range(self.outs):
                             to = f"%a{p}{o}_{r}_{v}_{i}_{j}"
@@ -289,20 +314,33 @@ class DirectTile:
             value = f"%z{o}_{r}_{v}"
             if v == 0:
                 if r == 0:
-                    lines += [f"  %{p}c{o} = mul i64 %channel, {o}", f"  %{p}o{o} = getelementptr i8, ptr %to, i64 %{p}c{o}"]
-                lines += [f"  %{p}d{o}_{r} = mul i64 %row, {r}", f"  %{p}r{o}_{r} = getelementptr i8, ptr %{p}o{o}, i64 %{p}d{o}_{r}"]
+                    lines += [
+                        f"  %{p}c{o} = mul i64 %channel, {o}",
+                        f"  %{p}o{o} = getelementptr i8, ptr %to, i64 %{p}c{o}",
+                    ]
+                lines += [
+                    f"  %{p}d{o}_{r} = mul i64 %row, {r}",
+                    f"  %{p}r{o}_{r} = getelementptr i8, ptr %{p}o{o}, i64 %{p}d{o}_{r}",
+                ]
             at = f"{o}_{r}_{v}"
-            lines += [f"  %{p}s{at} = mul i64 %vector, {v}", f"  %{p}p{at} = getelementptr i8, ptr %{p}r{o}_{r}, i64 %{p}s{at}"]
+            lines += [
+                f"  %{p}s{at} = mul i64 %vector, {v}",
+                f"  %{p}p{at} = getelementptr i8, ptr %{p}r{o}_{r}, i64 %{p}s{at}",
+            ]
             if masked and (self.channelwise or v == self.vectors - 1):
                 store = f"@llvm.masked.store.v{n.lanes}f{8 * n.size}.p0"
-                lines.append(f"  call void {store}({n.vector} {value}, ptr %{p}p{at}, i32 {n.size}, <{n.lanes} x i1> %mask)")
+                lines.append(
+                    f"  call void {store}({n.vector} {value}, ptr %{p}p{at}, i32 {n.size}, <{n.lanes} x i1> %mask)"
+                )
             else:
                 how = f"align {n.lanes * n.size}, !nontemporal !0" if self.stream else f"align {n.size}"
                 lines.append(f"  store {n.vector} {value}, ptr %{p}p{at}, {how}")
         return [*lines, "  br label %next"]
 
 
-AHEAD = 4096  # bytes that are asked for before they are copied: rows of images larger than the caches come from far away
+AHEAD = (
+    4096  # bytes that are asked for before they are copied: rows of images larger than the caches come from far away
+)
 
 
 class RowMover:
@@ -333,7 +371,11 @@ class RowMover:
         word = f"v{n.lanes}f{8 * n.size}.p0"
         lines = [f"declare void @llvm.masked.store.{word}({masked})",
                  f"declare {n.vector} @llvm.masked.load.{word}(ptr, i32, <{n.lanes} x i1>, {n.vector})"]  # fmt: skip
-        lines += [*self._copy(n, word), *self._part(n, word), *self._places(n, self.places, n.size, lambda p: self._plain(n, p), n.vector)]
+        lines += [
+            *self._copy(n, word),
+            *self._part(n, word),
+            *self._places(n, self.places, n.size, lambda p: self._plain(n, p), n.vector),
+        ]
         if self.kind == "f32":
             half = f"<{n.lanes} x i16>"
             lines += [f"declare {half} @llvm.masked.load.v{n.lanes}i16.p0(ptr, i32, <{n.lanes} x i1>, {half})",
@@ -424,7 +466,9 @@ class RowMover:
         even, odd = (", ".join(f"i32 {2 * k + first}" for k in range(lanes)) for first in (0, 1))
         both = ", ".join(f"i64 {k}" for k in range(lanes))
         high = ", ".join(f"i64 {k + lanes}" for k in range(lanes))
-        shuffle = lambda to, a, b, which: f"  {to} = shufflevector {n.vector} {a}, {n.vector} {b}, <{lanes} x i32> <{which}>"
+        shuffle = lambda to, a, b, which: (
+            f"  {to} = shufflevector {n.vector} {a}, {n.vector} {b}, <{lanes} x i32> <{which}>"
+        )
         return [
             f"define void @{self.part}(ptr noalias %to, ptr noalias %other, ptr noalias %x, i64 %n) {{", *self._loop(n),
             "  %q = getelementptr i8, ptr %other, i64 %at", "  %twice = mul i64 %at, 2", *n.load("%a", "%x", "%twice"),
@@ -464,7 +508,22 @@ class WeightTile:
         self.lanes, self.mix = _Lanes(kind, lanes, fma), mix
         self.rows, self.height, self.width, self.stride, self.dilation = rows, height, width, stride, dilation
         self.places, self.whole = places, whole
-        word = "_".join(map(str, (lanes, rows, height, width, stride, dilation, int(whole), mix, *(v for place in places for v in place))))
+        word = "_".join(
+            map(
+                str,
+                (
+                    lanes,
+                    rows,
+                    height,
+                    width,
+                    stride,
+                    dilation,
+                    int(whole),
+                    mix,
+                    *(v for place in places for v in place),
+                ),
+            )
+        )
         self.symbol = f"rl_weights_{kind}_{word}"
 
     @property
@@ -507,7 +566,9 @@ class WeightTile:
             *places("d", lambda word, k, j: f"  store {n.vector} %z{c}_{k}_{j}, ptr %dp{c}_{k}_{j}, align {n.size}"), f"  br label %begin{c + 1}",
         ]  # fmt: skip
 
-    def _body(self, n: _Lanes, word: str, last: dict[tuple[int, int], str], channel: int) -> tuple[list[str], dict[tuple[int, int], str]]:
+    def _body(
+        self, n: _Lanes, word: str, last: dict[tuple[int, int], str], channel: int
+    ) -> tuple[list[str], dict[tuple[int, int], str]]:
         """The products of one vector of each row; of some of its lanes in the tail."""
         lines = [line for r in range(self.rows) for line in n.load(f"%c{word}_{r}", "%y" + word, f"%over{r}")]
         for i in range((self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1):
@@ -519,7 +580,9 @@ class WeightTile:
                 name = f"%x{word}_{i}_{j}"
                 lines += _shifted(n, f"{word}_{i}", self.places[j], name, self.whole, made)
                 if word[0] == "t":
-                    lines.append(f"  {name}k = select <{n.lanes} x i1> %mask, {n.vector} {name}, {n.vector} zeroinitializer")
+                    lines.append(
+                        f"  {name}k = select <{n.lanes} x i1> %mask, {n.vector} {name}, {n.vector} zeroinitializer"
+                    )
                     name += "k"
                 if self.mix > 1:
                     lines.append(n.of_group(f"{name}g", name, self.mix, channel))

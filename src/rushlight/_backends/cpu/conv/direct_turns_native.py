@@ -12,7 +12,9 @@ from rushlight._native import NativeFunction, extern, i64, load, native, store
 __all__ = ["make_turned", "make_turns"]
 
 
-def make_turns(source: str, tile: RegisterTile, take: NativeFunction, put: NativeFunction) -> tuple[NativeFunction, NativeFunction, NativeFunction]:
+def make_turns(
+    source: str, tile: RegisterTile, take: NativeFunction, put: NativeFunction
+) -> tuple[NativeFunction, NativeFunction, NativeFunction]:
     real, n, item = REAL[source], tile.turned, item_of(source)
     size = real.itemsize
     turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
@@ -73,7 +75,10 @@ def make_turns(source: str, tile: RegisterTile, take: NativeFunction, put: Nativ
 
 
 def make_turned(
-    source: str, unit: NativeFunction, turns: tuple[NativeFunction, NativeFunction, NativeFunction], put_epilogue: NativeFunction
+    source: str,
+    unit: NativeFunction,
+    turns: tuple[NativeFunction, NativeFunction, NativeFunction],
+    put_epilogue: NativeFunction,
 ) -> NativeFunction:
     """Convolves small planes whose channels are brought together first; `unit` convolves what lies together and is wide."""
     size, item = REAL[source].itemsize, item_of(source)
@@ -85,11 +90,15 @@ def make_turned(
         plane = ints.i64[D.out_h] * ints.i64[D.out_w]
         made = turned + size * ints.i64[D.lanes] * ints.i64[D.in_h] * ints.i64[D.in_w]
         wide = made + size * ints.i64[D.lanes] * plane  # for narrow planes
-        x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn]))
+        x = bufs.ptr[ints.i64[D.operand]] + item * (
+            image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn])
+        )
         turn_in(ints, turned, x, wide, valid)
         unit(ints, made, turned, memory, i64(0), ints.i64[D.out_h], i64(0), ints.i64[D.lanes])
         if ints.i64[D.after] == 0:
-            turn_narrow(ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, wide, valid)
+            turn_narrow(
+                ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, wide, valid
+            )
             return 0
         given = ints + ints.i64[D.given]
         if ints.i64[D.after] == 2:

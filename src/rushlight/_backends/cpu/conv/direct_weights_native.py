@@ -59,8 +59,26 @@ def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
                         take(aside + line * r, from_, ints.i64[D.out_w], ints.i64[D.w_w])
                 for b in range(ints.i64[D.steps]):
                     here = rows + pitch * ((at - begin) * ints.i64[D.stride_h] + b * high * ints.i64[D.dilation_h])
-                    there = sums + size * lanes * (o * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] + b * high) * ints.i64[D.kernel_w]
-                    call_ptr(SIGNATURE, tile, here, pitch, size * ints.i64[D.phase], aside, line, there, other, ints.i64[D.vectors], kept)
+                    there = (
+                        sums
+                        + size
+                        * lanes
+                        * (o * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] + b * high)
+                        * ints.i64[D.kernel_w]
+                    )
+                    call_ptr(
+                        SIGNATURE,
+                        tile,
+                        here,
+                        pitch,
+                        size * ints.i64[D.phase],
+                        aside,
+                        line,
+                        there,
+                        other,
+                        ints.i64[D.vectors],
+                        kept,
+                    )
             at += have
 
     return rows_of
@@ -87,7 +105,17 @@ def _make_image(source: str, rows_of: NativeFunction) -> NativeFunction:
                     while begin < ints.i64[D.out_h]:
                         sums = memory + size * d * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] * lanes
                         end = min(begin + ints.i64[D.blocks], ints.i64[D.out_h])
-                        rows_of(ints, sums, rows, aside, x + item * depth * ints.i64[D.x_d], ct + item * p * ints.i64[D.w_d], begin, end, valid)
+                        rows_of(
+                            ints,
+                            sums,
+                            rows,
+                            aside,
+                            x + item * depth * ints.i64[D.x_d],
+                            ct + item * p * ints.i64[D.w_d],
+                            begin,
+                            end,
+                            valid,
+                        )
                         begin += ints.i64[D.blocks]
         for k in range(count):
             store(real, total, k, load(real, total, k) + load(real, memory, k))
@@ -109,17 +137,29 @@ def _make_results(source: str, target: str, put: NativeFunction) -> NativeFuncti
             for d in range(ints.i64[D.kernel_d]):
                 for h in range(ints.i64[D.kernel_h]):
                     for w in range(ints.i64[D.kernel_w]):
-                        place = y + y_item * (o * outer + d * ints.i64[D.y_d] + h * ints.i64[D.y_h] + w * ints.i64[D.y_w])
+                        place = y + y_item * (
+                            o * outer + d * ints.i64[D.y_d] + h * ints.i64[D.y_h] + w * ints.i64[D.y_w]
+                        )
                         if mix > 1:
                             for g in range(valid // mix):
-                                put(place + y_item * g * ints.i64[D.y_g], ints.i64[D.y_o], total + size * (at + g * mix), mix)
+                                put(
+                                    place + y_item * g * ints.i64[D.y_g],
+                                    ints.i64[D.y_o],
+                                    total + size * (at + g * mix),
+                                    mix,
+                                )
                         elif ints.i64[D.together] != 0:
                             put(place, ints.i64[D.y_g], total + size * at, valid)
                         else:
                             half = lanes // 2
                             while half > 0:
                                 for k in range(half):
-                                    store(real, total, at + k, load(real, total, at + k) + load(real, total, at + k + half))
+                                    store(
+                                        real,
+                                        total,
+                                        at + k,
+                                        load(real, total, at + k) + load(real, total, at + k + half),
+                                    )
                                 half = half // 2
                             put(place, 1, total + size * at, 1)
                         at += lanes
@@ -138,7 +178,14 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_weights_{source}_{target}")
     def weights(bufs, ints, piece):
         lanes = ints.i64[D.lanes]
-        count = ints.i64[D.outs] * ints.i64[D.mix] * ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w] * lanes
+        count = (
+            ints.i64[D.outs]
+            * ints.i64[D.mix]
+            * ints.i64[D.kernel_d]
+            * ints.i64[D.kernel_h]
+            * ints.i64[D.kernel_w]
+            * lanes
+        )
         sums_bytes = (size * count + 63) // 64 * 64
         more = size * (ints.i64[D.height_tile] * ints.i64[D.vectors] * lanes + ints.i64[D.rows] * ints.i64[D.pitch])
         slot = borrow(2 * sums_bytes + more)
@@ -146,7 +193,9 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         total = borrowed(slot)
         memset(total, 0, 2 * sums_bytes + more)
-        for number in range(piece * ints.i64[D.chunk], min((piece + 1) * ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])):
+        for number in range(
+            piece * ints.i64[D.chunk], min((piece + 1) * ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
+        ):
             b, group = number // ints.i64[D.groups], number % ints.i64[D.groups]
             valid = lanes
             if ints.i64[D.together] != 0:
@@ -156,8 +205,20 @@ def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
             ct = bufs.ptr[2] + item * (ints.i64[D.w_base] + group * ints.i64[D.w_g])
             memset(total, 0, size * count)
             for n in range(ints.i64[D.depth]):
-                image(ints, total, total + sums_bytes, x + item * n * ints.i64[D.x_c], ct + item * n * ints.i64[D.w_c], valid)
-            results(ints, bufs.ptr[0] + y_item * (b * ints.i64[D.y_n] + group // ints.i64[D.mix] * ints.i64[D.y_g]), total, valid)
+                image(
+                    ints,
+                    total,
+                    total + sums_bytes,
+                    x + item * n * ints.i64[D.x_c],
+                    ct + item * n * ints.i64[D.w_c],
+                    valid,
+                )
+            results(
+                ints,
+                bufs.ptr[0] + y_item * (b * ints.i64[D.y_n] + group // ints.i64[D.mix] * ints.i64[D.y_g]),
+                total,
+                valid,
+            )
         give_back(slot)
         return 0
 

@@ -15,12 +15,15 @@ REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 # 0), `extent` places of a row are read by a block, the first `shift` places before that of its results.
 # pieces: how many this convolution has; one of a spread image is several, whose words follow one another.
 # nothing: bytes of a row that stands for all that lie beyond an image.
-D = Words("""tile last edge edge_last placed extent shift height_tile vectors vectors_last span lanes outs together mix blocks steps
+D = Words(
+    """tile last edge edge_last placed extent shift height_tile vectors vectors_last span lanes outs together mix blocks steps
 batch groups depth chunk bands band singles
 in_d in_h in_w out_d out_h out_w kernel_d kernel_h kernel_w
 stride_d stride_h stride_w dilation_d dilation_h dilation_w pad_d pad_h pad_w spread_d spread_h spread_w
 x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w
-y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows nothing x_turn y_turn y_base pieces bundle operand after given""", first=8)
+y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows nothing x_turn y_turn y_base pieces bundle operand after given""",
+    first=8,
+)
 D_BYTES = 8 * (8 + len(D))
 
 # What a block is told beside its rows (`DirectTile`).

@@ -91,7 +91,16 @@ def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
         tiles |= {letter: -(-words[letter] // 2), f"k_{letter}": 4, f"step_{letter}": 2}
     for letter, size in zip("cdhw", (words["c"], 1, 4, 4), strict=True):
         tiles |= {f"part_{letter}": size, f"parts_{letter}": 1}
-    tiles |= {"form": 0, "images_inside": 0, "chunk": 1, "chunks": 1, "flip": 0, "taps_first": 0, "block_d": 1, "block_w": tiles["w"]}
+    tiles |= {
+        "form": 0,
+        "images_inside": 0,
+        "chunk": 1,
+        "chunks": 1,
+        "flip": 0,
+        "taps_first": 0,
+        "block_d": 1,
+        "block_w": tiles["w"],
+    }
     choose_tiles(tiles, tile)
     for letter in "ndhwo":
         tiles[f"blocks_{letter}"] = -(-tiles[letter] // tiles[f"block_{letter}"])
@@ -123,13 +132,17 @@ def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Ca
     for function in (make_winograd_weights(form, tile), make_winograd(form)):
         key = f"{function.symbol} {tile.lanes} {tile.vectors}"
         if key not in _KERNELS:
-            loaded = _loaded(key, (function.symbol,), partial(_runtime.compile_native, [function], opt="quick"), symbols)
+            loaded = _loaded(
+                key, (function.symbol,), partial(_runtime.compile_native, [function], opt="quick"), symbols
+            )
             _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
         made.append(_KERNELS[key])
     return made[0], made[1], symbols[tile.symbol]
 
 
-def _loaded(key: str, names: Sequence[str], compile_: Callable[[], bytes], imports: dict[str, int]) -> jit.Loaded | jit.Image:
+def _loaded(
+    key: str, names: Sequence[str], compile_: Callable[[], bytes], imports: dict[str, int]
+) -> jit.Loaded | jit.Image:
     if key not in _LOADED:
         _LOADED.setdefault(key, jit.load(compile_(), names, imports))
     return _LOADED[key]

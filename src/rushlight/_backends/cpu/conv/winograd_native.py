@@ -26,20 +26,7 @@ from rushlight._backends.cpu.conv.conv_words import (
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS, Winograd
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._native import (
-    NativeFunction,
-    Words,
-    call_ptr,
-    extern,
-    f32,
-    i32,
-    i64,
-    memcpy,
-    memset,
-    native,
-    ptr,
-    stack,
-)
+from rushlight._native import NativeFunction, Words, call_ptr, extern, f32, i32, i64, memcpy, memset, native, ptr, stack
 
 __all__ = ["DEPTH", "MORE", "make_winograd", "make_winograd_weights"]
 
@@ -124,7 +111,10 @@ def list_runs(at, whole, box, cursor, runs, width):
 
 
 def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
-    result, copy_block = extern(work.result_symbol, "i64(ptr, ptr, ptr, i64, i64, f32)"), make_block(form.kind, form.source, form.panels)
+    result, copy_block = (
+        extern(work.result_symbol, "i64(ptr, ptr, ptr, i64, i64, f32)"),
+        make_block(form.kind, form.source, form.panels),
+    )
 
     @native("i64(ptr, ptr, ptr, ptr, i64, ptr, i64, ptr, ptr, i64)", name=f"winograd_results_{form.name}")
     def results(whole, box, rows, sums, apart, runs, count, y, bias, tiles):
@@ -141,7 +131,11 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
             if step == 1:
                 to = y + SIZE * o * whole.i64[W.y_o]
                 for r in range(count):
-                    place, from_, bytes_ = to + SIZE * runs.i64[4 * r], here + SIZE * runs.i64[4 * r + 3], SIZE * runs.i64[4 * r + 1]
+                    place, from_, bytes_ = (
+                        to + SIZE * runs.i64[4 * r],
+                        here + SIZE * runs.i64[4 * r + 3],
+                        SIZE * runs.i64[4 * r + 1],
+                    )
                     memcpy(place, from_, bytes_)
                     if runs.i64[4 * r + 2] != 0:
                         memcpy(place + SIZE * whole.i64[W.y_h], from_ + SIZE * 2 * wide, bytes_)
@@ -151,7 +145,9 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
                 copy_block(place, from_, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[W.y_o], step)
                 if runs.i64[4 * r + 2] != 0:
                     below = place + SIZE * whole.i64[W.y_h]
-                    copy_block(below, from_ + SIZE * 2 * wide, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[W.y_o], step)
+                    copy_block(
+                        below, from_ + SIZE * 2 * wide, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[W.y_o], step
+                    )
         return odd
 
     return results
@@ -174,7 +170,10 @@ def collected(whole, region, own):
 
 def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
     lanes, short = work.lanes, work.short
-    image, image_short = (extern(s, "void(ptr, i64, ptr, i64, i64, i64, i64, i64, ptr, i64)") for s in (work.image_symbol, work.short_symbol))
+    image, image_short = (
+        extern(s, "void(ptr, i64, ptr, i64, i64, i64, i64, i64, ptr, i64)")
+        for s in (work.image_symbol, work.short_symbol)
+    )
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64)", name=f"winograd_image_{form.name}")
     def transform(at, box, cursor, c, channels, panels, out, apart, size):
@@ -182,7 +181,12 @@ def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction
         moves = stack(16 * 128)
         few = box.i64[BOX.w1] - box.i64[BOX.w0] <= short
         slab = cursor.ptr[5] + SIZE * c * box.i64[BOX.s_c]
-        step, row, phase, width = SIZE * box.i64[BOX.s_c], SIZE * box.i64[BOX.s_h], SIZE * box.i64[BOX.phase], i64(SIZE * wide)
+        step, row, phase, width = (
+            SIZE * box.i64[BOX.s_c],
+            SIZE * box.i64[BOX.s_h],
+            SIZE * box.i64[BOX.phase],
+            i64(SIZE * wide),
+        )
         for j in range(panels):
             n = list_moves(at, box, cursor, moves, i64(wide), i64(short) if few else i64(lanes), i64(SIZE), i64(SIZE))
             if few:
@@ -224,7 +228,16 @@ def _make_products(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
                     i: i64 = 0
                     while i < outs:
                         to = sums + (j * TAPS + k) * between + SIZE * wide * i
-                        call_ptr(TILE, tile_of, of + each * (i // rows), panels + (j * TAPS + k) * apart, to, i64(wide), some, i64(c > 0))
+                        call_ptr(
+                            TILE,
+                            tile_of,
+                            of + each * (i // rows),
+                            panels + (j * TAPS + k) * apart,
+                            to,
+                            i64(wide),
+                            some,
+                            i64(c > 0),
+                        )
                         i += rows
         memcpy(start, cursor, 64)
 
@@ -254,7 +267,18 @@ def _make_region(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
             products(at, whole, box, start, weights, panels, sums, outs, now)
             for j in range(now):
                 n = list_runs(at, place, box, behind, runs, i64(wide))
-                odd |= results(place, box, lines, sums + j * TAPS * between, between, runs, n, y, bias, min(i64(wide), box.i64[BOX.columns] - first))
+                odd |= results(
+                    place,
+                    box,
+                    lines,
+                    sums + j * TAPS * between,
+                    between,
+                    runs,
+                    n,
+                    y,
+                    bias,
+                    min(i64(wide), box.i64[BOX.columns] - first),
+                )
                 first += wide
         return odd
 
@@ -302,13 +326,19 @@ def make_winograd(form: ConvForm) -> NativeFunction:
         lines = sums + together * panel
         done, slab = lines + room, lines + room + kept
         fill_slab(at, box, slab, bufs.ptr[whole.i64[W.operand]])
-        weights = bufs.ptr[whole.i64[MORE.weights]] + each * (box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows)
-        y = bufs.ptr[0] + SIZE * (whole.i64[W.y_base] + box.i64[BOX.group] * whole.i64[W.y_g] + box.i64[BOX.o0] * whole.i64[W.y_o])
+        weights = bufs.ptr[whole.i64[MORE.weights]] + each * (
+            box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows
+        )
+        y = bufs.ptr[0] + SIZE * (
+            whole.i64[W.y_base] + box.i64[BOX.group] * whole.i64[W.y_g] + box.i64[BOX.o0] * whole.i64[W.y_o]
+        )
         if kept > 0:
             y = done - SIZE * begin
         bias: ptr = None
         if whole.i64[W.bias_o] >= 0:
-            bias = bufs.ptr[whole.i64[W.operand] + 2] + SIZE * (box.i64[BOX.group] * whole.i64[W.bias_g] + box.i64[BOX.o0] * whole.i64[W.bias_o])
+            bias = bufs.ptr[whole.i64[W.operand] + 2] + SIZE * (
+                box.i64[BOX.group] * whole.i64[W.bias_g] + box.i64[BOX.o0] * whole.i64[W.bias_o]
+            )
         odd = convolve(at, place, box, slab, weights, sums, y, bias, together)
         status: i32 = 0
         if kept > 0 and odd == 0:

@@ -49,7 +49,23 @@ _ROWS = 2048  # numbers: up to here rows may lie across lanes, where there are e
 _FACTORS = 1 << 17  # bytes: more factors of a matrix are computed when they are needed, from fewer
 _COLUMN = 1 << 15  # numbers: longer sequences are taken one by one, whatever lies beside them
 # what a pass of a radix costs for each number, measured; memory moved and arithmetic done
-_COST = {1: 1.0, 2: 1.5, 3: 2.0, 4: 1.7, 5: 2.4, 7: 3.2, 8: 2.2, 11: 5.0, 13: 6.0, 16: 3.2, 17: 9.0, 19: 10.0, 23: 13.0, 29: 18.0, 31: 20.0}
+_COST = {
+    1: 1.0,
+    2: 1.5,
+    3: 2.0,
+    4: 1.7,
+    5: 2.4,
+    7: 3.2,
+    8: 2.2,
+    11: 5.0,
+    13: 6.0,
+    16: 3.2,
+    17: 9.0,
+    19: 10.0,
+    23: 13.0,
+    29: 18.0,
+    31: 20.0,
+}
 
 Dim = tuple[int, int, int]  # size, steps in bytes in the source and in the result
 
@@ -82,7 +98,9 @@ def matrix_of(n: int, lanes: int) -> tuple[int, int]:
         return lanes * (-(-n2 // lanes) * n1 * (first[0] + 1.0) + -(-n1 // lanes) * n2 * (second[0] + 2.0))
 
     root = math.isqrt(n)
-    found = [k for k in range(max(root // 4, 1), root + 1) if n % k == 0] or [max(k for k in range(1, root + 1) if n % k == 0)]
+    found = [k for k in range(max(root // 4, 1), root + 1) if n % k == 0] or [
+        max(k for k in range(1, root + 1) if n % k == 0)
+    ]
     return min(((k, n // k) for d in found for k in (d, n // d)), key=lambda pair: cost(pair[0]))
 
 
@@ -172,7 +190,9 @@ class _Plan:
         self.at: int = self._held.buffer_info()[0]
 
 
-_PLANS: WeakValueDictionary[tuple[Any, ...], _Plan] = WeakValueDictionary()  # they live as long as a call that uses them, too,
+_PLANS: WeakValueDictionary[tuple[Any, ...], _Plan] = (
+    WeakValueDictionary()
+)  # they live as long as a call that uses them, too,
 _RECENT: deque[_Plan] = deque(maxlen=64)  # and those of short sequences a while longer: lengths come again
 
 
@@ -296,17 +316,33 @@ class _Call:
         self.result: int | None = None  # where the result is, once it is made
 
     def add(
-        self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, sizes: Sequence[int], given: Sequence[int], kept: bool
+        self,
+        t: _Transform,
+        way: str,
+        pieces: int,
+        words: Sequence[int],
+        keep: Any,
+        sizes: Sequence[int],
+        given: Sequence[int],
+        kept: bool,
     ) -> int:
         """A kernel with so many pieces; the place of the first buffer that it makes.  `kept`: that is the call's result."""
         head = [pieces, int(t.batch * t.size > _PIECE), len(sizes), *sizes]
-        launch = Launch(t.family.kernels[way], [*head, *[0] * (8 - len(head)), *words], tuple(given), len(sizes) if kept else 0, keep)
+        launch = Launch(
+            t.family.kernels[way],
+            [*head, *[0] * (8 - len(head)), *words],
+            tuple(given),
+            len(sizes) if kept else 0,
+            keep,
+        )
         self.launches.append(launch)
         first = -1 - self._made
         self._made += len(sizes)
         return first
 
-    def into(self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, nbytes: int, source: int) -> None:
+    def into(
+        self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, nbytes: int, source: int
+    ) -> None:
         """A kernel that writes to the call's result from a buffer."""
         if self.result is None:
             self.result = self.add(t, way, pieces, words, keep, [nbytes], (source,), True)
@@ -364,7 +400,16 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     pitch = item * lanes * across
     between = along * lanes * (pitch if pitch % 2048 else pitch + item * lanes) + 64
     column_chunk, row_chunk = max(1, _PIECE // (lanes * n1)), max(1, _PIECE // (lanes * n2))
-    mid = call.add(t, "columns", rows * -(-across // column_chunk), words(column_chunk, across), keep, [between * rows], (source,), False)
+    mid = call.add(
+        t,
+        "columns",
+        rows * -(-across // column_chunk),
+        words(column_chunk, across),
+        keep,
+        [between * rows],
+        (source,),
+        False,
+    )
     call.into(t, "rows", rows * -(-along // row_chunk), words(row_chunk, along), keep, nbytes, mid)
 
 

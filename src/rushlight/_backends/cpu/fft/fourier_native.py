@@ -52,9 +52,14 @@ TWIDDLES, FACTORS, ROOT_PAIRS, ROOT_PARTS, CHIRPS, FILTER, LANE_FACTORS, COLUMN_
 # ints[8 + ...]; steps are in bytes.  `main` and `edge` are addresses of tile plans: how many passes, then for each its function, m, s and twiddles.
 # `src_way`, `dst_way`: 0 neighbours are other sequences, 1 they are elements, 2 neither.  `outer`: how many dims follow the words (size, step in the
 # source, step in the result), the last one innermost
-LANES = Words("""main edge kind inverse n count src_lane src_step dst_lane dst_step src_way dst_way twiddles tiles chunk
-units scale outer""", first=8)
-WHOLE = Words("matrix kind inverse n1 n2 twiddles src_step dst_step rows chunk scale tile_chunk tile_pieces outer", first=8)
+LANES = Words(
+    """main edge kind inverse n count src_lane src_step dst_lane dst_step src_way dst_way twiddles tiles chunk
+units scale outer""",
+    first=8,
+)
+WHOLE = Words(
+    "matrix kind inverse n1 n2 twiddles src_step dst_step rows chunk scale tile_chunk tile_pieces outer", first=8
+)
 # `n1 n2`: the matrix of the smooth length m; `chirp` and `filter` are n and m numbers
 CHIRP = Words("matrix kind inverse n1 n2 n chirp filter twiddles src_step dst_step rows chunk scale outer", first=8)
 # of a matrix: the tile plans of its columns and rows; factors for each tile of columns.  Where there are `firsts`, these are for each tile, and
@@ -225,7 +230,10 @@ class FourierForm:
     def __init__(self, kind: str, moves: FourierMoves) -> None:
         self.real, self.lanes, self.moves, self.name = REAL[kind], moves.lanes, moves, f"{kind}x{moves.lanes}"
         self.size = self.real.itemsize
-        self.item, self.whole_bytes = 2 * self.size, 2 * self.size * self.lanes  # bytes of a complex number, and of an element of a tile
+        self.item, self.whole_bytes = (
+            2 * self.size,
+            2 * self.size * self.lanes,
+        )  # bytes of a complex number, and of an element of a tile
 
 
 class Elements(NamedTuple):
@@ -336,7 +344,12 @@ def _make_full_tile(form: FourierForm) -> NativeFunction:
     )
     halves_c, halves_s, pairs_c, pairs_s = (
         extern(moves.name(n), f"void(ptr, {order}, ptr, i64)")
-        for n, order in (("halves_C", "ptr, i64"), ("halves_S", "ptr, i64"), ("pairs_C", "i64, ptr"), ("pairs_S", "i64, ptr"))
+        for n, order in (
+            ("halves_C", "ptr, i64"),
+            ("halves_S", "ptr, i64"),
+            ("pairs_C", "i64, ptr"),
+            ("pairs_S", "i64, ptr"),
+        )
     )
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"fourier_tile_{name}")
@@ -344,7 +357,12 @@ def _make_full_tile(form: FourierForm) -> NativeFunction:
         """A tile whose lanes are all in use, from memory to memory."""
         n, what, swap = at.i64[LANES.n], at.i64[LANES.kind], at.i64[LANES.inverse] != 0
         ping, pong, held, made = room, room + each, room + 2 * each, room + 3 * each
-        x_step, y_step, x_lane, y_lane = at.i64[LANES.src_step], at.i64[LANES.dst_step], at.i64[LANES.src_lane], at.i64[LANES.dst_lane]
+        x_step, y_step, x_lane, y_lane = (
+            at.i64[LANES.src_step],
+            at.i64[LANES.dst_step],
+            at.i64[LANES.src_lane],
+            at.i64[LANES.dst_lane],
+        )
         src, src2, src_step = x, x, x_step
         if what == HALVES:
             src2, src_step = x + x_step, 2 * x_step
@@ -404,18 +422,46 @@ def _make_some_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
         n, what, swap = at.i64[LANES.n], at.i64[LANES.kind], at.i64[LANES.inverse]
         ping, pong, held, made = room, room + each, room + 2 * each, room + 3 * each
         for lane in range(count):
-            gather(held + item * lane, x + lane * at.i64[LANES.src_lane], what, swap, n, at.i64[LANES.src_step], i64(whole_bytes))
+            gather(
+                held + item * lane,
+                x + lane * at.i64[LANES.src_lane],
+                what,
+                swap,
+                n,
+                at.i64[LANES.src_step],
+                i64(whole_bytes),
+            )
         src = held
         if what == PAIRS:
             src = made
             pairs_c(held, i64(whole_bytes), made, at.ptr[LANES.twiddles], n)
         dst = held if what == PAIRS else made
-        run_tile(at.ptr[LANES.edge], src, src, i64(whole_bytes), dst, dst, i64(whole_bytes), None, ping, pong, at.f64[LANES.scale])
+        run_tile(
+            at.ptr[LANES.edge],
+            src,
+            src,
+            i64(whole_bytes),
+            dst,
+            dst,
+            i64(whole_bytes),
+            None,
+            ping,
+            pong,
+            at.f64[LANES.scale],
+        )
         if what == HALVES:
             dst = held
             halves_c(made, held, i64(whole_bytes), at.ptr[LANES.twiddles], n)
         for lane in range(count):
-            scatter(y + lane * at.i64[LANES.dst_lane], dst + item * lane, what, swap, n, at.i64[LANES.dst_step], i64(whole_bytes))
+            scatter(
+                y + lane * at.i64[LANES.dst_lane],
+                dst + item * lane,
+                what,
+                swap,
+                n,
+                at.i64[LANES.dst_step],
+                i64(whole_bytes),
+            )
 
     return some_lanes
 
@@ -489,7 +535,19 @@ def _make_matrices(form: FourierForm) -> Matrices:
                 factors += whole_bytes * n1 * t
             else:
                 firsts += item * n1 * t
-            run_tile(plan.ptr[MATRIX.columns], src, src, step, mid + i64(whole_bytes) * t, factors, pitch, firsts, room, room + each, 1.0)
+            run_tile(
+                plan.ptr[MATRIX.columns],
+                src,
+                src,
+                step,
+                mid + i64(whole_bytes) * t,
+                factors,
+                pitch,
+                firsts,
+                room,
+                room + each,
+                1.0,
+            )
 
     @native("void(ptr, ptr, ptr, i64, i64, ptr, i64, i64, f64)", name=f"fourier_rows_of_{name}")
     def rows_of(plan, y, mid, n1, n2, room, begin, end, scale):
@@ -528,7 +586,12 @@ def _make_whole(form: FourierForm, elements: Elements, matrices: Matrices) -> Na
     real, size, item, name = form.real, form.size, form.item, form.name
     row_halves = extern(form.moves.name("row_halves"), "void(ptr, ptr, ptr, i64)")
     gather, scatter = elements.gather, elements.scatter
-    pairs_of, mid_bytes, room_bytes, matrix = matrices.pairs_of, matrices.mid_bytes, matrices.room_bytes, matrices.matrix
+    pairs_of, mid_bytes, room_bytes, matrix = (
+        matrices.pairs_of,
+        matrices.mid_bytes,
+        matrices.room_bytes,
+        matrices.matrix,
+    )
 
     @native("i32(ptr, ptr, i64)", name=f"rl_fourier_whole_{name}")
     def whole(bufs, ints, piece):
@@ -582,11 +645,21 @@ def _make_whole(form: FourierForm, elements: Elements, matrices: Matrices) -> Na
 def _make_shared(form: FourierForm, matrices: Matrices) -> tuple[NativeFunction, NativeFunction]:
     """The kernels `columns` and `rows`: a sequence in several pieces."""
     lanes, name = form.lanes, form.name
-    columns_of, rows_of, mid_bytes, room_bytes = matrices.columns_of, matrices.rows_of, matrices.mid_bytes, matrices.room_bytes
+    columns_of, rows_of, mid_bytes, room_bytes = (
+        matrices.columns_of,
+        matrices.rows_of,
+        matrices.mid_bytes,
+        matrices.room_bytes,
+    )
 
     @native("i32(ptr, ptr, i64)", name=f"rl_fourier_columns_{name}")
     def columns_kernel(bufs, ints, piece):
-        n1, n2, pieces, chunk = ints.i64[WHOLE.n1], ints.i64[WHOLE.n2], ints.i64[WHOLE.tile_pieces], ints.i64[WHOLE.tile_chunk]
+        n1, n2, pieces, chunk = (
+            ints.i64[WHOLE.n1],
+            ints.i64[WHOLE.n2],
+            ints.i64[WHOLE.tile_pieces],
+            ints.i64[WHOLE.tile_chunk],
+        )
         number, part = piece // pieces, piece % pieces
         slot = borrow(room_bytes(n1, n2))
         if slot < 0:
@@ -599,7 +672,12 @@ def _make_shared(form: FourierForm, matrices: Matrices) -> tuple[NativeFunction,
 
     @native("i32(ptr, ptr, i64)", name=f"rl_fourier_rows_{name}")
     def rows_kernel(bufs, ints, piece):
-        n1, n2, pieces, chunk = ints.i64[WHOLE.n1], ints.i64[WHOLE.n2], ints.i64[WHOLE.tile_pieces], ints.i64[WHOLE.tile_chunk]
+        n1, n2, pieces, chunk = (
+            ints.i64[WHOLE.n1],
+            ints.i64[WHOLE.n2],
+            ints.i64[WHOLE.tile_pieces],
+            ints.i64[WHOLE.tile_chunk],
+        )
         number, part = piece // pieces, piece % pieces
         slot = borrow(room_bytes(n1, n2))
         if slot < 0:
@@ -621,7 +699,12 @@ def _make_chirp(form: FourierForm, elements: Elements, matrices: Matrices) -> Na
     real, item, name = form.real, form.item, form.name
     row_halves = extern(form.moves.name("row_halves"), "void(ptr, ptr, ptr, i64)")
     gather, scatter = elements.gather, elements.scatter
-    pairs_of, mid_bytes, room_bytes, matrix = matrices.pairs_of, matrices.mid_bytes, matrices.room_bytes, matrices.matrix
+    pairs_of, mid_bytes, room_bytes, matrix = (
+        matrices.pairs_of,
+        matrices.mid_bytes,
+        matrices.room_bytes,
+        matrices.matrix,
+    )
 
     @native("void(ptr, ptr, ptr, i64)", name=f"fourier_times_{name}")
     def times(to, x, w, n):
@@ -639,7 +722,13 @@ def _make_chirp(form: FourierForm, elements: Elements, matrices: Matrices) -> Na
 
     @native("i32(ptr, ptr, i64)", name=f"rl_fourier_chirp_{name}")
     def chirp(bufs, ints, piece):
-        n1, n2, n, what, chunk = ints.i64[CHIRP.n1], ints.i64[CHIRP.n2], ints.i64[CHIRP.n], ints.i64[CHIRP.kind], ints.i64[CHIRP.chunk]
+        n1, n2, n, what, chunk = (
+            ints.i64[CHIRP.n1],
+            ints.i64[CHIRP.n2],
+            ints.i64[CHIRP.n],
+            ints.i64[CHIRP.kind],
+            ints.i64[CHIRP.chunk],
+        )
         dims, outer, m = ints + 8 * (CHIRP.outer + 1), ints.i64[CHIRP.outer], n1 * n2
         inside, side, line = mid_bytes(n1, n2), room_bytes(n1, n2), (item * m + 127) // 64 * 64
         slot = borrow(inside + side + 2 * line)
@@ -683,4 +772,9 @@ def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
     for `rows` the result and that memory."""
     form = FourierForm(kind, moves)
     elements, matrices = _make_elements(form), _make_matrices(form)
-    return [_make_lanes(form, elements), _make_whole(form, elements, matrices), *_make_shared(form, matrices), _make_chirp(form, elements, matrices)]
+    return [
+        _make_lanes(form, elements),
+        _make_whole(form, elements, matrices),
+        *_make_shared(form, matrices),
+        _make_chirp(form, elements, matrices),
+    ]

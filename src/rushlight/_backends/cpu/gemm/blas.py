@@ -206,7 +206,12 @@ def library_for(kind: str) -> Blas:
 
 G_WORDS = BATCHES - 8  # words of the constants of a product after the head, without batches
 _LEAST = 1 << 16  # multiplications below which the library's small kernels are faster than packing
-_DTYPES = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}  # what the library knows and our own kernels are made for
+_DTYPES = {
+    "f32": FLOAT32,
+    "f64": FLOAT64,
+    "c64": COMPLEX64,
+    "c128": COMPLEX128,
+}  # what the library knows and our own kernels are made for
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -255,8 +260,15 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
     if key not in _LOADED:
         wide = i64 if library.wide else i32
         least = _LEAST if library.path is not None else 0
-        function = make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least))
-        _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [symbol], {**_imports(forms), **library.symbols}))
+        function = make_gemm(
+            kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least)
+        )
+        _LOADED.setdefault(
+            key,
+            jit.load(
+                _runtime.compile_native([function], opt="quick"), [symbol], {**_imports(forms), **library.symbols}
+            ),
+        )
     return _LOADED[key][symbol]
 
 
@@ -284,7 +296,9 @@ def form_address(forms: tuple[Form, ...]) -> int:
     if key not in _LOADED:
         first = forms[0]
         function = make_driver("rl_gemm_form", first.source.itemsize, first.result.itemsize, make_tiled(forms), None, 0)
-        _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], _imports(forms)))
+        _LOADED.setdefault(
+            key, jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], _imports(forms))
+        )
     return _LOADED[key]["rl_gemm_form"]
 
 
@@ -303,7 +317,9 @@ def host_tiles(kind: str) -> tuple[RegisterTile, ...]:
     target = host_target()
     arm = target.arch == "aarch64"
     fma = arm or (target.fma and target.vector_bytes > 16)
-    tile = register_tile(kind, target.vector_bytes, 32 if arm or target.vector_bytes == 64 else 16, fma, tile_instruction(kind, target))
+    tile = register_tile(
+        kind, target.vector_bytes, 32 if arm or target.vector_bytes == 64 else 16, fma, tile_instruction(kind, target)
+    )
     return (tile, RegisterTile(kind, tile.lanes, 8, tile.vectors, fma, tile.instruction)) if tile.rows > 8 else (tile,)
 
 
@@ -320,7 +336,9 @@ def with_narrow(forms: tuple[Form, ...]) -> tuple[Form, ...]:
 def tile_instruction(kind: str, target: TargetDescription) -> str:
     """What multiplies the words of a tile (see `_backends/cpu/microkernels/register_tile.py`); empty for plain arithmetic."""
     if target.arch == "aarch64":
-        return {"bf16": "bfdot" if target.has("bf16") else "", "i8": "sdot" if target.has("asimddp") else ""}.get(kind, "")
+        return {"bf16": "bfdot" if target.has("bf16") else "", "i8": "sdot" if target.has("asimddp") else ""}.get(
+            kind, ""
+        )
     if target.arch != "x86_64":
         return ""
     if kind == "i16":
@@ -362,7 +380,9 @@ _GRAIN = (
 )  # multiplications in one piece of a large product: below that, packing the operands for each piece shows
 _SMALL_GRAIN = 1 << 22  # multiplications that are worth a thread's while
 _LEAST_GRAIN = 3 << 17  # the same of a product that is alone
-_BATCH_GRAIN = 1 << 18  # the same for small matrices in a batch: less, and what comes next waits for the other core's part longer than it takes
+_BATCH_GRAIN = (
+    1 << 18
+)  # the same for small matrices in a batch: less, and what comes next waits for the other core's part longer than it takes
 _TILE = 512
 _MOST_PIECES = 256
 _GIL_WORK = 1 << 21  # multiplications from which other Python threads may run meanwhile

@@ -46,7 +46,9 @@ G = {name: 8 + n for n, name in enumerate(
 )}  # fmt: skip
 M, N, K, A_ROW, A_COL, B_ROW, B_COL, C_ROW, C_COL, ALPHA, ALPHA_IM, BETA, BETA_IM = range(8, 21)
 TILE_M, TILE_N, TILES_M, TILES_N, CHUNK, TOTAL, DIMS = range(21, 28)
-A_WORD = AFTER + 1  # after where the words of an epilogue begin (0: there is none, the sums are C): which of the call's words A is; then comes B
+A_WORD = (
+    AFTER + 1
+)  # after where the words of an epilogue begin (0: there is none, the sums are C): which of the call's words A is; then comes B
 BATCHES = 30
 
 # (letter of BLAS, type of a real element, elements per number)
@@ -84,7 +86,11 @@ def enter_blas(step):
 
 
 def make_gemm(
-    kind: str, blas: bool, int_type: Type, gated: bool, generated: Callable[[NativeFunction], NativeFunction] | None = None
+    kind: str,
+    blas: bool,
+    int_type: Type,
+    gated: bool,
+    generated: Callable[[NativeFunction], NativeFunction] | None = None,
 ) -> NativeFunction:
     """The kernel for numbers of `kind` (see `KINDS`).
 
@@ -99,10 +105,14 @@ def make_gemm(
     if generated is not None:
         block = generated(block)
     size = real.itemsize * width
-    return make_driver(f"rl_gemm_{kind}", size, size, block, simple, TINY if generated is not None else SMALL if blas else 1 << 62)
+    return make_driver(
+        f"rl_gemm_{kind}", size, size, block, simple, TINY if generated is not None else SMALL if blas else 1 << 62
+    )
 
 
-def make_driver(name: str, size: int, c_size: int, block: NativeFunction, simple: NativeFunction | None, threshold: int) -> NativeFunction:
+def make_driver(
+    name: str, size: int, c_size: int, block: NativeFunction, simple: NativeFunction | None, threshold: int
+) -> NativeFunction:
     """The kernel `name`: finds the rectangles of a piece and has `block` compute them.
 
     Elements of A and B have `size` bytes, those of C `c_size`.  `simple` computes what has at most `threshold` multiplications or nothing to sum,
@@ -166,7 +176,9 @@ def make_driver(name: str, size: int, c_size: int, block: NativeFunction, simple
             if rectangle(bufs, words, to if after else to + c_size * c, pa, pb, rows, columns) != 0:
                 failed = rl_fail(bufs, piece, 4, 0, 0, 0)
             elif after:
-                failed = failed | run_epilogue(bufs, ints + 8 * ints.i64[AFTER], piece, to, pitch, batch, row, column, rows, columns)
+                failed = failed | run_epilogue(
+                    bufs, ints + 8 * ints.i64[AFTER], piece, to, pitch, batch, row, column, rows, columns
+                )
         if after:
             give_back(slot)
         return failed

@@ -36,10 +36,20 @@ from rushlight._native.target import host_target
 __all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "name_of", "tried"]
 
 _AMX_FLAGS = {"amx_bf16": ("amx_tile", "amx_bf16"), "amx_i8": ("amx_tile", "amx_int8")}
-_ASK_TILES, _TILE_DATA, _ARCH_PRCTL = 0x1023, 18, 158  # Linux on x86-64: permission for the state of tiles (Documentation/arch/x86/xstate.rst)
+_ASK_TILES, _TILE_DATA, _ARCH_PRCTL = (
+    0x1023,
+    18,
+    158,
+)  # Linux on x86-64: permission for the state of tiles (Documentation/arch/x86/xstate.rst)
 FEW = 32  # rows, columns or steps below which a product is thin
 # rows, columns and steps of what is measured for each size, in periods
-SIZES = {"medium": (13, 13, 13), "large": (35, 35, 35), "few rows": (1, 35, 35), "few columns": (35, 1, 35), "few steps": (35, 35, 1)}
+SIZES = {
+    "medium": (13, 13, 13),
+    "large": (35, 35, 35),
+    "few rows": (1, 35, 35),
+    "few columns": (35, 1, 35),
+    "few steps": (35, 35, 1),
+}
 LARGE = 1 << 24  # multiplications from which a product is large
 KINDS = ("f32", "f64", "c64", "c128")  # what the library knows
 CLASSES = tuple(f"{kind}, {layout}, {size}" for kind in KINDS for layout in LAYOUTS for size in SIZES)
@@ -77,7 +87,11 @@ class Entry:
         return pack(_FORM, self.own, self.own_rate, self.library, self.sure)
 
     def __str__(self) -> str:
-        rates = f"{self.own_rate:.0f} GFLOP/s generated, {self.library:.0f} by the library" if self.own_rate else "not measured"
+        rates = (
+            f"{self.own_rate:.0f} GFLOP/s generated, {self.library:.0f} by the library"
+            if self.own_rate
+            else "not measured"
+        )
         return f"{'generated' if self.own else 'blas'} ({rates})"
 
 
@@ -120,7 +134,11 @@ def _keep(key: bytes, name: str, measured: Entry) -> Entry:
 
 def _better(first: Entry, second: Entry, name: str) -> Entry:
     """The best times of two looks at a class; the second decides alone where it found wrong results."""
-    if second.sure and not _close(name, second.own_rate, second.library) and second.own != _prefers_own(name, second.own_rate, second.library):
+    if (
+        second.sure
+        and not _close(name, second.own_rate, second.library)
+        and second.own != _prefers_own(name, second.own_rate, second.library)
+    ):
         return second
     own_rate, library = max(first.own_rate, second.own_rate), max(first.library, second.library)
     return Entry(_prefers_own(name, own_rate, library), own_rate, library)
@@ -221,7 +239,13 @@ def _key(name: str, *look: str) -> bytes:
         path += f" {info.st_size}"
     except OSError:
         pass
-    return default_cache().key("choice", sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), *_SOURCES)), path, name, *look)
+    return default_cache().key(
+        "choice",
+        sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), *_SOURCES)),
+        path,
+        name,
+        *look,
+    )
 
 
 def _measured(name: str, maker: Maker) -> Entry:
@@ -232,14 +256,20 @@ def _measured(name: str, maker: Maker) -> Entry:
     m, n, k = (PERIOD * s for s in SIZES[size])
     x, y, product = whole_product(kind, layout, SIZES[size])
     at, expected = [h.buffer_info()[0] for h in (x, y)], product.tobytes()
-    strides = [(1, rows) if way == "t" else (columns, 1) for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))]
+    strides = [
+        (1, rows) if way == "t" else (columns, 1) for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))
+    ]
     calls = []
     for own in (True, False):
         calls.append(joined(maker(kind, (m, n, k), strides[0], strides[1], own)))
     times, right = [1e9, 1e9], [False, False]
     work, turn, began = 2e-9 * m * n * k, 0, clock()
     with alone():
-        while turn <= ROUNDS or (turn <= ROUNDS + MORE_ROUNDS and clock() - began < MORE_SECONDS and _close(name, work / times[0], work / times[1])):
+        while turn <= ROUNDS or (
+            turn <= ROUNDS + MORE_ROUNDS
+            and clock() - began < MORE_SECONDS
+            and _close(name, work / times[0], work / times[1])
+        ):
             for way, multiply in enumerate(calls):
                 start = clock()
                 made = multiply(*at)

@@ -103,7 +103,9 @@ def make_macro(form: Form) -> NativeFunction:
     number = SUMS[sums]
     total = number.itemsize
     kernel, masked = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)"), isinstance(tile, RegisterTile)
-    part = extern(tile.part_symbol if isinstance(tile, RegisterTile) else tile.symbol, "void(ptr, ptr, i64, i64, i64, i64)")
+    part = extern(
+        tile.part_symbol if isinstance(tile, RegisterTile) else tile.symbol, "void(ptr, ptr, i64, i64, i64, i64)"
+    )
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{tile.kind}_{mr}x{nr}")
     def edge(a, b, c, c_row, c_col, words, rows, columns, add):
@@ -130,7 +132,17 @@ def make_macro(form: Form) -> NativeFunction:
                 if c_col == 1 and rows - i >= mr and columns - j >= nr:
                     kernel(a + size * i * words, panel, to, c_row, words, add)
                 else:
-                    edge(a + size * i * words, panel, to, c_row, c_col, words, min(i64(mr), rows - i), min(i64(nr), columns - j), add)
+                    edge(
+                        a + size * i * words,
+                        panel,
+                        to,
+                        c_row,
+                        c_col,
+                        words,
+                        min(i64(mr), rows - i),
+                        min(i64(nr), columns - j),
+                        add,
+                    )
 
     return macro
 
@@ -186,7 +198,9 @@ def make_finish(form: Form) -> NativeFunction:
 
     @native("void(ptr, i64, i64, ptr, i64, i64, i64)", name=f"finish_{form.name}")
     def finish(c, c_row, c_col, sums, row, rows, columns):
-        if c_col == 1 and row == columns and c_row == columns:  # one run of memory: a call for each short row would cost more than its work
+        if (
+            c_col == 1 and row == columns and c_row == columns
+        ):  # one run of memory: a call for each short row would cost more than its work
             convert(c, sums, rows * columns)
             rows = i64(0)
         for i in range(rows):

@@ -47,7 +47,12 @@ class Form:
     __slots__ = ("conjugated", "narrow", "offset", "other", "pair", "raw", "result", "source", "tile", "widen")
 
     def __init__(
-        self, source: DType, result: DType, tile: RegisterTile | AmxTile, other: DType | None = None, conjugated: tuple[bool, bool] = (False, False)
+        self,
+        source: DType,
+        result: DType,
+        tile: RegisterTile | AmxTile,
+        other: DType | None = None,
+        conjugated: tuple[bool, bool] = (False, False),
     ) -> None:
         self.source, self.result, self.tile = source, result, tile
         self.other, self.conjugated = other or source, conjugated
@@ -56,18 +61,31 @@ class Form:
         if self.pair == 2:
             self.offset, self.narrow = False, None
             sides = (("a", tile.rows, conjugated[0]), ("b", tile.columns // 2, conjugated[1]))
-            self.widen: list[Cast | Pairs | None] = [Pairs(source, side, width, tile.lanes, turned) for side, width, turned in sides]
-            self.raw = [Panels(source.itemsize, 1, min(n, 64 // source.itemsize, 1 << width.bit_length() - 1)) for _, width, _ in sides]
+            self.widen: list[Cast | Pairs | None] = [
+                Pairs(source, side, width, tile.lanes, turned) for side, width, turned in sides
+            ]
+            self.raw = [
+                Panels(source.itemsize, 1, min(n, 64 // source.itemsize, 1 << width.bit_length() - 1))
+                for _, width, _ in sides
+            ]
             return
         unsigned = tile.instruction in ("vpdpbusd", "tdpbusd")
         taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[WORDS[tile.kind][1]])
         self.offset = tile.instruction == "vpdpbusd" and source is taken
         if self.offset and isinstance(tile, RegisterTile):
-            self.tile = RegisterTile(tile.kind, tile.lanes, tile.rows, tile.vectors, tile.fma, tile.instruction, begun=True)
+            self.tile = RegisterTile(
+                tile.kind, tile.lanes, tile.rows, tile.vectors, tile.fma, tile.instruction, begun=True
+            )
         held = [d is taken or (unsigned and i == 0) for i, d in enumerate((self.source, self.other))]
-        self.widen = [None if h else Cast(d, taken, tile.lanes, tile.fma) for h, d in zip(held, (self.source, self.other), strict=True)]
+        self.widen = [
+            None if h else Cast(d, taken, tile.lanes, tile.fma)
+            for h, d in zip(held, (self.source, self.other), strict=True)
+        ]
         self.narrow = Cast(sums, result, tile.lanes, tile.fma) if sums is not result else None
-        self.raw = [tile.panels if cast is None else Panels(cast.source.itemsize * tile.group, tile.group, n) for cast in self.widen]
+        self.raw = [
+            tile.panels if cast is None else Panels(cast.source.itemsize * tile.group, tile.group, n)
+            for cast in self.widen
+        ]
 
     @property
     def widths(self) -> tuple[int, int]:

@@ -63,7 +63,9 @@ def pitch_of(n, most, nr, whole_rows, once):
     """How far apart rows of sums lie that become n elements of C each: as they do there, where C is one run of memory."""
     if not whole_rows or n >= most:
         return most
-    return n if once else (n + nr - 1) // nr * nr  # what tiles write beyond a row is written over, unless something is added to it
+    return (
+        n if once else (n + nr - 1) // nr * nr
+    )  # what tiles write beyond a row is written over, unless something is added to it
 
 
 def _cost_apart(form: Form) -> NativeFunction:
@@ -164,14 +166,18 @@ def _make_declined(form: Form, least: int) -> NativeFunction:
         if m < least_m or n < least_n or work < least or (work < 8 * least and min(min(m, n), k) < thin):
             return True
         if pair == 2:
-            scaled = ints.f64[ALPHA] != 1.0 or ints.f64[ALPHA_IM] != 0.0 or ints.f64[BETA] != 0.0 or ints.f64[BETA_IM] != 0.0
+            scaled = (
+                ints.f64[ALPHA] != 1.0 or ints.f64[ALPHA_IM] != 0.0 or ints.f64[BETA] != 0.0 or ints.f64[BETA_IM] != 0.0
+            )
             return ints.i64[C_COL] != 1 or scaled
         return False
 
     return declined
 
 
-STRAIGHT = 4096  # elements of B up to which a product that packing does not pay for has it copied, rows one after another
+STRAIGHT = (
+    4096  # elements of B up to which a product that packing does not pay for has it copied, rows one after another
+)
 
 
 def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunction:
@@ -201,6 +207,7 @@ def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunc
     return straight
 
 
+# long function: native code of one loop nest, whose words stand one to a line
 def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
     """The same around one tile."""
     tile, own = form.tile, other is not None
@@ -211,13 +218,24 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
     plain = form.narrow is None
     finish = macro if plain else make_finish(form)
     c_size = form.result.itemsize
-    rows_max, columns_max, depth_max = round_up(ROWS, mr), round_up(COLUMNS, tile.columns) // pair, form.depth * group // pair
+    rows_max, columns_max, depth_max = (
+        round_up(ROWS, mr),
+        round_up(COLUMNS, tile.columns) // pair,
+        form.depth * group // pair,
+    )
     a_bytes, b_bytes, sum_bytes, _ = scratch_bytes(form)
-    direct, rounds, cost_apart = macro if form.rounded is None else make_direct(form), form.rounded is not None, _cost_apart(form)
+    direct, rounds, cost_apart = (
+        macro if form.rounded is None else make_direct(form),
+        form.rounded is not None,
+        _cost_apart(form),
+    )
     may_turn = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
-    declined, fallback = _make_declined(form, least), _make_straight(form, nbytes, other) if other is not None else macro
+    declined, fallback = (
+        _make_declined(form, least),
+        _make_straight(form, nbytes, other) if other is not None else macro,
+    )
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"generated_{form.name}")
     def generated(ints, c, a, b, m, n):
@@ -268,7 +286,9 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
                             if ints.f64[ALPHA] != 1.0:
                                 times(pa, (rows + mr - 1) // mr * mr * words, ints.f64[ALPHA])
                             to = c + c_size * ((top + i) * c_row + j * c_col)
-                            macro(pa, pb, to, pair * c_row, c_col, words, rows, pair * columns, i64(p > 0 or start != 0))
+                            macro(
+                                pa, pb, to, pair * c_row, c_col, words, rows, pair * columns, i64(p > 0 or start != 0)
+                            )
                         elif at_once:
                             if rounds:
                                 direct(pa, pb, c + c_size * ((top + i) * c_row + j), c_row, words, rows, columns)

@@ -60,10 +60,18 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
     """`i32(bufs, ints, piece, out, padded, x, first, count, start, stop, aside)`: packs `count` rows of A (columns of B: `side` 1) from `first` on,
     elements `start` to `stop` of k, into blocks of `padded` rows.  What a prologue makes lies behind `aside` before.
     """
-    size, group, width, itemsize = form.sizes[0], form.tile.group, form.widths[side], (form.source, form.other)[side].itemsize
+    size, group, width, itemsize = (
+        form.sizes[0],
+        form.tile.group,
+        form.widths[side],
+        (form.source, form.other)[side].itemsize,
+    )
     step_word, k_word = ((A_ROW, A_COL), (B_COL, B_ROW))[side]
     before = form.before if side else 0
-    pair, twice = form.pair, form.pair if side else 1  # a complex number of B takes twice the room of one of A, and none has a prologue
+    pair, twice = (
+        form.pair,
+        form.pair if side else 1,
+    )  # a complex number of B takes twice the room of one of A, and none has a prologue
     some, raw_bytes, tag = round_up(MADE, width), scratch_bytes(form)[3], f"{'ab'[side]}_{form.name}"
 
     @native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, ptr)", name=f"made_{tag}")
@@ -119,7 +127,13 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
     mr, nr, pair = form.tile.rows, form.tile.columns, form.pair
     a_side, b_side = (_make_side(form, side, pack) for side, pack in enumerate(make_packs(form)))
     raw_bytes = scratch_bytes(form)[3]
-    made_bytes = round_up(MADE, max(form.widths)) * SPAN * form.depth * form.tile.group * max(form.source.itemsize, form.other.itemsize)
+    made_bytes = (
+        round_up(MADE, max(form.widths))
+        * SPAN
+        * form.depth
+        * form.tile.group
+        * max(form.source.itemsize, form.other.itemsize)
+    )
 
     @native("i32(ptr, ptr, i64)", name="rl_pack")
     def pack(bufs, ints, piece):

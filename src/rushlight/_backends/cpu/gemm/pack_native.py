@@ -63,7 +63,9 @@ def make_pack(panels: Panels, width: int, before: int = 0) -> NativeFunction:
     """
     size, group, n, wide = panels.size, panels.group, panels.n, panels.wide
     bytes_ = size // group
-    turn, zipped, zipped_wide = (extern(symbol, _MOVER) for symbol in (panels.turn_symbol, panels.zip_symbol, panels.wide_symbol))
+    turn, zipped, zipped_wide = (
+        extern(symbol, _MOVER) for symbol in (panels.turn_symbol, panels.zip_symbol, panels.wide_symbol)
+    )
     tag = f"{size}_{group}_{n}_{width}{f'_{before}' if before else ''}"
     together = max(1, 2 * LINE // (size * width)) if group == 1 and not before else 1
     gather, lines = _make_gather(panels, width), _make_lines(size, width, together)
@@ -119,7 +121,15 @@ def make_pack(panels: Panels, width: int, before: int = 0) -> NativeFunction:
             some, part = min(span, words - first), x + bytes_ * first * group * k_step
             for j in range(i, count, width):
                 to = out + size * (j * (words + before) + (before + first) * width)
-                panel(to, part + bytes_ * j * step, min(i64(width), count - j), some, min(some * group, depth - first * group), step, k_step)
+                panel(
+                    to,
+                    part + bytes_ * j * step,
+                    min(i64(width), count - j),
+                    some,
+                    min(some * group, depth - first * group),
+                    step,
+                    k_step,
+                )
             first += some
 
     return pack

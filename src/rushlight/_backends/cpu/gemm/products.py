@@ -1,9 +1,9 @@
 """Who computes a product of matrices, and how: our own kernels around register tiles, or the BLAS library.
 
-    >>> from rushlight._backends.cpu.gemm.products import product_call
-    >>> from rushlight._types.dtype import BFLOAT16
-    >>> from rushlight._backends.cpu.launches import joined
-    >>> multiply = joined(product_call(BFLOAT16, BFLOAT16, 64, 64, 64))     # multiply(a, b) -> Storage of [64, 64]
+>>> from rushlight._backends.cpu.gemm.products import product_call
+>>> from rushlight._types.dtype import BFLOAT16
+>>> from rushlight._backends.cpu.launches import joined
+>>> multiply = joined(product_call(BFLOAT16, BFLOAT16, 64, 64, 64))     # multiply(a, b) -> Storage of [64, 64]
 """
 
 from __future__ import annotations
@@ -98,7 +98,11 @@ def _forms(
     kind, work = KINDS_OF.get(source.name), numel(sizes)
     if kind in CHOSEN and source is result:
         # small products are the library's within either kernel: nothing is measured for them
-        own = entry(name_of(kind, sizes, a_strides, b_strides), _maker).own if work >= SMALL and total else prefers_own(kind)
+        own = (
+            entry(name_of(kind, sizes, a_strides, b_strides), _maker).own
+            if work >= SMALL and total
+            else prefers_own(kind)
+        )
     else:
         own = kind not in CHOSEN and not (source.is_integer and source is result and work * total < SMALL_INTEGERS)
     return _product_forms(source, result, other) if own else None
@@ -119,7 +123,9 @@ def product_note(
     return f"{source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
 
 
-def _maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> list[Launch]:
+def _maker(
+    kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool
+) -> list[Launch]:
     """A product as it would be run if it went one way."""
     m, n, k = sizes
     dtype = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}[kind]
@@ -141,7 +147,9 @@ def amx_forms(kind: str, source: DType, result: DType, other: DType | None = Non
     return (Form(source, result, AmxTile(kind, instruction), other), *small)
 
 
-def amx_maker(kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool) -> list[Launch]:
+def amx_maker(
+    kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool
+) -> list[Launch]:
     """A product by matrix tiles (`own`), or as it would be without them."""
     source, result = (BFLOAT16, FLOAT32) if kind == "amx_bf16" else (INT8, INT32)
     forms = amx_forms(kind, source, result, source)[:1] if own else host_forms(source, result, source)
@@ -196,7 +204,9 @@ def _shared(
 ) -> list[Launch]:  # fmt: skip
     """A large product: one kernel packs the operands, one multiplies."""
     before = list(prologues) or [None, None]
-    along = [step is not None and step.part.turned == bool(side) for side, step in enumerate(before)]  # whether its rectangles have rows along k
+    along = [
+        step is not None and step.part.turned == bool(side) for side, step in enumerate(before)
+    ]  # whether its rectangles have rows along k
     turned = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
     if turned:
         before, along = before[::-1], along[::-1]
@@ -207,21 +217,28 @@ def _shared(
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     depth = block_of_depth(k, form.depth * tile.group // form.pair, max(4, tile.group))
     # pieces of packing: rows of memory are read as far as they go, which is along k or across it
-    across = [not row if step is not None else stride != 1 for row, step, stride in zip(along, before, (a_strides[1], b_strides[0]), strict=True)]
+    across = [
+        not row if step is not None else stride != 1
+        for row, step, stride in zip(along, before, (a_strides[1], b_strides[0]), strict=True)
+    ]
     reach = [depth if wide else k for wide in across]
     packed_at_once = min(PACK_PIECE, (m + n) * k // PIECES)
     chunks = [
         min(-(-side // width) * width, max(1, packed_at_once // (width * length)) * width)
         for side, width, length in zip((m, n), form.widths, reach, strict=True)
     ]
-    pieces_m, pieces_n = (-(-side // chunk) * -(-k // length) for side, chunk, length in zip((m, n), chunks, reach, strict=True))
+    pieces_m, pieces_n = (
+        -(-side // chunk) * -(-k // length) for side, chunk, length in zip((m, n), chunks, reach, strict=True)
+    )
     words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
              depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along)]  # fmt: skip
     assert len(words) == G_WORDS + P_WORDS
     second = with_epilogue([tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words], sizes, epilogue)
     k_words = -(-form.pair * k // tile.group)
     columns = -(-form.pair * n // tile.columns) * tile.columns
-    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (k_words + -(-k // depth) * form.before) * size
+    packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (
+        k_words + -(-k // depth) * form.before
+    ) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
     first = with_prologues([pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
     operands, rest = (1, 0) if turned else (0, 1), range(2, 2 + more)

@@ -13,7 +13,14 @@ PERIOD = 13  # matrices repeat after so many rows and columns: no tile has such 
 LAYOUTS = ("nn", "nt", "tn", "tt")  # A, then B; t: neighbours lie in a column
 
 # type codes of operands and results, as those of `array`; bfloat16 is held in 16 bits
-_CODES = {"f32": ("f", "f"), "f64": ("d", "d"), "c64": ("f", "f"), "c128": ("d", "d"), "amx_bf16": ("H", "f"), "amx_i8": ("b", "i")}
+_CODES = {
+    "f32": ("f", "f"),
+    "f64": ("d", "d"),
+    "c64": ("f", "f"),
+    "c128": ("d", "d"),
+    "amx_bf16": ("H", "f"),
+    "amx_i8": ("b", "i"),
+}
 
 
 def whole_product(kind: str, layout: str, periods: tuple[int, int, int]) -> tuple[array[Any], array[Any], array[Any]]:
@@ -28,7 +35,10 @@ def whole_product(kind: str, layout: str, periods: tuple[int, int, int]) -> tupl
 @cache
 def _blocks(in_complex: bool) -> tuple[list[list[Any]], list[list[Any]], list[list[Any]]]:
     """What the matrices repeat, and the product of that."""
-    x, y = ([[(i * i * a + i * k * b + k * k * c) % 17 - 8 for k in range(PERIOD)] for i in range(PERIOD)] for a, b, c in ((1, 3, 5), (2, 7, 4)))
+    x, y = (
+        [[(i * i * a + i * k * b + k * k * c) % 17 - 8 for k in range(PERIOD)] for i in range(PERIOD)]
+        for a, b, c in ((1, 3, 5), (2, 7, 4))
+    )
     if in_complex:
         x, y = ([[complex(v, 3 * v % 5 - 2) for v in row] for row in block] for block in (x, y))
     columns = list(zip(*y, strict=True))

@@ -48,7 +48,13 @@ def resample_call(step: ExternStep) -> list[Launch]:
     ]  # fmt: skip
     assert len(words) == len(RESAMPLE)
     pieces = units * -(-out_h // band)
-    return [Launch(_kernel("resample", x.dtype.name, make_resample), _ints(pieces, units * out_h * work, step, words), range(len(step.inputs)))]
+    return [
+        Launch(
+            _kernel("resample", x.dtype.name, make_resample),
+            _ints(pieces, units * out_h * work, step, words),
+            range(len(step.inputs)),
+        )
+    ]
 
 
 def resample_back_call(step: ExternStep) -> list[Launch]:
@@ -62,12 +68,31 @@ def resample_back_call(step: ExternStep) -> list[Launch]:
         if together is not None and g.strides[d] == x.strides[d] == inner:
             outside.remove(d)
             inner *= g.shape[d]
-    sizes, g_steps, x_steps = ([values[d] for d in outside] + [fill] * 3 for values, fill in ((g.shape, 1), (g.strides, 0), (x.strides, 0)))
+    sizes, g_steps, x_steps = (
+        [values[d] for d in outside] + [fill] * 3 for values, fill in ((g.shape, 1), (g.strides, 0), (x.strides, 0))
+    )
     taps, out = index.shape
     work = (taps * out + x.shape[dim]) * inner
     total = sizes[0] * sizes[1] * sizes[2]
     chunk = max(1, _PIECE // max(work, 1))
-    words = [*sizes[:3], x.shape[dim], out, taps, inner, *g_steps[:3], g.strides[dim], *x_steps[:3], x.strides[dim], chunk]
+    words = [
+        *sizes[:3],
+        x.shape[dim],
+        out,
+        taps,
+        inner,
+        *g_steps[:3],
+        g.strides[dim],
+        *x_steps[:3],
+        x.strides[dim],
+        chunk,
+    ]
     assert len(words) == len(BACK)
     pieces = -(-total // chunk)
-    return [Launch(_kernel("resample_back", g.dtype.name, make_resample_back), _ints(pieces, total * work, step, words), range(len(step.inputs)))]
+    return [
+        Launch(
+            _kernel("resample_back", g.dtype.name, make_resample_back),
+            _ints(pieces, total * work, step, words),
+            range(len(step.inputs)),
+        )
+    ]

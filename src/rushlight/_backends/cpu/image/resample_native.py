@@ -13,10 +13,16 @@ __all__ = ["BACK", "REAL", "RESAMPLE", "make_resample", "make_resample_back"]
 
 REAL: dict[str, Type] = {"float32": f32, "float64": f64}
 # ints[8 + ...]: sizes; taps of each dim (0: it is not resized); strides; elements of a place; how many places, and rows of a band
-R = RESAMPLE = Words("""units channels in_h in_w out_h out_w taps_h taps_w x_n x_c x_h x_w y_n y_c y_h y_w inner
-bands band first_h""", first=8)
-B = BACK = Words("""first second third size out taps inner g_first g_second g_third g_along x_first x_second x_third
-x_along chunk""", first=8)
+R = RESAMPLE = Words(
+    """units channels in_h in_w out_h out_w taps_h taps_w x_n x_c x_h x_w y_n y_c y_h y_w inner
+bands band first_h""",
+    first=8,
+)
+B = BACK = Words(
+    """first second third size out taps inner g_first g_second g_third g_along x_first x_second x_third
+x_along chunk""",
+    first=8,
+)
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -38,7 +44,14 @@ def _make_mix(dtype: str, real: Type) -> tuple[NativeFunction, NativeFunction]:
             for k in range(n):
                 store(real, y, k, load(real, first, k) * load(real, weights, 0))
             return
-        mix_two(y, first, rows + size * (index.i64[apart] - begin) * step, n, load(real, weights, 0), load(real, weights, apart))
+        mix_two(
+            y,
+            first,
+            rows + size * (index.i64[apart] - begin) * step,
+            n,
+            load(real, weights, 0),
+            load(real, weights, apart),
+        )
         for t in range(2, taps):
             row = rows + size * (index.i64[t * apart] - begin) * step
             w = load(real, weights, t * apart)
@@ -89,7 +102,17 @@ def make_resample(dtype: str) -> NativeFunction:
             widths(y, x, index, weights, out, ints.i64[R.taps_w], ints.i64[R.x_w], 1)
         else:
             for i in range(out):
-                mix(y + size * i * inner, x, ints.i64[R.x_w], 0, index + 8 * i, weights + size * i, out, ints.i64[R.taps_w], inner)
+                mix(
+                    y + size * i * inner,
+                    x,
+                    ints.i64[R.x_w],
+                    0,
+                    index + 8 * i,
+                    weights + size * i,
+                    out,
+                    ints.i64[R.taps_w],
+                    inner,
+                )
 
     @native("void(ptr, ptr, ptr, i64)", name=f"put_row_{dtype}")
     def put_row(ints, y, made, inner):

@@ -37,6 +37,7 @@ def signs_of(places, at, m, taps):
 
 def _make_sums(real: Type, count: int, inside: bool) -> NativeFunction:
     """Results of `count` channels."""
+
     @native(LOOP, name=f"tap_sums_{real.name}_{count}_{int(inside)}")
     def sums(x, y, places, weights, at, m, taps, size, points):
         for p in range(m):
@@ -99,6 +100,7 @@ def _make_pours(real: Type, count: int, inside: bool) -> NativeFunction:
 
 def _make_dots(real: Type, count: int, inside: bool) -> NativeFunction:
     """Adds what `count` channels give to the weights."""
+
     @native(LOOP, name=f"tap_dots_{real.name}_{count}_{int(inside)}")
     def dots(x, y, places, weights, at, m, taps, size, points):
         b, c, d = real(0), real(0), real(0)
@@ -160,7 +162,9 @@ def _make_channels(name: str, real: Type, maker: Callable[[Type, int, bool], Nat
     return every
 
 
-def _make_by_points(name: str, dtype: str, maker: Callable[[Type, int, bool], NativeFunction], first: bool) -> NativeFunction:
+def _make_by_points(
+    name: str, dtype: str, maker: Callable[[Type, int, bool], NativeFunction], first: bool
+) -> NativeFunction:
     """A kernel whose piece is a part of the points of an item: bufs are y, x, each tap's places, each tap's weights; the weights come `first` where
     they are what is made."""
     real = REAL[dtype]
@@ -211,11 +215,25 @@ def make_taps_back(dtype: str) -> NativeFunction:
         n, part = piece // ints.i64[T.parts], piece % ints.i64[T.parts]
         begin = part * ints.i64[T.chunk]
         count = min(ints.i64[T.chunk], channels - begin)
-        x, y = bufs.ptr[0] + width * (n * channels + begin) * size, bufs.ptr[1] + width * (n * channels + begin) * points
+        x, y = (
+            bufs.ptr[0] + width * (n * channels + begin) * size,
+            bufs.ptr[1] + width * (n * channels + begin) * points,
+        )
         memset(x, 0, width * count * size)
         for first in range(0, points, POINTS):
             m = min(points - first, i64(POINTS))
-            every(x, y + width * first, bufs + 16, bufs + (16 + 8 * taps), n * points + first, m, taps, size, points, count)
+            every(
+                x,
+                y + width * first,
+                bufs + 16,
+                bufs + (16 + 8 * taps),
+                n * points + first,
+                m,
+                taps,
+                size,
+                points,
+                count,
+            )
         return 0
 
     return back

@@ -25,7 +25,9 @@ def unpool_call(step: ExternStep) -> list[Launch]:
     n = len(p["size"])
     two = lambda values, fill: (*(fill,) * (2 - n), *values)
     (out_h, out_w), (high, wide) = two(ct.shape[2:], 1), two(p["shape"], 1)
-    size, stride, dilation, lo = (two(p[name], fill) for name, fill in (("size", 1), ("stride", 1), ("dilation", 1), ("lo", 0)))
+    size, stride, dilation, lo = (
+        two(p[name], fill) for name, fill in (("size", 1), ("stride", 1), ("dilation", 1), ("lo", 0))
+    )
     batch, channels = ct.shape[:2]
     together = channels > 1 and all(v.strides[1] == 1 for v in (ct, place, y)) and size[0] * size[1] <= _FEW
     block = min(channels, _BLOCK) if together else 1
@@ -42,6 +44,8 @@ def unpool_call(step: ExternStep) -> list[Launch]:
     assert len(words) == len(UNPOOL)
     key = f"rl_unpool_{ct.dtype.name}_{place.dtype.name}"
     if key not in _KERNELS:
-        _KERNELS.setdefault(key, make_kernel_callable(native_address(make_unpool(ct.dtype.name, place.dtype.itemsize)), key))
+        _KERNELS.setdefault(
+            key, make_kernel_callable(native_address(make_unpool(ct.dtype.name, place.dtype.itemsize)), key)
+        )
     ints = [-(-units * bands // chunk), int(units * high * each > _PIECE), 1, *step.sizes, 0, 0, 0, 0, *words]
     return [Launch(_KERNELS[key], ints, range(len(step.inputs)))]

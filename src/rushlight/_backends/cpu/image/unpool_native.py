@@ -30,8 +30,11 @@ from rushlight._native import (
 __all__ = ["UNPOOL", "make_unpool"]
 
 # ints[8 + ...]: windows, result, kernel and where it goes; channels of a block; elements of a row of sums; rows of a band; strides
-U = UNPOOL = Words("""channels out_h out_w high wide kernel_h kernel_w stride_h stride_w dilation_h dilation_w lo_h lo_w
-block blocks line band bands chunk total ct_n ct_c ct_h ct_w place_n place_c place_h place_w y_n y_c y_h y_w""", first=8)
+U = UNPOOL = Words(
+    """channels out_h out_w high wide kernel_h kernel_w stride_h stride_w dilation_h dilation_w lo_h lo_w
+block blocks line band bands chunk total ct_n ct_c ct_h ct_w place_n place_c place_h place_w y_n y_c y_h y_w""",
+    first=8,
+)
 _SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
@@ -59,7 +62,9 @@ def _make_send(short: str, kind: str, number: Type) -> tuple[NativeFunction, Nat
             for k in range(ints.i64[U.kernel_h] * ints.i64[U.kernel_w]):
                 to, k_ = here + size * table.i64[k] * block, number(k)
                 for c in range(count):
-                    store(real, to, c, load(real, to, c) + select(load(number, where, c) == k_, fetch(from_, c), real(0)))
+                    store(
+                        real, to, c, load(real, to, c) + select(load(number, where, c) == k_, fetch(from_, c), real(0))
+                    )
 
     return send, send_block
 
@@ -97,14 +102,18 @@ def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
         block, step, line = ints.i64[U.block], ints.i64[U.stride_h], ints.i64[U.line]
         end = min(begin + ints.i64[U.band], ints.i64[U.high])
         below = (ints.i64[U.kernel_h] - 1) * ints.i64[U.dilation_h]
-        first = max(i64(0), begin + ints.i64[U.lo_h] - below + step - 1) // step  # the first row of windows that reaches the band
+        first = (
+            max(i64(0), begin + ints.i64[U.lo_h] - below + step - 1) // step
+        )  # the first row of windows that reaches the band
         last = min((end - 1 + ints.i64[U.lo_h]) // step + 1, ints.i64[U.out_h])
         start, count = begin + ints.i64[U.lo_h] - below, min(block, ints.i64[U.channels] - channel)
         memset(sums, 0, size * (end - begin + 2 * below) * line * block)
         for h in range(first, last):
             to = sums + size * (h * step - start) * line * block
             ct = bufs.ptr[1] + item * (image * ints.i64[U.ct_n] + channel * ints.i64[U.ct_c] + h * ints.i64[U.ct_h])
-            place = bufs.ptr[2] + place_bytes * (image * ints.i64[U.place_n] + channel * ints.i64[U.place_c] + h * ints.i64[U.place_h])
+            place = bufs.ptr[2] + place_bytes * (
+                image * ints.i64[U.place_n] + channel * ints.i64[U.place_c] + h * ints.i64[U.place_h]
+            )
             if block == 1:
                 send(ints, to, table, ct, place)
             else:
@@ -117,7 +126,9 @@ def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
     def unpool(bufs, ints, piece):
         high, wide, line = ints.i64[U.kernel_h], ints.i64[U.kernel_w], ints.i64[U.line]
         table_bytes = (8 * high * wide + 63) // 64 * 64
-        slot = borrow(table_bytes + size * (ints.i64[U.band] + 2 * (high - 1) * ints.i64[U.dilation_h]) * line * ints.i64[U.block])
+        slot = borrow(
+            table_bytes + size * (ints.i64[U.band] + 2 * (high - 1) * ints.i64[U.dilation_h]) * line * ints.i64[U.block]
+        )
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         table = borrowed(slot)
@@ -127,7 +138,9 @@ def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
         for at in range(piece * ints.i64[U.chunk], min((piece + 1) * ints.i64[U.chunk], ints.i64[U.total])):
             unit = at // ints.i64[U.bands]
             image, channel = unit // ints.i64[U.blocks], unit % ints.i64[U.blocks] * ints.i64[U.block]
-            unpool_band(bufs, ints, table + table_bytes, table, image, channel, at % ints.i64[U.bands] * ints.i64[U.band])
+            unpool_band(
+                bufs, ints, table + table_bytes, table, image, channel, at % ints.i64[U.bands] * ints.i64[U.band]
+            )
         give_back(slot)
         return 0
 

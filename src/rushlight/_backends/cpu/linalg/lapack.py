@@ -381,7 +381,16 @@ def _constants(layout: _Layout, address: int) -> list[int]:
     chunk = min(total, max(1, _GRAIN // work, -(-total // _MOST_PIECES)))
     head = [-(-total // chunk) if total else 0, int(work * total > _GRAIN), len(step.sizes), *step.sizes]
     head += [0] * (8 - len(head))
-    words = [chunk, total, len(dims), layout.space, len(layout.operands), int(max(sizes) > _SMALL), address, layout.info_at]
+    words = [
+        chunk,
+        total,
+        len(dims),
+        layout.space,
+        len(layout.operands),
+        int(max(sizes) > _SMALL),
+        address,
+        layout.info_at,
+    ]
     fixed = layout.fixed + [0] * (native.SLOTS - len(layout.fixed))
     return [*head, *words, *_arguments(layout), *fixed, *records, *[w for row in dims for w in row]]
 

@@ -270,4 +270,3 @@ def rl_permutation(bufs, ints, piece):
             order.i64[j] = order.i64[other - 1]
             order.i64[other - 1] = held
     return 0
-

@@ -54,6 +54,14 @@ def _small_call(step: ExternStep) -> list[Launch]:
     head = [-(-total // chunk), int(work * total > _GRAIN * lanes), len(step.sizes), *step.sizes]
     head += [0] * (8 - len(head))
     params = step.params
-    words = [chunk, total, len(dims), space, len(steps), int(params.get("upper", False)), int(params.get("unit", False))]
+    words = [
+        chunk,
+        total,
+        len(dims),
+        space,
+        len(steps),
+        int(params.get("upper", False)),
+        int(params.get("unit", False)),
+    ]
     ints = [*head, *words, *records, *[w for row in dims for w in row]]
     return [Launch(_KERNELS[key], ints, range(len(step.inputs)))]

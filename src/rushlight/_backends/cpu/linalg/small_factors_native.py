@@ -30,7 +30,9 @@ from rushlight._native.types import Words
 __all__ = ["AT", "LANE_BYTES", "OPERAND", "SMALL"]
 
 LANE_BYTES = 64  # of the lanes of an element
-AT = Words("chunk total dims space operands upper unit first", first=8)  # then the operands, then the batch dims: size, and each operand's step
+AT = Words(
+    "chunk total dims space operands upper unit first", first=8
+)  # then the operands, then the batch dims: size, and each operand's step
 OPERAND = Words("buffer rows columns row column")
 FIELDS = len(OPERAND)
 
@@ -67,9 +69,17 @@ class _Kit:
         def pull(space, ints, bufs, operand, batch):
             """Bring an operand's matrices from number `batch` on into the workspace; where the next may lie."""
             op = ints + 8 * (AT.first + operand * FIELDS)
-            rows, columns, row, column = op.i64[OPERAND.rows], op.i64[OPERAND.columns], op.i64[OPERAND.row], op.i64[OPERAND.column]
+            rows, columns, row, column = (
+                op.i64[OPERAND.rows],
+                op.i64[OPERAND.columns],
+                op.i64[OPERAND.row],
+                op.i64[OPERAND.column],
+            )
             for lane in range(W):
-                source, to = place(ints, bufs, operand, min(batch + lane, ints.i64[AT.total] - 1)), space + lane * T.itemsize
+                source, to = (
+                    place(ints, bufs, operand, min(batch + lane, ints.i64[AT.total] - 1)),
+                    space + lane * T.itemsize,
+                )
                 for i in range(rows):
                     for j in range(columns):
                         store(T, to + (i * columns + j) * LANE_BYTES, 0, load(T, source + i * row + j * column, 0))
@@ -79,7 +89,12 @@ class _Kit:
         def push(space, ints, bufs, operand, batch, lower):
             """Bring matrices to a result; `lower`: with zeros above the diagonal."""
             op = ints + 8 * (AT.first + operand * FIELDS)
-            rows, columns, row, column = op.i64[OPERAND.rows], op.i64[OPERAND.columns], op.i64[OPERAND.row], op.i64[OPERAND.column]
+            rows, columns, row, column = (
+                op.i64[OPERAND.rows],
+                op.i64[OPERAND.columns],
+                op.i64[OPERAND.row],
+                op.i64[OPERAND.column],
+            )
             for lane in range(min(i64(W), ints.i64[AT.total] - batch)):
                 to, source = place(ints, bufs, operand, batch + lane), space + lane * T.itemsize
                 for i in range(rows):
@@ -252,4 +267,8 @@ class _Kit:
 
 
 _KITS = {"float32": _Kit(f32, i32), "float64": _Kit(f64, i64)}
-SMALL = {(name, dtype): getattr(kit, name)() for dtype, kit in _KITS.items() for name in ("cholesky", "lu", "triangular_solve")}
+SMALL = {
+    (name, dtype): getattr(kit, name)()
+    for dtype, kit in _KITS.items()
+    for name in ("cholesky", "lu", "triangular_solve")
+}

@@ -23,7 +23,12 @@ else:
 
 __all__ = ["MASKS", "AttentionPanel"]
 
-MASKS = ("plain", "causal", "add", "pick")  # no mask; keys up to the query; a bias is added; a negative bias leaves the key out
+MASKS = (
+    "plain",
+    "causal",
+    "add",
+    "pick",
+)  # no mask; keys up to the query; a bias is added; a negative bias leaves the key out
 _REAL = {"f32": FLOAT32, "f64": FLOAT64}
 _LLVM = {"f32": "float", "f64": "double"}
 
@@ -58,7 +63,15 @@ class AttentionPanel:
     @property
     def symbols(self) -> tuple[str, ...]:
         """The names that `text` defines."""
-        names = [*(f"{part}_{mask}" for part in ("peak", "again") for mask in MASKS), "weigh", "rescale", "finish", "slope", "allow", "closed"]
+        names = [
+            *(f"{part}_{mask}" for part in ("peak", "again") for mask in MASKS),
+            "weigh",
+            "rescale",
+            "finish",
+            "slope",
+            "allow",
+            "closed",
+        ]
         return tuple([self.prefix + name for name in names])
 
     @property
@@ -81,7 +94,12 @@ class _Functions:
     # ***** the parts *****
 
     def _peak(self, mask: str) -> str:
-        f = _Function(self.panel, self.module, f"peak_{mask}", f"ptr %S, i64 %n, {self.real} %scale, ptr %top, ptr %bias, i64 %shift")
+        f = _Function(
+            self.panel,
+            self.module,
+            f"peak_{mask}",
+            f"ptr %S, i64 %n, {self.real} %scale, ptr %top, ptr %bias, i64 %shift",
+        )
         scale = f.em.splat("%scale", self.real)
         tops = f.load_all("%top")
 
@@ -97,7 +115,12 @@ class _Functions:
         return f.text()
 
     def _again(self, mask: str) -> str:
-        f = _Function(self.panel, self.module, f"again_{mask}", f"ptr %S, i64 %n, {self.real} %scale, ptr %norm, ptr %bias, i64 %shift")
+        f = _Function(
+            self.panel,
+            self.module,
+            f"again_{mask}",
+            f"ptr %S, i64 %n, {self.real} %scale, ptr %norm, ptr %bias, i64 %shift",
+        )
         scale = f.em.splat("%scale", self.real)
         norms = f.load_all("%norm")
 
@@ -110,7 +133,9 @@ class _Functions:
         return f.text()
 
     def _weigh(self) -> str:
-        f = _Function(self.panel, self.module, "weigh", "ptr %S, i64 %n, ptr %top, ptr %before, ptr %total, ptr %turn", "i32")
+        f = _Function(
+            self.panel, self.module, "weigh", "ptr %S, i64 %n, ptr %top, ptr %before, ptr %total, ptr %turn", "i32"
+        )
         tops, before = f.load_all("%top"), f.load_all("%before")
         bases = [f.em.select(top.eq(-math.inf), 0.0, top) for top in tops]
         turns = [f.exp(old - base) for old, base in zip(before, bases, strict=True)]
@@ -126,7 +151,10 @@ class _Functions:
             return made
 
         sums = f.rows([f.em.const(self.real, 0.0)] * self.vectors, row)
-        f.store_all([f.em.fma(total, turn, x) for total, turn, x in zip(f.load_all("%total"), turns, sums, strict=True)], "%total")
+        f.store_all(
+            [f.em.fma(total, turn, x) for total, turn, x in zip(f.load_all("%total"), turns, sums, strict=True)],
+            "%total",
+        )
         return f.text(f"i32 {f.any([turn.ne(1.0) for turn in turns])}")
 
     def _rescale(self) -> str:
@@ -148,7 +176,8 @@ class _Functions:
         dead = [top.eq(-math.inf) for top in tops]
         totals = [f.em.select(d, 1.0, total) for d, total in zip(dead, f.load_all("%total"), strict=True)]
         logs = [f.em.op("log", [total], [dtype], dtype) for total in totals]
-        f.store_all([f.em.select(d, math.inf, log + top) for d, log, top in zip(dead, logs, tops, strict=True)], "%norm")  # type: ignore[operator]
+        norms = [f.em.select(d, math.inf, log + top) for d, log, top in zip(dead, logs, tops, strict=True)]  # type: ignore[operator]
+        f.store_all(norms, "%norm")
 
         def row(held: list[Val]) -> list[Val]:
             for v, total in enumerate(totals):
@@ -192,17 +221,36 @@ class _Functions:
             made = em.select(kept, em.const(self.real, 0.0), -math.inf)
             start, stop, before = ("0", "%whole", "entry") if here == "a" else ("%whole", "%n", "a")
             lines += [f"{here}:", f"  {i} = phi i64 [{start}, %{before}], [{i}n, %{here}.body]"]
-            lines += [f"  {i}m = icmp slt i64 {i}, {stop}", f"  br i1 {i}m, label %{here}.body, label %{after}", f"{here}.body:"]
-            lines += [f"  %x{here} = getelementptr i8, ptr %x, i64 {i}", *em.lines, f"  %o{here} = getelementptr {self.real}, ptr %out, i64 {i}"]
-            lines += [f"  store {made.vt} {made}, ptr %o{here}, align {p.size}", f"  {i}n = add i64 {i}, {width}", f"  br label %{here}"]
-        head = [f"define void @{p.prefix}allow(ptr %out, ptr %x, i64 %n) nounwind {{", "entry:", f"  %whole = and i64 %n, {-p.lanes}", "  br label %a"]
+            lines += [
+                f"  {i}m = icmp slt i64 {i}, {stop}",
+                f"  br i1 {i}m, label %{here}.body, label %{after}",
+                f"{here}.body:",
+            ]
+            lines += [
+                f"  %x{here} = getelementptr i8, ptr %x, i64 {i}",
+                *em.lines,
+                f"  %o{here} = getelementptr {self.real}, ptr %out, i64 {i}",
+            ]
+            lines += [
+                f"  store {made.vt} {made}, ptr %o{here}, align {p.size}",
+                f"  {i}n = add i64 {i}, {width}",
+                f"  br label %{here}",
+            ]
+        head = [
+            f"define void @{p.prefix}allow(ptr %out, ptr %x, i64 %n) nounwind {{",
+            "entry:",
+            f"  %whole = and i64 %n, {-p.lanes}",
+            "  br label %a",
+        ]
         return "\n".join([*head, *lines, "done:", "  ret void", "}"])
 
 
 class _Function:
     """One function over the rows of panels, being written."""
 
-    def __init__(self, panel: AttentionPanel, module: writer.ModuleText, name: str, parameters: str, result: str = "void") -> None:
+    def __init__(
+        self, panel: AttentionPanel, module: writer.ModuleText, name: str, parameters: str, result: str = "void"
+    ) -> None:
         self.panel, self.result = panel, result
         self.head = f"define {result} @{panel.prefix}{name}({parameters}) nounwind {{\nentry:"
         self.em = emitter.Emitter(panel.lanes, module, fma=panel.fma)
@@ -249,7 +297,12 @@ class _Function:
         phis = [f"  {h} = phi {h.vt} [{x}, %entry], [{y}, %loop]" for h, x, y in zip(held, first, made, strict=True)]
         lines[begin:begin] = phis
         assert mark < begin
-        lines += ["  %j1 = add i64 %j, 1", "  %more = icmp slt i64 %j1, %n", "  br i1 %more, label %loop, label %done", "done:"]
+        lines += [
+            "  %j1 = add i64 %j, 1",
+            "  %more = icmp slt i64 %j1, %n",
+            "  br i1 %more, label %loop, label %done",
+            "done:",
+        ]
         return made
 
     def masked(self, mask: str, x: Val, v: int) -> Val:

@@ -29,7 +29,9 @@ LOADS = {
     "R": "two rows of real numbers of neighbouring sequences, the real and the imaginary parts",
 }  # fmt: skip
 STORES = {
-    **LOADS, "U": "in a tile, and there are no more passes", "T": "in a tile, times a factor for each element",
+    **LOADS,
+    "U": "in a tile, and there are no more passes",
+    "T": "in a tile, times a factor for each element",
     "V": "in a tile, times the product of an element's factor and one for each element and lane",
 }
 
@@ -162,7 +164,12 @@ class FourierPass:
             w.say("br label %inner", "inner:", "%q = phi i64 [0, %outer], [%q1, %inner]")
             w.say("%x = phi ptr [%xo, %outer], [%x1, %inner]", "%y = phi ptr [%yo, %outer], [%y1, %inner]")
             self._butterfly(t, turns)
-            w.say("%q1 = add nuw nsw i64 %q, 1", "%again = icmp slt i64 %q1, %s", "br i1 %again, label %inner, label %next", "next:")
+            w.say(
+                "%q1 = add nuw nsw i64 %q, 1",
+                "%again = icmp slt i64 %q1, %s",
+                "br i1 %again, label %inner, label %next",
+                "next:",
+            )
             w.say("%xo1 = getelementptr i8, ptr %xo, i64 %x_turn", "%yo1 = getelementptr i8, ptr %yo, i64 %y_turn")
         self._leave(t)
         step = "ptr %src, ptr %src2, i64 %src_step, ptr %dst, ptr %dst2, i64 %dst_step"
@@ -173,7 +180,10 @@ class FourierPass:
         """Distances between the r elements of a butterfly (`legs`) and between butterflies (`turns`), and the head of the loop over these."""
         w, r = t.writer, self.radix
         w.say(f"%turns = mul i64 %m, {'1' if self.first or not self.last else '%s'}", "%ms = mul i64 %m, %s")
-        w.say(f"%x_leg = mul i64 %ms, {'%src_step' if self.first else t.whole}", f"%y_leg = mul i64 %s, {'%dst_step' if self.last else t.whole}")
+        w.say(
+            f"%x_leg = mul i64 %ms, {'%src_step' if self.first else t.whole}",
+            f"%y_leg = mul i64 %s, {'%dst_step' if self.last else t.whole}",
+        )
         for k in range(2, r):
             w.say(f"%x_leg{k} = mul i64 %x_leg, {k}", f"%y_leg{k} = mul i64 %y_leg, {k}")
         w.say(f"%x_turn = mul i64 %s, {t.whole}", f"%y_turn = mul i64 %y_leg, {r}")
@@ -193,12 +203,18 @@ class FourierPass:
 
     def _turns(self, t: _Lanes) -> list[tuple[str, str]]:
         """The twiddles of a loop's turn; they stand before the inner loop."""
-        return [] if self.last else [(t.spread("%w", 2 * t.size * k), t.spread("%w", t.size * (2 * k + 1))) for k in range(self.radix - 1)]
+        return (
+            []
+            if self.last
+            else [(t.spread("%w", 2 * t.size * k), t.spread("%w", t.size * (2 * k + 1))) for k in range(self.radix - 1)]
+        )
 
     def _butterfly(self, t: _Lanes, turns: list[tuple[str, str]]) -> None:
         w, r = t.writer, self.radix
         x_legs, y_legs = (["0", f"%{v}_leg", *(f"%{v}_leg{k}" for k in range(2, r))][:r] for v in "xy")
-        found = w.transform([t.load(self.load, t.at("%x", leg), t.at("%xx", leg) if self.load == "R" else "") for leg in x_legs])
+        found = w.transform(
+            [t.load(self.load, t.at("%x", leg), t.at("%xx", leg) if self.load == "R" else "") for leg in x_legs]
+        )
         for k, value in enumerate(found):
             if self.store in "TV":
                 other = t.at("%yy", w.let(f"mul i64 %s, {t.whole * k}") if k else "0")
@@ -211,7 +227,12 @@ class FourierPass:
                 value = w.mul(value[0], "%factor"), w.mul(value[1], "%factor")
             elif k:
                 value = w.times(value, turns[k - 1])
-            t.store("S" if self.store in "UTV" else self.store, value, t.at("%y", y_legs[k]), t.at("%yy", y_legs[k]) if self.store == "R" else "")
+            t.store(
+                "S" if self.store in "UTV" else self.store,
+                value,
+                t.at("%y", y_legs[k]),
+                t.at("%yy", y_legs[k]) if self.store == "R" else "",
+            )
         x_step = "%src_step" if self.first else t.whole
         y_step = "%dst_step" if self.last else "%y_turn" if self.first else t.whole
         w.say(f"%x1 = getelementptr i8, ptr %x, i64 {x_step}", f"%y1 = getelementptr i8, ptr %y, i64 {y_step}")
@@ -224,7 +245,13 @@ class FourierPass:
             w.say(f"%yy1 = getelementptr i8, ptr %yy, i64 {'%dst_step' if self.store == 'R' else t.whole}")
         if not self.last or self.store == "V":
             w.say(f"%w1 = getelementptr i8, ptr %w, i64 {2 * t.size * (1 if self.last else self.radix - 1)}")
-        w.say("%i1 = add nuw nsw i64 %i, 1", "%more = icmp slt i64 %i1, %turns", "br i1 %more, label %outer, label %done", "done:", "ret void")
+        w.say(
+            "%i1 = add nuw nsw i64 %i, 1",
+            "%more = icmp slt i64 %i1, %turns",
+            "br i1 %more, label %outer, label %done",
+            "done:",
+            "ret void",
+        )
 
 
 class FourierMoves:
@@ -259,8 +286,13 @@ class FourierMoves:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        rows = tuple(f"{how}_{way}{swap}" for how in ("rows", "strided") for way in ("in", "out") for swap in ("", "_swapped"))
-        return tuple(self.name(n) for n in (*rows, "turn", "halves_C", "halves_S", "pairs_C", "pairs_S", "row_halves", "row_pairs"))
+        rows = tuple(
+            f"{how}_{way}{swap}" for how in ("rows", "strided") for way in ("in", "out") for swap in ("", "_swapped")
+        )
+        return tuple(
+            self.name(n)
+            for n in (*rows, "turn", "halves_C", "halves_S", "pairs_C", "pairs_S", "row_halves", "row_pairs")
+        )
 
     @property
     def text(self) -> str:
@@ -279,7 +311,9 @@ class FourierMoves:
                     a, b, n = rows[i], rows[i + block], t.lanes
                     lanes = [(lane, lane // width & block) for lane in range(n)]
                     rows[i] = t.shuffle(a, b, [n + lane - block * width if there else lane for lane, there in lanes])
-                    rows[i + block] = t.shuffle(a, b, [n + lane if there else lane + block * width for lane, there in lanes])
+                    rows[i + block] = t.shuffle(
+                        a, b, [n + lane if there else lane + block * width for lane, there in lanes]
+                    )
             block *= 2
         return rows
 
@@ -304,7 +338,9 @@ class FourierMoves:
             for h in range(2):
                 for i, row in enumerate(self._square(t, [pair[h] for pair in both], 2)):
                     t.put(row, places[h * c + i])
-        w.say("%done1 = icmp eq i64 %k, %last", "br i1 %done1, label %done, label %on", "on:")  # the last ones end with the row
+        w.say(
+            "%done1 = icmp eq i64 %k, %last", "br i1 %done1, label %done, label %on", "on:"
+        )  # the last ones end with the row
         text = w.text.replace("[%k2, %loop]", "[%k2, %on]")
         name = self.name(f"rows_{'in' if into else 'out'}{'_swapped' if swap else ''}")
         arguments = "ptr %rows, i64 %step, ptr %tile, i64 %n" if into else "ptr %tile, ptr %rows, i64 %step, i64 %n"
@@ -317,7 +353,12 @@ class FourierMoves:
         """One number at a time: pairs of vectors are joined until all are in one, or parted."""
         t = _Lanes(self.kind, self.lanes, self.fma)
         w = t.writer
-        w.say("br label %loop", "loop:", "%k = phi i64 [0, %entry], [%k1, %loop]", "%here = phi ptr [%memory, %entry], [%here1, %loop]")
+        w.say(
+            "br label %loop",
+            "loop:",
+            "%k = phi i64 [0, %entry], [%k1, %loop]",
+            "%here = phi ptr [%memory, %entry], [%here1, %loop]",
+        )
         w.say("%at = phi ptr [%tile, %entry], [%at1, %loop]")
         places = ["%here"]
         for _ in range(1, t.lanes):
@@ -326,7 +367,10 @@ class FourierMoves:
             parts, width = [w.let(f"load <2 x {t.element}>, ptr {place}, align {t.size}") for place in places], 2
             while width < t.lanes:
                 v, mask = f"<{width} x {t.element}>", _mask(range(2 * width))
-                parts = [w.let(f"shufflevector {v} {a}, {v} {b}, {mask}") for a, b in zip(parts[::2], parts[1::2], strict=True)]
+                parts = [
+                    w.let(f"shufflevector {v} {a}, {v} {b}, {mask}")
+                    for a, b in zip(parts[::2], parts[1::2], strict=True)
+                ]
                 width *= 2
             re, im = t.apart(*parts)
             t.store("S", (im, re) if swap else (re, im), "%at")
@@ -337,9 +381,19 @@ class FourierMoves:
                     one = w.let(f"shufflevector {t.vector} {value}, {t.vector} poison, {_mask((2 * k, 2 * k + 1))}")
                     w.say(f"store <2 x {t.element}> {one}, ptr {places[half * t.lanes // 2 + k]}, align {t.size}")
         w.say("%here1 = getelementptr i8, ptr %here, i64 %step", f"%at1 = getelementptr i8, ptr %at, i64 {t.whole}")
-        w.say("%k1 = add i64 %k, 1", "%more = icmp slt i64 %k1, %n", "br i1 %more, label %loop, label %done", "done:", "ret void")
+        w.say(
+            "%k1 = add i64 %k, 1",
+            "%more = icmp slt i64 %k1, %n",
+            "br i1 %more, label %loop, label %done",
+            "done:",
+            "ret void",
+        )
         name = self.name(f"strided_{'in' if into else 'out'}{'_swapped' if swap else ''}")
-        arguments = "ptr %memory, i64 %lane, i64 %step, ptr %tile, i64 %n" if into else "ptr %tile, ptr %memory, i64 %lane, i64 %step, i64 %n"
+        arguments = (
+            "ptr %memory, i64 %lane, i64 %step, ptr %tile, i64 %n"
+            if into
+            else "ptr %tile, ptr %memory, i64 %lane, i64 %step, i64 %n"
+        )
         return f"define void @{name}({arguments}) {{\nentry:\n{w.text}\n}}\n"
 
     def _turn(self) -> str:
@@ -353,8 +407,17 @@ class FourierMoves:
         for part in range(2):
             for i, row in enumerate(self._square(t, [t.get(place, part * t.whole // 2) for place in places], 1)):
                 t.put(row, "%to", i * t.whole + part * t.whole // 2)
-        w.say(f"%from1 = getelementptr i8, ptr %from, i64 {t.whole}", f"%to1 = getelementptr i8, ptr %to, i64 {t.whole * n}")
-        w.say(f"%k1 = add i64 %k, {n}", "%more = icmp slt i64 %k1, %n", "br i1 %more, label %loop, label %done", "done:", "ret void")
+        w.say(
+            f"%from1 = getelementptr i8, ptr %from, i64 {t.whole}",
+            f"%to1 = getelementptr i8, ptr %to, i64 {t.whole * n}",
+        )
+        w.say(
+            f"%k1 = add i64 %k, {n}",
+            "%more = icmp slt i64 %k1, %n",
+            "br i1 %more, label %loop, label %done",
+            "done:",
+            "ret void",
+        )
         return f"define void @{self.name('turn')}(ptr noalias %src, i64 %step, ptr noalias %tile, i64 %n) {{\nentry:\n{w.text}\n}}\n"
 
     def _combined(self, t: _Lanes, a: Complex, b: Complex, turn: Complex, back: bool) -> tuple[Complex, Complex]:
@@ -379,10 +442,18 @@ class FourierMoves:
         w.say("%a = getelementptr i8, ptr %tile, i64 %ao", "%b = getelementptr i8, ptr %tile, i64 %bo")
         w.say("%w = getelementptr i8, ptr %twiddles, i64 %wo")
         w.say("%y = getelementptr i8, ptr %dst, i64 %yo", "%z = getelementptr i8, ptr %dst, i64 %zo")
-        low, high = self._combined(t, t.load("S", "%a"), t.load("S", "%b"), (t.spread("%w"), t.spread("%w", t.size)), False)
+        low, high = self._combined(
+            t, t.load("S", "%a"), t.load("S", "%b"), (t.spread("%w"), t.spread("%w", t.size)), False
+        )
         t.store(how, high, "%z")
         t.store(how, low, "%y")
-        w.say("%k1 = add i64 %k, 1", "%more = icmp sle i64 %k1, %half", "br i1 %more, label %loop, label %done", "done:", "ret void")
+        w.say(
+            "%k1 = add i64 %k, 1",
+            "%more = icmp sle i64 %k1, %half",
+            "br i1 %more, label %loop, label %done",
+            "done:",
+            "ret void",
+        )
         return f"define void @{self.name(f'halves_{how}')}(ptr %tile, ptr %dst, i64 %step, ptr %twiddles, i64 %h) {{\nentry:\n{w.text}\n}}\n"
 
     def _pairs(self, how: str) -> str:
@@ -391,17 +462,30 @@ class FourierMoves:
         w.say("%half = lshr i64 %h, 1", "%fo = mul i64 %h, %step", "%f = getelementptr i8, ptr %src, i64 %fo")
         (a, _), (b, _) = t.load(how, "%src"), t.load(how, "%f")
         t.store("S", (w.sub(a, b), w.add(a, b)), "%tile")
-        w.say("%none = icmp eq i64 %half, 0", "br i1 %none, label %done, label %loop", "loop:", "%k = phi i64 [1, %entry], [%k1, %loop]")
+        w.say(
+            "%none = icmp eq i64 %half, 0",
+            "br i1 %none, label %done, label %loop",
+            "loop:",
+            "%k = phi i64 [1, %entry], [%k1, %loop]",
+        )
         w.say("%mirror = sub i64 %h, %k")
         w.say(f"%yo = mul i64 %k, {t.whole}", f"%zo = mul i64 %mirror, {t.whole}", f"%wo = mul i64 %k, {2 * t.size}")
         w.say("%ao = mul i64 %k, %step", "%bo = mul i64 %mirror, %step")
         w.say("%a = getelementptr i8, ptr %src, i64 %ao", "%b = getelementptr i8, ptr %src, i64 %bo")
         w.say("%w = getelementptr i8, ptr %twiddles, i64 %wo")
         w.say("%y = getelementptr i8, ptr %tile, i64 %yo", "%z = getelementptr i8, ptr %tile, i64 %zo")
-        low, high = self._combined(t, t.load(how, "%a"), t.load(how, "%b"), (t.spread("%w"), t.spread("%w", t.size)), True)
+        low, high = self._combined(
+            t, t.load(how, "%a"), t.load(how, "%b"), (t.spread("%w"), t.spread("%w", t.size)), True
+        )
         t.store("S", high, "%z")
         t.store("S", low, "%y")
-        w.say("%k1 = add i64 %k, 1", "%more = icmp sle i64 %k1, %half", "br i1 %more, label %loop, label %done", "done:", "ret void")
+        w.say(
+            "%k1 = add i64 %k, 1",
+            "%more = icmp sle i64 %k1, %half",
+            "br i1 %more, label %loop, label %done",
+            "done:",
+            "ret void",
+        )
         return f"define void @{self.name(f'pairs_{how}')}(ptr %src, i64 %step, ptr %tile, ptr %twiddles, i64 %h) {{\nentry:\n{w.text}\n}}\n"
 
     def _row(self, halves: bool) -> str:
@@ -423,6 +507,11 @@ class FourierMoves:
         t.store("C", low, "%y")
         t.store("C", (t.shuffle(high[0], "poison", back), t.shuffle(high[1], "poison", back)), "%z")
         w.say("%finished = icmp eq i64 %k, %last", "br i1 %finished, label %done, label %on", "on:")
-        w.say(f"%k1 = add i64 %k, {n}", "%over = icmp sgt i64 %k1, %last", "%k2 = select i1 %over, i64 %last, i64 %k1", "br label %loop")
+        w.say(
+            f"%k1 = add i64 %k, {n}",
+            "%over = icmp sgt i64 %k1, %last",
+            "%k2 = select i1 %over, i64 %last, i64 %k1",
+            "br label %loop",
+        )
         name = self.name("row_halves" if halves else "row_pairs")
         return f"define void @{name}(ptr %src, ptr %dst, ptr %twiddles, i64 %h) {{\nentry:\n{w.text}\ndone:\n  ret void\n}}\n"

@@ -137,7 +137,11 @@ class Writer:
                 c, s = self.number(math.cos(angle)), self.number(math.sin(angle))
                 (sr, si), (gr, gi) = sums[j - 1], gaps[j - 1]
                 even = self.fused(sr, c, even[0]), self.fused(si, c, even[1])
-                odd = (self.mul(gr, s), self.mul(gi, s)) if j == 1 else (self.fused(gr, s, odd[0]), self.fused(gi, s, odd[1]))
+                odd = (
+                    (self.mul(gr, s), self.mul(gi, s))
+                    if j == 1
+                    else (self.fused(gr, s, odd[0]), self.fused(gi, s, odd[1]))
+                )
             y[k] = self.add(even[0], odd[1]), self.sub(even[1], odd[0])  # even - i odd
             y[r - k] = self.sub(even[0], odd[1]), self.add(even[1], odd[0])
         return y

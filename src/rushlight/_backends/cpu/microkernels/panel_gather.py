@@ -56,7 +56,11 @@ class PanelGather:
         lines = [f"  %{p}out = phi ptr [%panel, %{p}entry], [%{p}out1, %{p}next]"]
         for i in range(2 if self.paired else 1):
             at = f"%{p}at{i}"
-            scaled = f"  {at} = mul i64 {step}, 2" if self.paired and i == 0 else f"  {at} = add i64 {'%' + p + 'at0, 1' if i else step + ', 0'}"
+            scaled = (
+                f"  {at} = mul i64 {step}, 2"
+                if self.paired and i == 0
+                else f"  {at} = add i64 {'%' + p + 'at0, 1' if i else step + ', 0'}"
+            )
             lines += [
                 scaled,
                 f"  %{p}po{i} = getelementptr i64, ptr %offsets, i64 {at}",
@@ -81,7 +85,9 @@ class PanelGather:
             mask = ", ".join(f"i32 {n // 2 + (self.lanes if n % 2 else 0)}" for n in range(2 * self.lanes))
             second = "zeroinitializer" if alone else f"%{m}v1"
             value, whole = f"%{m}both", f"<{2 * self.lanes} x {element}>"
-            lines.append(f"  {value} = shufflevector {vector} %{m}v0, {vector} {second}, <{2 * self.lanes} x i32> <{mask}>")
+            lines.append(
+                f"  {value} = shufflevector {vector} %{m}v0, {vector} {second}, <{2 * self.lanes} x i32> <{mask}>"
+            )
         return [
             *lines,
             f"  %{m}to = getelementptr i8, ptr %{p}out, i64 {target}",
@@ -245,7 +251,11 @@ class Spaced:
 
     def _single(self, c: int) -> list[str]:
         """One element of a place."""
-        read = [f"  %jp{c} = getelementptr i16, ptr %jp, i64 {c}", f"  %jv{c} = load i16, ptr %jp{c}, align 2"] if c < self.given else []
+        read = (
+            [f"  %jp{c} = getelementptr i16, ptr %jp, i64 {c}", f"  %jv{c} = load i16, ptr %jp{c}, align 2"]
+            if c < self.given
+            else []
+        )
         value = f"%jv{c}" if c < self.given else "0"
         return [*read, f"  %jq{c} = getelementptr i16, ptr %jq, i64 {c}", f"  store i16 {value}, ptr %jq{c}, align 2"]
 

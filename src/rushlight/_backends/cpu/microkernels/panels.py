@@ -53,7 +53,10 @@ class Panels:
         turned = turn_text(self.turn_symbol, self.n, self.size, self.size // self.group)
         if self.group == 1:
             return turned
-        zips = (zip_text(symbol, n, self.group, self.size // self.group) for symbol, n in ((self.zip_symbol, self.n), (self.wide_symbol, self.wide)))
+        zips = (
+            zip_text(symbol, n, self.group, self.size // self.group)
+            for symbol, n in ((self.zip_symbol, self.n), (self.wide_symbol, self.wide))
+        )
         return "\n".join([turned, *zips])
 
 
@@ -125,7 +128,14 @@ class Pairs:
     __slots__ = ("conjugated", "lanes", "side", "source", "symbol", "target", "width")
 
     def __init__(self, source: DType, side: str, width: int, lanes: int, conjugated: bool) -> None:
-        self.source, self.target, self.side, self.width, self.lanes, self.conjugated = source, source.to_real(), side, width, lanes, conjugated
+        self.source, self.target, self.side, self.width, self.lanes, self.conjugated = (
+            source,
+            source.to_real(),
+            side,
+            width,
+            lanes,
+            conjugated,
+        )
         self.symbol = f"rl_pairs_{source.name}_{side}{width}{'_conj' if conjugated else ''}"
 
     @property
@@ -170,7 +180,10 @@ class Pairs:
         n = next(n for n in (8, 4, 2, 1) if self.width % n == 0)
         for v in range(self.width // n):
             pair, half = self._vector(2 * n), self._vector(n)
-            lines += [f"  %p{v} = getelementptr i8, ptr %from, i64 {v * n * 2 * real}", f"  %v{v} = load {pair}, ptr %p{v}, align {real}"]
+            lines += [
+                f"  %p{v} = getelementptr i8, ptr %from, i64 {v * n * 2 * real}",
+                f"  %v{v} = load {pair}, ptr %p{v}, align {real}",
+            ]
             for part in range(2):
                 name = f"%h{v}_{part}"
                 lines.append(f"  {name} = {_shuffled(pair, f'%v{v}', 'poison', [2 * i + part for i in range(n)])}")
@@ -244,7 +257,11 @@ def turn_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
             f"  %q{i} = getelementptr {whole}, ptr %to, i64 %o{i}",
             f"  store {vector} %v1_{i}, ptr %q{i}, align {min(size, 8)}",
         ]
-    lines += [f"  %n1 = add nuw nsw i64 %n, {n}", "  %more = icmp slt i64 %n1, %k", "  br i1 %more, label %loop, label %done"]
+    lines += [
+        f"  %n1 = add nuw nsw i64 %n, {n}",
+        "  %more = icmp slt i64 %n1, %k",
+        "  br i1 %more, label %loop, label %done",
+    ]
     return "\n".join([*lines, "done:", "  ret void", "}"])
 
 

@@ -66,7 +66,20 @@ class RegisterTile:
     machine that rounds vectors with one instruction, and reads subnormal sums as zeros then.
     """
 
-    __slots__ = ("begun", "columns", "fma", "instruction", "kind", "lanes", "listed", "panels", "rounded", "rows", "symbol", "vectors")
+    __slots__ = (
+        "begun",
+        "columns",
+        "fma",
+        "instruction",
+        "kind",
+        "lanes",
+        "listed",
+        "panels",
+        "rounded",
+        "rows",
+        "symbol",
+        "vectors",
+    )
 
     def __init__(
         self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: str = "", rounded: bool = False,
@@ -116,7 +129,9 @@ class RegisterTile:
         vector, total = f"<{self.lanes} x {word}>", f"<{self.lanes} x {sum_}>"
         tile = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
         rows, columns = self.listed == "rows", self.listed == "columns"
-        listed = {"": "", "columns": "ptr noalias %offsets, ", "rows": "ptr noalias %places, ptr noalias %offsets, "}[self.listed]
+        listed = {"": "", "columns": "ptr noalias %offsets, ", "rows": "ptr noalias %places, ptr noalias %offsets, "}[
+            self.listed
+        ]
         lines = [
             *self._declared(total, size),
             f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, {listed}ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
@@ -129,7 +144,10 @@ class RegisterTile:
             *(f"  %c{i}_{j} = phi {total} [{f'%sums{j}' if self.begun else 'zeroinitializer'}, %entry], [%s{i}_{j}, %loop]" for i, j in tile),
         ]  # fmt: skip
         if self.listed:
-            lines += ["  %listed = getelementptr i64, ptr %offsets, i64 %n", "  %offset = load i64, ptr %listed, align 8"]
+            lines += [
+                "  %listed = getelementptr i64, ptr %offsets, i64 %n",
+                "  %offset = load i64, ptr %listed, align 8",
+            ]
             lines.append(f"  %{'a' if rows else 'b'} = getelementptr i8, ptr %{'A' if rows else 'B'}, i64 %offset")
         for j in range(self.vectors):
             lines += [
@@ -241,7 +259,11 @@ class RegisterTile:
                 f"  %{name}f = bitcast {vector} %{name}l to {floats}", f"  %{name}s = bitcast {vector} %{name}m to {floats}",
             ]  # fmt: skip
         if self.kind == "i16":
-            return [low, f"  %{name}f = ashr {vector} %{name}l, splat (i32 16)", f"  %{name}s = ashr {vector} %{name}, splat (i32 16)"]
+            return [
+                low,
+                f"  %{name}f = ashr {vector} %{name}l, splat (i32 16)",
+                f"  %{name}s = ashr {vector} %{name}, splat (i32 16)",
+            ]
         return []
 
     def _step(self, i: int, j: int, total: str, size: int) -> list[str]:
@@ -253,7 +275,10 @@ class RegisterTile:
             pair = f"{taken} %x{i}p, {taken} %y{j}p"
             if self.instruction in _SUMS:
                 return [f"  %s{tag} = call {total} @{names[self.lanes * size]}({total} {held}, {pair})"]
-            return [f"  %m{tag} = call {total} @{names[self.lanes * size]}({pair})", f"  %s{tag} = add {total} {held}, %m{tag}"]
+            return [
+                f"  %m{tag} = call {total} @{names[self.lanes * size]}({pair})",
+                f"  %s{tag} = add {total} {held}, %m{tag}",
+            ]
         if self.kind == "i16":
             return [
                 f"  %m{tag} = mul {total} %x{i}f, %y{j}f", f"  %w{tag} = mul {total} %x{i}s, %y{j}s",
@@ -269,12 +294,18 @@ class RegisterTile:
     def _added(self, name: str, x: str, y: str, held: str, total: str, size: int) -> list[str]:
         """name = x * y + held."""
         if self.fma:
-            return [f"  %{name} = call {total} @llvm.fma.v{self.lanes}f{8 * size}({total} {x}, {total} {y}, {total} {held})"]
+            return [
+                f"  %{name} = call {total} @llvm.fma.v{self.lanes}f{8 * size}({total} {x}, {total} {y}, {total} {held})"
+            ]
         return [f"  %{name}m = fmul {total} {x}, {y}", f"  %{name} = fadd {total} {held}, %{name}m"]
 
     def _write_or_join(self, total: str, sum_: str, size: int, tile: list[tuple[int, int]]) -> list[str]:
         lines = ["  %fresh = icmp eq i64 %add, 0", "  br i1 %fresh, label %write, label %join"]
-        return [*lines, *self._out("write", total, sum_, size, tile, False), *self._out("join", total, sum_, size, tile, True)]
+        return [
+            *lines,
+            *self._out("write", total, sum_, size, tile, False),
+            *self._out("join", total, sum_, size, tile, True),
+        ]
 
     def _round_out(self, total: str, tile: list[tuple[int, int]]) -> list[str]:
         """The sums, rounded, to C."""
@@ -289,11 +320,16 @@ class RegisterTile:
             ]  # fmt: skip
         return [*lines, "  ret void"]
 
-    def _out(self, block: str, vector: str, element: str, size: int, tile: list[tuple[int, int]], add: bool) -> list[str]:
+    def _out(
+        self, block: str, vector: str, element: str, size: int, tile: list[tuple[int, int]], add: bool
+    ) -> list[str]:
         lines, p = [f"{block}:"], block[0]
         for i, j in tile:
             if j == 0:
-                lines += [f"  %{p}o{i} = mul i64 %row, {i}", f"  %{p}r{i} = getelementptr {element}, ptr %C, i64 %{p}o{i}"]
+                lines += [
+                    f"  %{p}o{i} = mul i64 %row, {i}",
+                    f"  %{p}r{i} = getelementptr {element}, ptr %C, i64 %{p}o{i}",
+                ]
             lines.append(f"  %{p}p{i}_{j} = getelementptr {element}, ptr %{p}r{i}, i64 {j * self.lanes}")
             value = f"%s{i}_{j}"
             if add:
@@ -311,6 +347,8 @@ def register_tile(kind: str, vector_bytes: int, registers: int, fma: bool, instr
     lanes = vector_bytes // KINDS[kind][1]
     vectors = 3 if registers == 32 and vector_bytes == 16 else 2
     parts = 2 if KINDS[kind][3] > 1 and not instruction else 1  # an operand is held as its halves
-    apart = instruction == "vpmaddwd" or kind in ("i32", "i64") or not (fma or instruction)  # products need a register before they are added
+    apart = (
+        instruction == "vpmaddwd" or kind in ("i32", "i64") or not (fma or instruction)
+    )  # products need a register before they are added
     rows = (registers - parts * (vectors + 1) - apart) // vectors
     return RegisterTile(kind, lanes, rows - rows % 2, vectors, fma, instruction)

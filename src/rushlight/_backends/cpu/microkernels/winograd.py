@@ -19,9 +19,7 @@ TAPS = 16  # products of matrices
 # a transform of a column in the names of its elements: for each result what is added to and taken from the first
 _IMAGE = ((0, "-", 2), (1, "+", 2), (2, "-", 1), (1, "-", 3))
 
-_IMAGE_ARGUMENTS = (
-    "ptr noalias %out, i64 %apart, ptr noalias %slab, i64 %channel, i64 %row, i64 %phase, i64 %channels, i64 %width, ptr noalias %moves, i64 %n"
-)
+_IMAGE_ARGUMENTS = "ptr noalias %out, i64 %apart, ptr noalias %slab, i64 %channel, i64 %row, i64 %phase, i64 %channels, i64 %width, ptr noalias %moves, i64 %n"
 
 
 class Winograd:
@@ -93,7 +91,10 @@ class Winograd:
             lines.append(f"  %o{i} = getelementptr i8, ptr %x{i}, i64 %phase")
             for j in range(4):
                 base = f"%o{i}" if j % 2 else f"%x{i}"
-                lines += [f"  %p{i}{j} = getelementptr i8, ptr {base}, i64 {j // 2 * 4}", f"  %d{i}{j} = load {vector}, ptr %p{i}{j}, align 4"]
+                lines += [
+                    f"  %p{i}{j} = getelementptr i8, ptr {base}, i64 {j // 2 * 4}",
+                    f"  %d{i}{j} = load {vector}, ptr %p{i}{j}, align 4",
+                ]
             lines += _combined(vector, [f"  %e{i}{j} =" for j in range(4)], [f"%d{i}{j}" for j in range(4)])
         for j in range(4):
             lines += _combined(vector, [f"  %f{i}{j} =" for i in range(4)], [f"%e{i}{j}" for i in range(4)])
@@ -120,7 +121,10 @@ class Winograd:
             for t in range(9):
                 base = f"%q{p}{t - 1}" if t else "%here"
                 offset = "%tap" if t else str(4 * self.lanes * part)
-                lines += [f"  %q{p}{t} = getelementptr i8, ptr {base}, i64 {offset}", f"  %g{p}{t} = load {vector}, ptr %q{p}{t}, align 4"]
+                lines += [
+                    f"  %q{p}{t} = getelementptr i8, ptr {base}, i64 {offset}",
+                    f"  %g{p}{t} = load {vector}, ptr %q{p}{t}, align 4",
+                ]
             for i in range(3):
                 lines += _weighted(vector, [f"%h{p}{i}{j}" for j in range(4)], [f"%g{p}{3 * i + j}" for j in range(3)])
             for j in range(4):
@@ -162,7 +166,10 @@ class Winograd:
             ]
         held = "%seen"
         for k in range(4):  # anything times zero that is not zero was not finite
-            lines += [f"  %n{k} = fmul {vector} %z{k // 2}{k % 2}, zeroinitializer", f"  %seen{k + 1} = fadd {vector} {held}, %n{k}"]
+            lines += [
+                f"  %n{k} = fmul {vector} %z{k // 2}{k % 2}, zeroinitializer",
+                f"  %seen{k + 1} = fadd {vector} {held}, %n{k}",
+            ]
             held = f"%seen{k + 1}"
         word = f"<{n} x i32>"
         lines += [
@@ -180,7 +187,10 @@ class Winograd:
 
 def _combined(vector: str, heads: list[str], x: list[str]) -> list[str]:
     """B' x."""
-    return [f"{head} {'fsub' if sign == '-' else 'fadd'} {vector} {x[a]}, {x[b]}" for head, (a, sign, b) in zip(heads, _IMAGE, strict=True)]
+    return [
+        f"{head} {'fsub' if sign == '-' else 'fadd'} {vector} {x[a]}, {x[b]}"
+        for head, (a, sign, b) in zip(heads, _IMAGE, strict=True)
+    ]
 
 
 def _weighted(vector: str, names: list[str], g: list[str]) -> list[str]:

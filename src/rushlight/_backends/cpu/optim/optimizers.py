@@ -70,6 +70,11 @@ def element_kernel(program: Callable[[int], Program]) -> int:
     size = 1 << 20  # one that is cut into parts, so that the kernel can be
     steps = program(size).steps
     first = steps[0]
-    if len(steps) != 1 or not isinstance(first, KernelStep) or first.kernel.slot_values()[0] != size or len(first.kernel.slot_values()) != SLOTS:
+    if (
+        len(steps) != 1
+        or not isinstance(first, KernelStep)
+        or first.kernel.slot_values()[0] != size
+        or len(first.kernel.slot_values()) != SLOTS
+    ):
         raise AssertionError("a rule must change each element by itself")
     return kernel_address(first)

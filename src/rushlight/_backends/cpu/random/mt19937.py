@@ -121,7 +121,13 @@ def mt_take(state, out, n):
 # A saved state in PyTorch's format: seed (64 bits), left, seeded, next (64 bits), the words (64 bits each), a float64 normal between two numbers that
 # nobody uses, whether it is valid, a float32 normal, whether that is (a byte).
 SAVED_BYTES = 5056
-SAVED_WORDS, SAVED_DOUBLE, SAVED_VALID, SAVED_FLOAT, SAVED_FLOAT_VALID = 3, 628, 1260, 1262, 5052  # in elements of their own sizes
+SAVED_WORDS, SAVED_DOUBLE, SAVED_VALID, SAVED_FLOAT, SAVED_FLOAT_VALID = (
+    3,
+    628,
+    1260,
+    1262,
+    5052,
+)  # in elements of their own sizes
 
 
 @native("void(ptr, ptr)")

@@ -5,22 +5,17 @@ from __future__ import annotations
 from rushlight._backends.cpu.random.mt19937 import draw_unit, put_float, take
 from rushlight._backends.cpu.random.random_normal import draw_normal
 from rushlight._backends.cpu.random.random_uniform import to_exponential
-from rushlight._native import (
-    NativeFunction,
-    ceil,
-    extern,
-    f32,
-    f64,
-    floor,
-    load,
-    native,
-    select,
-    sqrt,
-    store,
-    u32,
-)
+from rushlight._native import NativeFunction, ceil, extern, f32, f64, floor, load, native, select, sqrt, store, u32
 
-__all__ = ["make_binomial", "make_choice", "make_gamma", "make_leaks", "make_multinomial", "make_poisson", "make_weights_status"]
+__all__ = [
+    "make_binomial",
+    "make_choice",
+    "make_gamma",
+    "make_leaks",
+    "make_multinomial",
+    "make_poisson",
+    "make_weights_status",
+]
 
 log = extern("log", "f64(f64)")
 log1p = extern("log1p", "f64(f64)")

@@ -48,7 +48,9 @@ def _tile(kind: str, batch: int) -> RegisterTile:
     key = (kind, rows)
     if key not in _TILES:
         registers = 16 if usual.rows * usual.vectors >= 16 else 8  # for sums
-        _TILES[key] = RegisterTile(kind, usual.lanes, rows, min(registers // rows, 8 if registers == 16 else 4), usual.fma)
+        _TILES[key] = RegisterTile(
+            kind, usual.lanes, rows, min(registers // rows, 8 if registers == 16 else 4), usual.fma
+        )
     return _TILES[key]
 
 
@@ -80,7 +82,20 @@ class _Words:
         end = weights + (second + each * self.parts if self.parts > 1 else each * self.pieces)
         self.nbytes = end + LINE * (1 + self.parts)
         flags = int(call.reverse), int(call.sizes is not None), int(keep)
-        self.words = [call.steps, batch, rows, units, chunk, *flags, weights, each, second, self.pieces, end, self.parts]
+        self.words = [
+            call.steps,
+            batch,
+            rows,
+            units,
+            chunk,
+            *flags,
+            weights,
+            each,
+            second,
+            self.pieces,
+            end,
+            self.parts,
+        ]
 
     def ints(self, pieces: int, work: int = 0, sizes: Sequence[int] = ()) -> list[int]:
         """Head and words of a kernel."""
@@ -129,7 +144,11 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
         cell = shape.mode, shape.tile.kind, shape.lanes, shape.tile.fma
         symbol, text = forward_cell(*cell) if way else backward_cell(*cell, shape.extra)
         imports[symbol] = _loaded_text(text, [symbol])[symbol]
-        makers = (make_pack_forward, make_forward, make_shared_forward) if way else (make_pack_backward, make_backward, make_sums)
+        makers = (
+            (make_pack_forward, make_forward, make_shared_forward)
+            if way
+            else (make_pack_backward, make_backward, make_sums)
+        )
         functions = [make(shape) for make in makers]
         loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], imports)
         _LOADED.setdefault(key, tuple(make_kernel_callable(loaded[f.symbol], f.symbol, loaded) for f in functions))

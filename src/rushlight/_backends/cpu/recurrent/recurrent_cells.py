@@ -21,7 +21,9 @@ _DTYPES = {"f32": FLOAT32, "f64": FLOAT64}
 # (product, its row length, x, hidden size, bias, h, c, hs, gates or null, cs, rows, units): units are at most as many as a vector has lanes.
 # The state is replaced by the next one; rows of x and gates hold their parts side by side, `hidden size` apart, and so does the bias.
 FORWARD_CELL = "void(ptr, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)"
-_FORWARD = "ptr %z, i64 %zrow, ptr %x, i64 %size, ptr %b, ptr %h, ptr %c, ptr %hs, ptr %g, ptr %cs, i64 %rows, i64 %units"
+_FORWARD = (
+    "ptr %z, i64 %zrow, ptr %x, i64 %size, ptr %b, ptr %h, ptr %c, ptr %hs, ptr %g, ptr %cs, i64 %rows, i64 %units"
+)
 # (dh, dc, cotangents of hs, of gates, of cs, gates, hs, cs, h before, c before, slopes, copies of h before, sums of slopes, hidden size, rows,
 # units); the cotangents of gates and cs are read by the form that takes them alone
 BACKWARD_CELL = "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)"
@@ -64,7 +66,10 @@ class _Lanes:
         name = f"@llvm.masked.load.v{self.lanes}f{8 * self.size}.p0"
         flags = f"<{self.lanes} x i1>"
         self.module.declarations[name] = f"declare {self.vector} {name}(ptr, i32, {flags}, {self.vector})"
-        return self.em.emit(f"call {self.vector} {name}(ptr {place}, i32 {self.size}, {flags} {self.mask}, {self.vector} zeroinitializer)", self.element)
+        return self.em.emit(
+            f"call {self.vector} {name}(ptr {place}, i32 {self.size}, {flags} {self.mask}, {self.vector} zeroinitializer)",
+            self.element,
+        )
 
     def store(self, value: Val, place: str) -> None:
         if self.mask is None:
@@ -107,7 +112,13 @@ def forward_cell(mode: str, kind: str, lanes: int, fma: bool) -> tuple[str, str]
     lines = [f"define void @{symbol}({_FORWARD}) nounwind {{", "entry:"]
     lines += [f"  %full = icmp sge i64 %units, {lanes}", "  br i1 %full, label %wstart, label %pstart"]
     for tag, v, before in (("w", whole, []), ("p", part, _mask(part, "%units"))):
-        lines += [f"{tag}start:", *before, f"  br label %{tag}row", f"{tag}row:", f"  %{tag}r = phi i64 [0, %{tag}start], [%{tag}r1, %{tag}next]"]
+        lines += [
+            f"{tag}start:",
+            *before,
+            f"  br label %{tag}row",
+            f"{tag}row:",
+            f"  %{tag}r = phi i64 [0, %{tag}start], [%{tag}r1, %{tag}next]",
+        ]
         kept, h = _FORWARD_STEPS[mode](v, f"%{tag}r", mode)
         for base in ("%h", "%hs"):
             v.store(h, v.place(base, f"%{tag}r", "%size"))
@@ -136,7 +147,10 @@ def _sums(v: _Lanes, row: str, mode: str) -> tuple[list[Val], list[Val], list[Va
     z = v.place("%z", row, "%zrow")
     u = [v.load(v.moved(z, k * v.lanes)) for k in range(gates)]
     x = [v.load(v.place("%x", row, width, k)) for k in range(gates)]
-    b = [v.load(v.moved("%b", v.integer(f"mul i64 %size, {k}")) if k else "%b") for k in range(4 if mode == "gru" else gates)]
+    b = [
+        v.load(v.moved("%b", v.integer(f"mul i64 %size, {k}")) if k else "%b")
+        for k in range(4 if mode == "gru" else gates)
+    ]
     return u, x, b
 
 
@@ -160,7 +174,9 @@ def _gru_step(v: _Lanes, row: str, mode: str) -> tuple[list[Any], Any]:
 def _plain_step(v: _Lanes, row: str, mode: str) -> tuple[list[Any], Any]:
     (u,), (x,), (b,) = _sums(v, row, mode)
     total = x + u + b
-    return [], v.tanh(total) if mode == "tanh" else v.em.op("maximum", [total, v.em.const(v.element, 0.0)], [v.dtype] * 2, v.dtype)
+    return [], v.tanh(total) if mode == "tanh" else v.em.op(
+        "maximum", [total, v.em.const(v.element, 0.0)], [v.dtype] * 2, v.dtype
+    )
 
 
 _FORWARD_STEPS: dict[str, Callable[[_Lanes, str, str], tuple[list[Any], Any]]] = {
@@ -178,15 +194,36 @@ def backward_cell(mode: str, kind: str, lanes: int, fma: bool, extra: bool) -> t
     """
     symbol, module = f"rl_back_{mode}_{kind}{'_extra' if extra else ''}", ModuleText()
     whole, part = (_Lanes(module, kind, lanes, fma, tag, mask) for tag, mask in (("w", None), ("p", "%mask")))
-    lines = [f"define void @{symbol}({_BACKWARD}) nounwind {{", "entry:", f"  %end = and i64 %units, {-lanes}", "  %rest = sub i64 %units, %end"]
-    lines += [*_mask(part, "%rest"), "  br label %row", "row:", "  %r = phi i64 [0, %entry], [%r1, %next]", "  br label %whead"]
-    lines += ["whead:", "  %u = phi i64 [0, %row], [%u1, %wbody]", "  %inside = icmp slt i64 %u, %end", "  br i1 %inside, label %wbody, label %last"]
+    lines = [
+        f"define void @{symbol}({_BACKWARD}) nounwind {{",
+        "entry:",
+        f"  %end = and i64 %units, {-lanes}",
+        "  %rest = sub i64 %units, %end",
+    ]
+    lines += [
+        *_mask(part, "%rest"),
+        "  br label %row",
+        "row:",
+        "  %r = phi i64 [0, %entry], [%r1, %next]",
+        "  br label %whead",
+    ]
+    lines += [
+        "whead:",
+        "  %u = phi i64 [0, %row], [%u1, %wbody]",
+        "  %inside = icmp slt i64 %u, %end",
+        "  br i1 %inside, label %wbody, label %last",
+    ]
     _backward_body(whole, "%u", mode, extra)
     lines += ["wbody:", *whole.em.lines, f"  %u1 = add nuw nsw i64 %u, {lanes}", "  br label %whead"]
     lines += ["last:", "  %some = icmp sgt i64 %rest, 0", "  br i1 %some, label %pbody, label %next"]
     _backward_body(part, "%end", mode, extra)
     lines += ["pbody:", *part.em.lines, "  br label %next"]
-    lines += ["next:", "  %r1 = add nuw nsw i64 %r, 1", "  %more = icmp slt i64 %r1, %rows", "  br i1 %more, label %row, label %done"]
+    lines += [
+        "next:",
+        "  %r1 = add nuw nsw i64 %r, 1",
+        "  %more = icmp slt i64 %r1, %rows",
+        "  br i1 %more, label %row, label %done",
+    ]
     return symbol, "\n".join([*lines, "done:", "  ret void", "}", str(module)])
 
 
@@ -219,7 +256,12 @@ def _backward_body(v: _Lanes, unit: str, mode: str, extra: bool) -> None:
     elif mode == "gru":
         r, z, n, inner = gates
         dn = plus(dh * (1.0 - z), 2) * (1.0 - n * n)
-        slopes = [plus(dn * r, 3), plus(dn * inner, 0) * (r * (1.0 - r)), plus(dh * (before - n), 1) * (z * (1.0 - z)), dn]
+        slopes = [
+            plus(dn * r, 3),
+            plus(dn * inner, 0) * (r * (1.0 - r)),
+            plus(dh * (before - n), 1) * (z * (1.0 - z)),
+            dn,
+        ]
         v.store(dh * z, at("%dh"))
     else:
         h = v.load(at("%hs"))

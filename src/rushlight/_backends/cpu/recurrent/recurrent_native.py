@@ -75,7 +75,13 @@ class Shape:
 def make_pack_forward(shape: Shape) -> NativeFunction:
     """The weight [gates * units, units] as panels of its transpose; bufs are the panels and the weight, a piece is a group."""
     real, size, lanes, columns = shape.real, shape.real.itemsize, shape.lanes, shape.columns
-    vectors, panels, blocks, gates, turned = shape.vectors, shape.panels, shape.blocks, GATES[shape.mode], shape.turner.turned
+    vectors, panels, blocks, gates, turned = (
+        shape.vectors,
+        shape.panels,
+        shape.blocks,
+        GATES[shape.mode],
+        shape.turner.turned,
+    )
     turn = extern(shape.turner.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
 
     @native("i32(ptr, ptr, i64)", name=f"rl_pack_{shape.name}")
@@ -300,14 +306,21 @@ def make_shared_forward(shape: Shape) -> NativeFunction:
     def run_part(bufs, ints, phase, part):
         """The units of a part: their first states in phase 0, then a step in each phase."""
         operands = bufs + 8 * ints.i64[OUTPUTS]
-        batch, units, parts, groups = ints.i64[BATCH], ints.i64[UNITS], ints.i64[PARTS], (ints.i64[UNITS] + wide - 1) // wide
+        batch, units, parts, groups = (
+            ints.i64[BATCH],
+            ints.i64[UNITS],
+            ints.i64[PARTS],
+            (ints.i64[UNITS] + wide - 1) // wide,
+        )
         first, last = part * groups // parts, (part + 1) * groups // parts
         row, unit = size * units, first * wide
         have = min(last * wide, units) - unit
         h, c = bufs.ptr[1], bufs.ptr[1]
         if lstm:
             c = bufs.ptr[2]
-        turns = operands.ptr[0] + ints.i64[WEIGHTS]  # packed states: those that this step reads, and those that it makes
+        turns = (
+            operands.ptr[0] + ints.i64[WEIGHTS]
+        )  # packed states: those that this step reads, and those that it makes
         if phase == 0:
             for r in range(batch):
                 memcpy(h + r * row + size * unit, operands.ptr[4] + r * row + size * unit, size * have)
@@ -317,7 +330,18 @@ def make_shared_forward(shape: Shape) -> NativeFunction:
             at = (phase - 1) * batch
             if ints.i64[REVERSE] != 0:
                 at = (ints.i64[STEPS] - phase) * batch
-            step(bufs, ints, turns + (phase + 1) % 2 * high * row, turns + ints.i64[PRODUCT] + part * ints.i64[EACH], h, c, at, batch, first, last)
+            step(
+                bufs,
+                ints,
+                turns + (phase + 1) % 2 * high * row,
+                turns + ints.i64[PRODUCT] + part * ints.i64[EACH],
+                h,
+                c,
+                at,
+                batch,
+                first,
+                last,
+            )
         pack_rows(turns + phase % 2 * high * row + size * high * unit, h + size * unit, batch, units, have)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_shared_{shape.name}")
@@ -370,7 +394,13 @@ def _make_product(shape: Shape) -> NativeFunction:
         for p in range(0, inner, DEPTH):
             depth = min(i64(DEPTH), inner - p)
             for r in range(0, rows, high):
-                pack_rows(a + size * r * depth, d + size * (r * slopes * units + p), min(rows - r, i64(high)), slopes * units, depth)
+                pack_rows(
+                    a + size * r * depth,
+                    d + size * (r * slopes * units + p),
+                    min(rows - r, i64(high)),
+                    slopes * units,
+                    depth,
+                )
             add = i64(adds != 0 or p > 0)
             for n in range(0, units, columns):
                 panel = weight + size * (n * inner + p * columns)
@@ -379,7 +409,16 @@ def _make_product(shape: Shape) -> NativeFunction:
                     if rows - r >= high and units - n >= columns:
                         kernel(a + size * r * depth, panel, to, units, depth, add)
                     else:
-                        edge(a + size * r * depth, panel, to, units, depth, min(rows - r, i64(high)), min(units - n, i64(columns)), add)
+                        edge(
+                            a + size * r * depth,
+                            panel,
+                            to,
+                            units,
+                            depth,
+                            min(rows - r, i64(high)),
+                            min(units - n, i64(columns)),
+                            add,
+                        )
 
     return through
 
@@ -424,6 +463,7 @@ def make_backward(shape: Shape) -> NativeFunction:
     return _make_steps(shape, back, through, (hs_at, cs_at, h_at, c_at, ct_at, sizes_at))
 
 
+# long function: native code of one loop nest, whose words stand one to a line
 def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, places: tuple[int, ...]) -> NativeFunction:
     size, slopes, lstm = shape.real.itemsize, SLOPES[shape.mode], shape.mode == "lstm"
     hs_at, cs_at, h_at, c_at, ct_at, sizes_at = places
@@ -431,7 +471,13 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
     @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_grad_{shape.name}")
     def backward(bufs, ints, piece):
         operands = bufs + 8 * ints.i64[OUTPUTS]
-        batch, total, units, reverse, steps = ints.i64[BATCH], ints.i64[TOTAL], ints.i64[UNITS], ints.i64[REVERSE], ints.i64[STEPS]
+        batch, total, units, reverse, steps = (
+            ints.i64[BATCH],
+            ints.i64[TOTAL],
+            ints.i64[UNITS],
+            ints.i64[REVERSE],
+            ints.i64[STEPS],
+        )
         first = piece * ints.i64[CHUNK]
         held = min(ints.i64[CHUNK], batch - first)
         row = size * units
@@ -456,7 +502,16 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
             if reverse == 0:
                 place -= count
             before = place + count if reverse != 0 else place - old
-            if count < 0 or count > batch or old < 0 or old > batch or place < 0 or place + count > total or before < 0 or before + old > total:
+            if (
+                count < 0
+                or count > batch
+                or old < 0
+                or old > batch
+                or place < 0
+                or place + count > total
+                or before < 0
+                or before + old > total
+            ):
                 return rl_fail(bufs, piece, 6, count, 0, 0)
             rows = min(count - first, held)
             if rows > 0:
@@ -464,10 +519,32 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
                 running = max(min(old - first, rows), i64(0))
                 if running > 0:
                     near = (before + first) * row
-                    back(bufs, operands, sums, units, first, at, 0, running, operands.ptr[hs_at] + near, operands.ptr[cs_at] + near)
+                    back(
+                        bufs,
+                        operands,
+                        sums,
+                        units,
+                        first,
+                        at,
+                        0,
+                        running,
+                        operands.ptr[hs_at] + near,
+                        operands.ptr[cs_at] + near,
+                    )
                 if running < rows:
                     start = (first + running) * row
-                    back(bufs, operands, sums, units, first, at, running, rows - running, operands.ptr[h_at] + start, operands.ptr[c_at] + start)
+                    back(
+                        bufs,
+                        operands,
+                        sums,
+                        units,
+                        first,
+                        at,
+                        running,
+                        rows - running,
+                        operands.ptr[h_at] + start,
+                        operands.ptr[c_at] + start,
+                    )
                 through(operands.ptr[0], a, bufs.ptr[0] + at * row * slopes, dh, units, rows)
             if reverse != 0:
                 place += count

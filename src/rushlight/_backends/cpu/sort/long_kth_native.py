@@ -31,7 +31,10 @@ __all__ = ["WORK_BYTES", "make_long_kth"]
 DIGIT = 11  # bits that are counted at once
 WIDTH = (1 << DIGIT) * 4  # bytes of a part's counts
 WORK_BYTES = MOST_PARTS * WIDTH
-ABOVE, LEFT = 5, 6  # numbers after those of `long_sort_native`: the digits found so far, and one less than the bits below them
+ABOVE, LEFT = (
+    5,
+    6,
+)  # numbers after those of `long_sort_native`: the digits found so far, and one less than the bits below them
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 
@@ -45,7 +48,12 @@ def _make_counting(dtype: str) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"counting_{dtype}")
     def counting(bufs, ints, part):
         x, counts = bufs.ptr[ROW], bufs.ptr[TABLE] + part * WIDTH
-        least, shift, left, above = key(u64(ints.i64[LEAST])), u64(ints.i64[SHIFT]), u64(ints.i64[LEFT]), u64(ints.i64[ABOVE])
+        least, shift, left, above = (
+            key(u64(ints.i64[LEAST])),
+            u64(ints.i64[SHIFT]),
+            u64(ints.i64[LEFT]),
+            u64(ints.i64[ABOVE]),
+        )
         memset(counts, 0, WIDTH)
         first = part * ints.i64[SIZE]
         for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):

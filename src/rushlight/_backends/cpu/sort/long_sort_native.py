@@ -15,20 +15,7 @@ from __future__ import annotations
 from functools import cache
 
 from rushlight._backends.cpu.sort.sort_native import DESCENDING, ROWS, SHORT, SORTS, N, make_key, make_value
-from rushlight._native import (
-    NativeFunction,
-    clz,
-    extern,
-    i32,
-    i64,
-    load,
-    memset,
-    native,
-    stack,
-    store,
-    u32,
-    u64,
-)
+from rushlight._native import NativeFunction, clz, extern, i32, i64, load, memset, native, stack, store, u32, u64
 
 __all__ = [
     "COUNT", "COUNTS", "FLIP", "LEAST", "LONG", "MOST_PARTS", "MOST_ROWS", "ROW", "SHIFT", "SIZE", "TABLE", "cut_row", "key_bits", "make_extremes",
@@ -111,7 +98,12 @@ def key_bits(table, numbers, parts):
 def count_digits(bufs, ints, part):
     """How often each digit occurs among the words of a part."""
     digits = ints.i64[DIGITS]
-    words, counts, shift, mask = bufs.ptr[FROM], bufs.ptr[TABLE] + part * digits * 4, u64(ints.i64[SHIFT]), u64(digits - 1)
+    words, counts, shift, mask = (
+        bufs.ptr[FROM],
+        bufs.ptr[TABLE] + part * digits * 4,
+        u64(ints.i64[SHIFT]),
+        u64(digits - 1),
+    )
     memset(counts, 0, digits * 4)
     first = part * ints.i64[SIZE]
     for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
@@ -238,7 +230,12 @@ def _make_filling(dtype: str, apart: bool) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"filling_{dtype}{'_apart' if apart else ''}")
     def filling(bufs, ints, part):
         digits, left = ints.i64[DIGITS], u64(ints.i64[LEFT])
-        x, words, places, starts = bufs.ptr[ROW], bufs.ptr[FROM], bufs.ptr[FROM_PLACES], bufs.ptr[TABLE] + part * digits * 4
+        x, words, places, starts = (
+            bufs.ptr[ROW],
+            bufs.ptr[FROM],
+            bufs.ptr[FROM_PLACES],
+            bufs.ptr[TABLE] + part * digits * 4,
+        )
         flip, least, mask = key(ints.i64[FLIP]), u64(ints.i64[LEAST]), (u64(1) << left) - u64(1)
         first = part * ints.i64[SIZE]
         for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
@@ -312,7 +309,9 @@ def _make_bucket(dtype: str, apart: bool, shared: bool) -> NativeFunction:
     """`one(bufs, ints, bucket, first, n)`: sorts a bucket and writes it."""
     insertion, passes, writing = _make_insertion(apart), _make_passes(apart, shared), _make_writing(dtype, apart)
 
-    @native("void(ptr, ptr, i64, i64, i64)", name=f"bucket_{dtype}{'_apart' if apart else ''}{'_shared' if shared else ''}")
+    @native(
+        "void(ptr, ptr, i64, i64, i64)", name=f"bucket_{dtype}{'_apart' if apart else ''}{'_shared' if shared else ''}"
+    )
     def one(bufs, ints, bucket, first, n):
         words, places = bufs.ptr[FROM] + 8 * first, bufs.ptr[FROM_PLACES] + 4 * first
         if n <= SHORT:

@@ -135,7 +135,12 @@ def make_best_many(dtype: str) -> NativeFunction:
 def make_best_by_heap(dtype: str) -> NativeFunction:
     """`best(x, n, count, flip, keys, places)`: as `make_best`, and of equals those that PyTorch takes of long rows."""
     memory, key, _ = SORTS[dtype]
-    size, read_block, listed, (sink, heaped, lined_up) = memory.itemsize, make_block(dtype), make_listed(dtype), make_heap(dtype)
+    size, read_block, listed, (sink, heaped, lined_up) = (
+        memory.itemsize,
+        make_block(dtype),
+        make_listed(dtype),
+        make_heap(dtype),
+    )
 
     @native(f"void(ptr, i64, i64, {key.name}, ptr, ptr)", name=f"best_by_heap_{dtype}")
     def best(x, n, count, flip, keys, places):
@@ -164,7 +169,12 @@ def _make_differing(dtype: str) -> NativeFunction:
     """`differing(x, n, count, flip, work, room)`: the first `count` in order, in our own way; whether no two of them are equal."""
     key = SORTS[dtype][1]
     width = key.itemsize
-    listed, first_sorted, best, best_many = make_listed(dtype), make_first_sorted(dtype), make_best(dtype), make_best_many(dtype)
+    listed, first_sorted, best, best_many = (
+        make_listed(dtype),
+        make_first_sorted(dtype),
+        make_best(dtype),
+        make_best_many(dtype),
+    )
 
     @native(f"i32(ptr, i64, i64, {key.name}, ptr, i64)", name=f"differing_{dtype}")
     def differing(x, n, count, flip, work, room):
@@ -328,7 +338,12 @@ def make_kth(dtype: str) -> NativeFunction:
     size, width = memory.itemsize, key.itemsize
     listed, best, quickselect = make_listed(dtype), make_best(dtype), make_quickselect(dtype)
     extent, extent_short, squeezed = make_extent(key), make_extent(u32), make_squeezed(key)
-    bounded, placed, bounded_short, placed_short = make_bounded(key), make_placed(key), make_bounded(u32), make_placed(u32)
+    bounded, placed, bounded_short, placed_short = (
+        make_bounded(key),
+        make_placed(key),
+        make_bounded(u32),
+        make_placed(u32),
+    )
 
     @native("i32(ptr, ptr, i64)", name=f"rl_kth_{dtype}")
     def kth(bufs, ints, piece):

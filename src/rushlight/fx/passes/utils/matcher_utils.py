@@ -41,14 +41,18 @@ class SubgraphMatcher:
             raise ValueError("SubgraphMatcher cannot be initialized with an empty pattern")
         for node in pattern.nodes:
             if node.op != "output" and not node.users:
-                raise RuntimeError(f"SubgraphMatcher cannot be initialized with a pattern that has dead code: nobody uses {node}")
+                raise RuntimeError(
+                    f"SubgraphMatcher cannot be initialized with a pattern that has dead code: nobody uses {node}"
+                )
         self.pattern, self.match_output, self.match_placeholder = pattern, match_output, match_placeholder
         self.remove_overlapping_matches, self.ignore_literals = remove_overlapping_matches, ignore_literals
         self.pattern_placeholder_nodes = [node for node in pattern.nodes if node.op == "placeholder"]
         output = pattern.output_node()
         self.pattern_returning_nodes = output.all_input_nodes
         # The nodes where looking begins: what is returned and used by nothing else.
-        self.pattern_anchors = [output] if match_output else [node for node in output.all_input_nodes if len(node.users) == 1]
+        self.pattern_anchors = (
+            [output] if match_output else [node for node in output.all_input_nodes if len(node.users) == 1]
+        )
 
     def match(self, graph: Graph, node_name_match: str = "") -> list[InternalMatch]:
         """The occurrences, in the order of the graph."""
@@ -66,7 +70,9 @@ class SubgraphMatcher:
         for match in found:
             if not match.nodes_map or not self._is_contained(match.nodes_map):
                 continue
-            match.placeholder_nodes = [match.nodes_map[node] for node in self.pattern_placeholder_nodes if node in match.nodes_map]
+            match.placeholder_nodes = [
+                match.nodes_map[node] for node in self.pattern_placeholder_nodes if node in match.nodes_map
+            ]
             match.returning_nodes = [match.nodes_map[node] for node in self.pattern_returning_nodes]
             complete.append(match)
         return self._apart(complete) if self.remove_overlapping_matches else complete
@@ -86,7 +92,9 @@ class SubgraphMatcher:
             return True
         if pn.op != gn.op:
             return False
-        return pn.op in ("placeholder", "output") or (self._attributes_agree(pn, gn) if pn.op == "get_attr" else pn.target == gn.target)
+        return pn.op in ("placeholder", "output") or (
+            self._attributes_agree(pn, gn) if pn.op == "get_attr" else pn.target == gn.target
+        )
 
     @staticmethod
     def _attributes_agree(pn: Node, gn: Node) -> bool:
@@ -110,7 +118,9 @@ class SubgraphMatcher:
         match.nodes_map[pn] = gn
         if pn.op == "placeholder":
             return True
-        return self._match_values(tuple(pn.args), tuple(gn.args), match) and self._match_values(dict(pn.kwargs), dict(gn.kwargs), match)
+        return self._match_values(tuple(pn.args), tuple(gn.args), match) and self._match_values(
+            dict(pn.kwargs), dict(gn.kwargs), match
+        )
 
     def _match_values(self, pattern: Any, found: Any, match: InternalMatch) -> bool:
         if isinstance(pattern, Node):

@@ -8,7 +8,14 @@ from typing import Any
 from rushlight.nn.modules.argument_shapes import reverse_repeat_tuple as _reverse_repeat_tuple
 from rushlight.nn.modules.argument_shapes import spread as _spread
 
-__all__ = ["_pair", "_quadruple", "_reverse_repeat_tuple", "_single", "_triple", "consume_prefix_in_state_dict_if_present"]
+__all__ = [
+    "_pair",
+    "_quadruple",
+    "_reverse_repeat_tuple",
+    "_single",
+    "_triple",
+    "consume_prefix_in_state_dict_if_present",
+]
 
 
 def _ntuple(n: int, name: str = "parse") -> Callable[[Any], tuple[Any, ...]]:

@@ -7,7 +7,9 @@ from typing import Any
 from rushlight._base.importing import import_whole
 from rushlight._base.naming import no_name
 
-MP_STATUS_CHECK_INTERVAL = 5.0  # seconds after which a waiting worker looks whether its parent lives, and that a dropped worker has to leave
+MP_STATUS_CHECK_INTERVAL = (
+    5.0  # seconds after which a waiting worker looks whether its parent lives, and that a dropped worker has to leave
+)
 _PAGES = ("collate", "fetch", "worker")
 
 __all__ = ["MP_STATUS_CHECK_INTERVAL"]

@@ -90,9 +90,7 @@ def collate(batch: Any, *, collate_fn_map: dict[Any, Callable[..., Any]] | None 
             if isinstance(element, types):
                 return function(batch, collate_fn_map=collate_fn_map)
     if isinstance(element, Mapping):
-        columns = {
-            key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in element
-        }
+        columns = {key: collate([sample[key] for sample in batch], collate_fn_map=collate_fn_map) for key in element}
         return _like_mapping(element, columns)
     if isinstance(element, tuple) and hasattr(element, "_fields"):
         return cls(*(collate(column, collate_fn_map=collate_fn_map) for column in zip(*batch, strict=False)))
@@ -166,7 +164,10 @@ def _map_with_numpy() -> None:
     # NumPy's types join the table once NumPy is loaded; without it no sample can have them.
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "ndarray") and numpy.ndarray not in default_collate_fn_map:
-        first = {numpy.ndarray: collate_numpy_array_fn, (numpy.bool_, numpy.number, numpy.object_): collate_numpy_scalar_fn}
+        first = {
+            numpy.ndarray: collate_numpy_array_fn,
+            (numpy.bool_, numpy.number, numpy.object_): collate_numpy_scalar_fn,
+        }
         rest = dict(default_collate_fn_map)
         default_collate_fn_map.clear()
         default_collate_fn_map.update({Tensor: rest.pop(Tensor), **first, **rest})

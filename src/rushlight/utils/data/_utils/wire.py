@@ -29,7 +29,9 @@ from rushlight.utils.data._utils.arena import Arena
 
 __all__ = ["Inbox", "Outbox", "ParentGone", "Sender"]
 
-_HEAD = struct.Struct("<QHHHH")  # bytes of the pickle, new chunks, forgotten chunks, buffers, whether the pickle is in a chunk
+_HEAD = struct.Struct(
+    "<QHHHH"
+)  # bytes of the pickle, new chunks, forgotten chunks, buffers, whether the pickle is in a chunk
 _NEW, _PLACE = struct.Struct("<QQ"), struct.Struct("<QQQ")
 _LARGE = 1 << 15  # bytes from which a pickle or a buffer goes through shared memory: sockets hold little
 _AT_ONCE = 1 << 17
@@ -152,7 +154,11 @@ class Sender:
             extent = sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True)) + 1 if spec.numel else 0
             if 2 * extent * spec.dtype.itemsize < storage.nbytes:
                 storage, place = self.arena.copy(x._ptr, extent * spec.dtype.itemsize), 0
-        return rebuild_tensor, (Tensor, storage, spec.dtype, place, tuple(spec.shape), spec.strides, x._rg), x.__dict__ or None
+        return (
+            rebuild_tensor,
+            (Tensor, storage, spec.dtype, place, tuple(spec.shape), spec.strides, x._rg),
+            x.__dict__ or None,
+        )
 
     def _reduce_storage(self, storage: Any) -> Any:
         place = place_of(storage)

@@ -206,7 +206,11 @@ class _Fetching:
 
     def state(self) -> dict[str, Any]:
         """What it takes to go on from here in another process."""
-        return {"fetcher": {} if self.fetcher is None else self.fetcher.state(), "random": get_random(), "ended": self.ended}
+        return {
+            "fetcher": {} if self.fetcher is None else self.fetcher.state(),
+            "random": get_random(),
+            "ended": self.ended,
+        }
 
 
 class _Nothing:

@@ -68,7 +68,9 @@ class Link:
         self.farewell = ""
         self.dismissed = self.closed = False
         try:
-            self.process = context.Process(target=run, args=(setup(worker=worker, sock=theirs, key=key, report=Handle(self.report)),))
+            self.process = context.Process(
+                target=run, args=(setup(worker=worker, sock=theirs, key=key, report=Handle(self.report)),)
+            )
             self.process.daemon = True
             self._start(context)
         except BaseException:
@@ -116,8 +118,14 @@ class Link:
         if self.report < 0:
             return ""
         lines = os.pread(self.report, 1 << 16, 0).decode(errors="replace").splitlines()
-        ours = [k for k, line in enumerate(lines) if line.endswith(" in run") and os.path.join("_utils", "worker.py") in line]
-        return "\n".join(lines[: ours[0] + 1] if ours else lines)  # below that are frames of the main process that forked it
+        ours = [
+            k
+            for k, line in enumerate(lines)
+            if line.endswith(" in run") and os.path.join("_utils", "worker.py") in line
+        ]
+        return "\n".join(
+            lines[: ours[0] + 1] if ours else lines
+        )  # below that are frames of the main process that forked it
 
 
 class WorkerPool:
@@ -210,7 +218,9 @@ class WorkerPool:
             )
             how = f"worker {link.worker} ended with exit code {code}{doing}."
         told = link.farewell or link.crash()
-        error = RuntimeError(f"DataLoader worker (pid(s) {pid}) exited unexpectedly: {how}" + (f"\nOriginal {told}" if told else ""))
+        error = RuntimeError(
+            f"DataLoader worker (pid(s) {pid}) exited unexpectedly: {how}" + (f"\nOriginal {told}" if told else "")
+        )
         error.__cause__ = RuntimeError(cause)
         return error
 

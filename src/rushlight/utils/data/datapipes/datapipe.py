@@ -1,8 +1,8 @@
 """`IterDataPipe` and `MapDataPipe`: datasets whose steps are methods of the step before.
 
-    >>> from rushlight.utils.data.datapipes.iter import IterableWrapper
-    >>> list(IterableWrapper(range(6)).filter(lambda x: x % 2 == 0).map(lambda x: x * 10).batch(2))
-    [[0, 20], [40]]
+>>> from rushlight.utils.data.datapipes.iter import IterableWrapper
+>>> list(IterableWrapper(range(6)).filter(lambda x: x % 2 == 0).map(lambda x: x * 10).batch(2))
+[[0, 20], [40]]
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def _described(pipe: Any) -> str:
     for name in inspect.signature(type(pipe).__init__).parameters:
         if name != "self" and name in pipe.__dict__:
             value = pipe.__dict__[name]
-            parts.append(f"{name}={getattr(value, '__name__', None) if callable(value) and hasattr(value, '__name__') else repr(value)}")
+            parts.append(
+                f"{name}={getattr(value, '__name__', None) if callable(value) and hasattr(value, '__name__') else repr(value)}"
+            )
     return f"{type(pipe).__name__}({', '.join(parts)})"
 
 
@@ -122,7 +124,9 @@ class _Steps:
         cls.functions[function_name] = function
 
     @classmethod
-    def register_datapipe_as_function(cls, function_name: str, cls_to_register: Any, enable_df_api_tracing: bool = False) -> None:
+    def register_datapipe_as_function(
+        cls, function_name: str, cls_to_register: Any, enable_df_api_tracing: bool = False
+    ) -> None:
         """Make a class of pipes a step: `pipe.name(...)` is `Class(pipe, ...)`. A name can be given once."""
         if function_name in cls.functions:
             raise Exception(f"Unable to add DataPipe function name {function_name} as it is already taken")

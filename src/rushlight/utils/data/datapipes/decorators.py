@@ -77,7 +77,9 @@ class non_deterministic:
         self.deterministic_fn: Callable[..., bool] | None = None
         if isinstance(arg, type):
             if not issubclass(arg, IterDataPipe):
-                raise TypeError(f"Only `IterDataPipe` can be decorated with `non_deterministic`, but {arg.__name__} is found")
+                raise TypeError(
+                    f"Only `IterDataPipe` can be decorated with `non_deterministic`, but {arg.__name__} is found"
+                )
             self.cls = arg
         elif callable(arg):
             self.deterministic_fn = arg
@@ -100,7 +102,9 @@ class non_deterministic:
         assert self.deterministic_fn is not None
         unfixed = self.deterministic_fn(*args, **kwargs)
         if not isinstance(unfixed, bool):
-            raise TypeError(f"deterministic_fn of `non_deterministic` decorator is required to return a boolean value, but {type(unfixed)} is found")
+            raise TypeError(
+                f"deterministic_fn of `non_deterministic` decorator is required to return a boolean value, but {type(unfixed)} is found"
+            )
         if _determinism[0] and unfixed:
             raise TypeError(_unfixed(self.cls, " with the inputs"))
         return self.cls(*args, **kwargs)
@@ -138,7 +142,9 @@ def runtime_validation(f: Callable[..., Any]) -> Callable[..., Any]:
         wanted = _element_type(type(self))
         for item in f(self):
             if _checked[0] and wanted is not None and not isinstance(item, wanted):
-                raise RuntimeError(f"Expected an instance as subtype of {wanted}, but found an instance of {type(item)}")
+                raise RuntimeError(
+                    f"Expected an instance as subtype of {wanted}, but found an instance of {type(item)}"
+                )
             yield item
 
     return checked

@@ -25,7 +25,9 @@ def _check_function(fn: Any, columns: Any) -> None:
     name = getattr(fn, "__name__", str(fn))
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return
-    needed = sum(p.default is p.empty for p in parameters if p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD)
+    needed = sum(
+        p.default is p.empty for p in parameters if p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD
+    )
     allowed = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
     if needed > given:
         raise ValueError(f"The function {name} takes {needed} positional parameters, but {given} are required.")
@@ -98,7 +100,9 @@ def _length(pipe: Any, source: Any) -> int:
 class CollatorIterDataPipe(MapperIterDataPipe):
     """Batches of samples become batches of tensors, by `collate_fn` or a `conversion` (a function, or a dict of one for each column)."""
 
-    def __init__(self, datapipe: Any, conversion: Any = default_collate, collate_fn: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, datapipe: Any, conversion: Any = default_collate, collate_fn: Callable[..., Any] | None = None
+    ) -> None:
         if collate_fn is None:
             collate_fn = conversion if callable(conversion) else lambda batch: _by_columns(batch, conversion)
         super().__init__(datapipe, fn=collate_fn)

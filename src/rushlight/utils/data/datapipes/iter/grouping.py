@@ -21,7 +21,9 @@ class BatcherIterDataPipe(IterDataPipe[Any]):
     [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: type[DataChunk] = DataChunk) -> None:
+    def __init__(
+        self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: type[DataChunk] = DataChunk
+    ) -> None:
         if batch_size <= 0:
             raise AssertionError("Batch size is required to be larger than 0!")
         self.datapipe = datapipe
@@ -106,7 +108,11 @@ class GrouperIterDataPipe(IterDataPipe[Any]):
         """Take out the largest group."""
         key = max(groups, key=lambda k: len(groups[k]))
         samples = groups.pop(key)
-        if self.guaranteed_group_size is not None and len(samples) < self.guaranteed_group_size and not self.drop_remaining:
+        if (
+            self.guaranteed_group_size is not None
+            and len(samples) < self.guaranteed_group_size
+            and not self.drop_remaining
+        ):
             raise RuntimeError("Failed to group items", str(samples))
         return key, samples
 

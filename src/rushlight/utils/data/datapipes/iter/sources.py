@@ -34,7 +34,8 @@ class IterableWrapperIterDataPipe(IterDataPipe[Any]):
                 source = copy.deepcopy(source)
             except TypeError:
                 warnings.warn(
-                    "The input iterable can not be deepcopied, please be aware of in-place modification would affect source data.", stacklevel=2
+                    "The input iterable can not be deepcopied, please be aware of in-place modification would affect source data.",
+                    stacklevel=2,
                 )
         yield from source
 

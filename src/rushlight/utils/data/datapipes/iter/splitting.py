@@ -24,7 +24,9 @@ class _Split:
             raise ValueError("Setting buffer size to 0 is not allowed.")
         if buffer_size < 0:
             warnings.warn(
-                f"Unlimited buffer size is set for `{name.lower()}`, please be aware of OutOfMemory risks", UserWarning, stacklevel=5
+                f"Unlimited buffer size is set for `{name.lower()}`, please be aware of OutOfMemory risks",
+                UserWarning,
+                stacklevel=5,
             )
         self.datapipe = datapipe
         self.count = count
@@ -61,8 +63,12 @@ class _Split:
                 raise RuntimeError("this pass has ended: another one of the same source has begun")
             for target, sample in self.targets(next(self.source)):
                 self.kept[target].append(sample)
-            if 0 <= self.buffer_size < self.held() and not (self.held() == self.buffer_size + 1 and kept and self.name != "Forker"):
-                raise BufferError(f"{self.name}IterDataPipe buffer overflow,{self.gap}buffer size {self.buffer_size} is insufficient.")
+            if 0 <= self.buffer_size < self.held() and not (
+                self.held() == self.buffer_size + 1 and kept and self.name != "Forker"
+            ):
+                raise BufferError(
+                    f"{self.name}IterDataPipe buffer overflow,{self.gap}buffer size {self.buffer_size} is insufficient."
+                )
         return kept.popleft()
 
 
@@ -81,7 +87,9 @@ class _Forked(_Split):
 
 
 class _Sorted(_Split):
-    def __init__(self, datapipe: Any, count: int, classifier: Callable[[Any], Any], drop_none: bool, buffer_size: int) -> None:
+    def __init__(
+        self, datapipe: Any, count: int, classifier: Callable[[Any], Any], drop_none: bool, buffer_size: int
+    ) -> None:
         super().__init__(datapipe, count, buffer_size, "Demultiplexer", " ")
         self.classifier, self.drop_none = classifier, drop_none
 
@@ -90,7 +98,9 @@ class _Sorted(_Split):
         if place is None and self.drop_none:
             return []
         if place is None or not 0 <= place < self.count:
-            raise ValueError(f"Output of the classification fn should be between 0 and {self.count - 1}. {place} is returned.")
+            raise ValueError(
+                f"Output of the classification fn should be between 0 and {self.count - 1}. {place} is returned."
+            )
         return [(place, sample)]
 
     def held(self) -> int:
@@ -123,7 +133,9 @@ class _Reading:
 
     def __next__(self) -> Any:
         if self.main.source is not self.source:
-            raise RuntimeError("This iterator has been invalidated, because a new iterator has been created from one of its sibling pipes.")
+            raise RuntimeError(
+                "This iterator has been invalidated, because a new iterator has been created from one of its sibling pipes."
+            )
         return self.main.read(self.place)
 
 
@@ -155,7 +167,12 @@ class DemultiplexerIterDataPipe(IterDataPipe[Any]):
     """
 
     def __new__(
-        cls, datapipe: Any, num_instances: int, classifier_fn: Callable[[Any], Any], drop_none: bool = False, buffer_size: int = 1000
+        cls,
+        datapipe: Any,
+        num_instances: int,
+        classifier_fn: Callable[[Any], Any],
+        drop_none: bool = False,
+        buffer_size: int = 1000,
     ) -> Any:
         split = _Sorted(datapipe, num_instances, classifier_fn, drop_none, buffer_size)
         return [_ChildDataPipe(split, place) for place in range(num_instances)]

@@ -32,7 +32,8 @@ class SequenceWrapperMapDataPipe(MapDataPipe[Any]):
                 self.sequence = copy.deepcopy(sequence)
             except TypeError:
                 warnings.warn(
-                    "The input sequence can not be deepcopied, please be aware of in-place modification would affect source data", stacklevel=2
+                    "The input sequence can not be deepcopied, please be aware of in-place modification would affect source data",
+                    stacklevel=2,
                 )
 
     def __getitem__(self, index: Any) -> Any:
@@ -75,7 +76,9 @@ class BatcherMapDataPipe(MapDataPipe[Any]):
     [10, 20]
     """
 
-    def __init__(self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: type[DataChunk] = DataChunk) -> None:
+    def __init__(
+        self, datapipe: Any, batch_size: int, drop_last: bool = False, wrapper_class: type[DataChunk] = DataChunk
+    ) -> None:
         if batch_size <= 0:
             raise AssertionError("Batch size is required to be larger than 0!")
         self.datapipe = datapipe
