@@ -63,6 +63,7 @@ test: lint types pytest
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check -q .
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

@@ -1,4 +1,4 @@
-"""The primitives: 120 strict operations that every operator is written over.
+"""The primitives: 127 strict operations that every operator is written over.
 
     from rushlight._prims import prim
     y = prim.exp(x)             # inside a trace
