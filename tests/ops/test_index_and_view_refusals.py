@@ -313,3 +313,21 @@ def test_sizes_hold_numbers() -> None:
     assert [type(n) for n in torch.Size(torch.tensor([4, 5]))] == [int, int]
     assert torch.range(3, 0, -1.5).tolist() == [3, 1.5, 0] and torch.range(1, 1).tolist() == [1]
     assert torch.norm(torch.ones(2, 2, 2), p="nuc", dim=(0, 1)).tolist() == [2, 2]
+
+
+def test_one_value_for_what_masks_choose_may_have_any_dims() -> None:
+    x, mask = torch.arange(5), torch.arange(5) > 1
+    for shape in ((), (1,), (1, 1), (1, 1, 1)):
+        value = torch.full(shape, -2)
+        assert torch.index_put(x, (mask,), value).tolist() == [0, 1, -2, -2, -2]
+        assert x.clone().index_put_((mask,), value).tolist() == [0, 1, -2, -2, -2]
+    for call in (
+        lambda: x.index_put((mask,), value, accumulate=True),
+        lambda: x.index_put((torch.tensor([0]),), value),
+    ):
+        with pytest.raises(RuntimeError, match="shape mismatch: value tensor of shape"):
+            call()
+    y = x.float().requires_grad_()
+    w = torch.ones(1, 1, requires_grad=True)
+    torch.index_put(y, (mask,), w).sum().backward()
+    assert y.grad.tolist() == [1, 1, 0, 0, 0] and w.grad.tolist() == [[3]]

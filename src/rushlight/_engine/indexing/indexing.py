@@ -469,9 +469,14 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
         convert.call_inplace("add", target, values) if accumulate else convert.copy_(target, values)
         return x
     dims, parts = _indices(target, tensors)
-    if values._spec.ndim > target._spec.ndim - len(dims) + max(p._spec.ndim for p in parts):
+    given = [i for i in indices if isinstance(i, Tensor)]
+    fills = not accumulate and values._spec.numel == 1 and all(i._spec.dtype.name in ("bool", "uint8") for i in given)
+    # One value for all that masks choose fills them, whatever its dims.
+    if not fills and values._spec.ndim > target._spec.ndim - len(dims) + max(p._spec.ndim for p in parts):
         _same_rank(values, get_item(x, tuple(indices))._spec.shape)
-    convert.call_inplace("index_put_core", target, dims, parts, values, bool(accumulate))
+    convert.call_inplace(
+        "index_put_core", target, dims, parts, values.reshape(()) if fills else values, bool(accumulate)
+    )
     return x
 
 
