@@ -94,7 +94,7 @@ def one_death(way: str, chance: random.Random) -> float:
     )  # fmt: skip
     batches = iter(loader)
     if way == "outside":
-        victim = chance.choice(batches._crew.links).process  # type: ignore[attr-defined]
+        victim = chance.choice(batches._pool.links).process  # type: ignore[attr-defined]
         os.kill(victim.pid, signal.SIGKILL)
     start = time.monotonic()
     with pytest.raises((RuntimeError, ZeroDivisionError, MemoryError)) as caught:

@@ -300,7 +300,7 @@ def test_loaders_that_are_dropped_leave_nothing() -> None:
     for _ in range(3):
         batches: Any = iter(DataLoader(Many(), num_workers=2, persistent_workers=True))
         next(batches)
-        processes += [link.process.pid for link in batches._crew.links]
+        processes += [link.process.pid for link in batches._pool.links]
     del batches
     gc.collect()
     for pid in processes:

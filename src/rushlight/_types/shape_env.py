@@ -1,7 +1,7 @@
 """Sizes as symbols, and a record of all that was decided by them.
 
 >>> from rushlight._types.shape_env import ShapeEnv
->>> shape environment = ShapeEnv([12, 7])                     # two sizes, called n0 and n1
+>>> shape_env = ShapeEnv([12, 7])                     # two sizes, called n0 and n1
 >>> n, m = shape_env.symbols
 >>> pieces = -(-n * m // 64) if n > 8 else 1   # ordinary code, which computes with 12 and 7
 >>> again = shape_env.compiled([pieces])           # the same for other sizes; None where something would be decided otherwise
