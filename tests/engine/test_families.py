@@ -25,7 +25,7 @@ from rushlight._backends.cpu import kernels
 from rushlight._engine.core import state
 from rushlight._engine.core.state import clear_plans, plan_counts
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch import shape_classes as families
+from rushlight._engine.dispatch import shape_classes
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._ops.samples import Draw, samples_of
 from rushlight._ops.table import OPERATORS
@@ -37,7 +37,7 @@ F = rl.nn.functional
 
 @pytest.fixture
 def checked() -> Iterator[None]:
-    with families.CHECK.scoped(True):
+    with shape_classes.CHECK.scoped(True):
         yield
 
 
@@ -45,13 +45,13 @@ def checked() -> Iterator[None]:
 def derivations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """One entry for each plan template that is made."""
     made: list[Any] = []
-    derive = families._derive
+    derive = shape_classes._derive
 
     def counted(*args: Any) -> Any:
         made.append(args[2])
         return derive(*args)
 
-    monkeypatch.setattr(families, "_derive", counted)
+    monkeypatch.setattr(shape_classes, "_derive", counted)
     return made
 
 
@@ -234,9 +234,9 @@ def test_operators_in_other_sizes(key: str) -> None:
                     s: s + (choose.choice([0, 1, 6, choose.randrange(40)]) if seed else 0)
                     for s in set().union(*map(dims_of, values))
                 }
-                with families.FAMILIES.scoped(False):
+                with shape_classes.FAMILIES.scoped(False):
                     wanted = results_of(without, call, (sizes, layout, grad), seed)
-                with families.CHECK.scoped(True):
+                with shape_classes.CHECK.scoped(True):
                     found = results_of(with_families, call, (sizes, layout, grad), seed)
                 assert same(found, wanted), (key, call, sizes, layout, found, wanted)
                 ran += not isinstance(wanted[0], tuple)
@@ -321,7 +321,7 @@ def test_gradients_in_changing_sizes(sizes: tuple[int, ...], checked: None) -> N
 def test_convolutions_of_few_channels_in_changing_sizes(
     channels: int, outs: int, kernel: int, stride: int, groups: int, checked: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(families, "ASKED", 2)  # plan templates of both kinds
+    monkeypatch.setattr(shape_classes, "ASKED", 2)  # plan templates of both kinds
     clear_plans()
     rng = np.random.default_rng(0)
     w = rl.from_numpy(
@@ -348,10 +348,10 @@ def test_convolutions_of_few_channels_in_changing_sizes(
 def test_special_moulds_are_made_while_they_are_of_use(derivations: list[Any]) -> None:
     clear_plans()
     w = rl.randn(8, 3, 3, 3)
-    for n in range(40, 40 + 3 * families.ASKED):
+    for n in range(40, 40 + 3 * shape_classes.ASKED):
         F.conv2d(rl.randn(2, 3, n, 21), w)
     assert len(derivations) == 2  # one that looks up how to cut the work, and after some uses one that does not
-    found = [family for held in families._all for family in held._known.values() if family.special]
+    found = [family for held in shape_classes._all for family in held._known.values() if family.special]
     assert [(f.special, len(f.general), len(f.plan_templates)) for f in found] == [(1, 1, 1)] and found[0].spared > 0
 
 
@@ -464,7 +464,7 @@ def test_what_is_watched_is_not_cast(prepared: list[str]) -> None:
     prepared.clear()
     assert rl.explain(lambda: rl.ones(51, 5).exp()).__call__().operators.count("exp") == 1
     assert "exp" in prepared
-    with families.FAMILIES.scoped(False):
+    with shape_classes.FAMILIES.scoped(False):
         prepared.clear()
         rl.ones(52, 5).exp()
         assert "exp" in prepared
@@ -599,7 +599,7 @@ def test_moulds_that_are_in_use_outlive_plans(monkeypatch: pytest.MonkeyPatch, d
 
 
 def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
-    family = families.ShapeClasses()
+    family = shape_classes.ShapeClasses()
     spec = rl.ones(2)._spec
 
     def make(shape_env: ShapeEnv, outlines: list[Any]) -> Any:
@@ -609,9 +609,9 @@ def test_a_family_that_is_of_no_use_gives_up(derivations: list[Any]) -> None:
 
     for n in range(3, 100):
         family.find((), [type(spec).of(spec.dtype, spec.device, (n,))], make)
-    assert len(derivations) == families.TRIES
+    assert len(derivations) == shape_classes.TRIES
     (kept,) = family._known.values()
-    assert len(kept.plan_templates) == families.TRIES
+    assert len(kept.plan_templates) == shape_classes.TRIES
 
 
 # Functions of x [n + 40, 9] and n, whose numbers are sizes.
@@ -643,7 +643,7 @@ def same_without_families(run: Callable[[], list[Any]]) -> None:
     clear_plans()
     found = run()
     clear_plans()
-    with families.FAMILIES.scoped(False):
+    with shape_classes.FAMILIES.scoped(False):
         wanted = run()
     clear_plans()
     for a, b in zip(found, wanted, strict=True):
@@ -703,9 +703,9 @@ def test_uneven_windows_of_new_sizes_are_no_new_derivations(derivations: list[An
 
 def test_the_moulds_of_a_family_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was used least recently goes, wherever it is kept; what is found is always for the sizes that were asked for."""
-    monkeypatch.setattr(families, "MAX_MOULDS", 3)
-    monkeypatch.setattr(families, "MAX_NEAR", 4)
-    family = families.ShapeClasses()
+    monkeypatch.setattr(shape_classes, "MAX_MOULDS", 3)
+    monkeypatch.setattr(shape_classes, "MAX_NEAR", 4)
+    family = shape_classes.ShapeClasses()
     spec = rl.ones(2)._spec
 
     def make(shape_env: ShapeEnv, outlines: list[Any]) -> Any:
@@ -728,11 +728,11 @@ def test_the_moulds_of_a_family_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_moulds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(families, "MAX_HELD", 10)
+    monkeypatch.setattr(shape_classes, "MAX_HELD", 10)
     for k in range(30):
         for n in (10, 11, 12):
             rl.ones(n, 5).logsumexp((0, 1) if k % 2 else 0) * rl.ones((1,) * (1 + k // 2))
-    assert families._held[0] <= 10
+    assert shape_classes._held[0] <= 10
 
 
 def test_without_families_the_same_comes_out() -> None:

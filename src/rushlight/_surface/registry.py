@@ -145,11 +145,10 @@ def composite(
     `out=` is checked for every function alike; with `apart` it may not be one of the arguments either.  `refuses`: kinds of dtype that the
     first argument may not have, as in `_ops.dtypes`.
 
-    A function that only chooses plans gives the names of its arguments as `learns`, the first `tensors` of them tensors: its plans are kept
-    (see `_engine.dispatch.fast.make_learner`).  With True they are those that it declares, each of them a tensor, tensors in a sequence,
-    or a value.  Of one
-    that does more than choose, arguments are looked at `once` for each signature.  For `alike` and `shortcut`
-    see there, too.
+    A function that only chooses plans gives the names of its arguments as `learns`, the first `tensors` of them
+    tensors: its plans are kept (see `_engine.dispatch.fast.make_learner`).  With True they are those that it
+    declares, each of them a tensor, tensors in a sequence, or a value.  Of one that does more than choose, arguments
+    are looked at `once` for each signature.  For `alike` and `shortcut` see there, too.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -109,9 +109,9 @@ def make_dispatch(
         same = _gather(picks, args, kwargs)
         if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
             learn(call, args, kwargs, plan, picks, wrap)
-            shape_classes = None if further is None else further(plan)
-            if shape_classes is not None:
-                learn_shape_class(call, args, kwargs, picks, wrap, *shape_classes)
+            specializer = None if further is None else further(plan)
+            if specializer is not None:
+                learn_shape_class(call, args, kwargs, picks, wrap, *specializer)
         return plan, inputs
 
     def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -417,11 +417,11 @@ def _learn_tape(
             if None not in picks:
                 learn(call, args, kwargs, plan, picks, wrap)
                 last, further = RUNS.last
-                shape_classes = further(plan) if alike and last is plan and further is not None else None
-                if shape_classes is not None:
-                    learn_shape_class(call, args, kwargs, picks, wrap, *shape_classes)
+                specializer = further(plan) if alike and last is plan and further is not None else None
+                if specializer is not None:
+                    learn_shape_class(call, args, kwargs, picks, wrap, *specializer)
                 return
-        found = _tape_of(steps, varying, args, made)
+        found = _sequence_of(steps, varying, args, made)
         if found is not None:
             learn(call, args, kwargs, *found)
             return
@@ -479,7 +479,7 @@ def _needed(runs: Sequence[Any], made: Any) -> list[Any]:
 _FIXED = (int, float, bool, complex, str, type(None), DType)  # constants of a plan sequence
 
 
-def _tape_of(
+def _sequence_of(
     steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any], made: Any
 ) -> tuple[Any, list[Any], Any] | None:
     """(plan, picks, wrap) of a plan sequence; None where something comes from elsewhere, or a number is neither an argument nor fixed."""

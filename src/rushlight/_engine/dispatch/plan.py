@@ -594,10 +594,10 @@ class LazyFallback:
 class SizedBackward:
     """A `Backward` with symbolic sizes, and what is shared by all that are made of it."""
 
-    __slots__ = ("_graphs", "_trail", "shape_classes", "found", "passes")
+    __slots__ = ("_graphs", "_shape_env", "shape_classes", "found", "passes")
 
     def __init__(self, found: Backward, shape_env: ShapeEnv) -> None:
-        self.found, self._trail, self.shape_classes = found, shape_env, ShapeClasses()
+        self.found, self._shape_env, self.shape_classes = found, shape_env, ShapeClasses()
         self.passes = bool(_passed(found.graph))  # whether some of its results are what it is given
         self._graphs: Any = None
 
@@ -606,7 +606,7 @@ class SizedBackward:
         if self._graphs is None:
             numbers: list[Any] = []
             frames = [graph_frame(g, numbers) for g in (self.found.forward, self.found.graph)]
-            self._graphs = (frames, self._trail.compiled(numbers, guarded=False))
+            self._graphs = (frames, self._shape_env.compiled(numbers, guarded=False))
         frames, numbers_at = self._graphs
         values = numbers_at(*sizes)
         return [graph_from(frame, values) for frame in frames]

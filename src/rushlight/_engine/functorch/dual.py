@@ -1,8 +1,8 @@
 """Dual tensors: a value and its tangent, for forward mode.
 
-An operator on them is the derived operator with tangents (`_engine.functorch.derived`): value and tangent come out of one graph.  Where an
-operator has
-a hand-written gradient, its transpose gives the tangent, so both modes choose alike at corners.
+An operator on them is the derived operator with tangents (`_engine.functorch.derived`): value and tangent come out of
+one graph.  Where an operator has a hand-written gradient, its transpose gives the tangent, so both modes choose alike
+at corners.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What function transforms share: levels, and tensors that belong to one.
 
-`vmap`, `jvp` and `grad` each open a level while they run a function.  A tensor that takes part in a level is of a kind of its own: batched
-(`_engine.functorch.batched`) or dual (`_engine.functorch.dual`), around a tensor of the levels below.  A call is answered by the highest
-level among its arguments,
-which calls derived operators on what is inside; so levels nest in any order.  `grad` needs no kind: a fresh alias of its argument is all that
-the ordinary engine wants.
+`vmap`, `jvp` and `grad` each open a level while they run a function.  A tensor that takes part in a level is of a
+kind of its own: batched (`_engine.functorch.batched`) or dual (`_engine.functorch.dual`), around a tensor of the
+levels below.  A call is answered by the highest level among its arguments, which calls derived operators on what is
+inside; so levels nest in any order.  `grad` needs no kind: a fresh alias of its argument is all that the ordinary
+engine wants.
 """
 
 from __future__ import annotations

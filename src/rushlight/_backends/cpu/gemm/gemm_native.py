@@ -1,9 +1,9 @@
 """Matrix products of our own: packing and blocking around a tile kernel, in the native language.
 
-Blocks of A and B are packed into panels (BLIS's structure, see `_backends/cpu/microkernels/register_tile.py`).  There are two ways to run
-them.  `make_tiled` is for
-one rectangle of C: it packs what it needs, into memory that it takes from a few blocks kept for the purpose, one for each thread that is at work.
-That of large products, where many rectangles need the same operands, is `gemm_shared_native.py`.
+Blocks of A and B are packed into panels (BLIS's structure, see `_backends/cpu/microkernels/register_tile.py`).  There
+are two ways to run them.  `make_tiled` is for one rectangle of C: it packs what it needs, into memory that it takes
+from a few blocks kept for the purpose, one for each thread that is at work. That of large products, where many
+rectangles need the same operands, is `gemm_shared_native.py`.
 """
 
 from __future__ import annotations

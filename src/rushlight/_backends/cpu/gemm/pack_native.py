@@ -1,8 +1,8 @@
 """Packing operands of matrix products into panels, in the native language.
 
-A panel holds `width` rows of A, or columns of B, as words [k / group][width][group] (see `_backends/cpu/microkernels/register_tile.py`);
-zeros fill up the last
-panel and the last word.  What lies along k or across it is moved in vectors; other strides element by element.
+A panel holds `width` rows of A, or columns of B, as words [k / group][width][group] (see
+`_backends/cpu/microkernels/register_tile.py`); zeros fill up the last panel and the last word.  What lies along k or
+across it is moved in vectors; other strides element by element.
 """
 
 from __future__ import annotations

@@ -132,10 +132,10 @@ def _seed(setup: Setup) -> None:
 
 def run(setup: Setup) -> None:
     """The life of a worker."""
-    from rushlight.utils.data._utils import worker_pool as pool
+    from rushlight.utils.data._utils import worker_pool
     from rushlight.utils.data._utils.wire import ParentGone, Sender
 
-    pool.forked()
+    worker_pool.forked()
     gc.freeze()  # what came from the parent is not looked through again: looking would copy its pages
     with contextlib.suppress(OSError, ValueError):
         faulthandler.enable(os.fdopen(setup.report.number, "w", closefd=False))
