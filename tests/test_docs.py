@@ -17,11 +17,13 @@ import rushlight
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md"), ROOT / "bench" / "README.md"]
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md"), ROOT / "bench" / "README.md"]
 )
 FENCE = re.compile(r"^```(\w*)\s*$")
 # Above a block that needs an extra: it runs where that is installed, and must be Python anywhere.
 NEEDS = re.compile(r"^<!-- needs: ([\w, ]+) -->$")
+# Above a block of text: the page's Python blocks print these lines, in this order; `...` stands for anything.
+PRINTED = "<!-- printed -->"
 LANGUAGES = {"python", "pycon", "bash", "text"}
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 # Set by the tests themselves.
@@ -49,10 +51,14 @@ def blocks(path: Path) -> list[tuple[str, int, list[str]]]:
     return found
 
 
+def above(path: Path, first: int) -> str:
+    """The line above the fence of the block whose first line has this number."""
+    return path.read_text(encoding="utf-8").splitlines()[max(first - 3, 0)]
+
+
 def absent(path: Path, first: int) -> list[str]:
     """Packages that the block at this line needs, as the line above its fence says, and that are not installed."""
-    above = path.read_text(encoding="utf-8").splitlines()[max(first - 3, 0)]
-    needs = NEEDS.match(above)
+    needs = NEEDS.match(above(path, first))
     return [n for n in needs[1].split(", ") if importlib.util.find_spec(n) is None] if needs else []
 
 
@@ -80,6 +86,21 @@ def test_snippets_run(path: Path, tmp_path: Path) -> None:
         if language == "python" and body[0].startswith("def graph(")
     ]
     assert all(graph in done.stdout for graph in shown), f"{path} shows a graph that it does not print:\n{done.stdout}"
+    printed = [body for _, first, body in blocks(path) if above(path, first) == PRINTED]
+    missing = unprinted(printed, done.stdout)
+    assert missing is None, f"{path} shows what it does not print:\n{missing}\nPrinted:\n{done.stdout}"
+
+
+def unprinted(shown: list[list[str]], output: str) -> str | None:
+    """The first of the blocks that the output does not contain after those before it; None where all are there."""
+    rest = "\n".join(line.rstrip() for line in output.splitlines()) + "\n"
+    for body in shown:
+        lines = "\n".join(line.rstrip() for line in body)
+        found = re.search(r"(?ms)^" + re.escape(lines).replace(r"\.\.\.", ".*?") + "$", rest)
+        if found is None:
+            return lines
+        rest = rest[found.end() :]
+    return None
 
 
 def is_code(body: list[str]) -> bool:
@@ -101,7 +122,7 @@ def test_code_is_marked_as_what_it_is(path: Path) -> None:
         assert language in LANGUAGES, (
             f"{name(path)}:{first}: the language {language!r} is not tested: use one of {sorted(LANGUAGES)}"
         )
-        assert language != "text" or not is_code(body), (
+        assert language != "text" or above(path, first) == PRINTED or not is_code(body), (
             f"{name(path)}:{first}: this text is code: mark it as python or bash"
         )
 
@@ -161,6 +182,37 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert not broken, f"{path}: {broken}"
     for target, anchor in re.findall(r"\]\(([^)#\s]*\.md|)#([^)\s]+)\)", text):
         assert anchor in anchors(path.parent / target if target else path), f"{path}: {target} has no heading #{anchor}"
+
+
+# Names of files that the pages take as examples of the reader's own.
+EXAMPLES_OF_FILES = {"train.py", "program.py", "script.py", "utils.py", "mydev.py", "model.py"}
+FOLDERS = {p.name for folder in (ROOT, ROOT / "src" / "rushlight") for p in folder.iterdir() if p.is_dir()}
+
+
+def exists(place: str, page: Path) -> bool:
+    """Whether a file or folder is there: from the root, in the package, beside the page, or, for a plain name, anywhere in the sources."""
+    if "/" not in place:
+        return any(any((ROOT / folder).rglob(place)) for folder in ("src", "tests", "tools", "bench", "examples"))
+    return any(any(base.glob(place)) for base in (ROOT, ROOT / "src" / "rushlight", page.parent))
+
+
+def files_named(path: Path) -> list[str]:
+    """What a page sets as code and what looks like a file of the repository or a room's folder; `{a,b}` is written out."""
+    text = re.sub(r"(?ms)^```.*?^```", "", path.read_text(encoding="utf-8"))
+    found = []
+    for word in re.findall(r"(?<!`)`([\w.*/{},-]+)`(?!`)", text):
+        if word.endswith(".py") or (word.split("/")[0] in FOLDERS and "/" in word) or re.match(r"_[a-z]+/", word):
+            head, brace, tail = word.partition("{")
+            choices, _, end = tail.partition("}")
+            found += [head + choice + end for choice in choices.split(",")] if brace else [word]
+    return [word for word in found if word not in EXAMPLES_OF_FILES]
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=name)
+def test_files_that_pages_name_exist(path: Path) -> None:
+    """A file that moves takes its name on the pages with it.  (The changelog tells of files as they were.)"""
+    missing = [word for word in files_named(path) if not exists(word, path)]
+    assert not missing, f"{name(path)} names files that do not exist: {missing}"
 
 
 def test_the_index_names_every_page() -> None:

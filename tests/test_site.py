@@ -33,7 +33,7 @@ def test_every_page_is_in_the_table_of_contents(gathered: Path) -> None:
         (gathered / "index.md").read_text(encoding="utf-8").split("```{toctree}", 1)[1],
         re.MULTILINE,
     )
-    pages = {p.relative_to(ROOT).with_suffix("").as_posix() for p in (ROOT / "docs").glob("*.md")}
+    pages = {p.relative_to(ROOT).with_suffix("").as_posix() for p in (ROOT / "docs").rglob("*.md")}
     assert pages | {"zh", "CONTRIBUTING", "bench/README", "examples/README"} <= set(listed)
 
 

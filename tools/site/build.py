@@ -25,7 +25,7 @@ PAGES = (
     "CHANGELOG.md",
     "bench/README.md",
     "examples/README*.md",
-    "docs/*.md",
+    "docs/**/*.md",
 )
 FIRST = {
     "README.md": "index.md",
