@@ -17,7 +17,12 @@ import rushlight
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").glob("*.md"), ROOT / "bench" / "README.md"]
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "examples").glob("*.md"),
+        ROOT / "bench" / "README.md",
+    ]
 )
 FENCE = re.compile(r"^```(\w*)\s*$")
 # Above a block that needs an extra: it runs where that is installed, and must be Python anywhere.
