@@ -10,7 +10,7 @@ import pytest
 
 from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import ALL_DTYPES, BFLOAT16, COMPLEX32, COMPLEX64, FLOAT16, FLOAT32, INT64, from_numpy_name
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 
 def test_equal_specs_are_one_object() -> None:
@@ -18,6 +18,17 @@ def test_equal_specs_are_one_object() -> None:
     assert a is Spec.of(FLOAT32, CPU, [2, 3], (3, 1)) and a is not Spec.of(FLOAT32, META, (2, 3))
     assert (a.numel, a.ndim, a.nbytes, a.contiguous, a.strides) == (6, 2, 24, True, (3, 1))
     assert not Spec.of(FLOAT32, CPU, (2, 3), (1, 2)).contiguous
+
+
+def test_a_spec_without_memory_is_another_and_says_so() -> None:
+    plain, released = Spec.of(FLOAT32, CPU, (2, 3)), Spec.of(FLOAT32, CPU, (2, 3), released=True)
+    assert released is not plain and released is Spec.of(FLOAT32, CPU, (2, 3), (3, 1), False, True)
+    assert released.device is CPU and repr(released) == "Spec(float32, cpu, [2, 3], strides=[3, 1], released)"
+    assert released.conjugated().released and released.conjugated().conjugated() is released
+    assert Spec.of(FLOAT32, CPU, (0, 3), released=True) is Spec.of(FLOAT32, CPU, (0, 3))  # it has no elements to lack
+    check_memory(plain, None)
+    with pytest.raises(RuntimeError, match="not allocated"):
+        check_memory(plain, released)
 
 
 def test_specs_are_forgotten_when_nobody_holds_them() -> None:

@@ -111,6 +111,12 @@ def released(x: Any) -> Any:
     lambda x: torch.add(torch.ones(3, 4), 1, out=x), lambda x: x.bernoulli(), lambda x: torch.nn.functional.dropout(x), lambda x: torch.linalg.svd(x),
     lambda x: torch.cat([torch.ones(3, 4), x]), lambda x: x.requires_grad_().exp(), lambda x: x.view(12)[3:].cumsum(0), lambda x: x.T.contiguous(),
     lambda x: torch.stft(x.view(12), 4, return_complex=True), lambda x: x.__setitem__(0, 1.0), lambda x: x.multinomial(1), lambda x: x.unique(),
+    torch.poisson, lambda x: torch.poisson(x.double()), lambda x: torch.binomial(torch.ones(3, 4), x), lambda x: torch.ones(3, 4).bernoulli_(x),
+    lambda x: torch.nn.functional.rrelu(x, training=True), lambda x: torch.stack([x, x]), lambda x: x[torch.ones(3, 4, dtype=torch.bool)],
+    lambda x: x.view(12).unique_consecutive(), lambda x: torch._foreach_add_([x], 1.0), lambda x: torch.view_as_complex(x.view(3, 2, 2))[0, 0].item(),
+    lambda x: torch.ones(3, 4)[(x > 0)], lambda x: x.cpu().sum(), lambda x: x.data.sum(), lambda x: x.detach().sum(), lambda x: x.conj().sum(),
+    lambda x: x.to("cpu").sum(), lambda x: torch.optim.SGD([torch.ones(3, 4).requires_grad_()], lr=0.1) and x.unbind()[0].mul_(2),
+    lambda x: pickle.loads(pickle.dumps(x)).sum(), lambda x: copy.deepcopy(x).sum(), lambda x: torch._standard_gamma(x), lambda x: x.random_(),
 ])  # fmt: skip
 def test_elements_of_released_memory_are_refused(call: Any) -> None:
     with pytest.raises(RuntimeError, match="data is not allocated"):

@@ -16,6 +16,7 @@ from rushlight._host.dispatch_words import (
     SPEC_DEVICE,
     SPEC_DTYPE,
     SPEC_PLAIN,
+    SPEC_RELEASED,
     SPEC_SHAPE,
     SPEC_STRIDES,
     TENSORS,
@@ -63,8 +64,8 @@ def followed(shape, strides, step):
 def describe(spec, out, n, room, sizes):
     """Write what a spec is apart from the values of sizes, which go to `sizes`; the number of words there are then, -1 where there is no room.
 
-    A dtype and a device; for every dim the code of its size; whether strides are those of a row-major tensor, and of conjugates.  Where they are not,
-    for every dim the code of its stride, or FOLLOWS and the dim whose size times stride it is.
+    A dtype and a device; for every dim the code of its size; whether strides are those of a row-major tensor, and the flags `conj` and `released`.
+    Where strides are others, for every dim the code of its stride, or FOLLOWS and the dim whose size times stride it is.
     """
     shape, strides = spec.ptr[FAST.i64[SPEC_SHAPE] >> 3], spec.ptr[FAST.i64[SPEC_STRIDES] >> 3]
     count = shape.i64[2]
@@ -81,7 +82,8 @@ def describe(spec, out, n, room, sizes):
         n += 1
     plain = spec.ptr[FAST.i64[SPEC_PLAIN] >> 3] == Py_True
     how = (
-        i64(plain) << 2
+        i64(spec.ptr[FAST.i64[SPEC_RELEASED] >> 3] == Py_True) << 3
+        | i64(plain) << 2
         | i64(spec.ptr[FAST.i64[SPEC_CONTIGUOUS] >> 3] == Py_True) << 1
         | i64(spec.ptr[FAST.i64[SPEC_CONJ] >> 3] == Py_True)
     )

@@ -31,7 +31,7 @@ from rushlight._surface.random import destination, quickly
 from rushlight._surface.registry import composite
 from rushlight._types.dtype import FLOAT32, FLOAT64, INT64, DType
 from rushlight._types.layout import broadcast_shapes
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 __all__: list[str] = []
 
@@ -125,6 +125,7 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     spec = input._spec
     if not spec.dtype.is_floating_point:
         raise not_implemented("poisson_cpu", spec.dtype)
+    check_memory(spec)
     made = fresh(spec.dtype, spec.device, spec.shape)
     if made._storage is not None and spec.numel:
         rates = input.detach().to(FLOAT64).contiguous()
@@ -147,6 +148,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         raise RuntimeError(f"Found dtype {prob._spec.dtype.scalar} but expected {spec.dtype.scalar}")
     if spec.dtype not in (FLOAT32, FLOAT64):
         raise not_implemented("binomial_cpu", spec.dtype)
+    check_memory(spec, prob._spec)
     made = fresh(spec.dtype, spec.device, spec.shape)
     if made._storage is not None and spec.numel:
         counts: Any = count.detach().contiguous()
@@ -211,6 +213,7 @@ def _check_multinomial(input: Any, samples: int, replacement: bool, out: Any) ->
 def _draw_categories(input: Any, samples: int, replacement: bool, generator: Generator | None, made: Tensor) -> None:
     """Fill `made`, contiguous, with indices."""
     spec = input._spec
+    check_memory(spec)
     categories = spec.shape[-1]
     rows = spec.shape[0] if spec.ndim == 2 else 1
     dtype = FLOAT64 if spec.dtype is FLOAT64 else FLOAT32

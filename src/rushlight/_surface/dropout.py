@@ -17,7 +17,7 @@ from rushlight._engine.random.sampling import METHODS, as_float, not_implemented
 from rushlight._surface.random import named
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 __all__: list[str] = []
 
@@ -209,6 +209,7 @@ def _rrelu(input: Any, lower: float, upper: float, training: bool, generator: Ge
     wide = FLOAT64 if dtype is FLOAT64 else FLOAT32
     slopes: Any = empty_spec(Spec.of(wide, input._spec.device, input._spec.shape))
     if slopes._storage is not None and slopes._spec.numel:
+        check_memory(input._spec)
         values = input.detach().to(wide).contiguous()
         if (
             wide is FLOAT32

@@ -23,6 +23,7 @@ from rushlight._engine.random.random import Generator
 from rushlight._engine.random.sampling import check_generator, fresh, not_implemented, overridable
 from rushlight._surface.registry import composite
 from rushlight._types.dtype import FLOAT32, FLOAT64
+from rushlight._types.spec import check_memory
 
 __all__: list[str] = []
 
@@ -35,6 +36,7 @@ BELOW_ONE = {FLOAT32: 1.0 - 2.0**-24, FLOAT64: 1.0 - 2.0**-53}
 def _gammas(shapes: Any, generator: Generator | None, smallest: float) -> Any:
     """Gamma numbers for a contiguous tensor of shapes."""
     spec = shapes._spec
+    check_memory(spec)
     made = fresh(spec.dtype, spec.device, spec.shape)
     if made._storage is not None and spec.numel:
         streams.fill_gamma(generator, made._ptr, spec.numel, spec.dtype, shapes._ptr, smallest)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight._base.errors import MissingDeviceError
 
-__all__ = ["CPU", "META", "RELEASED", "Device", "as_device", "default_device_hooks", "set_default_device"]
+__all__ = ["CPU", "META", "Device", "as_device", "default_device_hooks", "set_default_device"]
 
 _KNOWN = ("cpu", "meta")
 _NAMED = (
@@ -84,10 +84,6 @@ class Device:
 
 CPU = Device("cpu")
 META = Device("meta")
-# The CPU to users, in the specs of tensors whose storage was made too small for them: calls that read or write elements are refused where
-# they are planned, views go along, and nobody pays for the question elsewhere.
-RELEASED = object.__new__(Device)
-RELEASED.type, RELEASED.index = "cpu", None
 # Where factories make tensors: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
 # Told when the default device is another one: what was planned without a device was planned for the old one.
@@ -111,7 +107,7 @@ def as_device(value: Any) -> Device:
     """The canonical device for what a user gave: None (the default), a string or a device.  Devices we lack raise."""
     if value is None:
         return _DEFAULTS[-1]
-    if value is CPU or value is RELEASED or value == "cpu":
+    if value is CPU or value == "cpu":
         return CPU
     device = value if isinstance(value, Device) else Device(value)
     if device.type == "cpu":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
-from rushlight._types.device import RELEASED, Device, as_device
+from rushlight._types.device import Device, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import LARGEST, Size, checked_strides, contiguous_strides, is_contiguous, numel, overflowed
 
@@ -17,6 +17,9 @@ class Spec:
 
     `conj` says that the memory holds the complex conjugates of the elements: `x.conj()` is a view, and kernels conjugate what they read
     and write.  Of a real dtype it says that the memory holds the negatives: so are the imaginary parts of such a view.
+
+    `released` says that the storage was made too small for the tensor.  Views keep it; calls that read or write elements are refused where they are
+    planned (`check_memory`).  Plans are found by their specs, so the calls of other tensors never ask.
     """
 
     __slots__ = (
@@ -29,6 +32,7 @@ class Spec:
         "ndim",
         "numel",
         "plain",
+        "released",
         "shape",
         "strides",
     )
@@ -43,16 +47,22 @@ class Spec:
     contiguous: bool
     plain: bool  # the strides are those of a row-major tensor, even of dims of size 1
     conj: bool
+    released: bool
 
     @staticmethod
     def of(
-        dtype: DType, device: Device, shape: Sequence[int], strides: Sequence[int] | None = None, conj: bool = False
+        dtype: DType,
+        device: Device,
+        shape: Sequence[int],
+        strides: Sequence[int] | None = None,
+        conj: bool = False,
+        released: bool = False,
     ) -> Spec:
         """The spec with these fields; strides default to row-major.  RuntimeError for a layout that `checked_strides` refuses."""
         shape = tuple(shape)
         if strides is not None:
             strides = tuple(strides)
-        recent = (dtype, device, shape, strides, conj)
+        recent = (dtype, device, shape, strides, conj, released)
         found = _RECENT.get(recent)
         if found is not None:
             return found
@@ -63,17 +73,18 @@ class Spec:
             min(shape) < 0 or min(strides) < 0 or max(shape) > _SMALL or max(strides) > _SMALL or count > LARGEST
         ):
             strides = checked_strides(shape, given)
-        key = (dtype, device, shape, strides, conj)
+        released = released and count > 0  # without elements there is nothing to lack
+        key = (dtype, device, shape, strides, conj, released)
         found = _TABLE.get(key)
         if found is None:
             found = Spec()
             found.dtype, found.shape, found.strides = dtype, Size(shape), strides
-            found.device = device if device is RELEASED else as_device(device)
+            found.device = as_device(device)
             found.ndim, found.numel = len(shape), count
             found.nbytes = found.numel * dtype.itemsize
             found.plain = strides == rows
             found.contiguous = found.plain or is_contiguous(shape, strides)
-            found.conj = conj
+            found.conj, found.released = conj, released
             _TABLE[key] = found
         if len(_RECENT) >= _MAX_RECENT:
             _RECENT.clear()
@@ -81,27 +92,34 @@ class Spec:
         return found
 
     def __repr__(self) -> str:
-        return f"Spec({self.dtype.name}, {self.device}, {list(self.shape)}, strides={list(self.strides)}{(', conj' if self.dtype.is_complex else ', neg') if self.conj else ''})"
+        return (
+            f"Spec({self.dtype.name}, {self.device}, {list(self.shape)}, strides={list(self.strides)}{self._flags()})"
+        )
+
+    def _flags(self) -> str:
+        """The flags that are set, as `repr` shows them."""
+        conj = (", conj" if self.dtype.is_complex else ", neg") if self.conj else ""
+        return f"{conj}, released" if self.released else conj
 
     def conjugated(self) -> Spec:
         """The spec of the same memory read as the conjugates (of a real dtype: the negatives) of what this one reads."""
-        return Spec.of(self.dtype, self.device, self.shape, self.strides, not self.conj)
+        return Spec.of(self.dtype, self.device, self.shape, self.strides, not self.conj, self.released)
 
 
 _SMALL = 1 << 31  # layouts with greater numbers are looked at more closely
 # The specs asked for lately, under cheap keys: tensors come and go, and making a spec anew costs more than the tensor.
 _MAX_RECENT = 2048
-_RECENT: dict[tuple[DType, Device, tuple[int, ...], tuple[int, ...] | None, bool], Spec] = {}
+_RECENT: dict[tuple[DType, Device, tuple[int, ...], tuple[int, ...] | None, bool, bool], Spec] = {}
 # Weak: otherwise a spec lives as long as a tensor or a plan that uses it.
-_TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...], bool], Spec] = (
+_TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[int, ...], bool, bool], Spec] = (
     weakref.WeakValueDictionary()
 )
 
 
 def check_memory(*specs: Spec | None) -> None:
-    """RuntimeError where a spec is that of a tensor whose storage was made too small for it (`RELEASED`)."""
+    """RuntimeError where a spec is that of a tensor whose storage was made too small for it (`released`)."""
     for spec in specs:
-        if spec is not None and spec.device is RELEASED and spec.numel:
+        if spec is not None and spec.released:
             raise RuntimeError(
                 f"The tensor has a non-zero number of elements, but its data is not allocated: its storage was resized to fewer bytes than a tensor of "
                 f"shape {list(spec.shape)}, strides {list(spec.strides)} and dtype {spec.dtype} reaches. Resize the storage before its elements are used"

@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from rushlight._engine.core.state import INFERENCE, STATE
-from rushlight._types.device import CPU, RELEASED, Device
+from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
@@ -141,8 +141,7 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def device(self) -> Device:
-        device = self._spec.device
-        return CPU if device is RELEASED else device
+        return self._spec.device
 
     @property
     def ndim(self) -> int:

@@ -13,7 +13,7 @@ from rushlight._engine.dispatch.plan import BackwardSpec, LoweredCall, operand_s
 from rushlight._graph.core import Graph, live_nodes
 from rushlight._ops.table import Operator
 from rushlight._transforms.vjp import reached
-from rushlight._types.device import CPU, META, RELEASED, Device
+from rushlight._types.device import CPU, META, Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import image_strides
 from rushlight._types.spec import Spec, check_memory
@@ -129,10 +129,8 @@ def node_name(op: Operator, template: Sequence[Any], specs: Sequence[Spec], inpl
 
 def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
     """The device of a call.  0-dim CPU tensors may be mixed in; any other mix raises."""
+    check_memory(*[t._spec for t in tensors])
     devices = {t._spec.device for t in tensors}
-    if RELEASED in devices:
-        check_memory(*[t._spec for t in tensors])
-        devices = {t.device for t in tensors}
     if len(devices) <= 1:
         return next(iter(devices), CPU)
     large = {t._spec.device for t in tensors if t._spec.ndim}

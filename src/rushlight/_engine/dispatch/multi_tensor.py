@@ -122,7 +122,7 @@ def flat_dtype(tensors: Sequence[Any]) -> DType | None:
     """
     spec = tensors[0]._spec
     dtype = _FLAT.get(spec.dtype)
-    if dtype is None or spec.conj or spec.device is not CPU or not (spec.contiguous or _dense(spec)):
+    if dtype is None or spec.conj or spec.released or spec.device is not CPU or not (spec.contiguous or _dense(spec)):
         return None
     for tensor in tensors:
         if tensor._spec is not spec or tensor._storage is None:  # kinds of tensor have specs and no memory
@@ -177,7 +177,11 @@ def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> 
             and spec.device is CPU
             and 0 < spec.numel <= _ALONE
             and all(
-                x._spec.dtype is spec.dtype and x._spec.contiguous and not x._spec.conj and x._storage is not None
+                x._spec.dtype is spec.dtype
+                and x._spec.contiguous
+                and not x._spec.conj
+                and not x._spec.released
+                and x._storage is not None
                 for x in held
             )
             and row[1]._spec is spec

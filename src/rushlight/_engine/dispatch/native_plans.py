@@ -76,7 +76,9 @@ def ready() -> Any:
     table = runtime.fast
     _objects(table, d.TENSOR_TYPE, [Tensor, Size])
     _objects(table, d.SETTINGS, [DType, Device, Layout, MemoryFormat])
-    _slots(table, d.SPEC_DTYPE, Spec, ("dtype", "device", "shape", "strides", "plain", "contiguous", "conj"))
+    _slots(
+        table, d.SPEC_DTYPE, Spec, ("dtype", "device", "shape", "strides", "plain", "contiguous", "conj", "released")
+    )
     _slots(table, d.O_STORAGE, Tensor, ("_storage", "_spec", "_ptr", "_rg", "_node", "_autograd_meta"))
     _objects(table, d.STATE_OBJECT, [STATE, "word", "__dict__"])
     table[d.THREAD] = -1

@@ -765,7 +765,11 @@ def _showing(
         spec = specs[number]
         assert spec is not None
         parts.append(
-            (number, Spec.of(spec.dtype, spec.device, shape, strides, spec.conj), offset * spec.dtype.itemsize)
+            (
+                number,
+                Spec.of(spec.dtype, spec.device, shape, strides, spec.conj, spec.released),
+                offset * spec.dtype.itemsize,
+            )
         )
 
     def run(*inputs: Any) -> tuple[Tensor, ...]:

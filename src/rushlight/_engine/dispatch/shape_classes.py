@@ -265,6 +265,8 @@ class ShapeClasses:
         """
         if RECORDER[0] is not None or LOG.get() or not FAMILIES.get():
             return None
+        if any(s is not None and s.released for s in specs):  # symbolic specs have no such flag
+            return None
         key, found = ready().describe(tuple(specs), tuple(sizes))
         signature = (head, key)
         shape_class = self._known.get(signature)

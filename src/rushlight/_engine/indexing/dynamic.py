@@ -142,6 +142,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
         flat = convert.call("clone_contiguous", x) if not x._spec.contiguous else x
         return convert.call("index", flat.reshape(-1), (0,), (nonzero_places(mask),))
     dense, source = _as_mask(mask), convert.contiguous(convert.resolved(x))
+    check_memory(source._spec)
     n = dense._spec.numel
     count, where, _before = _count(dense)
     made = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (count,)))
@@ -155,6 +156,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 def run_starts(x: Tensor) -> Tensor:
     """A mask of where an element of a dense vector, not of complex numbers, differs from the one before it."""
+    check_memory(x._spec)
     n = x._spec.numel
     mask = empty_spec(Spec.of(BOOL, x._spec.device, (n,)))
     if n:
@@ -165,6 +167,7 @@ def run_starts(x: Tensor) -> Tensor:
 def run_numbers(starts: Tensor, order: Tensor | None = None) -> Tensor:
     """The number of its run for each element of a vector; with `order`, a dense permutation, at the place that it names."""
     mask = _as_mask(starts)
+    check_memory(None if order is None else order._spec)
     n = mask._spec.numel
     made = empty_spec(Spec.of(INT64, mask._spec.device, (n,)))
     if n:

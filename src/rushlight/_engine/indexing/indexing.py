@@ -553,6 +553,7 @@ def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
         type(x) is not Tensor
         or word & ~(GRAD | AUTOCAST)
         or spec.device is not CPU
+        or spec.released
         or x._rg
         and word & GRAD
         or RUNS.now is not None
@@ -571,7 +572,7 @@ def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
         _met.clear()
     _met[spec, key] = met + 1
     shape, strides, first = found
-    shown = Spec.of(spec.dtype, spec.device, shape, strides, spec.conj)
+    shown = Spec.of(spec.dtype, spec.device, shape, strides, spec.conj, spec.released)
     if x._spec is not spec:  # another thread took the memory away; up to the view nobody else runs
         return None
     part = make(x._storage, shown, x._ptr + bytes_on(shown, first))

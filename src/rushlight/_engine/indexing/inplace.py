@@ -15,7 +15,7 @@ from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.indexing.view import Window, as_strided, refusal, regenerate
 from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.layout import is_dense
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 ctypes: Any = LazyModule("ctypes")
 
@@ -181,6 +181,7 @@ def share_memory(a: Tensor, b: Tensor) -> bool:
 def apart(x: Tensor) -> Tensor:
     """The same values with the same strides in memory of their own, outside of any graph."""
     span = _span(x)
+    check_memory(x._spec)
     made = empty_spec(Spec.of(BYTE, x._spec.device, (span,)))
     ctypes.memmove(made._ptr, x._ptr, span)
     return make(made._storage, x._spec, made._ptr)

@@ -27,7 +27,7 @@ def stack_rows(tensors: Sequence[Any], new: Callable[[Spec], Tensor] = empty_spe
     """
     first = tensors[0]
     spec = first._spec
-    if spec.device is not CPU or not spec.contiguous or spec.conj:
+    if spec.device is not CPU or not spec.contiguous or spec.conj or spec.released:
         return None
     for x in tensors:
         if type(x) is not Tensor or x._spec is not spec or x._rg:

@@ -161,8 +161,8 @@ def _planned(
 ) -> Callable[..., Any]:  # fmt: skip
     """The plan of a view with these layouts, `cast` from a plan template or not."""
     word = STATE.word
-    item, dtype, conj = spec.dtype.itemsize, spec.dtype, spec.conj
-    specs = [Spec.of(dtype, spec.device, shape, strides, conj) for shape, strides, _ in layouts]
+    item, dtype = spec.dtype.itemsize, spec.dtype
+    specs = [Spec.of(dtype, spec.device, shape, strides, spec.conj, spec.released) for shape, strides, _ in layouts]
     parts = [(shown, bytes_on(shown, offset)) for shown, (_, _, offset) in zip(specs, layouts, strict=True)]
     several = pieces.several
     made = [
@@ -457,7 +457,7 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
         else:
             shape[-1] //= new // old
             strides[:-1] = [s // (new // old) for s in strides[:-1]]
-    shown = Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj)
+    shown = Spec.of(dtype, held.device, tuple(shape), tuple(strides), held.conj, held.released)
     out = make(x._storage, shown, x._ptr)
     if STATE.word & INFERENCE:
         link_inference(x, out)

@@ -21,7 +21,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, SEED, SEEDED, STATE_BYTES, TAKE  # fmt: skip
 from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import UINT8, ByName
-from rushlight._types.spec import Spec
+from rushlight._types.spec import Spec, check_memory
 
 if TYPE_CHECKING:
     from rushlight._types.dtype import DType
@@ -149,6 +149,7 @@ class Generator:
         spec = new_state._spec
         if spec.dtype is not UINT8 or spec.device is not CPU:
             raise TypeError("RNG state must be a torch.ByteTensor")
+        check_memory(spec)
         if not spec.contiguous:
             new_state = new_state.contiguous()
         self._restore(new_state._ptr, spec.numel)

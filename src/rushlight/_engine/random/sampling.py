@@ -179,7 +179,8 @@ def _by_size(kernel: str, count: int) -> str:
 def _permuted(spec: Spec) -> Spec:
     """The spec of the same memory with its dims in the order in which it is filled."""
     order = fill_order(spec.shape, spec.strides)
-    return Spec.of(spec.dtype, spec.device, [spec.shape[d] for d in order], [spec.strides[d] for d in order], spec.conj)
+    shape, strides = [spec.shape[d] for d in order], [spec.strides[d] for d in order]
+    return Spec.of(spec.dtype, spec.device, shape, strides, spec.conj, spec.released)
 
 
 def _fill_strided(x: Tensor, fill: Fill, dtype: DType, count: int) -> None:
@@ -436,6 +437,7 @@ def _bernoulli_each(x: Tensor, p: Tensor, generator: Generator | None) -> Tensor
 
 def _fill_each(generator: Generator | None, address: int, n: int, dtype: DType, chances: Tensor) -> None:
     """Draw with chances that lie as float32 or float64 in the order of what is filled."""
+    check_memory(chances._spec)
     if not streams.fill_bernoulli_each(generator, address, n, dtype, chances._ptr, chances._spec.dtype is FLOAT64):
         raise RuntimeError("bernoulli: expected every probability to be in [0, 1]")
 

@@ -18,6 +18,7 @@ from rushlight._engine.core.tensor import Tensor, alias, make
 from rushlight._engine.dispatch.override import as_subclass
 from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
+from rushlight._types.layout import extent
 from rushlight._types.spec import Spec
 
 handing: Any = LazyModule("rushlight._engine.sharing.ipc")
@@ -100,7 +101,8 @@ def rebuild_tensor(
     if storage is None:
         made = make(None, Spec.of(dtype, META, shape, strides, conj), 0)
     else:
-        made = make(storage, Spec.of(dtype, CPU, shape, strides, conj), storage.ptr + place)
+        released = place + extent(shape, strides) * dtype.itemsize > storage.nbytes
+        made = make(storage, Spec.of(dtype, CPU, shape, strides, conj, released), storage.ptr + place)
     if cls is not Tensor:
         made = as_subclass(made, cls)
     made._rg = requires_grad

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core.memory import LAZY, MEMORY, own, root_of
 from rushlight._engine.core.tensor import Tensor, make
-from rushlight._types.device import CPU, RELEASED
 from rushlight._types.spec import Spec
 
 ctypes: Any = LazyModule("ctypes")
@@ -249,7 +248,7 @@ def relocate(old: Any, new: Any) -> Any:
     """Let every tensor over one storage, and over others that show its memory, look at the memory of another, at the same offsets.
 
     `new` replaces the root of `old`.  The result replaces `old` itself.  Tensors keep the address of their first element, so each is told; the
-    garbage collector knows where they are.  Those that reach beyond the end of the other storage lose their memory (`RELEASED`) until there
+    garbage collector knows where they are.  Those that reach beyond the end of the other storage lose their memory (`Spec.released`) until there
     is a storage with room for them.
     """
     root = root_of(old)
@@ -290,10 +289,10 @@ def _move_tensor(holder: Tensor, root: Any, moved: Callable[[Any], Any]) -> None
     while _shows(storage := getattr(holder, "_storage", None), root):
         assert storage is not None
         new, before = moved(storage), holder._spec
-        device = CPU if holder._ptr - storage.ptr + _reach(before) <= new.nbytes else RELEASED
+        released = holder._ptr - storage.ptr + _reach(before) > new.nbytes
         spec, place = before, holder._ptr + new.ptr - storage.ptr
-        if spec.device is not device and spec.numel:
-            spec = Spec.of(spec.dtype, device, spec.shape, spec.strides, spec.conj)
+        if spec.released is not released and spec.numel:
+            spec = Spec.of(spec.dtype, spec.device, spec.shape, spec.strides, spec.conj, released)
         if (
             holder._spec is before
         ):  # no call between here and the last of the three: other threads see all of them, or none

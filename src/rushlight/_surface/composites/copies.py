@@ -298,7 +298,8 @@ def view_as_real(input: Tensor) -> Tensor:
             "self.resolve_conj(); however, be warned that the resulting tensor will NOT alias the original."
         )
     strides = (*(2 * s for s in held.strides), 1)
-    return _seen_as(input, Spec.of(held.dtype.to_real(), held.device, (*held.shape, 2), strides), ViewAsRealBackward0)
+    spec = Spec.of(held.dtype.to_real(), held.device, (*held.shape, 2), strides, released=held.released)
+    return _seen_as(input, spec, ViewAsRealBackward0)
 
 
 @composite("view_as_complex", learns=True)
@@ -320,9 +321,8 @@ def view_as_complex(input: Tensor) -> Tensor:
     if held.conj:
         return convert.call("neg", view_as_complex(_neg_view(input)))
     strides = tuple(s // 2 for s in held.strides[:-1])
-    return _seen_as(
-        input, Spec.of(held.dtype.to_complex(), held.device, held.shape[:-1], strides), ViewAsComplexBackward0
-    )
+    spec = Spec.of(held.dtype.to_complex(), held.device, held.shape[:-1], strides, released=held.released)
+    return _seen_as(input, spec, ViewAsComplexBackward0)
 
 
 @composite("real", learns=True)

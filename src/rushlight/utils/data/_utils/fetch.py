@@ -118,7 +118,7 @@ def _row_gatherer(dataset: Any) -> Callable[[list[int]], list[Any]] | None:
         made = []
         for tensor in tensors:
             spec = tensor._spec
-            plain = not tensor._rg and spec.device is CPU and not spec.conj
+            plain = not tensor._rg and spec.device is CPU and not (spec.conj or spec.released)
             out = arena.empty(Spec.of(spec.dtype, CPU, (len(wanted), *spec.shape[1:]))) if plain else None
             made.append(rushlight.index_select(tensor, 0, places, out=out))
         return made

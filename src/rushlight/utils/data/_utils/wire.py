@@ -146,7 +146,7 @@ class Sender:
         spec, storage = x._spec, x._storage
         if x._rg and x._node is not None:
             raise RuntimeError(NON_LEAF)
-        if storage is None or spec.conj:
+        if storage is None or spec.conj or spec.released:
             return Tensor.__reduce_ex__(x, 2)
         place = x._ptr - storage.ptr
         # Of a large private storage only what the tensor shows is sent.
