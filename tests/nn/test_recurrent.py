@@ -13,7 +13,7 @@ import rushlight as torch
 import rushlight._backends.cpu.recurrent.recurrent as calls
 from rushlight import nn
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
-from rushlight._engine.dispatch import plan
+from rushlight._engine.dispatch import backward_spec, graph_calls
 from rushlight._prims import prim
 from rushlight._prims.recurrent_cell import BIASES, EXTRA_OPERANDS, GATES, GRAD_OPERANDS, KEPT
 from rushlight._types.dtype import BY_NAME
@@ -264,13 +264,14 @@ def test_derivatives_of_derivatives_beside_steps(monkeypatch: pytest.MonkeyPatch
 def test_derivatives_of_derivatives_are_no_longer_for_longer_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is differentiated is one step at a time: a graph of all steps would take seconds to make a plan for."""
     sizes = []
-    differentiate = plan.differentiate_graph
+    differentiate = graph_calls.differentiate_graph
 
     def watched(graph: Any, *rest: Any, **more: Any) -> Any:
         sizes.append(len(graph.nodes))
         return differentiate(graph, *rest, **more)
 
-    monkeypatch.setattr(plan, "differentiate_graph", watched)
+    for module in (backward_spec, graph_calls):
+        monkeypatch.setattr(module, "differentiate_graph", watched)
     for kind in KINDS:
         second_gradients(getattr(nn, kind)(3, 5), [torch.randn(50, 4, 3)], padded)
     assert sizes and max(sizes) < 120

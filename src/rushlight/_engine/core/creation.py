@@ -14,9 +14,10 @@ from rushlight._engine.core.memory import LAZY, empty_spec, from_address, own, z
 from rushlight._engine.core.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
+from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import RUNS, PlanSequence, ran, spoil
 from rushlight._engine.dispatch.native_plans import NUMBER_CODES, constants_plan, kernel_plan, ready
-from rushlight._engine.dispatch.plan import KernelTemplate, executable
+from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, abstracted, symbolic
 from rushlight._engine.dispatch.watch import NAMING
 from rushlight._graph.core import trace

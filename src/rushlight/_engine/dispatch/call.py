@@ -13,12 +13,14 @@ from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.autocast import casting_plan
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.determinism import alerting
+from rushlight._engine.dispatch.executables import program_of
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.lower import Literal
 from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, wanted
 from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
-from rushlight._engine.dispatch.plan import LoweredCall, PlanTemplate, program_of
+from rushlight._engine.dispatch.plan import LoweredCall
+from rushlight._engine.dispatch.plan_templates import PlanTemplate
 from rushlight._engine.dispatch.results import result_name, result_type_of
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, SymbolicSpec, abstracted, casting, symbolic
 from rushlight._engine.dispatch.underivable import underivable

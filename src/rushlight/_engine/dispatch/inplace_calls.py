@@ -10,14 +10,19 @@ from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.core.memory import LAZY, own
 from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make
+from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import OVERRIDE, Caller, plan_for, unordered
+from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import make_dispatch
+from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import differentiate, trace_operator
 from rushlight._engine.dispatch.lowered_call import bounds_of, common_device, node_name, operator_backward_spec
 from rushlight._engine.dispatch.native_plans import inplace_plan as native_inplace
+from rushlight._engine.dispatch.node_recording import watch
 from rushlight._engine.dispatch.out import OVERLAP, SELF_OVERLAP, for_target
-from rushlight._engine.dispatch.plan import BackwardSpec, KernelTemplate, executable, fitting, number_words, watch
+from rushlight._engine.dispatch.plan import fitting, number_words
+from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, SymbolicSpec, casting
 from rushlight._engine.dispatch.underivable import underivable_inplace
 from rushlight._engine.dispatch.watch import NAMING, observed_plan
@@ -94,7 +99,12 @@ class InplaceCaller:
             bounds = bounds_of(op, template, target.dtype)
             run = inplace_run(exe, len(specs), plan_template.specs(values), any(d.is_complex for d in weak))
             backward_spec = BackwardSpec(
-                node_name(op, template, specs, inplace=True), plan_template.backward.at(sizes), wrt, [True], CPU
+                node_name(op, template, specs, inplace=True),
+                plan_template.backward.at(sizes),
+                wrt,
+                [True],
+                CPU,
+                GRAPH_CALLS,
             )
             backward_spec.origin = (op, template, specs)
             return self._recording(template, run, backward_spec, specs, bounds)

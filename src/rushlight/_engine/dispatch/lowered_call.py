@@ -8,8 +8,11 @@ from typing import Any
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.core.packing import number_bounds
 from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.backward_spec import BackwardSpec
+from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Literal, Slot, differentiate, trace_operator
-from rushlight._engine.dispatch.plan import BackwardSpec, LoweredCall, operand_strides
+from rushlight._engine.dispatch.plan import LoweredCall
+from rushlight._engine.dispatch.result_strides import operand_strides
 from rushlight._graph.core import Graph, live_nodes
 from rushlight._ops.table import Operator
 from rushlight._transforms.vjp import reached
@@ -58,7 +61,17 @@ def lowered_call(
     except NotDifferentiableError as error:
         return LoweredCall(graph, in_specs, results, of, device, refused=str(error), bounds=bounds)
     return LoweredCall(
-        found.forward, in_specs, results, of, device, node_name(op, template, specs), found, wrt, mask, bounds=bounds
+        found.forward,
+        in_specs,
+        results,
+        of,
+        device,
+        node_name(op, template, specs),
+        found,
+        wrt,
+        mask,
+        bounds=bounds,
+        graphs=GRAPH_CALLS,
     )
 
 
@@ -106,7 +119,9 @@ def operator_backward_spec(
     """How to differentiate this call; see `BackwardSpec`, and `differentiate` for `traced`."""
     specs = [t._spec for t in tensors]
     found = differentiate(op, template, specs, wrt, differentiable, overwritten, traced)
-    backward_spec = BackwardSpec(node_name(op, template, specs, inplace), found, wrt, differentiable, specs[0].device)
+    backward_spec = BackwardSpec(
+        node_name(op, template, specs, inplace), found, wrt, differentiable, specs[0].device, GRAPH_CALLS
+    )
     backward_spec.origin = (op, template, specs)
     return backward_spec
 

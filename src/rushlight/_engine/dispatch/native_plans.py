@@ -69,7 +69,7 @@ def ready() -> Any:
     if _READY:
         return _READY[0]
     from rushlight._engine.autograd.node import OpNode
-    from rushlight._engine.dispatch.plan import BackwardSpec
+    from rushlight._engine.dispatch.backward_spec import BackwardSpec
 
     runtime = require("rushlight._host.runtime").runtime()
     d, t = require("rushlight._host.dispatch_words"), require("rushlight._host.tensor_native")

@@ -10,12 +10,14 @@ from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
+from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.fast import RUNS, ran
+from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
 from rushlight._engine.dispatch.lowered_call import node_name
 from rushlight._engine.dispatch.native_plans import VIEW, Recast, retyped_plan
 from rushlight._engine.dispatch.native_plans import view_plan as native_view
-from rushlight._engine.dispatch.plan import BackwardSpec, LazyFallback, ShowTemplate, SizedBackward
+from rushlight._engine.dispatch.plan_templates import LazyFallback, ShowTemplate
 from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._graph.core import Graph
@@ -166,7 +168,9 @@ def _planned(
     parts = [(shown, bytes_on(shown, offset)) for shown, (_, _, offset) in zip(specs, layouts, strict=True)]
     several = pieces.several
     made = [
-        BackwardSpec(pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device)
+        BackwardSpec(
+            pieces.name, b, (0,), [True] * (len(parts) if len(backwards) == 1 else 1), spec.device, GRAPH_CALLS
+        )
         for b in backwards
     ]
     for one in made:

@@ -1,0 +1,267 @@
+"""What the backward nodes of one signature share: the node class, where saved values come from, and the backward graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rushlight._base.lazy import require
+from rushlight._engine.autograd.edges import argument_places
+from rushlight._engine.autograd.node import node_class
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.lower import Backward, differentiate_graph
+from rushlight._engine.dispatch.shape_classes import ShapeClasses
+from rushlight._graph.core import Graph
+from rushlight._graph.frames import graph_frame, graph_from
+from rushlight._types.device import Device
+from rushlight._types.shape_env import ShapeEnv
+from rushlight._types.spec import Spec
+
+__all__ = ["BackwardAt", "BackwardSpec", "GraphCalls", "SizedBackward", "passed_inputs"]
+
+
+class GraphCalls(NamedTuple):
+    """How backward graphs are run.
+
+    The one instance is `graph_calls.GRAPH_CALLS`.  Makers of a `BackwardSpec` pass it in, because running a backward graph can record another one.
+    """
+
+    caller: Callable[[Any, str], Any]
+    sized_plan: Callable[[BackwardAt, str, Sequence[Any]], Callable[..., Any]]
+
+
+class BackwardSpec:
+    """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
+
+    __slots__ = (
+        "_device", "_fast", "_found", "_graphs", "_in_order", "_origin", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs",
+        "_places", "_plans", "_results", "_some", "cls", "n_results", "outputs", "sources", "wrt",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        found: Backward | BackwardAt,
+        wrt: Sequence[int],
+        mask: Sequence[bool],
+        device: Device,
+        graphs: GraphCalls,
+        results: Sequence[Spec] = (),
+    ) -> None:
+        """`graphs` runs the backward graph; `results` are the specs of the results and residuals, where they are known."""
+        self.cls = node_class(name)
+        self.wrt, self.n_results, self.mask = tuple(wrt), len(mask), tuple(mask)
+        self.sources, self.outputs, self._found, self._device = found.saved, found.outputs, found, device
+        self._graphs, self._results = graphs, results
+        self._out_specs: list[Spec] | None = None
+        self._plans: Any = None
+        self._some: dict[tuple[bool, ...], Any] = {}
+        self._places: Any = None
+        self._origin: Any = None
+        self._fast: dict[Any, Any] = {}
+        self._in_order = self.outputs == list(range(len(self.outputs)))
+        self.last_spec: Any = None  # the gradient and the state for which `last_plan` was made
+        self.last_word = 0
+        self.last_plan: Any = None
+        self.last_map = None if self._in_order else tuple(self.outputs)
+
+    @property
+    def plans(self) -> Any:
+        """What runs the backward graph (see `graph_caller`)."""
+        if self._plans is None:
+            self._plans = self._graphs.caller(self._found, self.cls.__name__)
+        return self._plans
+
+    @property
+    def graph(self) -> Graph:
+        """The backward graph."""
+        return self._found.graph
+
+    @property
+    def forward(self) -> Graph:
+        """The forward graph, with residuals after its results."""
+        return self._found.forward
+
+    @property
+    def out_specs(self) -> list[Spec]:
+        """What the forward's results are, row-major."""
+        if self._out_specs is None:
+            self._out_specs = [Spec.of(v.dtype, self._device, v.shape) for v in self._results or self.forward.outputs]
+        return self._out_specs
+
+    @property
+    def origin(self) -> Any:
+        """(operator, template, specs) of the call, where there is one; set as a function, it is made when somebody asks."""
+        if callable(self._origin):
+            self._origin = self._origin()
+        return self._origin
+
+    @origin.setter
+    def origin(self, call: Any) -> None:
+        self._origin = call
+
+    def places(self) -> Any:
+        """For each argument of the call that could have a gradient the number of its edge, or None; None where no call is known."""
+        if self._places is None and self.origin is not None:
+            op, template, specs = self.origin
+            self._places = argument_places(op, template, specs, self.wrt, self.cls.__name__)
+        return self._places
+
+    def backward(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
+        """Gradients for the edges, from saved values and the results' gradients."""
+        if self.n_results == 1 and len(grads) == 1:
+            grad: Any = grads[0]
+            key = (grad._spec, STATE.word)
+            plan = self._fast.get(key)
+            if plan is None:
+                if STATE.word & GRAD:  # create_graph: what is recorded depends on more than specs
+                    made = self.plans(*saved, grad)
+                    return [None if o is None else made[o] for o in self.outputs]
+                plan = self._fast[key] = self._prepared((*saved, grad))
+            self.last_spec, self.last_word, self.last_plan = grad._spec, STATE.word, plan
+            made = plan(*saved, grad)
+            return made if self._in_order else [None if o is None else made[o] for o in self.outputs]
+        return self._backward_of(saved, grads, self._run)
+
+    def backward_of(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
+        """The same where saved values may be laid out otherwise than they were."""
+        return self._backward_of(saved, grads, lambda saved, given: self.plans(*saved, *given))
+
+    def _backward_of(
+        self, saved: Sequence[Any], grads: list[Tensor | None], run: Callable[..., Any]
+    ) -> list[Tensor | None]:
+        results, residuals = grads[: self.n_results], grads[self.n_results :]
+        found: list[Tensor | None] = [None] * len(self.outputs)
+        if any(g is not None for g in results):
+            found = self._from_results(saved, results, run)
+        if any(
+            g is not None for g in residuals
+        ):  # backward was differentiated, and its gradient reached what the forward kept
+            found = self._sums(found, self._from_some(saved, [*[None] * self.n_results, *residuals]))
+        return found
+
+    def _from_results(
+        self, saved: Sequence[Any], grads: Sequence[Tensor | None], run: Callable[..., Any]
+    ) -> list[Tensor | None]:
+        if self._found.parts and any(g is None and flag for g, flag in zip(grads, self.mask, strict=True)):
+            try:
+                return self._from_some(saved, grads)
+            except NotImplementedError:  # what is saved does not suffice
+                pass
+        given = [self._zeros(i) if g is None else g for i, g in enumerate(grads) if self.mask[i]]
+        made = run(saved, given)
+        return [None if o is None else made[o] for o in self.outputs]
+
+    def _run(self, saved: Sequence[Any], given: Sequence[Tensor]) -> Any:
+        """What the backward graph gives for several gradients."""
+        if STATE.word & GRAD:
+            return self.plans(*saved, *given)
+        key = (STATE.word, *[g._spec for g in given])
+        plan = self._fast.get(key)
+        if plan is None:
+            plan = self._fast[key] = self._prepared((*saved, *given))
+        return plan(*saved, *given)
+
+    def _prepared(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The plan of the backward graph for these inputs, outside of any graph."""
+        found = self._found
+        if self._plans is None and type(found) is BackwardAt and found.shared.found.graph.nodes:
+            # of most sizes there is one call: what keeps plans for more is not made yet
+            return self._graphs.sized_plan(found, self.cls.__name__, inputs)
+        plan: Callable[..., Any] = self.plans.prepare(*inputs)
+        return plan
+
+    def _zeros(self, number: int) -> Tensor:
+        from rushlight._engine.core.memory import zeros_spec
+
+        return zeros_spec(self.out_specs[number])
+
+    def _from_some(self, saved: Sequence[Any], grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """The gradients that come from some of the results and residuals alone."""
+        n, total = self.n_results, len(self.forward.outputs)
+        mask = (*[g is not None for g in grads], *[False] * (total - len(grads)))
+        if mask not in self._some:
+            where = {
+                ("output", n + i) if kind == "residual" else (kind, i): k for k, (kind, i) in enumerate(self.sources)
+            }
+            derived = differentiate_graph(self.forward, total, self.wrt, mask, only=list(where))
+            self._some[mask] = (
+                self._graphs.caller(derived.graph, self.cls.__name__),
+                [where[s] for s in derived.saved],
+                derived.outputs,
+            )
+        call, picks, outputs = self._some[mask]
+        made = call(*[saved[i] for i in picks], *[g for g in grads if g is not None])
+        return [None if o is None else made[o] for o in outputs]
+
+    @staticmethod
+    def _sums(some: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:
+        from rushlight._engine.autograd.engine import OPS
+
+        return [b if a is None else a if b is None else OPS["add"](a, b) for a, b in zip(some, more, strict=True)]
+
+
+class SizedBackward:
+    """A `Backward` with symbolic sizes, and what is shared by all that are made of it."""
+
+    __slots__ = ("_graphs", "_shape_env", "shape_classes", "found", "passes")
+
+    def __init__(self, found: Backward, shape_env: ShapeEnv) -> None:
+        self.found, self._shape_env, self.shape_classes = found, shape_env, ShapeClasses()
+        self.passes = bool(passed_inputs(found.graph))  # whether some of its results are what it is given
+        self._graphs: Any = None
+
+    def graphs(self, sizes: Sequence[Any]) -> list[Graph]:
+        """Forward and backward graph for sizes, which may be symbolic."""
+        if self._graphs is None:
+            numbers: list[Any] = []
+            frames = [graph_frame(g, numbers) for g in (self.found.forward, self.found.graph)]
+            self._graphs = (frames, self._shape_env.compiled(numbers, guarded=False))
+        frames, numbers_at = self._graphs
+        values = numbers_at(*sizes)
+        return [graph_from(frame, values) for frame in frames]
+
+    def literal(self, sizes: Sequence[int]) -> list[str]:
+        """The graphs for one set of sizes, and what is kept between them, as text."""
+        lines = require("rushlight._kernels.program").graph_lines
+        return [
+            f"{self.found.saved} {self.found.outputs}",
+            *(line for graph in self.graphs(sizes) for line in lines(graph)),
+        ]
+
+    def at(self, sizes: Sequence[int]) -> BackwardAt:
+        """The `Backward` for one set of sizes."""
+        return BackwardAt(self, sizes)
+
+
+class BackwardAt:
+    """A `Backward` whose graphs are made when somebody asks for them."""
+
+    __slots__ = ("_made", "outputs", "parts", "saved", "shared", "sizes")
+
+    def __init__(self, shared: SizedBackward, sizes: Sequence[int]) -> None:
+        self.shared, self.sizes = shared, sizes
+        self.saved, self.outputs, self.parts = shared.found.saved, shared.found.outputs, shared.found.parts
+        self._made: list[Graph] | None = None
+
+    def _graph(self, which: int) -> Graph:
+        if self._made is None:
+            self._made = self.shared.graphs(self.sizes)
+        return self._made[which]
+
+    @property
+    def forward(self) -> Graph:
+        """The forward graph, with residuals."""
+        return self._graph(0)
+
+    @property
+    def graph(self) -> Graph:
+        """The backward graph."""
+        return self._graph(1)
+
+
+def passed_inputs(graph: Graph) -> dict[int, int]:
+    """The outputs that are inputs: their places."""
+    where = {id(v): i for i, v in enumerate(graph.inputs)}
+    return {j: where[id(v)] for j, v in enumerate(graph.outputs) if id(v) in where}

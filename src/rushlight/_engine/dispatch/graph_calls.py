@@ -1,0 +1,198 @@
+"""Graphs as functions of tensors: `graph_caller` runs a graph by plans kept by signature, and records a node where gradients are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._engine.core.state import GRAD, STATE, new_plan_table
+from rushlight._engine.core.tensor import Tensor, make
+from rushlight._engine.dispatch.backward_spec import BackwardAt, GraphCalls, passed_inputs
+from rushlight._engine.dispatch.lower import Backward, differentiate_graph
+from rushlight._engine.dispatch.native_plans import choose_plan, show_plan
+from rushlight._engine.dispatch.plan import LoweredCall
+from rushlight._engine.dispatch.plan_templates import PlanTemplate, ShowTemplate
+from rushlight._engine.dispatch.result_strides import gradient_strides
+from rushlight._engine.dispatch.shape_classes import SymbolicSpec
+from rushlight._engine.dispatch.stepping import Stepped, takes_steps
+from rushlight._engine.dispatch.watch import NAMING
+from rushlight._graph.core import Graph
+from rushlight._graph.view_outputs import moved_layouts
+from rushlight._transforms.vjp import reached
+from rushlight._types.device import CPU, Device
+from rushlight._types.shape_env import ShapeEnv
+from rushlight._types.spec import Spec
+
+__all__ = ["GRAPH_CALLS", "graph_caller"]
+
+
+def graph_caller(found: Backward | BackwardAt | Graph, name: str) -> Any:
+    """A function that runs a graph (of a `Backward`: its backward graph) on tensors and Python numbers, recording a node where gradients are wanted.
+
+    Returns a tuple of tensors.  A graph output that is an input comes back as that very tensor.  What is recorded and takes steps (see `stepping`) is
+    recorded step by step.
+    """
+    if isinstance(found, BackwardAt):
+        return _sized_caller(found, name)
+    graph = found if isinstance(found, Graph) else found.graph
+    return (
+        _caller(graph, lambda: graph, name, lambda inputs: _graph_plan(graph, name, inputs))
+        if graph.nodes
+        else _chooser(graph)
+    )
+
+
+def _sized_caller(backward: BackwardAt, name: str) -> Any:
+    """The same for the backward graph of one set of sizes."""
+    alike = backward.shared.found.graph
+    return (
+        _caller(alike, lambda: backward.graph, name, lambda inputs: _sized_plan(backward, name, inputs))
+        if alike.nodes
+        else _chooser(alike)
+    )
+
+
+def _chooser(graph: Graph) -> Any:
+    """What runs a graph that only passes inputs on."""
+    where = {id(v): i for i, v in enumerate(graph.inputs)}
+    picks = [where[id(v)] for v in graph.outputs]
+
+    def choose(*inputs: Any) -> tuple[Any, ...]:
+        return tuple([inputs[i] for i in picks])
+
+    choose.prepare = lambda *inputs: choose_plan(choose, picks) if picks else choose  # type: ignore[attr-defined]
+    return choose
+
+
+def _caller(
+    alike: Graph, graph: Callable[[], Graph], name: str, make: Callable[[Sequence[Any]], Callable[..., Any]]
+) -> Any:
+    """A function that runs the plan that `make` gives for its arguments, kept by their signature.
+
+    `graph()` is what it computes, `alike` the same but perhaps for its sizes.
+    """
+    plans = new_plan_table()
+    state = STATE
+
+    takes, stepped = takes_steps(alike), list[Stepped]()
+
+    def call(*inputs: Any) -> Any:
+        if takes and state.word & GRAD and any(isinstance(i, Tensor) and i._rg for i in inputs):
+            if not stepped:
+                stepped.append(Stepped(graph(), lambda part: graph_caller(part, name)))
+            return stepped[0](*inputs)
+        signature: list[Any] = [state.word]
+        for item in inputs:
+            if isinstance(item, Tensor):
+                signature.append(item._spec)
+                signature.append(item._rg)
+            else:
+                signature.append(type(item))
+        key = tuple(signature)
+        plan = plans.get(key)
+        if plan is None:
+            plan = plans[key] = make(inputs)
+        return plan(*inputs)
+
+    call.prepare = lambda *inputs: make(inputs)  # type: ignore[attr-defined]
+    return call
+
+
+def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
+    NAMING[0] = name
+    specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
+    device = next((s.device for s in specs if s is not None), CPU)
+    lowered = _lowered_graph(graph, name, specs, [isinstance(i, Tensor) and i._rg for i in inputs], device, Spec.of)
+    if lowered is None:
+        return _showing(moved_layouts(graph, specs) or [], specs)
+    return _passing(graph, lowered.plan(device))
+
+
+def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The plan of a backward graph: cast from a plan template where there is one."""
+    specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
+    if all(s is None or s.device is CPU for s in specs):
+        shared, grads = backward.shared, tuple([isinstance(i, Tensor) and i._rg for i in inputs])
+
+        def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> PlanTemplate | ShowTemplate:
+            graph = shared.graphs(shape_env.symbols[: len(backward.sizes)])[1]
+            lowered = _lowered_graph(graph, name, symbolic_specs, grads, CPU, SymbolicSpec.of)
+            return (
+                ShowTemplate(moved_layouts(graph, symbolic_specs) or [])
+                if lowered is None
+                else PlanTemplate(lowered, shape_env)
+            )
+
+        found = shared.shape_classes.find((STATE.word, grads), specs, make, backward.sizes, again=True)
+        if found is not None:
+            plan_template, values, sizes, _ = found
+            if isinstance(plan_template, ShowTemplate):
+                return _showing(plan_template.layouts(values), specs)
+            plan = plan_template.plan(values, sizes, specs)
+            return _passing(shared.found.graph, plan) if shared.passes else plan
+    return _graph_plan(backward.graph, name, inputs)
+
+
+def _lowered_graph(
+    graph: Graph, name: str, specs: Sequence[Any], grads: Sequence[bool], device: Device, of: Callable[..., Any]
+) -> LoweredCall | None:  # fmt: skip
+    """The lowered call of a plan for what `graph` computes; None where it shows its inputs otherwise and nothing is recorded.
+
+    A result wants a gradient where a path leads to it from an input that wants one.
+    """
+    passed = passed_inputs(graph)
+    rest = Graph(graph.inputs, graph.nodes, [v for j, v in enumerate(graph.outputs) if j not in passed])
+    wrt = [k for k, flag in enumerate(grads) if flag] if STATE.word & GRAD else []
+    mask = reached(rest, wrt)
+    if not any(mask) and moved_layouts(graph, specs) is not None:
+        return None
+    operands = [s for s in specs if s is not None]
+    results = [of(v.dtype, device, v.shape, gradient_strides(v.shape, operands)) for v in rest.outputs]
+    several = len(rest.outputs) == 1 and not passed
+    if not any(mask):
+        return LoweredCall(rest, specs, results, of, device, several=several)
+    found = differentiate_graph(rest, len(mask), wrt, mask)
+    found.parts = True
+    return LoweredCall(
+        found.forward, specs, results, of, device, name, found, wrt, mask, several=several, graphs=GRAPH_CALLS
+    )
+
+
+def _showing(
+    layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]], specs: Sequence[Spec | None]
+) -> Callable[..., Any]:
+    """A plan that shows inputs under other layouts (see `moved_layouts`), outside of any graph; it returns a tuple."""
+    parts: list[tuple[int, Spec, int]] = []
+    for number, shape, strides, offset in layouts:
+        spec = specs[number]
+        assert spec is not None
+        parts.append(
+            (
+                number,
+                Spec.of(spec.dtype, spec.device, shape, strides, spec.conj, spec.released),
+                offset * spec.dtype.itemsize,
+            )
+        )
+
+    def run(*inputs: Any) -> tuple[Tensor, ...]:
+        return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
+
+    return show_plan(run, parts)
+
+
+def _passing(graph: Graph, plan: Callable[..., Any]) -> Callable[..., Any]:
+    """`plan`, which gives what the graph computes, with the outputs that are inputs between."""
+    passed, n = passed_inputs(graph), len(graph.outputs)
+    computed = n - len(passed)
+    if not passed:
+        return plan
+
+    def run(*args: Any) -> Any:
+        made = plan(*args) if computed else ()
+        made = iter((made,) if computed == 1 else made)
+        return tuple([args[passed[j]] if j in passed else next(made) for j in range(n)])
+
+    return run
+
+
+GRAPH_CALLS = GraphCalls(graph_caller, _sized_plan)

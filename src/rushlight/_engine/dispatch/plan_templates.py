@@ -1,0 +1,231 @@
+"""Plans with symbolic sizes: plan templates, kernel templates and the layouts of views, from which plans for single sizes are cast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from rushlight._base.lazy import require
+from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
+from rushlight._engine.dispatch.executables import program_of
+from rushlight._engine.dispatch.lower import Backward
+from rushlight._engine.dispatch.native_plans import INPLACE, Recast
+from rushlight._engine.dispatch.plan import LoweredCall
+from rushlight._graph.core import Graph
+from rushlight._types.device import CPU
+from rushlight._types.dtype import DType
+from rushlight._types.shape_env import ShapeEnv
+from rushlight._types.spec import Spec
+
+__all__ = ["KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate"]
+
+
+class PlanTemplate:
+    """The lowered call of a plan with symbolic sizes, and its program: plans are cast from it."""
+
+    __slots__ = ("_again", "_alike", "_backward", "_ends", "_program", "numbers", "lowered")
+
+    def __init__(self, lowered: LoweredCall, shape_env: ShapeEnv) -> None:
+        self.lowered = lowered
+        self.numbers: list[Any] = []
+        self._ends = _noted(lowered.specs, self.numbers)
+        self._alike = [_like(shape_env, spec, lowered.in_specs) for spec in lowered.specs]
+        program = program_of(lowered.forward, lowered.in_specs, lowered.specs)
+        self._program = require("rushlight._backends.cpu.compile").ProgramTemplate(program, shape_env)
+        self.numbers += self._program.numbers
+        self._backward = None if lowered.backward is None else SizedBackward(lowered.backward, shape_env)
+        self._again: Any = None  # how native plans are made like the first one; False where there are none
+
+    def executable(self, values: Sequence[int]) -> Any:
+        """The executable for one set of sizes, of which `values` are the numbers."""
+        return self._program.cast(values, self._first)
+
+    @property
+    def _first(self) -> int:
+        """Where the numbers of the program begin."""
+        return self._ends[-1][3] if self._ends else 0
+
+    def specs(self, values: Sequence[int]) -> list[Spec]:
+        """The specs of the results (and residuals)."""
+        return _specs_at(self._ends, values)
+
+    def backward_spec(self, sizes: Sequence[int], specs: Sequence[Spec]) -> BackwardSpec | None:
+        """What backward nodes share, for one set of sizes; `specs` are those of the results."""
+        lowered, shared = self.lowered, self._backward
+        if shared is None:
+            return None
+        assert lowered.graphs is not None
+        return BackwardSpec(lowered.name, shared.at(sizes), lowered.wrt, lowered.mask, CPU, lowered.graphs, specs)
+
+    def plan(
+        self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None
+    ) -> Callable[..., Any]:
+        """The plan for one set of sizes; `origin` is the call that its backward spec belongs to."""
+        specs: list[Any] = [
+            Spec.of(dtype, CPU, values[a:b], values[b:c]) if k is None else in_specs[k]
+            for (dtype, a, b, c), k in zip(self._ends, self._alike, strict=True)
+        ]
+        backward_spec = self.backward_spec(sizes, specs)
+        if backward_spec is not None:
+            backward_spec.origin = origin
+        if self._again:
+            late = LazyFallback(
+                lambda: self.lowered.closure(self.executable(values), self._inputs(in_specs), specs, backward_spec)
+            )
+            held = (*specs, *[s for s in in_specs if s is not None])
+            if self._again.layout is not None:
+                return self._again.cast(late, values, held, backward_spec)
+            constants = self._program.constants(values, self._first)
+            if constants is not None:
+                return self._again.plan(late, constants, held, backward_spec)
+        exe = self.executable(values)
+        plan = self.lowered.around(exe, self._inputs(in_specs), specs, backward_spec)
+        if self._again is None:
+            self._program.follow(exe)
+            self._again = Recast(plan, self._program.constants_in(self._first)) if Recast.fits(plan) else False
+        return plan
+
+    def _inputs(self, in_specs: Sequence[Spec | None]) -> list[Spec | None]:
+        """The specs of all inputs, of which those of tensors are given: numbers come after them."""
+        return [*in_specs, *[None] * (len(self.lowered.in_specs) - len(in_specs))]
+
+    def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
+        """All that a plan for these sizes is made of, as text."""
+        lowered, literal = self.lowered, require("rushlight._backends.cpu.compile").literal
+        head = f"{lowered.name} {lowered.n_results} {lowered.wrt} {lowered.mask} {lowered.refused} {lowered.several} {self.specs(values)}"
+        back = [] if self._backward is None else self._backward.literal(sizes)
+        return "\n".join([head, literal(self.executable(values).program), *back])
+
+
+class KernelTemplate:
+    """A program with symbolic sizes and no plan around it; `weak` are the dtypes of the Python numbers that it takes.
+
+    `backward` differentiates what it does, where that is recorded: then the program gives what is kept for it after the first of its results, which
+    goes where an input is.
+    """
+
+    __slots__ = ("_again", "_ends", "_program", "backward", "numbers", "weak")
+
+    def __init__(
+        self,
+        graph: Graph,
+        in_specs: Sequence[Any],
+        out_specs: Sequence[Any],
+        shape_env: ShapeEnv,
+        backward: Backward | None = None,
+        **options: Any,
+    ) -> None:
+        program = program_of(graph, in_specs, out_specs, **options)
+        self._program = require("rushlight._backends.cpu.compile").ProgramTemplate(program, shape_env)
+        self.numbers = [*self._program.numbers]
+        self._ends = _noted(out_specs[1:], self.numbers)
+        self.weak = [v.dtype for v, spec in zip(graph.inputs, in_specs, strict=True) if spec is None]
+        self.backward = None if backward is None else SizedBackward(backward, shape_env)
+        self._again: Any = None  # how native plans are made like the first one; False where there are none
+
+    def executable(self, values: Sequence[int]) -> Any:
+        """The executable for one set of sizes, of which `values` are the numbers."""
+        return self._program.cast(values)
+
+    def inplace(
+        self,
+        values: tuple[int, ...],
+        target: Spec,
+        make: Callable[[Any], Callable[..., Any]],
+        around: Callable[..., Callable[..., Any]],
+    ) -> Callable[..., Any]:
+        """The plan of a change of a tensor with spec `target`, without results.
+
+        `make(executable)` is what runs it in Python, `around(executable, that)` the plan, which is native where it can be.
+        """
+        if self._again:
+            return self._again.cast(
+                LazyFallback(lambda: make(self.executable(values))), values, (target,), None, INPLACE
+            )
+        exe = self.executable(values)
+        plan = around(exe, make(exe))
+        if self._again is None:
+            self._again = Recast(plan, self._program.constants_in(0)) if Recast.fits(plan) else False
+            self._again = self._again if self._again and self._again.layout is not None else False
+        return plan
+
+    def specs(self, values: Sequence[int]) -> list[Spec]:
+        """The specs of the results after the first."""
+        return _specs_at(self._ends, values)
+
+    def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
+        """The program for one set of sizes, as text."""
+        back = [] if self.backward is None else [str(self.specs(values)), *self.backward.literal(sizes)]
+        return "\n".join(
+            [str(require("rushlight._backends.cpu.compile").literal(self.executable(values).program)), *back]
+        )
+
+
+def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, int, int]]:
+    """Append the sizes and strides of specs to `numbers`: their dtypes, and where shapes and strides begin and end."""
+    ends = []
+    for spec in specs:
+        start, n = len(numbers), len(spec.shape)
+        numbers += [*spec.shape, *spec.strides]
+        ends.append((spec.dtype, start, start + n, start + 2 * n))
+    return ends
+
+
+def _like(shape_env: ShapeEnv, spec: Any, others: Sequence[Any]) -> int | None:
+    """Which of the others a spec is whatever the sizes, if it is one of them."""
+    if spec.conj:
+        return None
+    wanted = [shape_env.written(n) for n in (*spec.shape, *spec.strides)]
+    return next((
+        k for k, s in enumerate(others) if s is not None and s.dtype is spec.dtype and s.ndim == spec.ndim and not s.conj
+        and [shape_env.written(n) for n in (*s.shape, *s.strides)] == wanted
+    ), None)  # fmt: skip
+
+
+def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int]) -> list[Spec]:
+    """The specs that were noted, for one set of sizes."""
+    return [Spec.of(dtype, CPU, values[a:b], values[b:c]) for dtype, a, b, c in ends]
+
+
+class LazyFallback:
+    """What a native plan leaves calls to, made when it first does."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
+        self._make = make
+        self._made: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made(*args)
+
+
+class ShowTemplate:
+    """Layouts with symbolic sizes under which a graph shows its inputs."""
+
+    __slots__ = ("_layouts", "numbers")
+
+    def __init__(self, layouts: Sequence[tuple[int, Sequence[Any], Sequence[Any], Any]]) -> None:
+        self._layouts = [(number, len(shape)) for number, shape, _, _ in layouts]
+        self.numbers = [n for _, shape, strides, offset in layouts for n in (*shape, *strides, offset)]
+
+    def layouts(self, values: Sequence[int]) -> list[tuple[int, tuple[int, ...], tuple[int, ...], int]]:
+        """The layouts for one set of sizes."""
+        found, at = [], 0
+        for number, n in self._layouts:
+            found.append((number, tuple(values[at : at + n]), tuple(values[at + n : at + 2 * n]), values[at + 2 * n]))
+            at += 2 * n + 1
+        return found
+
+    @property
+    def offsets(self) -> list[int]:
+        """Which of the values say where each view begins."""
+        ends = list(accumulate(2 * n + 1 for _, n in self._layouts))
+        return [end - 1 for end in ends]
+
+    def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
+        """The layouts for one set of sizes, as text."""
+        return str(self.layouts(values))
