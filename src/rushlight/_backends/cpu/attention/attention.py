@@ -1,4 +1,4 @@
-"""Attention's routines as calls of programs: constants laid out, kernels made for the machine."""
+"""Attention as calls of programs: the layout of constants, and kernels for the machine."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from rushlight._types.layout import numel
 
 __all__ = ["attention_call", "attention_grad_call", "routine_address"]
 
-_PIECES = 16  # so many pieces are wanted, as long as they are worth it
+_PIECES = 16  # wanted pieces, as long as they are worth it
 _GRAD_PIECES = 8  # the same for the derivative, where more pieces a head take memory
-_FEWEST = 128  # keys of a head that are worth a piece of their own
-_QUERIES = 512  # the most queries in one piece: then packing the keys for each piece does not show
+_FEWEST = 128  # fewest keys of a head worth a piece of their own
+_QUERIES = 512  # most queries in one piece: then packing the keys for each piece costs little
 _KERNELS: dict[tuple[str, str], Callable[..., Any]] = {}
 _LOADED: dict[str, Any] = {}
 
 
 def _tile(dtype: DType) -> RegisterTile:
-    """The tile to compute with: one whose rows divide common widths, and that has an instruction where it takes words."""
+    """The register tile: one whose rows divide common widths, with an instruction for its words."""
     if dtype is BFLOAT16 and host_tiles("bf16")[-1].instruction:
         return host_tiles("bf16")[-1]
     return host_tiles("f64" if dtype is FLOAT64 else "f32")[-1]
@@ -64,7 +64,7 @@ def routine_address(which: str, dtype: DType, tile: RegisterTile) -> int:
 
 
 def _lead(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[int]:
-    """Rows (size, strides of each operand) of the leading dims; dims that are one run in all are merged."""
+    """Rows (size, strides of each operand) of the leading dims; dims that are contiguous in all operands are merged."""
     rows: list[list[int]] = []
     for d, size in enumerate(shape):
         if size == 1:
@@ -123,7 +123,7 @@ def attention_call(step: ExternStep) -> list[Launch]:
 
 
 def attention_grad_call(step: ExternStep) -> list[Launch]:
-    """The kernels of `attention_grad`: where keys are cut, one more adds up what the parts found for the queries."""
+    """The kernels of `attention_grad`: where keys are divided, one more adds the parts' sums for the queries."""
     ct, q, k, v, _, _, *more = step.inputs
     named = {"ct": ct, "q": q, "k": k, "v": v, "mask": more[0] if more else None}
     named |= dict(zip(("dq", "dk", "dv"), step.outputs, strict=True))

@@ -30,15 +30,15 @@ GRAD_SLOTS = (
 ) = range(8, 8 + len(GRAD_SLOTS))  # fmt: skip
 LEAD = 8 + len(GRAD_SLOTS)
 STRETCH = 1024  # keys whose sums a piece holds at a time, about
-OPERANDS = 8  # in the table of leading dims: ct, q, k, v, mask, dq, dk, dv
+OPERANDS = 8  # operands in the table of leading dims: ct, q, k, v, mask, dq, dk, dv
 
 
 def block_queries(columns: int) -> int:
-    """Queries in a block: so many that adding to the sums for the keys does not show."""
+    """Queries in a block: enough that adding to the sums for the keys costs little."""
     return -(-64 // columns) * columns
 
 
-# offsets in `room`, in numbers: what a piece holds of keys and values, then of a block of queries
+# offsets in `room`, in numbers: keys and values of a piece, then a block of queries
 AREAS = (
     "keys", "values", "features", "to_keys", "to_values",
     "q_lanes", "ct_lanes", "q_rows", "ct_rows", "norm", "delta",
@@ -56,7 +56,7 @@ def _make_layout(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, i64, i64, i64)", name=f"areas_{parts.name}")
     def areas(at, held, width, depth):
-        """Where each area begins, for `held` keys."""
+        """The offset of each area, for `held` keys."""
         wide, deep = up(width, mr), up(depth, mr)
         at.i64[A_KEYS] = 0
         at.i64[A_VALUES] = held * width
@@ -87,7 +87,7 @@ def _make_pack_keys(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"pack_keys_{parts.name}")
     def pack_keys(ints, room, at, k, v, n, held):
-        """n keys and values in all the ways in which they are needed; their sums begin at 0."""
+        """Pack n keys and values in all the layouts that are needed; their sums begin at 0."""
         width, depth = ints.i64[WIDTH], ints.i64[DEPTH]
         wide = up(width, mr)
         aside = room + size * at.i64[A_ASIDE]
@@ -119,7 +119,7 @@ def _make_pack_queries(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"pack_queries_{parts.name}")
     def pack_queries(ints, room, at, q, ct, norm, delta, n):
-        """n queries and cotangents in all the ways in which they are needed; places without a query have weights of 0."""
+        """Pack n queries and cotangents in all the layouts that are needed; missing queries have weights of 0."""
         width, depth = ints.i64[WIDTH], ints.i64[DEPTH]
         aside = room + size * at.i64[A_ASIDE]
         announce(ct, n, item * ints.i64[CT_ROW], item * depth)
@@ -144,8 +144,11 @@ def _make_panel(parts: Parts) -> NativeFunction:
 
     @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
     def panel(ints, room, at, mask, p, b, n, packed, valid, shift):
-        """The weights and slopes of a panel of queries, from place p of the block on, for n of the `packed` keys from b on; what they add for the
-        queries.  Returns 0 where the mask leaves all of them out: then all of that is 0."""
+        """Compute weights and slopes of a panel of queries, at offset p of the block, for n of the `packed` keys from b
+        on; add their terms for the queries.
+
+        Returns 0 where the mask excludes all of them: then all of that is 0.
+        """
         width, depth, masking = (
             (ints.i64[WIDTH] + group - 1) // group,
             (ints.i64[DEPTH] + group - 1) // group,
@@ -192,7 +195,8 @@ def _make_sums(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"sums_{parts.name}")
     def sums(ints, room, at, b, n, queries, held, lead):
-        """What a block of queries adds for n keys from b on; `lead`: by how much the first of these is ahead of the first query."""
+        """Add the terms of a block of queries for n keys from b on; `lead`: index of the first of these less that of
+        the first query."""
         words = (queries + group - 1) // group
         for c in range(0, n, nr):
             skipped: i64 = 0
@@ -220,7 +224,7 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"write_keys_{parts.name}")
     def write_keys(out, x, n, width, held, row, col, aside):
-        """The sums [width][held] for n keys, as rows."""
+        """Write the sums [width][held] for n keys, as rows."""
         wide = up(width, mr)
         for c in range(0, n, steps):
             part = min(i64(steps), n - c)
@@ -229,7 +233,8 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"write_queries_{parts.name}")
     def write_queries(ints, room, at, dq, own, i, n, more, piece):
-        """The sums for n queries from i on: as rows of the result, or in memory of the piece, joining what is there if there is `more`."""
+        """Write the sums for n queries from i on: to rows of the result, or to the piece's own memory, added to it if
+        `more`."""
         wide = up(ints.i64[WIDTH], mr)
         x = room + size * at.i64[A_TO_QUERIES]
         aside = room + size * at.i64[A_ASIDE]
@@ -252,9 +257,10 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
     return write_keys, write_queries
 
 
-# long function: native code of one loop nest, whose words stand one to a line
+# long function: native code of one loop nest
 def make_attention_grad(parts: Parts) -> NativeFunction:
-    """The kernel of one piece: some keys of one head.  bufs: dq, dk, dv, sums of the pieces' own if any, then ct, q, k, v, norm, delta, mask."""
+    """The kernel of one piece: some keys of one head.  bufs: dq, dk, dv, the pieces' own sums if any, then ct, q, k, v,
+    norm, delta, mask."""
     size, item, mr, nr, steps = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.blocks.steps
     rows = block_queries(nr)
     stretch = -(-STRETCH // steps) * steps
@@ -265,7 +271,7 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"block_grad_{parts.name}")
     def block_grad(bufs, ints, room, at, from_, i, start, n, held):
-        """A block of queries, from i on, against the n keys from `start` on."""
+        """A block of queries, from i on, with the n keys from `start` on."""
         queries, wide = min(i64(rows), ints.i64[QUERIES] - i), up(ints.i64[WIDTH], mr)
         each = size if ints.i64[MASKING] == 2 else 1
         for b in range(0, n, steps):
@@ -339,7 +345,7 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
 
 
 def make_collect(parts: Parts) -> NativeFunction:
-    """The kernel that adds up, for a block of queries of one head, what its pieces have: bufs are dq, and the pieces' sums."""
+    """The kernel that adds the sums of all pieces for a block of queries of one head.  bufs: dq, the pieces' sums."""
     real, size, item, mr, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns
     rows = block_queries(nr)
     turned, scatter = parts.turned, parts.scatter

@@ -1,9 +1,10 @@
 """Attention without a matrix of scores, forward, in the native language.
 
-The way of FlashAttention (Dao et al., 2022, algorithm 1; Rabe and Staats, "Self-attention does not need O(n^2) memory", 2021): a piece is some
-queries of one head; for each panel of queries (as many as the register tile has columns) the scores of a block of keys are made, the softmax goes
-on over them, and their product with the values is added up.  Everything lies the other way round, features or keys as rows and queries as
-columns, so that a query is a lane and the weights lie as the second product wants them.
+The method of FlashAttention (Dao et al., 2022, algorithm 1; Rabe and Staats, "Self-attention does not need O(n^2)
+memory", 2021): a piece is some queries of one head; for each panel of queries (as many as the register tile has
+columns) it computes the scores of a block of keys, continues the softmax over them, and adds their product with the
+values.  Everything is transposed, features or keys as rows and queries as columns, so that a query is a lane and the
+weights have the layout of the second product's operand.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from rushlight._types.dtype import FLOAT32, FLOAT64, DType
 
 __all__ = ["MASK_KINDS", "SLOTS", "Blocks", "Parts", "make_attention"]
 
-# ints[8 + ...]; after the last one, for each leading dim: its size, and the strides of the operands in the order of the buffers
+# ints[8 + ...]; they end, for each leading dim, with its size and the strides of the operands in the order of the
+# buffers
 SLOTS = (
     "queries", "keys", "width", "depth", "scale", "masking", "block", "heads", "dims",
     "q_row", "q_col", "k_row", "k_col", "v_row", "v_col", "mask_row", "mask_col", "out_row", "out_col",
@@ -33,14 +35,15 @@ SLOTS = (
 LEAD = 8 + len(SLOTS)
 MASK_KINDS = {"plain": 0, "causal": 1, "add": 2, "pick": 3}
 REALS: dict[str, Type] = {"f32": f32, "f64": f64}
-STEPS = 64  # keys in a block, about: so many rows of a panel stay in the first cache beside the packed operands
-STRETCH = 512  # keys that are packed at a time, about: they stay in the second cache
+STEPS = 64  # keys in a block, about: as many rows of a panel stay in the L1 cache beside the packed operands
+STRETCH = 512  # keys packed at a time, about: they stay in the L2 cache
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 class Blocks:
-    """Sizes of blocks around a tile: `steps` keys make a block, `stretch` are packed at a time; both are multiples of the tile's sides."""
+    """Block sizes around a tile: `steps` keys make a block, `stretch` are packed at a time; both are multiples of the
+    tile's sides."""
 
     __slots__ = ("steps", "stretch")
 
@@ -53,10 +56,10 @@ class Blocks:
 
 
 class Parts:
-    """What both ways are made of, for operands of `dtype`, which are computed with in `tile`'s kind.
+    """The routines of forward and backward, for operands of `dtype` and arithmetic in `tile`'s kind.
 
-    `needs` are the routines to link with (`text`, `symbols`).  A tile may take its operands in words of `group` neighbours: weights are rounded to
-    its kind before they are multiplied (`lanes_of`, `turned_lanes`).
+    `needs` are the routines to link with (`text`, `symbols`).  A tile may take its operands in words of `group`
+    elements: weights are rounded to its kind before they are multiplied (`lanes_of`, `transposed_lanes`).
     """
 
     def __init__(self, dtype: DType, tile: RegisterTile) -> None:
@@ -77,7 +80,7 @@ class Parts:
         casts = Cast(dtype, real_dtype, tile.lanes, tile.fma), Cast(real_dtype, dtype, tile.lanes, tile.fma)
         sums = RegisterTile(
             kind, tile.lanes, tile.rows, tile.vectors, tile.fma
-        )  # of which only the packing is wanted: it turns results
+        )  # only its packing is used: it transposes results
         raw = Panels(dtype.itemsize, 1, tile.turned) if self.wide else tile.panels
         self.needs: tuple[RegisterTile | AttentionPanel | Panels | Cast, ...] = (
             tile,
@@ -112,7 +115,7 @@ class Parts:
 
         @native("void(i64, ptr, i64, f64, ptr, ptr, i64)", name=f"{part}_{self.kind}")
         def masked(masking, scores, n, scale, numbers, bias, shift):
-            """`peak` or `again` with the mask that there is; `shift`: the place of the first query less that of the first key."""
+            """`peak` or `again` with the mask in use; `shift`: the index of the first query less that of the first key."""
             if masking == 0 or (masking == 1 and n - 1 <= shift):
                 plain(scores, n, real(scale), numbers, bias, shift)
             elif masking == 1:
@@ -129,7 +132,7 @@ class Parts:
 
         @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"scatter_{self.name}")
         def scatter(out, x, rows, n, step, row, col):
-            """Rows that lie `step` apart, n elements of each, to where the result has them."""
+            """Copy rows that are `step` apart, n elements of each, to the result's layout."""
             for i in range(rows):
                 if col != 1:
                     for j in range(n):
@@ -148,7 +151,7 @@ class Parts:
 
         @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"pack_{self.name}_{width}")
         def pack(out, x, count, depth, step, k_step, aside):
-            """`count` rows of `depth` elements as panels [depth][width]; `aside` has room for one."""
+            """Pack `count` rows of `depth` elements as panels [depth][width]; `aside` has room for one."""
             plain(out, x, count, depth, step, k_step)
 
         return pack
@@ -159,7 +162,7 @@ class Parts:
 
         @native("ptr(ptr, ptr, i64, ptr)", name=f"lanes_of_{self.name}")
         def lanes_of(out, x, n, aside):
-            """A panel [n][columns] of sums as an operand of the tile; `out` and `aside` have room for it."""
+            """Convert a panel [n][columns] of sums to an operand of the tile; `out` and `aside` have room for it."""
             if group == 1:
                 return x
             narrow(aside, x, n * nr)
@@ -168,7 +171,7 @@ class Parts:
 
         @native("void(ptr, ptr, i64, i64, ptr)", name=f"turned_lanes_{self.name}")
         def turned_lanes(out, x, n, step, aside):
-            """The same turned: panels [columns][columns] of n rows each, `step` words apart."""
+            """The same, transposed: panels [columns][columns] of n rows each, `step` words apart."""
             if group == 1:
                 for c in range(0, n, nr):
                     turned(out + size * (c // nr) * step, x + size * c * nr, nr, nr, nr)
@@ -185,7 +188,7 @@ class Parts:
 
         @native("void(i64, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"bias_{self.kind}")
         def bias(masking, out, mask, valid, n, row, col, aside):
-            """The mask of `valid` queries for n keys, as a panel; queries beyond them have the last one's."""
+            """The mask of `valid` queries for n keys, as a panel; missing queries repeat the last one's."""
             if masking == 2 and col == 1 and valid == lanes:
                 turned(out, mask, lanes, row, n)
                 return
@@ -209,7 +212,8 @@ class Parts:
 
 @native("void(ptr, ptr, i64, i64, i64)")
 def places(out, table, dims, head, count):
-    """Where the matrices of a head begin in each of `count` operands, counted in elements; table: for each leading dim its size, and strides."""
+    """The offsets, in elements, of a head's matrices in each of `count` operands; table: for each leading dim its size,
+    and strides."""
     for x in range(count):
         out.i64[x] = 0
     rest = head
@@ -225,7 +229,7 @@ def places(out, table, dims, head, count):
 
 @native("void(ptr, i64, i64, i64)")
 def announce(x, rows, row, nbytes):
-    """Asks for rows that are read soon, `row` bytes apart: the machine does not guess so many at once."""
+    """Prefetch rows that are read soon, `row` bytes apart: too many for the hardware prefetcher."""
     for i in range(rows):
         for j in range(0, nbytes, 64):
             prefetch(x + i * row + j)
@@ -233,7 +237,7 @@ def announce(x, rows, row, nbytes):
 
 @native("i64(i64, i64)", inline=True)
 def up(n, step):
-    """n rounded up to a multiple."""
+    """n rounded up to a multiple of `step`."""
     return (n + step - 1) // step * step
 
 
@@ -243,7 +247,7 @@ def _make_queries(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"queries_{parts.name}")
     def pack_queries(ints, room, q, aside, first, last, words, state):
-        """The panels of some queries, and nothing seen yet."""
+        """Pack the panels of some queries, and reset their state."""
         row, col = ints.i64[Q_ROW], ints.i64[Q_COL]
         for at in range(first, last, nr):
             p = (at - first) // nr
@@ -271,7 +275,7 @@ def _make_keys(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"keys_{parts.name}")
     def pack_keys(ints, packed, values, k, v, aside, n):
-        """n keys and their values, block by block."""
+        """Pack n keys and their values, block by block."""
         width, words, depth = ints.i64[WIDTH], (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
         k_row, v_row = ints.i64[K_ROW], ints.i64[V_ROW]
         announce(k, min(i64(steps), n), item * k_row, item * width)
@@ -300,7 +304,7 @@ def _make_results(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"results_{parts.name}")
     def write_results(ints, numbers, out, norm, aside, n, depth):
-        """One panel's results, divided by its sums, as rows."""
+        """Write one panel's results, divided by its sums, as rows."""
         sums = numbers + size * 3 * nr
         finish(sums + size * nr, depth, numbers, numbers + size * 2 * nr, sums)
         memcpy(norm, sums, size * n)
@@ -311,7 +315,7 @@ def _make_results(parts: Parts) -> NativeFunction:
 
 
 def make_attention(parts: Parts) -> NativeFunction:
-    """The kernel of one piece: a block of queries of one head.  bufs: out, norm, q, k, v, and the mask where there is one."""
+    """The kernel of one piece: a block of queries of one head.  bufs: out, norm, q, k, v, and the mask if there is one."""
     size, item, mr, nr, group = parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns, parts.group
     steps, stretch = parts.blocks.steps, parts.blocks.stretch
     pack_queries, pack_keys, block, write_results = (
@@ -320,7 +324,7 @@ def make_attention(parts: Parts) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"panel_{parts.name}")
     def panel(bufs, ints, queries, numbers, packed, values, scores, aside, mask_at, i, start, n):
-        """The queries from i on against the n packed keys from `start` on."""
+        """The queries from i on with the n packed keys from `start` on."""
         words, depth = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
         end = n
         if ints.i64[MASKING] == 1:
@@ -336,7 +340,7 @@ def make_attention(parts: Parts) -> NativeFunction:
         head = piece % heads
         first = ((ints.i64[QUERIES] - 1) // ints.i64[BLOCK] - piece // heads) * ints.i64[
             BLOCK
-        ]  # what has most keys comes first
+        ]  # blocks with most keys come first
         last = min(first + ints.i64[BLOCK], ints.i64[QUERIES])
         keys = ints.i64[KEYS]
         if ints.i64[MASKING] == 1:
@@ -393,14 +397,14 @@ def make_attention(parts: Parts) -> NativeFunction:
 
 
 def _make_block(parts: Parts) -> NativeFunction:
-    """One panel of queries against one block of keys."""
+    """One panel of queries with one block of keys."""
     size, mr, nr, steps = parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.blocks.steps
     kernel, peak, weigh, rescale, bias = parts.kernel, parts.masked["peak"], parts.weigh, parts.rescale, parts.bias
     group, lanes_of, closed = parts.group, parts.lanes_of, parts.closed
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"block_{parts.name}")
     def block(bufs, ints, queries, numbers, keys, values, scores, aside, mask_at, i, j, n, held):
-        """`held` keys are packed, of which the first n take part; where the mask leaves all of them out nothing is computed."""
+        """The first n of `held` packed keys take part; nothing is computed if the mask excludes all of them."""
         words, depth, masking = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr), ints.i64[MASKING]
         turn = numbers + size * 3 * nr
         results = numbers + size * 4 * nr

@@ -1,4 +1,4 @@
-"""Convolutions as native calls: how the work is cut, from the sizes and the layouts alone."""
+"""Convolutions as native calls: the blocking of the work, from sizes and layouts alone."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
-_FEW_TAPS = 128  # of a kernel for one channel
-_LINE = 16  # words of channels that are taken together, where there are many: a line of the cache
-_PACK_WORK = 1 << 22  # multiplications from which weights may be packed once for all pieces
+_FEW_TAPS = 128  # most taps of a kernel over one channel that are read in place
+_LINE = 16  # packed words of channels taken together where there are many: a cache line
+_PACK_WORK = 1 << 22  # fewest multiplications for which weights are packed once for all pieces
 GIL_WORK = 1 << 21
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _SYMBOLS: dict[str, dict[str, int]] = {}
@@ -47,15 +47,16 @@ _KERNELS: dict[str, Callable[..., Any]] = {}
 
 @cache
 def conv_form(source: str, target: str) -> ConvForm:
-    """How this machine computes with operands of one kind (`f32`, `f64`, `f16`, `bf16`) and results of another."""
+    """The register tiles for operands of dtype `source` (`f32`, `f64`, `f16`, `bf16`) and results of dtype `target` on
+    this machine."""
     tiles = host_tiles("bf16") if source == "bf16" else ()
-    if not tiles or not tiles[0].instruction:  # without an instruction for pairs they are widened once, in the slab
+    if not tiles or not tiles[0].instruction:  # without a pair instruction, operands are widened once, in the slab
         tiles = host_tiles("f64" if source == "f64" else "f32")
     return ConvForm(tiles, source, target)
 
 
 def conv_symbols(form: ConvForm) -> dict[str, int]:
-    """The addresses of what a form's kernel is made of, and its own."""
+    """The addresses of a form's kernel and of everything that it calls."""
     key = f"{form.name} {' '.join(t.key for t in form.tiles)}"
     if key not in _SYMBOLS:
         imports = dict(_runtime.runtime().symbols)
@@ -77,7 +78,7 @@ def conv_symbols(form: ConvForm) -> dict[str, int]:
 
 
 def conv_kernel(form: ConvForm, name: str = "rl_conv") -> Callable[..., Any]:
-    """The callable for a form: of its convolution, or of what packs its weights (`rl_conv_pack`)."""
+    """The callable of a form: its convolution, or the kernel that packs its weights (`rl_conv_pack`)."""
     symbol = f"{name}_{form.name}"
     key = f"{symbol} {' '.join(t.key for t in form.tiles)}"
     if key not in _KERNELS:
@@ -97,7 +98,8 @@ _EMPTY = dict.fromkeys(W, 0)
 
 
 class Work:
-    """The sizes of a convolution in three dims of space, and how it is cut.  `words` are those of `conv_words.W`."""
+    """The sizes of a convolution in three spatial dims, and its blocking.  `words` is its descriptor
+    (`conv_descriptor.W`)."""
 
     def __init__(self, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
         words = self.words = dict(_EMPTY)
@@ -125,8 +127,11 @@ class Work:
                 words[f"w_{letter}"] *= -1
 
     def apart(self) -> list[dict[str, int]]:
-        """The words of each convolution without a spread that this one is made of: the results whose places leave one rest by it.  A kernel
-        may have no elements: none meets these places."""
+        """Split a convolution of a dilated input (`spread`) into plain ones: one for each remainder of the result
+        positions modulo the spread.
+
+        A kernel may have no taps: none of them meets an input element at these positions.
+        """
         found = []
         for rests in product(*(range(min(self.spread[letter], self.words[letter])) for letter in "dhw")):
             words = dict(self.words)
@@ -136,12 +141,13 @@ class Work:
         return found
 
     def phases(self) -> list[dict[str, int]]:
-        """The same as they are packed and multiplied: a kernel without elements has no channels, one that is flipped is packed as it lies."""
+        """The same descriptors, ready for packing and multiplying: a kernel without taps has no channels, a flipped one
+        is packed in memory order."""
         found = self.apart()
         for words in found:
             if min(words[f"k_{letter}"] for letter in "dhw") == 0:
                 words.update(c=0, k_d=1, k_h=1, k_w=1)
-            if self.flip:  # to be packed as they lie
+            if self.flip:  # packed in memory order
                 words["flip"] = 1
                 for letter in "dhw":
                     words["w_base"] += words[f"w_{letter}"] * (words[f"k_{letter}"] - 1)
@@ -150,7 +156,7 @@ class Work:
 
 
 def _take_phase(words: dict[str, int], letter: str, rest: int, spread: int) -> None:
-    """Of the places those with one rest by the spread, and of the kernel those elements that meet the image there."""
+    """Keep the result positions of one remainder modulo the spread, and the kernel taps that meet input elements there."""
     if spread == 1:
         _skip_unread(words, letter)
         return
@@ -170,7 +176,7 @@ def _take_phase(words: dict[str, int], letter: str, rest: int, spread: int) -> N
 
 
 def _skip_unread(words: dict[str, int], letter: str) -> None:
-    """A kernel of one element that steps over places: the image is read as one without them."""
+    """Read the input as one without skipped positions, for a kernel of one tap and a larger stride."""
     step = words[f"step_{letter}"]
     if step > 1 and words[f"k_{letter}"] == 1 and words[f"lo_{letter}"] % step == 0:
         words[f"in_{letter}"] = -(-words[f"in_{letter}"] // step)
@@ -185,14 +191,14 @@ def _even(total: int, most: int) -> int:
 
 
 def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
-    """Choose the parts of the steps and, of some ways to cut places and channels, the one that should take the least time."""
+    """Choose the parts of the steps, then the cheapest blocking of positions and channels."""
     group = tiles[0].group
     choose_parts(words, group)
     time = choose_blocks(words, tiles)
     few = (
         words["c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] <= _FEW_TAPS
     )  # one channel: a kernel, not the cotangents of one image
-    if words["c"] > 1 and words["x_c"] == 1 or few:  # channels of a place lie side by side
+    if words["c"] > 1 and words["x_c"] == 1 or few:  # the channels of a position are contiguous
         placed = {**words, "channels_inside": group, "taps_first": 1}
         choose_parts(placed, group, PLACED_DEPTH * group, _LINE * group)
         if choose_blocks(placed, tiles) < time:
@@ -202,8 +208,10 @@ def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
 
 
 def choose_parts(words: dict[str, int], group: int = 1, depth: int = DEPTH, unit: int = 1) -> None:
-    """Parts of about `depth` steps: some channels (as many as words of `group` steps hold; of those that go on, multiples of `unit`), or some of
-    the kernel for one."""
+    """Choose parts of about `depth` steps: a number of channels, or part of the kernel for one channel.
+
+    Channels fill packed words of `group` steps; where more than one part is needed, they are multiples of `unit`.
+    """
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
         words[f"part_{letter}"] = max(words[key], 1)
     taps = words["k_d"] * words["k_h"] * words["k_w"]
@@ -229,7 +237,7 @@ def choose_parts(words: dict[str, int], group: int = 1, depth: int = DEPTH, unit
 
 
 def _chunks(parts: Sequence[dict[str, int]], pieces: int) -> int:
-    """How many chunks to cut the steps into, whose sums are added up afterwards, where there are few results and many steps."""
+    """The number of chunks of the steps whose sums are added afterwards: more than one for few results and many steps."""
     most = max(words["chunk"] for words in parts)
     return (
         max(1, min(WANTED // pieces, sum(map(multiplications, parts)) // pieces // GRAIN, most // 2)) if pieces else 1
@@ -249,7 +257,7 @@ def _pieces(words: dict[str, int]) -> int:
 
 
 def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
-    """The kernels of a `conv_windows`; `form` stands for this machine's."""
+    """The kernels of a `conv_windows`.  `form`: that of this machine by default."""
     x, w, *more = step.inputs
     y = step.outputs[0]
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
@@ -273,7 +281,10 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
 
 
 def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> int:
-    """Decide whether weights are packed once for all pieces: they serve several, and are no more than images and results.  The bytes, or 0."""
+    """Choose whether weights are packed once for all pieces, and return the bytes for it, or 0.
+
+    It pays where the weights serve several pieces and are no larger than images and results.
+    """
     taps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"] for words in parts)
     boxes = min(prod(words[f"blocks_{letter}"] for letter in "ndhw") for words in parts)
     held = sum(words["n"] * words["d"] * words["h"] * words["w"] for words in parts)
@@ -301,10 +312,11 @@ def _packed(
 def _in_chunks(
     whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int], given: Sequence[int]
 ) -> list[Launch]:
-    """Two kernels: one gives a result for each chunk of the steps, one adds them up, and does what is done `after` that."""
+    """Two kernels: one computes a result for each chunk of the steps, one adds these and applies the epilogue
+    (`after`)."""
     words = whole.words
     n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
-    inside = int(n >= w and not after)  # which dim lies innermost in the sums
+    inside = int(n >= w and not after)  # whether images are the innermost dim of the sums
     words |= {"chunks": chunks, "images_inside": inside, "given": W_BYTES}
     second = [*_head(g * o, 1, sizes), *W.listed(words), *after]
     words |= {"operand": 1, "after": 0}
@@ -332,7 +344,7 @@ def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:
 
 
 def call_ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
-    """The constants of a call that makes outputs of `sizes` bytes; those of its epilogue come right behind them."""
+    """The constants of a call with outputs of `sizes` bytes; those of its epilogue follow them."""
     for k, words in enumerate(parts):
         words |= {"pieces": _pieces(words), "given": (len(parts) - k) * W_BYTES}
     work = sum(map(multiplications, parts))

@@ -1,6 +1,7 @@
-"""How a convolution is cut: of some ways to cut places and channels the one that should take the least time, in the native language.
+"""The blocking of a convolution: the one with the least estimated time, in the native language.
 
-The choice is made anew for each set of sizes, from these alone; natively it takes a few microseconds.  Times count steps of a tile's vectors.
+The choice depends on the sizes alone and is made for each new set of them; natively it takes a few microseconds.  The
+unit of time is one step of one vector of a tile.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from rushlight._native import Words, f64, i64, native, stack
 
 __all__ = ["DEPTH", "GRAIN", "PLACED_DEPTH", "WANTED", "choose_blocks", "choose_tiles", "tiles_cost", "tiles_together"]
 
-PLACED_DEPTH = 640  # where windows are read as they lie, and panels of weights come from the second cache
-DEPTH = 256  # steps in one part: a panel of windows stays in the first cache
-GRAIN = 1 << 22  # multiplications in one piece of a large convolution, at least
-WANTED = 16  # pieces that large work is cut into at least, where it can be
-_PLACES = 512  # places in one piece: with the sums over them it stays in the second cache
-_ROOM = 3 << 18  # bytes of weights and sums that a piece keeps at hand: the second cache, but for a rest
-_MOVE = 8  # how long moving a vector into a panel takes
-_OUTS = 256  # output channels of a piece of tiles, at most
-_SLAB = 1 << 18  # elements of the image in a piece of tiles, about
-_PANELS = 1 << 19  # elements of panels and sums that a piece of tiles keeps at hand, about
+PLACED_DEPTH = 640  # steps in one part where windows are read in place, and panels of weights come from the L2 cache
+DEPTH = 256  # steps in one part: a panel of windows stays in the L1 cache
+GRAIN = 1 << 22  # least multiplications in one piece of a large convolution
+WANTED = 16  # least pieces of large work, where it can be divided so
+_PLACES = 512  # positions in one piece: it stays in the L2 cache with their sums
+_ROOM = 3 << 18  # bytes of weights and sums that a piece keeps in the L2 cache, with a margin
+_MOVE = 8  # time to move one vector into a panel
+_OUTS = 256  # most output channels in one piece of Winograd tiles
+_SLAB = 1 << 18  # input elements in one piece of Winograd tiles, about
+_PANELS = 1 << 19  # elements of panels and sums in one piece of Winograd tiles, about
 
-# What the machine's tiles are: columns, lanes, rows of the first and of the last, whether there are two, steps in a word; and the only form to
-# take, or -1.
+# The machine's register tiles: columns, lanes, rows of the first and of the last, whether there are two, steps in a
+# packed word; and the only form to consider, or -1.
 T = Words("columns lanes rows low several group only")
 
 
 @native("i64(i64, i64)", inline=True)
 def up(n, by):
-    """How many times `by` it takes."""
+    """`n / by`, rounded up."""
     return (n + by - 1) // by
 
 
@@ -51,7 +52,7 @@ def even(total, most):
 
 @native("i64(i64, i64, i64)")
 def filled(n, width, rest):
-    """How many rows or columns panels of `width` have for n; what is left at the end may go into one of `rest`."""
+    """The rows or columns of panels of `width` that hold n; a remainder of at most `rest` goes into a panel of `rest`."""
     left = n % width
     if left == 0:
         return n
@@ -60,7 +61,7 @@ def filled(n, width, rest):
 
 @native("f64(i64, i64, i64)")
 def fill(n, width, rest):
-    """The part of such panels that is used."""
+    """The used fraction of such panels."""
     if n == 0:
         return 1.0
     return f64(n) / f64(filled(n, width, rest))
@@ -74,11 +75,12 @@ def multiplications(at):
 
 @native("i64(ptr, i64, i64, ptr)")
 def padded_places(at, width, rest, boxes):
-    """How many places all boxes of a group have when their panels (see `filled`) are filled up; `boxes` gets how many boxes there are."""
+    """The positions of all boxes of a group with their panels (see `filled`) filled up; `boxes` receives the number of
+    boxes."""
     columns = at.i64[W.block_n] * at.i64[W.block_d] * at.i64[W.block_h] * at.i64[W.block_w]
     whole = i64(1)
     others = i64(1)
-    last = columns  # places of a box at the end, of which one dim may be a rest
+    last = columns  # positions of a box at the end, which may be partial along one dim
     for k in range(4):
         size = at.i64[W.n] if k == 0 else at.i64[W.d + k - 1]
         block = at.i64[W.block_n + k]
@@ -94,7 +96,7 @@ def padded_places(at, width, rest, boxes):
 
 @native("f64(i64, i64)")
 def few_pieces(work, pieces):
-    """How much longer work takes that is cut into too few pieces."""
+    """The slowdown of work that is cut into too few pieces."""
     return 1.0 + 0.05 * max(0.0, f64(min(WANTED, work // GRAIN)) / f64(pieces) - 1.0)
 
 
@@ -103,7 +105,7 @@ def few_pieces(work, pieces):
 
 @native("f64(ptr, ptr)")
 def cost(at, tile):
-    """About how long a convolution takes, cut like this."""
+    """The estimated time of a convolution with this blocking."""
     form, width, inside = at.i64[W.form], tile.i64[T.columns], at.i64[W.images_inside]
     rows, rest = tile.i64[T.rows], tile.i64[T.low]
     if form % 2 == 1:
@@ -121,7 +123,7 @@ def cost(at, tile):
         high = (blocks - 1) * filled(outs, rows, rest) + filled(left, rows, rest)
     else:
         padded = padded_places(at, rows, rest, place)
-        one = lanes if placed else i64(0)  # one vector of channels for a rest
+        one = lanes if placed else i64(0)  # one vector of channels for a remainder
         high = (blocks - 1) * filled(outs, width, one) + filled(left, width, one)
         width = tile.i64[T.rows] if form == 2 else tile.i64[T.low]
     boxes = place.i64[0]
@@ -133,7 +135,7 @@ def cost(at, tile):
         slab *= at.i64[W.block_d + k] * at.i64[W.step_d + k] + (at.i64[W.k_d + k] - 1) * at.i64[W.gap_d + k]
     time = f64(steps) * (f64(padded * high) / f64(lanes) + f64(_MOVE) * moves * f64(blocks) + f64(high * min(boxes, 3)))
     time += (2.0 if inside != 0 else 0.1 if placed else 0.5) * f64(slab) * f64(boxes) * f64(blocks)
-    if (form < 2) == (at.i64[W.y_o] == 1):  # written the other way round
+    if (form < 2) == (at.i64[W.y_o] == 1):  # results are written transposed
         time += f64(padded * high)
     if 4.0 * f64(min(high, outs)) * (f64(min(steps, depth)) + f64(padded) / f64(max(boxes, 1))) > f64(_ROOM):
         time *= 1.3
@@ -147,12 +149,12 @@ def cost(at, tile):
 
 @native("i64(i64, i64, i64, i64)")
 def full(rows, w, width, most):
-    """How many rows of `w` places: of those not far from the most the number that fills panels of `width` best."""
+    """The number of rows of `w` positions, not far below the most, that fills panels of `width` best."""
     most = max(most // w, 1)
     best, best_fill = i64(1), i64(-1)
     for r in range(max(most // 2, 1), most + 1):
         used = rows // r * up(r * w, width) * width + up(rows % r * w, width) * width
-        hundredths = (200 * rows * w + used) // (2 * used)  # two digits tell them apart
+        hundredths = (200 * rows * w + used) // (2 * used)  # compared to two digits
         if hundredths >= best_fill:
             best = r
             best_fill = hundredths
@@ -161,7 +163,7 @@ def full(rows, w, width, most):
 
 @native("void(ptr, i64, i64)")
 def choose_places(at, width, most):
-    """Boxes of whole images, or of whole rows of one, or of a part of a row."""
+    """Choose boxes of whole images, of whole rows of one image, or of a part of a row."""
     n, d, h, w = at.i64[W.n], at.i64[W.d], at.i64[W.h], at.i64[W.w]
     places = d * h * w
     at.i64[W.block_n], at.i64[W.block_d], at.i64[W.block_h], at.i64[W.block_w] = (
@@ -194,7 +196,7 @@ def choose_places(at, width, most):
 
 @native("i64(ptr, i64)")
 def low_form(tile, count):
-    """1 where the tile with few rows is clearly fuller for so many."""
+    """1 where the tile with fewer rows is clearly fuller for `count` rows."""
     if tile.i64[T.several] == 0:
         return 0
     few, many = fill(count, tile.i64[T.low], 0), fill(count, tile.i64[T.rows], tile.i64[T.low])
@@ -203,7 +205,7 @@ def low_form(tile, count):
 
 @native("f64(ptr, ptr)")
 def cut_windows(at, tile):
-    """Choose forms and blocks (form, images_inside, block_*); the parts of the steps are there.  About how long the convolution takes then."""
+    """Choose form and blocks (form, images_inside, block_*) for given parts of the steps; return the estimated time."""
     wide, o, n = tile.i64[T.columns], at.i64[W.o], at.i64[W.n]
     lanes, places = tile.i64[T.lanes], at.i64[W.d] * at.i64[W.h] * at.i64[W.w]
     inside = i64(0)
@@ -212,7 +214,7 @@ def cut_windows(at, tile):
         inside = 1
     best, found = stack(8 * 8), stack(8)
     found.f64[0] = -1.0
-    for turn in range(2):  # channels as rows of the tile, then places
+    for turn in range(2):  # channels as rows of the tile, then positions
         form = 2 * turn + (low_form(tile, o) if turn == 0 else low_form(tile, min(places * n, _PLACES)))
         if tile.i64[T.only] >= 0:
             form = tile.i64[T.only]
@@ -253,14 +255,15 @@ def cut_windows(at, tile):
 
 @native("i64(ptr, i64)")
 def together(at, columns):
-    """How many panels of tiles meet the weights at a time: some, where the weights have to be read from afar."""
+    """The number of panels of tiles that meet the weights at a time: several where the weights are read from outside
+    the caches."""
     weights = TAPS * at.i64[W.c] * at.i64[W.block_o]
     return max(min(weights >> 16, _PANELS // (TAPS * columns * (at.i64[W.block_o] + min(at.i64[W.c], TILE_DEPTH)))), 1)
 
 
 @native("f64(ptr, ptr)")
 def cost_of_tiles(at, tile):
-    """About how long a group takes."""
+    """The estimated time of one group."""
     place = stack(8)
     columns, high, c, w = tile.i64[T.columns], tile.i64[T.rows], at.i64[W.c], at.i64[W.w]
     padded = padded_places(at, columns, 0, place)
@@ -271,13 +274,13 @@ def cost_of_tiles(at, tile):
     steps = f64(TAPS * padded * c * rows + c * blocks * (128 * padded + 16 * pixels) + 128 * padded * at.i64[W.o])
     pieces = at.i64[W.g] * boxes * blocks * at.i64[W.d]
     passes = f64(boxes) * max(f64(padded // boxes // columns) / f64(together(at, columns)), 1.0)
-    steps += passes * f64(TAPS * c * rows * 8)  # to read the weights
+    steps += passes * f64(TAPS * c * rows * 8)  # reading the weights
     return steps / f64(tile.i64[T.lanes]) * few_pieces(multiplications(at), pieces)
 
 
 @native("void(ptr, ptr)")
 def cut_tiles(at, tile):
-    """Choose blocks of tiles: some rows of an image, or some images, of which a slab holds all channels."""
+    """Choose blocks of Winograd tiles: some rows of an image, or some images, with all channels in one slab."""
     row = at.i64[W.c] * 2 * (at.i64[W.w] + 1)
     rows = min(at.i64[W.h], max(_SLAB // row, 4) // 2 - 1)
     images = min(at.i64[W.n], _SLAB // (row * 2 * (at.i64[W.h] + 1)))
@@ -318,23 +321,23 @@ def _about(tiles: Sequence[RegisterTile], only: int = -1) -> array[int]:
 
 
 def choose_blocks(words: dict[str, int], tiles: Sequence[RegisterTile], only: int = -1) -> float:
-    """The form (or the `only` one) and the blocks of a convolution whose other words are there; about how long it takes then."""
+    """Complete a convolution's descriptor with form (or `only`) and blocks; return the estimated time."""
     held, time = _ask(cut_windows, words, _about(tiles, only))
     words.update({name: held[_PLACE[name]] for name in _BLOCKS})
     return float(time)
 
 
 def choose_tiles(words: dict[str, int], tile: RegisterTile) -> None:
-    """The blocks of one by Winograd's method; `words` count tiles."""
+    """Complete a descriptor that counts Winograd tiles with its blocks."""
     held, _ = _ask(cut_tiles, words, _about((tile,)))
     words.update({name: held[_PLACE[name]] for name in ("block_n", "block_h", "block_o")})
 
 
 def tiles_cost(words: dict[str, int], tile: RegisterTile) -> float:
-    """About how long a group takes, cut as the words say."""
+    """The estimated time of one group with the blocks of `words`."""
     return float(_ask(cost_of_tiles, words, _about((tile,)))[1])
 
 
 def tiles_together(words: dict[str, int], tile: RegisterTile) -> int:
-    """How many panels of tiles meet the weights at a time."""
+    """The number of panels of tiles that meet the weights at a time."""
     return int(_ask(together, words, tile.columns)[1])

@@ -1,19 +1,21 @@
-"""Convolutions as matrix products whose windows are never written out, in the native language.
+"""Convolutions as matrix products without a matrix of windows, in the native language.
 
-The structure is that of a matrix product (see `gemm_blocks_native.py`): panels of the weights meet panels of the windows in a tile of registers.
-What differs is where panels of windows come from: a box of the image is laid into a *slab* (padded with zeros, converted, turned so that
-places which follow each other lie side by side, steps of a stride sorted by their rest), and an element of the windows lies in the slab at
-`offset of the step k + offset of the place`, two tables (Dukhan, "The Indirect Convolution Algorithm", 2019, has one of pointers).  So any stride,
-dilation, padding and layout costs one reading of the box, and the inner loops know nothing of them.
+The structure is that of a matrix product (see `gemm_blocks_native.py`): panels of the weights meet panels of the
+windows in a register tile. The difference is the source of the windows' panels.  A box of the image is copied to a
+*slab*: padded with zeros, converted, consecutive positions contiguous, positions sorted by their remainder modulo the
+stride.  The window element of step k at a position lies in the slab at `offset of k + offset of the position`, two
+tables (Dukhan, "The Indirect Convolution Algorithm", 2019, has one of pointers).  Any stride, dilation, padding and
+layout therefore costs one reading of the box, and the inner loops know nothing of them.
 
-Where many images are few places each (a gradient of the weights, whose images are channels), images lie side by side in the slab instead,
-and blocks of them are panels as they lie: the tile reads them there.
+Where many images have few positions each (a gradient of the weights, whose images are channels), images are contiguous
+in the slab instead, and blocks of them are panels already: the tile reads them in place.
 
-Where channels of a place lie side by side (images that are channels last) they do so in the slab, and nothing is gathered: places are the rows of
-the tile, which reads a word of channels of each at `offset of the word + offset of the place`.
+Where the channels of a position are contiguous (channels-last images), they stay so in the slab and nothing is
+gathered: positions are the rows of the tile, which reads a packed word of channels of each at `offset of the word +
+offset of the position`.
 
-A piece of work is a box of places of some images and a run of output channels; what it adds up stays in a block of memory of its own
-until it is written out, with the bias, in the layout and the dtype of the result.
+A piece is a box of positions of some images and a range of output channels.  Its sums stay in a block of memory of its
+own until they are written, with the bias, in the layout and dtype of the result.
 """
 
 from __future__ import annotations
@@ -61,20 +63,21 @@ __all__ = [
     "make_write",
 ]
 
-LINE = 64  # places whose sums are turned at a time
-MASKED = 64  # bytes of vectors of which a machine leaves out lanes as it writes, for nothing
-SLACK = 512  # bytes that may be read or written behind a block
+LINE = 64  # positions whose sums are transposed at a time
+MASKED = 64  # bytes of vectors that a machine writes with masked lanes at no extra cost
+SLACK = 512  # bytes behind a block that may be read or written
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 class ConvForm:
-    """What a kernel is made for: `tiles` (one, or one and another with fewer rows), the kinds of operands (`source`) and results (`target`).
+    """The parts of a convolution kernel: `tiles` (one, or two of which the second has fewer rows), dtypes of operands
+    (`source`) and results (`target`).
 
-    `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves), `listed` are the tiles that read panels where
-    they lie (none where words hold several steps), `placed` those that read the channels of places where they lie (and one vector wide, for a
-    rest), `rounded` the same with results as memory holds them (none where the machine does not round so), `spaced` fill up the channels
-    of a place, by how many there are, `apart` write neighbours some steps apart (none for results that are rounded, and for machines that do not
-    leave out lanes as they write), and `panels` turn squares of elements as the slab holds them.
+    `gathers` fill panels as wide as the tiles' columns and rows (0: columns, in short moves).  `listed` tiles read
+    panels in place (none where packed words hold several steps); `placed` tiles read the channels of positions in place
+    (also one vector wide, for a remainder); `rounded` are the same with results in their memory dtype (none where the
+    machine cannot round so).  `spaced` pad the channels of a position, by their number.  `apart` write contiguous sums
+    with a stride (none for rounded results or without masked stores).  `panels` transpose squares of slab elements.
     """
 
     __slots__ = (
@@ -123,7 +126,7 @@ class ConvForm:
 
     @property
     def texts(self) -> list[tuple[str, tuple[str, ...]]]:
-        """LLVM text that the kernel needs, and what it defines."""
+        """The LLVM text that the kernel needs, and the symbols it defines."""
         listed = () if self.listed[0] is self.tiles[0] else self.listed
         found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)]
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
@@ -149,7 +152,7 @@ def item_of(form: ConvForm) -> int:
 
 
 def make_loops(form: ConvForm) -> list[NativeFunction]:
-    """The innermost loops that are for a vectoriser, compiled apart from what calls them, which is large and needs none."""
+    """The innermost loops for LLVM's vectoriser, compiled apart from their large callers, which need none."""
     return [
         make_run(form.kind, form.source),
         make_scattered(form.kind, form.source, form.tiles[0].group),
@@ -158,7 +161,7 @@ def make_loops(form: ConvForm) -> list[NativeFunction]:
 
 
 def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
-    """Functions that write sums, with what is added to them: one channel at neighbouring places, and the channels of one place."""
+    """Functions that write sums plus bias: one channel at contiguous positions, and the channels of one position."""
     real, narrow = f64 if form.kind == "f64" else f32, form.target in ("f16", "bf16")
     rounded, size, out_size = half_bits if form.target == "f16" else bfloat_bits, real.itemsize, item_of(form)
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
@@ -168,7 +171,7 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
 
     @native(f"void(ptr, i64, {real}, i64, ptr, i64)", name=f"put_{form.name}")
     def put_run(y, step, bias, count, acc, apart):
-        """`count` sums that lie `apart`, with the bias of their channel."""
+        """Write `count` sums, `apart` elements from one another, plus the bias of their channel."""
         if step == 1 and apart == 1:
             for i in range(count):
                 if narrow:
@@ -190,7 +193,7 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
 
     @native("void(ptr, i64, ptr, i64, i64, i64, ptr, i64)", name=f"channels_{form.name}")
     def put_channels(y, step, bias, bias_step, run, count, acc, apart):
-        """The `count` channels, which lie side by side, of `run` places that lie `step` apart, their sums `apart`."""
+        """Write `count` contiguous channels of `run` positions that are `step` apart; their sums are `apart`."""
         if bias is None and step == count and apart == count:
             put_run(y, i64(1), real(-0.0), run * count, acc, i64(1))
         else:
@@ -225,7 +228,8 @@ def _make_turn_line(form: ConvForm) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turn_line_{form.name}")
     def turn_line(lines, acc, acc_place, first, some, run):
-        """`some` of `run` places, from `first` on, brought together for each channel; a few may be written before `lines`, which is free."""
+        """Collect `some` of `run` positions, from `first` on, for each channel.  A few elements before `lines` may be
+        overwritten."""
         i: i64 = 0
         while i < some:
             start = min(first + i, run - n)
@@ -242,7 +246,7 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"biased_{form.name}")
     def add_bias(at, box, bias, acc, acc_o, acc_place, run):
-        """The bias to sums that are not written yet."""
+        """Add the bias to sums that are not yet written."""
         outs = box.i64[BOX.o1] - box.i64[BOX.o0]
         for o in range(outs):
             b = load_bias(bias, o * at.i64[W.bias_o])
@@ -251,7 +255,7 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
 
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"after_{form.name}")
     def put_epilogue(at, box, bufs, piece, bias, acc, acc_o, acc_place, image, first, run, lines):
-        """What is done to `run` places of an image from `first` on in place of storing them."""
+        """Give `run` positions of an image, from `first` on, to the epilogue instead of storing them."""
         given, outs, channel = (
             at + at.i64[W.given],
             box.i64[BOX.o1] - box.i64[BOX.o0],
@@ -279,7 +283,7 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
 
 
 def make_write(form: ConvForm) -> NativeFunction:
-    """The function that writes a block of sums where they belong, or gives them to the epilogue."""
+    """The function that writes a block of sums to the result, or gives them to the epilogue."""
     real = f64 if form.kind == "f64" else f32
     out_size, size = item_of(form), real.itemsize
     put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
@@ -290,22 +294,22 @@ def make_write(form: ConvForm) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"by_channel_{form.name}")
     def put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step):
-        """Each channel of `run` places, whose results lie `step` apart."""
+        """Write each channel of `run` positions whose results are `step` apart."""
         for o in range(box.i64[BOX.o1] - box.i64[BOX.o0]):
-            b = real(-0.0)  # the number that changes nothing, not even the sign of a zero
+            b = real(-0.0)  # changes nothing, not even the sign of a zero
             if bias is not None:
                 b = load_bias(bias, o * at.i64[W.bias_o])
             put_run(y + out_size * o * at.i64[W.y_o], step, b, run, acc + size * o * acc_o, acc_place)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"places_{form.name}")
     def put_places(at, box, y, bias, acc, acc_o, acc_place, run, step, lines):
-        """All channels of `run` places, whose results lie `step` apart."""
+        """Write all channels of `run` positions whose results are `step` apart."""
         outs = box.i64[BOX.o1] - box.i64[BOX.o0]
         if acc_place != 1 and at.i64[W.y_o] == 1:
             put_channels(y, step, bias, at.i64[W.bias_o], run, outs, acc, acc_place)
         elif (
             acc_place != 1 and run >= n
-        ):  # channels of a place lie side by side: they are turned first, some places at a time
+        ):  # contiguous channels of a position: transposed first, some positions at a time
             for first in range(0, run, LINE):
                 some = min(i64(LINE), run - first)
                 turn_line(lines, acc, acc_place, first, some, run)
@@ -315,7 +319,7 @@ def make_write(form: ConvForm) -> NativeFunction:
 
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
     def write(at, box, bufs, piece, bias, acc, acc_o, acc_place, lines):
-        """The block of sums `acc`, strided by output channel and by place, into the result."""
+        """Write the block of sums `acc`, strided by output channel and position, to the result."""
         y = bufs.ptr[0] + out_size * (
             at.i64[W.y_base] + box.i64[BOX.chunk_no] * at.i64[W.y_chunk] + box.i64[BOX.group] * at.i64[W.y_g] + box.i64[BOX.o0] * at.i64[W.y_o]
         )  # fmt: skip
@@ -328,7 +332,7 @@ def make_write(form: ConvForm) -> NativeFunction:
         if inside != 0:  # runs of images
             each = inside if inside > 1 else images
             run, step, outer, inner = each, at.i64[W.y_n], (images + each - 1) // each, wide
-        elif at.i64[W.y_h] == wide * step:  # rows that follow each other
+        elif at.i64[W.y_h] == wide * step:  # consecutive rows
             run, high = wide * high, i64(1)
         status: i32 = 0
         for n in range(outer):
@@ -359,7 +363,8 @@ def make_write(form: ConvForm) -> NativeFunction:
 
 @native("i64(ptr, i64, i64, i64)", inline=True)
 def filled_outs(at, outs, wide, lanes):
-    """How many channels panels `wide` have for so many; where channels are read as they lie, one of `lanes` may hold what is left at the end."""
+    """The channels of panels `wide` that hold `outs`; where channels are read in place, a panel of `lanes` may hold the
+    remainder."""
     rest = outs % wide
     if rest == 0:
         return outs
@@ -367,7 +372,7 @@ def filled_outs(at, outs, wide, lanes):
 
 
 def _make_one_of(form: ConvForm, tiles: list[RegisterTile], name: str) -> NativeFunction:
-    """The function that calls the one of `placed` (or `rounded`) tiles that fits so many places and channels."""
+    """The function that calls the `placed` (or `rounded`) tile for given numbers of positions and channels."""
     signature, lanes = "void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", form.tiles[0].lanes
     placed, several = [extern(t.symbol, signature) for t in tiles], len(form.tiles)
     rows_high, rows_low, one_high, one_low = placed[0], placed[several - 1], placed[several], placed[-1]
@@ -396,8 +401,8 @@ def _make_placed(form: ConvForm) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"placed_{form.name}")
     def multiply_placed(at, box, slab, offsets, weights, acc, y, add):
-        """All tiles of the box where channels lie side by side in the slab.  y: the results of the box, where whole tiles write what they add up,
-        or None."""
+        """Multiply all tiles of a box whose channels are contiguous in the slab.  `y`: results of the box, to which
+        whole tiles write directly, or None."""
         words, outs = box.i64[BOX.steps] // group, box.i64[BOX.o1] - box.i64[BOX.o0]
         across = filled_outs(at, outs, i64(wide), i64(lanes))
         places, cursor = stack(8 * high), stack(32)
@@ -442,7 +447,7 @@ def _make_placed(form: ConvForm) -> NativeFunction:
     return multiply_placed
 
 
-# long function: native code of one loop nest, whose words stand one to a line
+# long function: native code of one loop nest
 def _make_multiply(form: ConvForm) -> NativeFunction:
     tiles, group = form.tiles, form.tiles[0].group
     cell, size, lanes = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize, tiles[0].lanes
@@ -459,7 +464,7 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"listed_{form.name}")
     def multiply_listed(at, box, slab, offsets, weights, acc, add):
-        """All tiles of the box where panels of windows lie ready in the slab."""
+        """Multiply all tiles of a box whose window panels are ready in the slab."""
         rows = i64(high if at.i64[W.form] == 0 else low)
         steps, across, outs = box.i64[BOX.steps], box.i64[BOX.columns], box.i64[BOX.o1] - box.i64[BOX.o0]
         for j in range(0, across, wide):
@@ -475,7 +480,7 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"multiply_{form.name}")
     def multiply(at, box, slab, offsets, panel, weights, acc, add):
-        """All tiles of the box for one part of the steps."""
+        """Multiply all tiles of a box for one part of the steps."""
         how = at.i64[W.form]
         rows = i64(high if how % 2 == 0 else low)
         width = i64(wide) if how < 2 else rows  # of panels of windows
@@ -484,13 +489,13 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
         cursor = stack(64)
         memset(cursor, 0, 64)
         run = box.i64[BOX.n1] - box.i64[BOX.n0] if at.i64[W.images_inside] != 0 else box.i64[BOX.w1] - box.i64[BOX.w0]
-        short = run <= half  # runs that half a vector holds
+        short = run <= half  # runs that fit half a vector
         steps, outs = box.i64[BOX.steps], box.i64[BOX.o1] - box.i64[BOX.o0]
         words = (steps + group - 1) // group
         across = (box.i64[BOX.columns] + width - 1) // width * width if how < 2 else (outs + other - 1) // other * other
         j: i64 = 0
         while j < box.i64[BOX.columns]:
-            if how == 2 and box.i64[BOX.columns] - j <= low:  # a rest that the tile with fewer rows holds
+            if how == 2 and box.i64[BOX.columns] - j <= low:  # a remainder that fits the tile with fewer rows
                 how, width = i64(3), i64(low)
             n = list_moves(
                 at, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell)
@@ -531,13 +536,13 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
 
 @native("i64(i64)", inline=True)
 def whole_lines(nbytes):
-    """As many lines of the cache as hold them."""
+    """`nbytes` rounded up to whole cache lines."""
     return (nbytes + 63) // 64 * 64
 
 
 @native("i64(ptr)", inline=True)
 def parts_of(at):
-    """Parts of the steps."""
+    """The number of parts of the steps."""
     return at.i64[W.parts_c] * at.i64[W.parts_d] * at.i64[W.parts_h] * at.i64[W.parts_w]
 
 
@@ -551,7 +556,8 @@ def _make_pack(form: ConvForm) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{form.name}")
     def pack_weights(at, box, out, w):
-        """Panels of the output channels of the box for its part of the steps: as high as the tile, and one lower for a rest that it holds."""
+        """Pack the box's output channels for its part of the steps: panels as high as the tile, and a lower one for a
+        remainder that it holds."""
         start, end = box.i64[BOX.o0], box.i64[BOX.o1]
         if at.i64[W.form] >= 2:
             rest = (end - start) % wide
@@ -586,7 +592,8 @@ def _make_place(form: ConvForm) -> NativeFunction:
 
     @native("i64(ptr, ptr, i64, i64)", name=f"weights_place_{form.name}")
     def weights_place(at, box, part, words):
-        """Where the panels of the box lie among those packed beforehand; `words` are those of the largest part."""
+        """The offset of the box's panels among those packed in advance; `words` counts packed words of the largest
+        part."""
         width = i64(wide if at.i64[W.form] >= 2 else high if at.i64[W.form] == 0 else low)
         each = filled_outs(at, at.i64[W.o], width, i64(lanes)) * words
         own = (box.i64[BOX.steps] + group - 1) // group
@@ -596,7 +603,7 @@ def _make_place(form: ConvForm) -> NativeFunction:
 
 
 def make_pack_all(form: ConvForm) -> NativeFunction:
-    """The kernel that packs the weights for all pieces, where they serve several: bufs are the panels, and w; a piece is a part of a group."""
+    """The kernel that packs the weights once for all pieces.  bufs: panels, w; a piece is one part of one group."""
     group, pack_weights, place = form.tiles[0].group, _make_pack(form), _make_place(form)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_pack_{form.name}")
@@ -624,7 +631,8 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
 
     @native("ptr(ptr, ptr, ptr, i64)", name=f"results_{form.name}")
     def find_results(at, box, bufs, across):
-        """The results of the box where tiles may write what they add up: channels that fill vectors, of places that lie evenly; or None."""
+        """The results of a box to which tiles may write directly, or None: channels must fill vectors and positions
+        must be evenly spaced."""
         w, h, d = at.i64[W.w], at.i64[W.h], at.i64[W.d]
         wide, high_, deep = (
             box.i64[BOX.w1] - box.i64[BOX.w0],
@@ -655,7 +663,7 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"rest_{form.name}")
     def put_rest(at, box, y, acc, across):
-        """The places at the end that fill no tile, whose sums are apart."""
+        """Write the positions at the end that fill no tile; their sums are in `acc`."""
         count = box.i64[BOX.columns]
         rows = i64(low) if at.i64[W.form] == 3 else i64(high)
         rest = count % rows
@@ -677,16 +685,16 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
 
 
 def make_conv(form: ConvForm) -> NativeFunction:
-    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are the result, x, w (or its panels) and, where the words have a stride for it,
-    the bias."""
+    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`.  bufs: result, x, w (or its panels), and the bias where the
+    descriptor has a stride for it."""
     tiles, group = form.tiles, form.tiles[0].group
     cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
     wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
     fill_slab = make_slab(form.kind, form.source, form.panels, form.spaced)
     pack_weights, place = _make_pack(form), _make_place(form)
     multiply, write = _make_multiply(form), make_write(form)
-    real = form.target == ("f64" if form.kind == "f64" else "f32")  # results are what tiles add up
-    rounded = bool(form.rounded)  # or tiles round them at their end
+    real = form.target == ("f64" if form.kind == "f64" else "f32")  # results have the dtype of the sums
+    rounded = bool(form.rounded)  # tiles can round their last sums
     find_results, put_rest = _make_results(form)
     lanes = tiles[0].lanes
 
@@ -727,7 +735,7 @@ def make_conv(form: ConvForm) -> NativeFunction:
         weights = panel + panel_bytes
         offsets = weights + weight_bytes
         slab = offsets + table_bytes
-        y: ptr = None  # where tiles add up their sums, if that may be where they belong
+        y: ptr = None  # set where tiles may write sums to the result
         if (real and first < last) or (rounded and last - first == 1):
             y = find_results(at, box, bufs, outs)
         if first >= last:
@@ -760,8 +768,8 @@ def make_conv(form: ConvForm) -> NativeFunction:
 
 
 def make_sum_chunks(kind: str, target: str) -> NativeFunction:
-    """Adds up what chunks of the steps have given, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result, or (in the second
-    order) gives the sums to the epilogue; a piece is one output channel."""
+    """Add the results of the chunks, [chunks, G, O, D, H, W, N] or [chunks, G, O, N, D, H, W], into the result, or
+    (second order) give the sums to the epilogue; a piece is one output channel."""
     real, narrow = f64 if kind == "f64" else f32, target in ("f16", "bf16")
     rounded = half_bits if target == "f16" else bfloat_bits
     size, out_size = real.itemsize, 2 if narrow else real.itemsize
@@ -769,7 +777,8 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
 
     @native(f"void(ptr, ptr, i64, i64, i64, i64, {real})", name=f"sum_run_{kind}_{target}")
     def sum_run(y, x, count, y_step, chunks, step, bias):
-        """`count` neighbours in x, of all chunks, to where they belong, `y_step` apart; `y_step` 0: as they are, side by side."""
+        """Sum `count` contiguous elements of x over all chunks and write them `y_step` apart; 0 leaves the sums
+        contiguous and unrounded."""
         total = stack(8 * 512)
         for first in range(0, count, 512):
             most = min(i64(512), count - first)
@@ -821,7 +830,7 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
         outer, run, y_step, inner = images, wide, at.i64[W.y_w], i64(1)
         if inside:
             outer, run, y_step, inner = i64(1), images, at.i64[W.y_n], wide
-        if not inside and at.i64[W.y_h] == wide * at.i64[W.y_w]:  # rows that follow each other
+        if not inside and at.i64[W.y_h] == wide * at.i64[W.y_w]:  # consecutive rows
             run, high = wide * high, i64(1)
         for n in range(outer):
             for d in range(deep):

@@ -1,6 +1,7 @@
-"""Operands of a convolution packed, in the native language: a box of the image into a slab, weights into panels.
+"""Packing of a convolution's operands, in the native language: a box of the image into a slab, weights into panels.
 
-Both work on elements of a `source` kind (f32, f64, f16, bf16) in memory and a `kind` of tile; where those differ, elements are widened.
+Elements are of dtype `source` (f32, f64, f16, bf16) in memory and of a tile's `kind` when packed; where those differ,
+they are widened.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = ["fetch_of", "held_type", "make_block", "make_run", "make_scattered", 
 
 @native("f32(u16)", inline=True)
 def from_half(h):
-    """A float16 as float32: the exponent is moved by a multiplication, which makes subnormals right too."""
+    """Convert a float16 to float32; a multiplication moves the exponent, which handles subnormals too."""
     wide = u32(h)
     magnitude = bitcast(u32, bitcast(f32, (wide & 0x7FFF) << 13) * f32(2.0**112))
     magnitude = select((wide & 0x7C00) == 0x7C00, magnitude | 0x7F800000, magnitude)
@@ -44,7 +45,7 @@ def from_half(h):
 
 @native("f32(u16)", inline=True)
 def from_brain(h):
-    """A bfloat16 as float32."""
+    """Convert a bfloat16 to float32."""
     return bitcast(f32, u32(h) << 16)
 
 
@@ -52,12 +53,12 @@ def from_brain(h):
 
 
 def held_type(kind: str) -> Type:
-    """The type of an element in a slab or a panel, for a kind of tile."""
+    """The type of an element in a slab or panel for a tile of `kind`."""
     return {"f64": f64, "bf16": u16}.get(kind, f32)
 
 
 def fetch_of(source: str, kind: str) -> tuple[Type, NativeFunction]:
-    """(type in memory, function that reads element i as the held type of `kind`)."""
+    """(type in memory, function that reads element i as the packed type of `kind`)."""
     real = held_type(kind)
     if source in ("f16", "bf16") and real is f32:
         widen = from_half if source == "f16" else from_brain
@@ -83,14 +84,14 @@ SCATTER = "void(ptr, ptr, i64, i64, i64, i64, i64, i64)"
 
 
 def make_run(kind: str, source: str) -> NativeFunction:
-    """`RUN`: a row of the image as neighbours.  A loop for the vectoriser, compiled apart from what calls it."""
+    """`RUN`: a row of the image made contiguous.  A loop for the vectoriser, compiled apart from its callers."""
     (given, fetch), real = fetch_of(source, kind), held_type(kind)
     plain, size = given is real, real.itemsize
     every_second = extern(f"rl_every_second_{size}", "void(ptr, ptr, i64)")
 
     @native("void(ptr, ptr, i64, i64)", name=f"run_{source}_{kind}")
     def copy_run(out, x, step, count):
-        """`count` elements, `step` apart, as neighbours."""
+        """Copy `count` elements, `step` apart, to contiguous ones."""
         if plain and step == 1:
             memcpy(out, x, size * count)
         elif step == 1:
@@ -106,7 +107,7 @@ def make_run(kind: str, source: str) -> NativeFunction:
 
 
 def make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
-    """`void(out, x, rows, count, x_row, x_step, out_row, out_step)`: a matrix brought to another order."""
+    """`void(out, x, rows, count, x_row, x_step, out_row, out_step)`: copies a matrix to another layout."""
     given, real = fetch_of(source, kind)[0], held_type(kind)
     size, given_size, n8 = real.itemsize, given.itemsize, panels.n
     turns = given is real
@@ -114,7 +115,7 @@ def make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turned_{source}_{kind}")
     def copy_turned(out, x, rows, count, x_row, out_step):
-        """A matrix whose elements lie along its rows, to columns: squares are turned, and the last ones may overlap those before."""
+        """Copy a row-major matrix to columns, by transposed squares; the last square may overlap the one before."""
         whole = count // n8 * n8
         i: i64 = 0
         while i < rows:
@@ -126,7 +127,7 @@ def make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"block_{source}_{kind}")
     def copy_block(out, x, rows, count, x_row, x_step, out_row, out_step):
-        """A matrix [rows, count] of any strides to rows of neighbours or to columns of neighbours."""
+        """Copy a matrix [rows, count] of any strides to contiguous rows or contiguous columns."""
         many = turns and rows >= n8 and count >= n8
         if many and out_row == 1 and x_step == 1 and x_row != 1:
             copy_turned(out, x, rows, count, x_row, out_step)
@@ -144,7 +145,8 @@ def make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
 
 @native("void(ptr, i64, i64, i64)")
 def ask_for(x, rows, row_bytes, nbytes):
-    """Ask for the first bytes of some rows, which the next turn will read: too short to be foreseen, too many to wait for."""
+    """Prefetch the first bytes of the rows that the next iteration reads: too short for the hardware prefetcher, too
+    many to wait for."""
     if nbytes <= 2048:
         for i in range(rows):
             for at in range(0, nbytes, 64):
@@ -157,10 +159,10 @@ def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"inside_{source}_{kind}")
     def fill_inside(at, box, valid, slab, x):
-        """Images side by side; x: the first position of the first image of the box."""
+        """Fill a slab of contiguous images; x: the first position of the first image of the box."""
         images, count, inside = box.i64[BOX.n1] - box.i64[BOX.n0], valid.i64[5] - valid.i64[4], at.i64[W.images_inside]
         block = inside if inside > 1 else images
-        group = block if at.i64[W.x_n] == 1 else i64(n8)  # else a few, whose rows are read one after the other
+        group = block if at.i64[W.x_n] == 1 else i64(n8)  # else a few, whose rows are read in turn
         for c in range(box.i64[BOX.c1] - box.i64[BOX.c0]):
             for d in range(valid.i64[0], valid.i64[1]):
                 n: i64 = 0
@@ -218,19 +220,16 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"wide_{source}_{kind}")
     def fill_wide(at, box, valid, slab, x):
-        """Positions side by side, those of one rest by the stride together; x: the first position of the first image of the box."""
+        """Fill a slab of contiguous positions, sorted by remainder modulo the stride; x: the first position of the
+        first image of the box."""
         step, images, channels = at.i64[W.step_w], box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.c1] - box.i64[BOX.c0]
         apart = step * at.i64[W.x_w]
-        each = (
-            channels if at.i64[W.x_c] == 1 and apart != 1 else i64(1)
-        )  # channels lie side by side: all of them at once
+        each = channels if at.i64[W.x_c] == 1 and apart != 1 else i64(1)  # contiguous channels: all at once
         for p in range(min(step, box.i64[BOX.len_w])):
             first = max((valid.i64[4] - p + step - 1) // step, i64(0))
             count = max((valid.i64[5] - p + step - 1) // step, first) - first
             high, run = valid.i64[3] - valid.i64[2], count
-            if (
-                apart == 1 and at.i64[W.x_h] == count and box.i64[BOX.s_h] == count
-            ):  # rows that follow each other in both
+            if apart == 1 and at.i64[W.x_h] == count and box.i64[BOX.s_h] == count:  # rows are consecutive in both
                 run, high = count * high, i64(1)
             c: i64 = 0
             while c < channels:
@@ -268,9 +267,9 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"places_{source}_{kind}")
     def fill_places(at, there, here, count, channels, filled, place):
-        """The channels of `count` places, `filled` up with zeros."""
+        """Copy the channels of `count` positions, padded with zeros to `filled`."""
         near = at.i64[W.x_w] == channels and at.i64[W.x_c] == 1
-        if near and place == size * channels:  # places follow each other in both
+        if near and place == size * channels:  # positions are consecutive in both
             copy_run(there, here, i64(1), count * channels)
         elif fills and near and channels == 1 and place == 4:
             of_one(there, here, count)
@@ -285,7 +284,8 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"channels_{source}_{kind}")
     def fill_channels(at, box, valid, slab, x):
-        """Channels side by side, zeros around the image and in the rest of a word; x: the first position of the first image of the box."""
+        """Fill a slab of contiguous channels, with zeros around the image and in incomplete words; x: the first
+        position of the first image of the box."""
         channels, images = box.i64[BOX.c1] - box.i64[BOX.c0], box.i64[BOX.n1] - box.i64[BOX.n0]
         place, wide, row = size * box.i64[BOX.s_w], box.i64[BOX.len_w], size * box.i64[BOX.s_h]
         first, last = valid.i64[4], valid.i64[5]
@@ -308,7 +308,8 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
 
 
 def make_slab(kind: str, source: str, panels: Panels, spaced: dict[int, Spaced]) -> NativeFunction:
-    """`void(at, box, slab, x)`: fills the slab; `panels` turn squares of held elements, `spaced` fill up places of so many channels."""
+    """`void(at, box, slab, x)`: fills the slab.  `panels` transpose squares of packed elements, `spaced` pad positions
+    of so many channels."""
     size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
     fill_inside, fill_wide, fill_channels = (
         _make_inside(kind, source, panels),
@@ -318,7 +319,7 @@ def make_slab(kind: str, source: str, panels: Panels, spaced: dict[int, Spaced])
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"slab_{source}_{kind}")
     def fill_slab(at, box, slab, x):
-        """The box of the image that the part needs, zeros around it."""
+        """Fill the slab with the box of the image that the part needs, and zeros around it."""
         valid = stack(64)  # first and one past the last position inside the image, of each dim
         starts = stack(64)
         starts.i64[0] = box.i64[BOX.d0] * at.i64[W.step_d] + box.i64[BOX.td0] * at.i64[W.gap_d] - at.i64[W.lo_d]
@@ -349,12 +350,12 @@ def make_slab(kind: str, source: str, panels: Panels, spaced: dict[int, Spaced])
 
 
 def make_scattered(kind: str, source: str, group: int) -> NativeFunction:
-    """`SCATTER`: steps of a panel element by element, compiled apart."""
+    """`SCATTER`: fills steps of a panel element by element; compiled apart."""
     fetch, real = fetch_of(source, kind)[1], held_type(kind)
 
     @native(SCATTER, name=f"scattered_{source}_{kind}")
     def scattered(out, w, width, rows, first, count, w_o, step):
-        """The steps from `first` on of a panel; `out` holds zeros."""
+        """Fill the steps of a panel from `first` on; `out` holds zeros."""
         for k in range(count):
             to = (first + k) // group * group * width + (first + k) % group
             for i in range(rows):
@@ -364,7 +365,8 @@ def make_scattered(kind: str, source: str, group: int) -> NativeFunction:
 
 
 def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> NativeFunction:
-    """`void(at, box, out, w)`: panels `width` wide of the output channels of the box, [words of steps][width][steps in a word]."""
+    """`void(at, box, out, w)`: packs the box's output channels as panels of `width`, [words of steps][width][steps in a
+    word]."""
     given, real = fetch_of(source, kind)[0], held_type(kind)
     plain, size, given_size, group = given is real, real.itemsize, given.itemsize, tile.group
     pack, scattered = make_pack(tile.panels, width), extern(f"scattered_{source}_{kind}", SCATTER)
@@ -387,7 +389,7 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
             at.i64[W.w_base] + box.i64[BOX.group] * at.i64[W.w_g] + box.i64[BOX.c0] * at.i64[W.w_c]
             + td * at.i64[W.w_d] + th * at.i64[W.w_h] + tw * at.i64[W.w_w]
         )  # fmt: skip
-        # steps as four loops, the innermost a run; loops that lie evenly join it
+        # Steps as four loops, the innermost a contiguous run; loops with even strides join it.
         n0, n1, n2, run = channels, deep, high, wide
         s0, s1, s2, step = at.i64[W.w_c], at.i64[W.w_d], at.i64[W.w_h], at.i64[W.w_w]
         if at.i64[W.taps_first] != 0:

@@ -1,4 +1,5 @@
-"""The work of a convolution in numbers: its words, the box of a piece, the parts of its steps and the tables over them, in the native language."""
+"""The descriptor of a convolution, in the native language: sizes and blocking, the box of a piece, its parts, and their
+tables."""
 
 from __future__ import annotations
 
@@ -20,21 +21,21 @@ __all__ = [
     "panel_place",
 ]
 
-# The words of one part of the work, as places of 8 bytes; strides count elements, of x [N, G, C, D, H, W], w [G, O, C, D, H, W] and
-# y [N, G, O, D, H, W].
+# The descriptor of one part of the work, words of 8 bytes; strides count elements of x [N, G, C, D, H, W], w [G, O, C,
+# D, H, W] and y [N, G, O, D, H, W].
 W = Words("""pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
 n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
 block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
 chunk chunks images_inside channels_inside form flip taps_first packed operand after given""")
-# form: 0 and 1 have output channels as the rows of the tile, 2 and 3 places; 0 and 2 use the tile with fewer rows for what is left over, 1 and 3
-# for all.
-# images_inside: 0: places along the width lie side by side in the slab; 1: all images of the box; more: blocks of as many images, which are
-# panels as they lie.
-# channels_inside: 0, or channels of a place lie side by side in the slab, zeros filling up the last word of so many; the tile reads them there.
-# taps_first: the steps go over the kernel first, for each of its elements over the channels; else the other way round.
-# packed: where the panels of the weights begin, in bytes, in the memory that holds them packed; -1: each piece packs its own.
-# operand: which word of the call x is; then come w and the bias.  after: 1: there is an epilogue, which takes rectangles of channels x places;
-# 2: of places x channels; 0: there is none.  given: how many bytes behind these words its own begin.
+# form: a value of `Form`.
+# images_inside: 0: positions along the width are contiguous in the slab; 1: all images of the box are; n > 1: blocks of
+# n images, which are panels already.
+# channels_inside: 0, or the channels of a position are contiguous in the slab, padded to packed words of this many; the
+# tile reads them in place.
+# taps_first: kernel taps are the outer loop of the steps and channels the inner one; 0: the other way round.
+# packed: offset in bytes of the weights' panels in memory packed in advance; -1: each piece packs its own.
+# operand: index of x among the arrays of the call; w and the bias follow.  after: an `Epilogue` order.  given: offset
+# in bytes of the epilogue's constants from this descriptor.
 
 # The box of a piece and of one part of its steps: first and one past the last of each.
 BOX = Words("""n0 n1 d0 d1 h0 h1 w0 w1 o0 o1 group chunk_no c0 c1 td0 td1 th0 th1 tw0 tw1
@@ -47,8 +48,11 @@ W_BYTES, BOX_BYTES = 8 * len(W), 8 * (len(BOX) + 1)
 
 @native("void(ptr, i64, ptr, i64, i64, i64)", inline=True)
 def next_run(box, first, rest, runs, each, size):
-    """A piece is a number of several digits, each with a base of its own.  The last digit, which `rest` loses, says which of the `runs` of `each`
-    among `size` places the box has along one dim: from word `first` of the box to the word after it."""
+    """Take the last digit of the mixed-radix number `rest`: the range of the box along one dim, words `first` and
+    `first + 1`.
+
+    The dim's `size` positions have `runs` ranges of `each`.
+    """
     digit = rest.i64[0] % runs
     rest.i64[0] = rest.i64[0] // runs
     box.i64[first], box.i64[first + 1] = digit * each, min(size, (digit + 1) * each)
@@ -77,14 +81,14 @@ def find_box(at, box, piece):
 
 @native("i64(ptr, i64)", inline=True)
 def filled_channels(at, channels):
-    """How many steps so many channels take."""
+    """The number of steps that `channels` take: padded to whole packed words where they are contiguous."""
     word = max(at.i64[W.channels_inside], i64(1))
     return (channels + word - 1) // word * word
 
 
 @native("void(ptr, ptr, i64)")
 def find_part(at, box, part):
-    """The steps of one part, and how its slab lies."""
+    """The steps of one part, and the extent of its slab."""
     rest = stack(8)
     rest.i64[0] = part
     next_run(box, BOX.tw0, rest, at.i64[W.parts_w], at.i64[W.part_w], at.i64[W.k_w])
@@ -104,14 +108,15 @@ def find_part(at, box, part):
 
 @native("void(ptr, ptr)")
 def lay_slab(at, box):
-    """The strides of the slab: side by side lie channels, or images, or places along the width, those of one rest by the stride together."""
+    """The strides of the slab; contiguous are channels, images, or positions along the width that share a remainder
+    modulo the stride."""
     images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], at.i64[W.images_inside]
     if at.i64[W.channels_inside] != 0:
         box.i64[BOX.phase] = 0
         box.i64[BOX.s_c] = 1
         box.i64[BOX.s_w] = filled_channels(at, box.i64[BOX.c1] - box.i64[BOX.c0])
         if box.i64[BOX.s_w] % 256 == 0:
-            box.i64[BOX.s_w] = box.i64[BOX.s_w] + 16  # else all places meet in the same places of the cache
+            box.i64[BOX.s_w] = box.i64[BOX.s_w] + 16  # else all positions share the same cache sets
         box.i64[BOX.s_h] = box.i64[BOX.s_w] * box.i64[BOX.len_w]
         box.i64[BOX.s_d] = box.i64[BOX.s_h] * box.i64[BOX.len_h]
         box.i64[BOX.s_n] = box.i64[BOX.s_d] * box.i64[BOX.len_d]
@@ -137,12 +142,12 @@ def lay_slab(at, box):
         box.i64[BOX.s_n] = box.i64[BOX.s_d] * box.i64[BOX.len_d]
         box.i64[BOX.s_c] = box.i64[BOX.s_n] * images
         if box.i64[BOX.s_c] % 512 == 0:
-            box.i64[BOX.s_c] = box.i64[BOX.s_c] + 16  # else all channels meet in the same places of the cache
+            box.i64[BOX.s_c] = box.i64[BOX.s_c] + 16  # else all channels share the same cache sets
 
 
 @native("i64(ptr, ptr, i64)", inline=True)
 def width_place(at, box, position):
-    """Where a position along the width lies in a row of the slab."""
+    """The offset in a row of the slab of a position along the width."""
     if at.i64[W.images_inside] != 0 or at.i64[W.channels_inside] != 0:
         return position * box.i64[BOX.s_w]
     return position % at.i64[W.step_w] * box.i64[BOX.phase] + position // at.i64[W.step_w]
@@ -153,12 +158,12 @@ def width_place(at, box, position):
 
 @native("void(ptr, ptr, ptr, i64)")
 def list_steps(at, box, offsets, size):
-    """For each step of the part, or each word of steps where channels lie side by side, how many bytes it lies into the slab."""
+    """The slab offset in bytes of each step of the part, or of each packed word of steps where channels are contiguous."""
     word = max(at.i64[W.channels_inside], i64(1))
     channels = (box.i64[BOX.c1] - box.i64[BOX.c0] + word - 1) // word
     deep = box.i64[BOX.td1] - box.i64[BOX.td0]
     high, wide = box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
-    turned = at.i64[W.flip] != 0  # weights are packed as they lie, and the windows counted from their ends
+    turned = at.i64[W.flip] != 0  # weights are packed in memory order, so windows count from their ends
     k_tap, k_channel = i64(1), deep * high * wide
     if at.i64[W.taps_first] != 0:
         k_tap, k_channel = channels, i64(1)
@@ -180,7 +185,7 @@ def list_steps(at, box, offsets, size):
 
 @native("void(ptr, i64, i64)", inline=True)
 def next_row(row, high, deep):
-    """The row after one, of boxes `deep` planes of `high` rows: `row` holds its place in the plane, the plane, and the image."""
+    """Advance `row` (row in its plane, plane, image) in boxes of `deep` planes of `high` rows."""
     row.i64[0] = row.i64[0] + 1
     if row.i64[0] == high:
         row.i64[0], row.i64[1] = 0, row.i64[1] + 1
@@ -190,13 +195,14 @@ def next_row(row, high, deep):
 
 @native("i64(ptr, ptr, i64, i64, i64)", inline=True)
 def row_place(at, box, h, d, n):
-    """Where a row of results begins to be read in the slab."""
+    """The slab offset at which a row of results begins to read."""
     return h * at.i64[W.step_h] * box.i64[BOX.s_h] + d * at.i64[W.step_d] * box.i64[BOX.s_d] + n * box.i64[BOX.s_n]
 
 
 @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64)")
 def list_moves(at, box, cursor, moves, width, lanes, size, cell):
-    """The moves that fill the next panel: pairs (from, to); how many there are.  `cursor` holds the next place (5 numbers), at first zeros."""
+    """List the moves (from, to) that fill the next panel; return their number.  `cursor` holds the next position (5
+    numbers), initially zeros."""
     inside = at.i64[W.images_inside] != 0
     images, high, wide = (
         box.i64[BOX.n1] - box.i64[BOX.n0],
@@ -231,8 +237,8 @@ def list_moves(at, box, cursor, moves, width, lanes, size, cell):
 
 @native("void(ptr, ptr, ptr, ptr, i64, i64)")
 def list_places(at, box, cursor, places, count, size):
-    """How many bytes into the slab each of the next `count` places lies; those after the last are the last again.  `cursor` holds the next
-    (4 numbers), at first zeros."""
+    """The slab offsets in bytes of the next `count` positions; past the end the last one repeats.  `cursor` holds the
+    next (4 numbers), initially zeros."""
     w, row = cursor.i64[0], cursor + 8
     high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
     images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
@@ -260,7 +266,7 @@ def list_places(at, box, cursor, places, count, size):
 
 @native("i64(ptr, ptr, i64)")
 def panel_place(at, box, panel):
-    """Where a panel lies in the slab as it is, where blocks of images lie side by side."""
+    """The offset of a panel in a slab of contiguous blocks of images."""
     high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
     deep = box.i64[BOX.d1] - box.i64[BOX.d0]
     w, rest = panel % wide, panel // wide

@@ -1,4 +1,4 @@
-"""Convolutions with few channels a group, directly: which blocks serve which sizes, and the constants of a call."""
+"""Direct convolutions with few channels a group: the choice of blocks for given sizes, and the constants of a call."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ __all__ = ["direct_call", "takes_direct"]
 _SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _CALLABLES: dict[str, Callable[..., Any]] = {}
-_PIECE = 1 << 19  # multiplications that are worth a thread's while
-_SHARE = 1 << 18  # the same where all channels of a place are in one piece
-_PLACES = 256  # of results of a piece that are worth making the weights ready, at least
-_PHASE = 2048  # multiplications of a vector of channels that are worth a convolution of their own
-_REUSED = 36  # vectors that are read up to so often, for as many weights, are read where they lie: others are brought together before
-_NEIGHBOURS = 4  # vectors of channels of a place that are written by one thread, at least
+_PIECE = 1 << 19  # least multiplications worth a thread
+_SHARE = 1 << 18  # the same where all channels of a position are in one piece
+_PLACES = 256  # fewest result positions of a piece for which weights are prepared
+_PHASE = 2048  # fewest multiplications of a vector of channels worth a convolution of their own
+_REUSED = 36  # most reads of a vector, for as many weights, in place; beyond that vectors are packed first
+_NEIGHBOURS = 4  # fewest vectors of a position's channels written by one thread
 _MOST_PIECES = 256
-_ROWS_BYTES = 1 << 18  # of input rows that a piece keeps ready
-_UNROLLED = 512  # multiplications of vectors in a block's loop
-_SUMS = {16: 10, 32: 25}  # vectors of sums that are held in registers, of so many
-_TAPS = LONGEST_ROW  # places of a kernel that are unrolled at once
-_LINE = 64  # bytes that come from memory together
-_ASIDE = 32  # vectors of a row that may stand aside until they are rounded and written
-_BUNDLE = 32  # channels of a place that are given to an epilogue at once
-_NEAR = 1 << 18  # bytes of the rows of an image that are read vector by vector: they stay in the second cache
-_FEW = 8  # pieces that suffice for images that are large
-_WANTED = 64  # pieces that large work is cut into at least, where it can be
-_GIL_WORK = 1 << 18  # multiplications from which other Python threads may run meanwhile
+_ROWS_BYTES = 1 << 18  # bytes of input rows that a piece keeps ready
+_UNROLLED = 512  # multiplications of vectors in the loop of a block
+_SUMS = {16: 10, 32: 25}  # vectors of sums held in registers, by the number of registers
+_TAPS = LONGEST_ROW  # kernel columns unrolled at once
+_LINE = 64  # bytes of a cache line
+_ASIDE = 32  # most vectors of a row in the buffer before they are rounded and written
+_BUNDLE = 32  # channels of a position given to an epilogue at once
+_NEAR = 1 << 18  # most bytes of an image's rows read vector by vector: they stay in the L2 cache
+_FEW = 8  # pieces that suffice for large images
+_WANTED = 64  # least pieces of large work, where it can be divided so
+_GIL_WORK = 1 << 18  # least multiplications that release the GIL
 
 
 def _even(n: int, most: int) -> int:
-    """The largest number up to `most` that divides n well: n in as few equal parts as there can be."""
+    """The largest number up to `most` that divides n into the fewest, most equal parts."""
     parts = -(-n // most)
     return -(-n // parts)
 
@@ -72,7 +72,8 @@ def tile_address(tile: DirectTile | WeightTile) -> int:
 
 @cache
 def _found_tile(make: Callable[..., DirectTile | WeightTile], *given: Any, **more: Any) -> int:
-    """The address of the kernel of the block that `make(*given, **more)` is: convolutions of new sizes mostly ask for one that was met."""
+    """The address of the kernel of the block `make(*given, **more)`; convolutions of new sizes mostly ask for a known
+    one."""
     return tile_address(make(*given, **more))
 
 
@@ -122,7 +123,8 @@ def direct_call(step: ExternStep) -> list[Launch]:
 
 
 def _phases(x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> list[dict[str, int]]:
-    """What differs in the words of the convolutions without a spread that one is made of; none where some of them have a kernel without elements."""
+    """The differences between the descriptors of the plain convolutions that make up one of a dilated input; none where
+    a kernel has no taps."""
     found = []
     for words in Work(x, w, y, bias, params).apart():
         given = {"w_base": words["w_base"], "y_base": words["y_base"]}
@@ -164,9 +166,9 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
 
 
 class Direct:
-    """A convolution with few channels a group, and how it is cut.  `words` are those of `direct_words.D`."""
+    """A convolution with few channels a group, and its blocking.  `words` is its descriptor (`direct_descriptor.D`)."""
 
-    kernel = "kernel"  # the words that count the elements of the second operand
+    kernel = "kernel"  # prefix of the fields that count elements of the second operand
 
     def __init__(
         self,
@@ -208,13 +210,13 @@ class Direct:
         moved = numel(x.shape) * x.dtype.itemsize + numel(y.shape) * self.size
         self.large = (
             y.place >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2
-        )  # nobody would find all of it in the cache
+        )  # larger than the caches
         self._bring_together(x, w, y)
         self._block()
         self._cut()
 
     def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:
-        """Whether the lanes are channels: of groups that have one each, or few, of which several share a vector."""
+        """Whether lanes are channels: of groups of one channel, or of several small groups that share a vector."""
         words, few = self.words, self.outs
         alike = few == words["depth"] and (few == 1 or self._may_mix(few, "xy"))
         words["together"] = int(alike and words["x_g"] == few and self.groups > 1)
@@ -228,13 +230,14 @@ class Direct:
         words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
 
     def _may_mix(self, few: int, operands: str) -> bool:
-        """Whether vectors can hold several groups of `few` channels, and channels of all groups of these operands lie evenly."""
+        """Whether vectors can hold several groups of `few` channels: channels of all groups of these operands must be
+        evenly spaced."""
         words, head = self.words, {"x": "c", "y": "o", "w": "o"}
         even = all(words[f"{name}_g"] == few * words[f"{name}_{head[name]}"] for name in operands)
         return few in MIXED and few <= words["lanes"] <= 2 * few * self.groups and even
 
     def _places(self) -> tuple[tuple[int, int], ...]:
-        """Where kernel columns begin in a row that is ready: its phase by the stride, and an element in it."""
+        """The start of each kernel column in a prepared row: its phase by the stride, and an element in it."""
         words = self.words
         unit, stride = words["lanes"] if words["together"] else 1, words["stride_w"]
         words["lead"] = 0 if words["together"] else -max(words["pad_w"], 0) // stride % words["lanes"]
@@ -242,7 +245,7 @@ class Direct:
         return tuple((u % stride, words["lead"] + u // stride * unit) for u in reaches)
 
     def _worth_turning(self, x: Operand, y: Operand) -> bool:
-        """Whether rows are so short that vectors of channels pay, though the channels must be brought together first."""
+        """Whether rows are so short that vectors of channels pay in spite of a transposition."""
         words = self.words
         planes = all(v.strides[-1] == 1 and v.strides[-2] == v.shape[-1] for v in (x, y) if len(v.shape) == 5)
         return (
@@ -251,8 +254,11 @@ class Direct:
         )  # fmt: skip
 
     def worth_phases(self) -> bool:
-        """Whether a spread image, over all places of which the kernel goes, should be convolved without the zeros between its places: results of one
-        rest by the spread at a time, which is worth it where they are vectors, and many."""
+        """Whether to convolve a dilated image in parts, one for each remainder of the result positions modulo the
+        spread, without its zeros.
+
+        It pays where results are vectors, and many.
+        """
         words = self.words
         if not words["together"] or words["y_turn"] or any(words[f"stride_{letter}"] > 1 for letter in "dhw"):
             return False
@@ -270,7 +276,7 @@ class Direct:
         words |= {"x_w": lanes, "x_h": lanes * words["in_w"], "y_w": lanes, "y_h": lanes * words["out_w"]}
 
     def _block(self) -> None:
-        """Which block of results is held in registers."""
+        """Choose the block of results held in registers."""
         words = self.words
         lanes, together = words["lanes"], bool(words["together"])
         vectors = words["out_w"] if together else -(-words["out_w"] // lanes)
@@ -299,7 +305,7 @@ class Direct:
         words["shift"] = words["pad_w"] + words["lead"]
         begin = (
             -(-max(words["shift"], 0) // (v * across * words["stride_w"])) * v * across
-        )  # of the first block that reads what is there alone
+        )  # first block that reads only elements inside the image
         any_inside = (
             begin * words["stride_w"] - words["shift"] + words["extent"] <= words["in_w"]
             and begin + v * across <= words["out_w"]
@@ -311,7 +317,7 @@ class Direct:
         words |= {"blocks": self.outs // o, "steps": steps}
 
     def _placed(self) -> bool:
-        """Whether blocks read the rows of images where they lie: vectors of them are there, near enough, and lanes can be left out."""
+        """Whether blocks read image rows in place: vectors of them exist, are close enough, and lanes can be masked."""
         words = self.words
         there = self.size == self.item or bool(words["y_turn"])
         near = words["stride_w"] == 1 and words["x_w"] == 1
@@ -326,7 +332,7 @@ class Direct:
         )
 
     def _lines(self) -> bool:
-        """Whether all vectors of results are whole and lie at multiples of their size."""
+        """Whether all vectors of results are whole and aligned to their size."""
         words, lanes = self.words, self.words["lanes"]
         steps = ["n", "d", "h", *("w" if words["together"] else "go")]
         whole = (
@@ -337,7 +343,7 @@ class Direct:
         return whole and all(words[f"y_{letter}"] % lanes == 0 for letter in steps)
 
     def _row(self, columns: int, across: int, unit: int) -> None:
-        """How long a row is that is ready, of which `columns` places are read at most."""
+        """The length of a prepared row of which at most `columns` positions are read."""
         words, lanes, stride = self.words, self.words["lanes"], self.words["stride_w"]
         shift = (words["kernel_w"] - 1) * words["dilation_w"] // stride
         fitting = -(-((words["in_w"] - 1) * words["spread_w"] + 1 + max(words["pad_w"], 0)) // stride)
@@ -346,7 +352,7 @@ class Direct:
         words["pitch"] = words["phase"] * stride
 
     def _cut(self) -> None:
-        """LoweredCall, and the rows that are kept ready."""
+        """Choose the pieces and the number of prepared rows."""
         words, lanes = self.words, self.words["lanes"]
         across, unit = (1, lanes) if words["together"] else (lanes, 1)
         v, r = words["vectors"], words["height_tile"]
@@ -371,7 +377,7 @@ class Direct:
         words["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
         if (
             words["together"] and words["groups"] > 1
-        ):  # vectors of narrow numbers are parts of a line of the cache: all of it in one piece
+        ):  # vectors of narrow numbers are parts of a cache line: one piece takes all of it
             line = max(_LINE // (lanes * self.item), 1)
             words["chunk"] = min(-(-words["chunk"] // line) * line, units)
         if words["together"] and not words["y_turn"] and words["groups"] > 1:
@@ -382,7 +388,8 @@ class Direct:
         words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1
 
     def _bring_all(self, r: int, reach: int, high: int) -> None:
-        """LoweredCall of few rows and all channels, where there are enough: a line of the cache holds channels of several vectors."""
+        """Pieces of few rows and all channels, where there are enough: one cache line holds channels of several
+        vectors."""
         words = self.words
         line = words["in_w"] * max(words["x_w"], words["lanes"]) * self.item * words["kernel_d"]
         fitting = max((_NEAR // line - reach) // words["stride_h"] + 1, 2 * reach, r)
@@ -392,8 +399,11 @@ class Direct:
             words["bands"], words["chunk"] = -(-high // words["band"]), words["groups"]
 
     def _share_rows(self, r: int, high: int) -> None:
-        """LoweredCall of some rows and all channels, or of some channels where there are few rows, for each of which all weights are made ready:
-        threads that write neighbouring lines of the cache wait for each other."""
+        """Pieces of some rows and all channels, or of some channels where there are few rows, for each of which all
+        weights are prepared.
+
+        Threads that write adjacent cache lines wait for each other.
+        """
         words = self.words
         wanted = min(max(1, self.multiplications // _SHARE), _MOST_PIECES)
         rounds = -(-high // r)
@@ -407,7 +417,7 @@ class Direct:
             words["chunk"] = words["groups"] * max(1, -(-words["batch"] * words["bands"] // _MOST_PIECES))
 
     def bundle(self) -> None:
-        """Where an epilogue takes channels of a place side by side, groups of few are given to it some at a time."""
+        """Bundle small groups for an epilogue that takes the channels of a position contiguously."""
         words = self.words
         if words["after"] == 2 and not words["together"] and words["out_d"] == 1:
             words["bundle"] = max(1, min(_BUNDLE // self.outs, words["groups"]))
@@ -417,7 +427,7 @@ class Direct:
 
 
 class Weights(Direct):
-    """The gradient by the weights: the kernel are the cotangents, its strides the dilations and the other way round."""
+    """The gradient by the weights: cotangents are the kernel, with strides and dilations exchanged."""
 
     kernel = "out"
 
@@ -440,7 +450,7 @@ class Weights(Direct):
         words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
 
     def _block(self) -> None:
-        """Which vectors of sums are held in registers: those of all kernel rows, or of some at a time."""
+        """Choose the vectors of sums held in registers: those of all kernel rows, or of some at a time."""
         words, lanes = self.words, self.words["lanes"]
         room = _SUMS[self.registers]
         high = max(

@@ -1,7 +1,9 @@
-"""Direct convolution around the blocks of `direct_tile`: rows found or made ready, blocks called, edges written; in the native language.
+"""Direct convolution around the blocks of `direct_tile`, in the native language: finds or prepares rows, calls blocks,
+writes edges.
 
-A piece is some images' groups (or blocks of groups whose only channels lie together) and a band of result rows.  Blocks read the input rows
-where they lie; those that must be sorted, widened or spread are made ready just before (`direct_rows_native`).
+A piece is some images' groups (or blocks of groups whose only channels are contiguous) and a band of result rows.
+Blocks read input rows in place; rows that must be sorted, widened or dilated are prepared just before
+(`direct_rows_native`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 @native("i64(ptr)", inline=True)
 def near(ints):
-    """Whether what a vector of results holds lies side by side."""
+    """Whether the elements of a vector of results are contiguous in memory."""
     if ints.i64[D.together] != 0:
         return i64(ints.i64[D.y_g] == 1)
     return i64(ints.i64[D.y_w] == 1)
@@ -32,7 +34,7 @@ def near(ints):
 
 @native("i64(ptr, i64)", inline=True)
 def first_place(ints, column):
-    """The place of a row at which a block begins that makes results from `column` on."""
+    """The row position at which a block begins to read for results from `column` on."""
     if ints.i64[D.placed] == 0:
         return column
     return column * ints.i64[D.stride_w] - ints.i64[D.shift]
@@ -40,7 +42,7 @@ def first_place(ints, column):
 
 @native("i64(ptr, i64, i64)", inline=True)
 def inside(ints, place, valid):
-    """Whether all is there that a block of all its vectors reads from a place on."""
+    """Whether a block reads only elements inside the image for all its vectors from a position on."""
     if ints.i64[D.placed] == 0:
         return 1
     whole = ints.i64[D.together] == 0 or valid == ints.i64[D.lanes]
@@ -52,7 +54,7 @@ def _make_words(source: str) -> NativeFunction:
 
     @native("void(ptr, ptr, i64)", name=f"direct_words_{source}")
     def tell(ints, words, valid):
-        """What blocks are told of the input."""
+        """Fill the block descriptor with the input's layout."""
         unit = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
         words.i64[T.plane], words.i64[T.planes] = 8 * ints.i64[D.rows], ints.i64[D.depth] * ints.i64[D.kernel_d]
         words.i64[T.step], words.i64[T.steps] = 8 * ints.i64[D.dilation_h], ints.i64[D.steps]
@@ -73,7 +75,7 @@ def _make_written(target: str, real: Type) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"written_{target}")
     def written(ints, words, lines, weights, y, times, valid):
-        """`times` blocks below one another over the whole width, whose results are written where they belong."""
+        """Compute `times` vertically adjacent blocks over the whole width and write results directly."""
         lanes, width, high = ints.i64[D.lanes], ints.i64[D.out_w], ints.i64[D.height_tile]
         together = ints.i64[D.together] != 0
         across = i64(1) if together else lanes  # columns of a vector
@@ -88,7 +90,7 @@ def _make_written(target: str, real: Type) -> NativeFunction:
         while column < width:
             vectors, count, left = ints.i64[D.vectors], times, (width - column + across - 1) // across
             place = first_place(ints, column)
-            run = i64(1)  # blocks beside one another
+            run = i64(1)  # horizontally adjacent blocks
             tile = ints.ptr[D.edge]
             if left <= ints.i64[D.vectors_last]:
                 vectors = ints.i64[D.vectors_last]
@@ -124,11 +126,11 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"block_{target}")
     def block(ints, words, lines, weights, y, aside, rows, valid):
-        """`rows` rows of results over the whole width, which stand aside before they are written."""
+        """Compute `rows` rows of results over the whole width through a buffer (`aside`)."""
         lanes, outs, width, high = ints.i64[D.lanes], ints.i64[D.outs], ints.i64[D.out_w], ints.i64[D.height_tile]
         together = ints.i64[D.together] != 0
         across = i64(1) if together else lanes  # columns of a vector
-        row = ints.i64[D.span] * lanes  # of what stands aside: some vectors of each row, which are written together
+        row = ints.i64[D.span] * lanes  # length of a buffered row: some vectors, which are written together
         words.i64[T.row], words.i64[T.channel], words.i64[T.vector], words.i64[T.valid] = (
             size * row,
             size * row * high,
@@ -183,7 +185,7 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"unit_{source}_{target}")
     def unit(ints, y, x, memory, begin, end, depth, valid):
-        """A band of rows of one group (or of several that lie together) at one depth."""
+        """Compute a band of rows of one group (or of several contiguous ones) at one depth."""
         width = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
         outs, planes, high = ints.i64[D.outs], ints.i64[D.depth] * ints.i64[D.kernel_d], ints.i64[D.height_tile]
         plane = size * ints.i64[D.rows] * ints.i64[D.pitch]
@@ -211,7 +213,7 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
                 and have == high
                 and ints.i64[D.out_w] <= (ints.i64[D.vectors] + ints.i64[D.vectors_last]) * ints.i64[D.lanes] // width
             ):
-                times = (end - at) // high  # two blocks beside one another at most: many below one another
+                times = (end - at) // high  # at most two blocks side by side: many below one another
             for b in range(ints.i64[D.blocks]):
                 weights, to = memory + each * b, y + y_item * (at * ints.i64[D.y_h] + b * outs * ints.i64[D.y_o])
                 line = lines + 8 * (at - begin) * ints.i64[D.stride_h]
@@ -225,11 +227,12 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
 
 
 def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunction]:
-    """Functions that lay out what is collected for an epilogue, and that call it."""
+    """Functions that lay out results for an epilogue, and that call it."""
 
     @native("i64(ptr, ptr, i64)", name=f"collected_{source}_{target}")
     def collected(ints, own, rows):
-        """`own` are the words of a result that holds `rows` rows of a bundle of groups alone; how many elements it has."""
+        """Fill `own` with the descriptor of a result that holds `rows` rows of one bundle of groups; return its number
+        of elements."""
         memcpy(own, ints, i64(D_BYTES))
         width = ints.i64[D.out_w]
         channels = ints.i64[D.lanes] if ints.i64[D.together] != 0 else ints.i64[D.outs] * ints.i64[D.blocks]
@@ -241,7 +244,7 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
 
     @native("i32(ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64)", name=f"after_{source}_{target}")
     def put_epilogue(bufs, own, given, piece, made, image, channel, count, place, places):
-        """What is done to `count` channels at some places of an image, which lie side by side in the order that it takes."""
+        """Give `count` channels at some positions of an image, contiguous in the epilogue's order, to it."""
         if own.i64[D.after] == 2:
             return run_epilogue(bufs, given, piece, made, own.i64[D.y_w], image, place, channel, places, count)
         return run_epilogue(bufs, given, piece, made, places, image, channel, place, count, places)
@@ -249,12 +252,12 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
     return collected, put_epilogue
 
 
-# long function: native code of one loop nest, whose words stand one to a line
+# long function: native code of one loop nest
 def make_direct(source: str, target: str, added: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
-    """The kernel of a convolution with few channels a group, with results of dtype `target` and a bias of dtype `added`: bufs are the result, the
-    images, the weights, and the bias if there is one.
+    """The kernel of a convolution with few channels a group, with results of dtype `target` and a bias of dtype
+    `added`.  bufs: result, images, weights, and the bias if there is one.
 
-    Where there is an epilogue, the results of a band are collected in the order that it takes, and given to it.
+    For an epilogue the results of a band are collected in its order, and given to it.
     """
     real = REAL[source]
     size, item, y_item = real.itemsize, item_of(source), item_of(target)
@@ -266,12 +269,12 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
     collected, put_epilogue = _make_after(source, target)
     convolve_turned = make_turned(source, wide_unit, make_turns(source, turner, take, put), put_epilogue)
 
-    # long function: native code of one loop nest, whose words stand one to a line
+    # long function: native code of one loop nest
     @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}_{added}")
     def direct(bufs, ints, piece):
         while piece >= ints.i64[D.pieces]:
             piece -= ints.i64[D.pieces]
-            ints += D_BYTES - 64  # words of the next one
+            ints += D_BYTES - 64  # descriptor of the next convolution
         together = ints.i64[D.together] != 0
         lanes, outs = ints.i64[D.lanes], ints.i64[D.outs]
         width = lanes if together else i64(1)
@@ -312,7 +315,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         turned = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
         done, places = turned + turned_bytes, (end - begin) * ints.i64[D.out_w]
         given = ints + ints.i64[D.given]
-        held: i64 = 0  # groups of a bundle that are there
+        held: i64 = 0  # groups of the current bundle so far
         status: i32 = 0
         for number in range(start, stop):
             image, group = number // ints.i64[D.groups], number % ints.i64[D.groups]

@@ -1,6 +1,7 @@
-"""Rows of direct convolutions made ready for blocks, in the native language: elements from memory and back, zeros around and between them.
+"""Preparation of rows for direct convolutions, in the native language: elements from memory and back, with zeros around
+and between them.
 
-Every `stride`-th element of a row lies together, channels that lie together stay so, narrow dtypes become float32.
+Every `stride`-th element of a row becomes contiguous, contiguous channels stay so, narrow dtypes become float32.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from rushlight._native import Extern, NativeFunction, extern, i64, load, native,
 
 __all__ = ["make_fill", "make_find_lines", "make_movers", "make_ready", "places_of"]
 
-SOME = 128  # pairs of narrow numbers of a row that are widened before they are sorted
+SOME = 128  # pairs of narrow numbers of a row widened before they are sorted
 
 
 def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFunction]:
-    """(`take(to, x, n, step)`: every `step`-th element, as numbers of the sums' type; `put(y, step, x, n)`: the way back)."""
+    """(`take(to, x, n, step)`: every `step`-th element, as numbers of the sums' type; `put(y, step, x, n)`: the
+    reverse)."""
     real = REAL[source]
     held = real if len(source) == 3 and source != "f16" else u16
     widen, narrow = (from_half, half_bits) if source == "f16" else (from_brain, bfloat_bits)
@@ -34,7 +36,7 @@ def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFun
                     to.f32[k] = widen(x.u16[k * step])
         elif step == 1:
             copy(to, x, n)
-        elif step == 0:  # one number for all, as the gradient of a sum is
+        elif step == 0:  # one number for all, as in the gradient of a sum
             value = load(real, x, 0)
             for k in range(n):
                 store(real, to, k, value)
@@ -61,21 +63,21 @@ def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFun
 
 
 def places_of(source: str, mover: RowMover) -> Extern | None:
-    """The kernel that brings vectors of channels at some places from memory; None for dtypes that have none."""
+    """The kernel that loads vectors of channels at some positions; None for dtypes that have none."""
     if source == "f16":
         return None
     return extern(mover.widened if source == "bf16" else mover.places, "void(ptr, i64, ptr, i64, i64, i64)")
 
 
-# long function: native code of one loop nest, whose words stand one to a line
+# long function: native code of one loop nest
 def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
-    """`ready(ints, to, x, valid)`: brings a row to where blocks read it."""
+    """`ready(ints, to, x, valid)`: prepares a row for blocks."""
     size, item = REAL[source].itemsize, item_of(source)
     part, places = extern(mover.part, "void(ptr, ptr, ptr, i64)"), places_of(source, mover)
 
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
     def ready_together(ints, to, x, valid):
-        """The same for channels that lie together: places are as wide as a vector."""
+        """The same for contiguous channels: a position is as wide as a vector."""
         width, step, pad, stride, apart = (
             ints.i64[D.in_w],
             ints.i64[D.stride_w],
@@ -124,7 +126,8 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
 
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_{source}")
     def ready(ints, to, x, valid):
-        """A row of the input: element u comes to phase (u * spread + padding) % stride, place (u * spread + padding) // stride."""
+        """Prepare an input row: element u goes to phase (u * spread + padding) % stride, index (u * spread + padding)
+        // stride."""
         if ints.i64[D.together] != 0:
             ready_together(ints, to, x, valid)
             return
@@ -150,7 +153,7 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
                 place, other = other, place + size
             if item == size:
                 part(place, other, x, pairs)
-            else:  # some at a time are widened, then sorted
+            else:  # widened some at a time, then sorted
                 some = stack(2 * size * SOME)
                 for k in range(0, pairs, SOME):
                     count = min(i64(SOME), pairs - k)
@@ -181,12 +184,12 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
 
 
 def make_fill(source: str, ready: NativeFunction) -> NativeFunction:
-    """`fill(...)`: brings rows of a band to where blocks read them."""
+    """`fill(...)`: prepares the rows of a band for blocks."""
     size, item = REAL[source].itemsize, item_of(source)
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"fill_{source}")
     def fill(ints, rows, x, first, count, done, depth, valid, plane):
-        """Brings the input rows `done`..`count` of a band that begins at row `first` to where blocks read them, in all planes."""
+        """Prepare the input rows `done`..`count` of a band that begins at row `first`, in all planes."""
         for c in range(ints.i64[D.depth]):
             for d in range(ints.i64[D.kernel_d]):
                 at = depth * ints.i64[D.stride_d] + d * ints.i64[D.dilation_d] - ints.i64[D.pad_d]
@@ -206,12 +209,14 @@ def make_fill(source: str, ready: NativeFunction) -> NativeFunction:
 
 
 def make_find_lines(source: str) -> NativeFunction:
-    """`find_lines(ints, lines, x, rows, nothing, first, depth)`: where the rows of a band that begins at row `first` of the input lie, in all planes."""
+    """`find_lines(ints, lines, x, rows, nothing, first, depth)`: the addresses of the input rows of a band from row
+    `first` on, in all planes."""
     size, item = REAL[source].itemsize, item_of(source)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"lines_{source}")
     def find_lines(ints, lines, x, rows, nothing, first, depth):
-        """Rows lie in the image, or among those that were made `rows`; those beyond the image (or between its own) are `nothing`."""
+        """Rows are in the image, or among the prepared `rows`; rows outside the image (or between its rows) are
+        `nothing`."""
         count, apart = ints.i64[D.rows], ints.i64[D.spread_h]
         placed = ints.i64[D.placed] != 0
         gap = item * ints.i64[D.x_h] if placed else size * ints.i64[D.pitch]

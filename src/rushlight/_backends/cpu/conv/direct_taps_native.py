@@ -1,4 +1,5 @@
-"""Weights of direct convolutions and what blocks begin with, brought to the order in which blocks read them; in the native language."""
+"""Layout of direct convolutions' weights and initial sums in the order in which blocks read them, in the native
+language."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"turn_taps_{source}")
     def turn_taps(ints, to, w, count, lanes, across):
-        """The weights of `lanes` lanes, which lie `across` apart, for `count` elements that lie side by side, by squares."""
+        """Transpose, by squares, the weights of `lanes` lanes, `across` apart, for `count` contiguous taps."""
         held = stack(size * n * n * 4)
         k: i64 = 0
         while k < count:
             some = min(i64(4 * n), (count - k) // n * n)
-            if some == 0:  # a rest is the end of a square
+            if some == 0:  # a remainder is the end of a square
                 k, some = count - n, i64(n)
             for i in range(0, lanes, n):
                 if item == size:
@@ -41,12 +42,13 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"taps_{source}")
     def taps(ints, to, w, group, first, valid):
-        """The weights of a block: of results `first`.. of a group, or of `valid` channels that lie together; in the order of tiles."""
+        """Load the weights of a block in the order of tiles: of results from `first` on of a group, or of `valid`
+        contiguous channels."""
         lanes, outs, mix = ints.i64[D.lanes], ints.i64[D.outs], ints.i64[D.mix]
         base = w + item * (ints.i64[D.w_base] + group // mix * ints.i64[D.w_g] + first * ints.i64[D.w_o])
         wide, high, together = ints.i64[D.kernel_w], ints.i64[D.kernel_h], ints.i64[D.together] != 0
         each = ints.i64[D.kernel_d] * high * wide
-        run, across = valid, ints.i64[D.w_g]  # lanes that lie evenly
+        run, across = valid, ints.i64[D.w_g]  # evenly spaced lanes
         if mix > 1:
             across = ints.i64[D.w_o]
             if ints.i64[D.w_g] != mix * across:
@@ -65,7 +67,7 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
                     turn_taps(ints, to + size * (c * each * lanes + g * run), from_, each, run, across)
             return
         tap = size * (lanes if together else outs)
-        rows = high // ints.i64[D.steps]  # of the kernel that a block takes together
+        rows = high // ints.i64[D.steps]  # kernel rows that a block takes at once
         for c in range(ints.i64[D.depth] * mix):
             for d in range(ints.i64[D.kernel_d]):
                 for h in range(high):
@@ -94,7 +96,7 @@ def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"start_{target}")
     def start(ints, to, bias, group, first, valid):
-        """What is added to the results of a block."""
+        """Load the bias of a block's results."""
         together = ints.i64[D.together] != 0
         if ints.i64[D.bias_o] < 0:
             for k in range(ints.i64[D.lanes] if together else ints.i64[D.outs]):
@@ -121,7 +123,7 @@ def make_load_weights(
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"weights_{source}_{added}")
     def load_weights(bufs, ints, memory, each, group, valid):
-        """What blocks of a group begin with, and their weights behind it, `each` bytes apart."""
+        """Load the bias of a group's blocks, followed by their weights, `each` bytes apart."""
         outs, width = ints.i64[D.outs], ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
         for b in range(ints.i64[D.blocks]):
             weights = memory + each * b

@@ -1,8 +1,9 @@
-"""The inner kernels of direct convolution: a block of results in registers, over rows that lie ready with their borders.
+"""The inner kernels of direct convolution: a block of results in registers, over prepared rows with their borders.
 
-A block is `outs` channels by `rows` rows by `vectors` vectors.  Each vector of the input is loaded once for every place in a kernel's row and
-serves all results that need it (several rows, several channels), as in Zhang, Franchetti and Low, "High Performance Zero-Memory Overhead
-Direct Convolutions" (2018), but along the width (or over channels that lie together, each with weights of its own).
+A block is `outs` channels by `rows` rows by `vectors` vectors.  Each input vector is loaded once for every column of
+the kernel's row and serves all results that need it (several rows, several channels), as in Zhang, Franchetti and Low,
+"High Performance Zero-Memory Overhead Direct Convolutions" (2018), but along the width (or over contiguous channels,
+each with weights of its own).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from rushlight._backends.cpu.conv.direct_words import T
 
 __all__ = ["MIXED", "DirectTile", "RowMover", "WeightTile"]
 
-MIXED = (2, 4, 8)  # channels of a group that may share a vector with those of other groups
+MIXED = (2, 4, 8)  # channels of a group that may share a vector with other groups
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 _ARGUMENTS = (
     "ptr noalias %words",
@@ -44,21 +45,21 @@ class _Lanes:
         return f"declare {self.vector} @llvm.fma.v{self.lanes}f{8 * self.size}({self.vector}, {self.vector}, {self.vector})"
 
     def multiply_add(self, to: str, a: str, b: str, c: str) -> list[str]:
-        """`to` = a * b + c, rounded once where the machine does so."""
+        """`to` = a * b + c, with one rounding where the machine has a fused instruction."""
         if self.fma:
             v = self.vector
             return [f"  {to} = call {v} @llvm.fma.v{self.lanes}f{8 * self.size}({v} {a}, {v} {b}, {v} {c})"]
         return [f"  {to}m = fmul {self.vector} {a}, {b}", f"  {to} = fadd {self.vector} {c}, {to}m"]
 
     def load(self, to: str, base: str, offset: int | str) -> list[str]:
-        """A vector at `base` plus bytes."""
+        """Load a vector at `base` plus bytes."""
         return [
             f"  {to}p = getelementptr i8, ptr {base}, i64 {offset}",
             f"  {to} = load {self.vector}, ptr {to}p, align {self.size}",
         ]
 
     def spread(self, to: str, base: str, offset: int) -> list[str]:
-        """One element in all lanes."""
+        """Broadcast one element to all lanes."""
         return [
             f"  {to}p = getelementptr i8, ptr {base}, i64 {offset}",
             f"  {to}e = load {self.element}, ptr {to}p, align {self.size}",
@@ -67,12 +68,12 @@ class _Lanes:
         ]
 
     def of_group(self, to: str, vector: str, channels: int, i: int) -> str:
-        """In all lanes of each group of `channels` lanes the i-th of it."""
+        """Broadcast the i-th lane of each group of `channels` lanes within its group."""
         mask = ", ".join(f"i32 {k // channels * channels + i}" for k in range(self.lanes))
         return f"  {to} = shufflevector {self.vector} {vector}, {self.vector} poison, <{self.lanes} x i32> <{mask}>"
 
     def inside(self, to: str, first: str, count: str) -> list[str]:
-        """Which of the lanes, counted from `first` on, are among `count`."""
+        """Mask of the lanes that, counted from `first`, are below `count`."""
         word = f"<{self.lanes} x i32>"
         numbers = ", ".join(f"i32 {k}" for k in range(self.lanes))
         spread = lambda at, value: [
@@ -84,7 +85,7 @@ class _Lanes:
         ]  # fmt: skip
 
     def mask(self, to: str, count: str) -> list[str]:
-        """Which lanes are below `count`."""
+        """Mask of the lanes below `count`."""
         n = self.lanes
         numbers = ", ".join(f"i64 {k}" for k in range(n))
         return [
@@ -96,13 +97,14 @@ class _Lanes:
 
 _Read = Callable[
     [str, str, int, int], list[str]
-]  # lines that load a vector: its name, what the phase begins with, the phase, an element in it
+]  # lines that load a vector: its name, start of the phase, phase, element in it
 
 
 def _shifted(
     n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, made: set[str], read: _Read | None = None
 ) -> list[str]:
-    """Lines that load a vector from `at` (a phase of the row at %here + %row, and an element in it), or put it together from two whole ones."""
+    """Lines that load a vector from `at` (phase of the row at %here + %row, element in it), or combine it from two
+    whole ones."""
     read = read or (lambda to, base, phase, place: n.load(to, base, place * n.size))
     phase, place = at
     lines: list[str] = []
@@ -130,7 +132,7 @@ def _shifted(
 
 
 def _served(row: int, rows: int, stride: int, height: int, dilation: int) -> list[tuple[int, int]]:
-    """The (result row, kernel row) that meet in an input row."""
+    """The (result row, kernel row) pairs that meet in an input row."""
     found = ((r, row - r * stride) for r in range(rows))
     return [(r, k // dilation) for r, k in found if k >= 0 and k % dilation == 0 and k // dilation < height]
 
@@ -138,23 +140,25 @@ def _served(row: int, rows: int, stride: int, height: int, dilation: int) -> lis
 class DirectTile:
     """A block of results: `text` is the LLVM text of its kernel, `symbol`.
 
-    `symbol(words, lines, from, weights, out, count)`: lines[0] and further are addresses of the input rows of the block, `words` those of
-    `direct_words.T`; kernel column j begins at `places[j]`: a phase (`phase` bytes apart) and an element in it, counted from `from` places
-    (`place` bytes apart).  With `whole` only whole vectors are loaded, and what lies across two is put together from them.  A kernel of `height`
-    rows (`stride` input rows lie between result rows, `dilation` between kernel rows) is applied `steps` times, `step` bytes of lines further
-    each time, to each of `planes` planes of input, whose lines are `plane` bytes apart.  `weights` begin with one number for each channel that
-    is added in the end, or a vector of them where `channelwise`; after them in the same manner in the order plane, step, kernel row, kernel
-    column, channel.  Results go to out + channel, row and vector in bytes; only `valid` lanes of a row's last vector (of every vector where
-    `channelwise`) are written.  With `stream` whole vectors of results bypass the caches: they must be aligned.
+    `symbol(words, lines, from, weights, out, count)`: lines[0...] are addresses of the block's input rows, `words` is
+    its descriptor (`direct_descriptor.T`).  Kernel column j begins at `places[j]`: a phase (`phase` bytes apart) and an
+    element in it, counted from `from` positions (`place` bytes apart).  With `whole` only whole vectors are loaded, and
+    vectors that straddle two are combined from them.  A kernel of `height` rows (`stride` input rows between result
+    rows, `dilation` between kernel rows) is applied `steps` times, each `step` bytes of lines further, to each of
+    `planes` planes of input, whose lines are `plane` bytes apart.  `weights` begin with one number for each channel
+    that is added in the end, or a vector of them where `channelwise`; the weights follow in the same form, in the order
+    plane, step, kernel row, kernel column, channel.  Results go to out + channel, row and vector in bytes; only `valid`
+    lanes of a row's last vector (of every vector where `channelwise`) are written.  With `stream` whole vectors of
+    results bypass the caches: they must be aligned.
 
-    There are `count` blocks, each with lines `down` bytes, input `along` bytes and results `on` bytes further.  Rows are ready: all that is read
-    is there.  At an `edge` they need not be: what lies before the first of a row's `width` places, or behind them, is zero and not read.
-    Channelwise, places are counted, `stride` of them between results, and `channels` lanes of them are there; else elements are, and there is
-    one phase.
+    There are `count` blocks, each with lines `down` bytes, input `along` bytes and results `on` bytes further.  Rows
+    are prepared: every element read exists.  With `edge` they need not be: elements before the first of a row's `width`
+    positions, or behind the last, count as zero and are not read.  Channelwise, positions are counted, `stride` of them
+    between results, and `channels` lanes of them exist; else elements are counted, and there is one phase.
 
-    Where `channelwise`, vectors of the input lie `unit` bytes apart, and groups may have several channels, `mix`: of each vector of the input one
-    lane of each group is taken at a time for all lanes of the group, and there are `mix` times as many weights, those for the first channels of the
-    groups first.
+    Where `channelwise`, input vectors are `unit` bytes apart, and groups may have `mix` channels: one lane of each
+    group at a time is broadcast to all lanes of its group, and there are `mix` times as many weights, ordered by
+    channel within the group first.
     """
 
     __slots__ = (
@@ -193,7 +197,7 @@ class DirectTile:
         return [f"  {to}p = getelementptr i8, ptr {base}, i64 {offset}", f"  {to} = call {n.vector} {masked}"]
 
     def _inside(self) -> list[str]:
-        """%in<phase>_<element>: which lanes of a vector of the input are there."""
+        """%in<phase>_<element>: mask of the lanes of an input vector that exist."""
         n, lines = self.lanes, []
         for phase, place in self._read():
             at = f"%in{phase}_{place}"
@@ -238,7 +242,8 @@ class DirectTile:
             "  %first = phi ptr [%line, %block], [%first2, %end]",
             "  %t = phi ptr [%taps, %block], [%t1, %end]",
             *("  %a{}_{}_{} = phi {} [zeroinitializer, %block], [{}, %end]".format(*at, n.vector, names[at]) for at in block),
-            *body, "  br label %end", "end:",  # codegen shares what is loaded within a block: each channel of the groups has its own
+            # LLVM shares loads within a basic block only: each channel of the groups has its own
+            *body, "  br label %end", "end:",
             f"  %t1 = getelementptr i8, ptr %t, i64 {tap * self.height * self.width * self.outs * self.mix}",
             "  %s1 = add i64 %s, 1", "  %over = icmp eq i64 %s1, %steps", "  %s2 = select i1 %over, i64 0, i64 %s1",
             "  %other = getelementptr i8, ptr %first, i64 %plane", "  %first2 = select i1 %over, ptr %other, ptr %first",
@@ -258,7 +263,7 @@ class DirectTile:
     def _body(
         self, n: _Lanes, tap: int, block: list[tuple[int, int, int]]
     ) -> tuple[list[str], dict[tuple[int, int, int], str]]:
-        """What is done with one row of the kernel, or all of them; the names of the sums after it."""
+        """Lines for one kernel row, or for all of them; returns the names of the sums after it."""
         lines: list[str] = []
         last = {at: "%a{}_{}_{}".format(*at) for at in block}
         for channel in range(self.mix):
@@ -268,7 +273,7 @@ class DirectTile:
         return lines, last
 
     def _channel(self, n: _Lanes, tap: int, channel: int, last: dict[tuple[int, int, int], str]) -> list[str]:
-        """The products of one channel of each group, to what `last` names, and what it then names."""
+        """Add the products of one channel of each group to the sums named by `last`, and rename these."""
         lines: list[str] = []
         p = f"{channel}_" if channel else ""  # of names
         for k in range(self.height):
@@ -293,7 +298,7 @@ class DirectTile:
                     if self.mix == 1:
                         lines += _shifted(n, f"{p}{i}", (phase, at), name, self.whole, made, self._load)
                     else:
-                        name = f"%x{p}{i}at{phase}_{at}"  # a place that several kernel columns meet
+                        name = f"%x{p}{i}at{phase}_{at}"  # a position that several kernel columns use
                         if name not in made:
                             made.add(name)
                             lines += [
@@ -338,18 +343,17 @@ class DirectTile:
         return [*lines, "  br label %next"]
 
 
-AHEAD = (
-    4096  # bytes that are asked for before they are copied: rows of images larger than the caches come from far away
-)
+AHEAD = 4096  # bytes prefetched before they are copied: rows of images larger than the caches come from memory
 
 
 class RowMover:
-    """Brings rows to where blocks read them: `text` holds the kernels `copy`, `part` and `places`, and of float32 `widened` and `narrowed`.
+    """Copies of rows for blocks: `text` holds the kernels `copy`, `part` and `places`, and for float32 `widened` and
+    `narrowed`.
 
-    `copy(to, x, n)` copies n elements; `part(to, other, x, n)` sends the even ones of 2 n to `to`, the odd ones to `other`;
-    `places(to, step, x, gap, n, valid)` copies n vectors, that lie `gap` bytes apart, to where they lie `step` bytes apart, with zeros for all but
-    the first `valid` elements; `widened` does so with vectors of bfloat16, which become float32, and `narrowed` rounds them on the way back (and
-    writes `valid` elements).
+    `copy(to, x, n)` copies n elements; `part(to, other, x, n)` sends the even ones of 2 n to `to`, the odd ones to
+    `other`; `places(to, step, x, gap, n, valid)` copies n vectors from `gap` to `step` bytes apart, with zeros for all
+    but the first `valid` elements; `widened` does so with vectors of bfloat16, which become float32, and `narrowed`
+    rounds them on the way back (and writes `valid` elements).
     """
 
     __slots__ = ("copy", "kind", "lanes", "narrowed", "part", "places", "widened")
@@ -361,7 +365,7 @@ class RowMover:
 
     @property
     def symbols(self) -> list[str]:
-        """What `text` defines."""
+        """The symbols that `text` defines."""
         return [self.copy, self.part, self.places, *([self.widened, self.narrowed] if self.kind == "f32" else [])]
 
     @property
@@ -385,7 +389,7 @@ class RowMover:
         return "\n".join(lines)
 
     def _plain(self, n: _Lanes, p: str) -> list[str]:
-        """%v of what lies at %q, all of it or (loop "some") what %mask leaves; names begin with `p`."""
+        """Load %v from %q, whole or (loop "some") masked by %mask; names begin with `p`."""
         if p == "all":
             return n.load(f"%{p}v", f"%{p}q", 0)
         masked = f"@llvm.masked.load.v{n.lanes}f{8 * n.size}.p0(ptr %{p}q, i32 {n.size}, <{n.lanes} x i1> %mask, {n.vector} zeroinitializer)"
@@ -402,7 +406,7 @@ class RowMover:
         ]  # fmt: skip
 
     def _narrow(self, n: _Lanes, p: str) -> list[str]:
-        """Rounded to nearest, ties to even; NaN stays one."""
+        """Round to nearest, ties to even; NaN stays NaN."""
         word = f"<{n.lanes} x i32>"
         return [
             *n.load(f"%{p}f", f"%{p}q", 0), f"  %{p}b = bitcast {n.vector} %{p}f to {word}", f"  %{p}s = lshr {word} %{p}b, splat (i32 16)",
@@ -429,7 +433,8 @@ class RowMover:
         ]  # fmt: skip
 
     def _places(self, n: _Lanes, symbol: str, size: int, read: Callable[[str], list[str]], vector: str) -> list[str]:
-        """Loops over places, for whole vectors and others: `read` makes %v, of type `vector`, of what lies at %q, elements of `size` bytes."""
+        """Loops over positions, for whole and masked vectors: `read` lines load %v, of type `vector`, from %q; elements
+        have `size` bytes."""
         return [
             f"define void @{symbol}(ptr noalias %to, i64 %step, ptr noalias %x, i64 %gap, i64 %n, i64 %valid) {{", "entry:",
             f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * size)}", *n.mask("%mask", "%valid"),
@@ -489,14 +494,15 @@ class RowMover:
 
 
 class WeightTile:
-    """Sums over places for the gradient by the weights: `text` is the LLVM text of its kernel, `symbol`.
+    """Sums over positions for the gradient by the weights: `text` is the LLVM text of its kernel, `symbol`.
 
-    `symbol(x, pitch, phase, y, row, sums, other, count, valid)`: x points to the first input row as in `DirectTile`, y to `rows` rows of
-    cotangents, `row` bytes apart, each of `count` vectors, of which `valid` lanes of the last are used.  The vectors at `sums`, one for each kernel
-    row and column, grow by the products of cotangents with what their kernel place meets.
+    `symbol(x, pitch, phase, y, row, sums, other, count, valid)`: x points to the first input row as in `DirectTile`, y
+    to `rows` rows of cotangents, `row` bytes apart, each of `count` vectors, of which `valid` lanes of the last are
+    used.  The vectors at `sums`, one for each kernel row and column, grow by the products of cotangents and the inputs
+    at their kernel tap.
 
-    Where lanes are channels of groups of `mix`, there are as many sets of sums, `other` bytes apart: one for each of the channels that a group's
-    lanes meet.
+    Where lanes are channels of groups of `mix`, there are `mix` sets of sums, `other` bytes apart: one for each channel
+    that a group's lanes meet.
     """
 
     __slots__ = ("dilation", "height", "lanes", "mix", "places", "rows", "stride", "symbol", "whole", "width")
@@ -542,7 +548,7 @@ class WeightTile:
         return "\n".join(lines)
 
     def _channel(self, n: _Lanes, channel: int) -> list[str]:
-        """The sums over a row, from the label begin<channel> to the next."""
+        """The sums over a row, from label begin<channel> to the next."""
         block, c, step = [(k, j) for k in range(self.height) for j in range(self.width)], channel, n.lanes * n.size
         body, last = self._body(n, f"l{c}", {at: f"%a{c}_{at[0]}_{at[1]}" for at in block}, channel)
         rest, end = self._body(n, f"t{c}", {at: f"%f{c}_{at[0]}_{at[1]}" for at in block}, channel)

@@ -1,6 +1,7 @@
-"""Direct convolutions of small planes whose channels are brought together first, in the native language.
+"""Direct convolutions of small planes whose channels are made contiguous first, in the native language.
 
-Rows of such planes are shorter than a vector: a square of channels and places at a time is turned, so that a vector holds channels of one place.
+Rows of such planes are shorter than a vector: squares of channels and positions are transposed, so that a vector holds
+channels of one position.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ def make_turns(
 
     @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_planes_{source}")
     def turn_planes(ints, to, x, valid, apart):
-        """Planes of `valid` channels, `apart` from one another, as one plane whose places hold a vector of them."""
+        """Transpose planes of `valid` channels, `apart` from one another, to one plane whose positions hold a vector of
+        channels."""
         plane, lanes = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.lanes]
         whole = valid // n * n
         if plane < n:
@@ -36,7 +38,7 @@ def make_turns(
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_in_{source}")
     def turn_in(ints, to, x, wide, valid):
-        """The same of planes in memory; narrow ones are widened to `wide` before."""
+        """The same for planes in memory; narrow dtypes are widened to `wide` first."""
         plane, apart = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.x_turn]
         if item == size:
             turn_planes(ints, to, x, valid, apart)
@@ -47,7 +49,7 @@ def make_turns(
 
     @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_out_{source}")
     def turn_out(ints, y, from_, valid, apart):
-        """The way back."""
+        """The inverse of `transpose_planes`."""
         plane, lanes = ints.i64[D.out_h] * ints.i64[D.out_w], ints.i64[D.lanes]
         whole = valid // n * n
         if plane < n:
@@ -62,7 +64,7 @@ def make_turns(
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_narrow_{source}")
     def turn_narrow(ints, y, from_, wide, valid):
-        """The way back to memory; what is narrow there lies in `wide` before."""
+        """The inverse of `transpose_in`; narrow dtypes are computed in `wide` first."""
         if item == size:
             turn_out(ints, y, from_, valid, ints.i64[D.y_turn])
         else:
@@ -80,13 +82,14 @@ def make_turned(
     turns: tuple[NativeFunction, NativeFunction, NativeFunction],
     put_epilogue: NativeFunction,
 ) -> NativeFunction:
-    """Convolves small planes whose channels are brought together first; `unit` convolves what lies together and is wide."""
+    """Convolve small planes whose channels are made contiguous first; `unit` convolves contiguous, wide operands."""
     size, item = REAL[source].itemsize, item_of(source)
     turn_in, turn_out, turn_narrow = turns
 
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, ptr, i64, i64, i64)", name=f"direct_turned_{source}")
     def convolve_turned(bufs, ints, own, piece, memory, turned, done, image, group, valid):
-        """`valid` channels of an image from `group` on.  memory: weights and rows; turned: planes; done: what is collected for an epilogue."""
+        """Convolve `valid` channels of an image from `group` on.  memory: weights and rows; transposed: planes; done:
+        results for an epilogue."""
         plane = ints.i64[D.out_h] * ints.i64[D.out_w]
         made = turned + size * ints.i64[D.lanes] * ints.i64[D.in_h] * ints.i64[D.in_w]
         wide = made + size * ints.i64[D.lanes] * plane  # for narrow planes

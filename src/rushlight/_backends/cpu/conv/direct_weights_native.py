@@ -1,7 +1,9 @@
-"""The gradient by the weights of convolutions with few channels a group: sums over all places, in the native language.
+"""The gradient by the weights of convolutions with few channels a group: sums over all positions, in the native
+language.
 
-The operands are those of a `conv_windows` whose kernel are the cotangents: images [B, G, N, *S], cotangents [G, O, N, *P], results [B, G, O, *K].
-A piece is some of the B x G; it goes over the images one after the other, each summed up by itself first.
+The operands are those of a `conv_windows` whose kernel is the cotangents: images [B, G, N, *S], cotangents [G, O, N,
+*P], results [B, G, O, *K]. A piece is some of the B x G pairs; it goes over the images in turn and sums each by itself
+first.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"rows_{source}")
     def rows_of(ints, sums, rows, aside, x, ct, begin, end, valid):
-        """Result rows `begin`..`end` of one plane; x and ct point to the planes."""
+        """Add result rows `begin`..`end` of one plane; x and ct point to the planes."""
         lanes, pitch = ints.i64[D.lanes], size * ints.i64[D.pitch]
         together = ints.i64[D.together] != 0
         first = begin * ints.i64[D.stride_h] - ints.i64[D.pad_h]
@@ -90,7 +92,7 @@ def _make_image(source: str, rows_of: NativeFunction) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64)", name=f"image_{source}")
     def image(ints, total, memory, x, ct, valid):
-        """Adds what one image gives; memory: its own sums, cotangents' rows, input rows."""
+        """Add one image; memory: its own sums, rows of cotangents, input rows."""
         lanes = ints.i64[D.lanes]
         taps = ints.i64[D.kernel_d] * ints.i64[D.kernel_h] * ints.i64[D.kernel_w]
         count = ints.i64[D.outs] * ints.i64[D.mix] * taps * lanes
@@ -129,7 +131,7 @@ def _make_results(source: str, target: str, put: NativeFunction) -> NativeFuncti
 
     @native("void(ptr, ptr, ptr, i64)", name=f"results_{source}_{target}")
     def results(ints, y, total, valid):
-        """The sums of a piece in the memory of the result: of all lanes, or each lane's own."""
+        """Write the sums of a piece: over all lanes, or each lane's own."""
         lanes = ints.i64[D.lanes]
         at: i64 = 0
         mix, outer = ints.i64[D.mix], ints.i64[D.y_n] if ints.i64[D.mix] > 1 else ints.i64[D.y_o]
@@ -168,7 +170,7 @@ def _make_results(source: str, target: str, put: NativeFunction) -> NativeFuncti
 
 
 def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
-    """The kernel: bufs are the result, the images, the cotangents."""
+    """The kernel; bufs: result, images, cotangents."""
     size, item, y_item = REAL[source].itemsize, item_of(source), item_of(target)
     take, put = make_movers(source, mover)
     if source != target:

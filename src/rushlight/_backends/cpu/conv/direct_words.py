@@ -1,4 +1,4 @@
-"""The words of direct convolutions: what all their kernels know of the numbers that come with a call."""
+"""The descriptor of direct convolutions: the constants of a call, as all their kernels read them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ __all__ = ["D_BYTES", "REAL", "T_BYTES", "D", "T", "item_of"]
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
-# ints[8 + ...]: the blocks; what there is, how it is cut; the geometry in three dims of space; strides in elements; rows that are kept ready;
-# how many groups are given to the epilogue together; the last three as in `conv_words.W`, but that `given` counts from the first of the constants.
-# together: lanes are channels, `mix` of them of one group; `x_g`, `y_g` and `bias_g` are strides of channels then, `groups` counts vectors.
-# placed: rows of the input are read where they lie; then `edge` and `edge_last` are the blocks that may reach beyond a row (there may be no `tile`:
-# 0), `extent` places of a row are read by a block, the first `shift` places before that of its results.
-# pieces: how many this convolution has; one of a spread image is several, whose words follow one another.
-# nothing: bytes of a row that stands for all that lie beyond an image.
+# ints[8 + ...]: blocks; counts and blocking; geometry in three spatial dims; strides in elements; prepared rows; groups
+# given to the epilogue together; the last three as in `conv_descriptor.W`, except that `given` counts from the first
+# constant.
+# together: lanes are channels, `mix` of them of one group; `x_g`, `y_g` and `bias_g` are then strides of channels,
+# `groups` counts vectors.
+# placed: input rows are read in place; `edge` and `edge_last` are the blocks that may reach beyond a row (`tile` may be
+# 0: none), a block reads `extent` positions of a row, the first of them `shift` before its results.
+# pieces: pieces of this convolution; a dilated image is convolved as several, whose descriptors follow one another.
+# nothing: bytes of a zero row that stands for all rows outside an image.
 D = Words(
     """tile last edge edge_last placed extent shift height_tile vectors vectors_last span lanes outs together mix blocks steps
 batch groups depth chunk bands band singles
@@ -26,11 +28,11 @@ y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows nothing x_turn y_tur
 )
 D_BYTES = 8 * (8 + len(D))
 
-# What a block is told beside its rows (`DirectTile`).
+# The descriptor of a block, beside its rows (`DirectTile`).
 T = Words("plane planes step steps phase unit place stride width channels row channel vector valid down along on")
 T_BYTES = 8 * len(T)
 
 
 def item_of(dtype: str) -> int:
-    """Bytes of an element in memory: narrow ones are wider while they are summed (`REAL`)."""
+    """Bytes of an element in memory; narrow ones are summed in a wider dtype (`REAL`)."""
     return 2 if dtype in ("f16", "bf16") else REAL[dtype].itemsize

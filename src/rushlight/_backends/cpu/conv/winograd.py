@@ -1,4 +1,4 @@
-"""Convolutions by Winograd's method as native calls: which of them, and how the work is cut."""
+"""Convolutions by Winograd's method as native calls: which ones use it, and their blocking."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ WINOGRAD: Knob[bool] = Knob(
     doc="Whether convolutions of float32 by kernels of 3 x 3 may go by Winograd's method, where it should be faster.",
 )  # fmt: skip
 
-_PLAIN = 1.3  # how much longer a plain convolution takes than its multiplications
+_PLAIN = 1.3  # time of a plain convolution relative to its multiplications
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
 
 def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch] | None:
-    """The kernels of a `conv_windows`; None where a plain convolution is the better way."""
+    """The kernels of a `conv_windows`; None where a plain convolution is faster."""
     x, w, *more = step.inputs
     y = step.outputs[0]
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
@@ -71,21 +71,21 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
 
 
 def _fits(words: dict[str, int]) -> bool:
-    """Whether a convolution has a kernel of 3 x 3 that goes over neighbouring places."""
+    """Whether the kernel is 3 x 3 without stride or dilation."""
     plain = all(words[f"{what}_{letter}"] == 1 for what in ("step", "gap") for letter in "dhw")
     return plain and (words["k_d"], words["k_h"], words["k_w"]) == (1, 3, 3) and min(words["h"], words["w"]) > 1
 
 
 @cache
 def _tile(outs: int, form: ConvForm) -> RegisterTile:
-    """The register tile that output channels fill best as rows, with a little for each row that has to be read."""
+    """The register tile whose rows the output channels fill best, with a small cost for each row that is read."""
     first = form.tiles[0]
     rows = min(range(first.rows, first.rows // 2, -1), key=lambda rows: -(-outs // rows) * rows * (1 + 0.3 / rows))
     return RegisterTile(first.kind, first.lanes, rows, first.vectors, first.fma, first.instruction)
 
 
 def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
-    """The words of tiles; those of the plain convolution are cut in the same manner."""
+    """The descriptor in Winograd tiles; that of the plain convolution is cut the same way."""
     tiles = dict(words)
     for letter in "hw":
         tiles |= {letter: -(-words[letter] // 2), f"k_{letter}": 4, f"step_{letter}": 2}
@@ -107,7 +107,7 @@ def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
     choose_parts(words)
     for letter, times in zip("ndhwo", (1, 1, 2, 2, 1), strict=True):
         words |= {f"block_{letter}": times * tiles[f"block_{letter}"], f"blocks_{letter}": tiles[f"blocks_{letter}"]}
-    # places as rows where the epilogue takes them so
+    # positions as rows where the epilogue takes them so
     words |= {"form": 2 if words["after"] == 2 else 0, "images_inside": 0, "pieces": tiles["blocks_o"] * tiles["g"]}
     for letter in "ndhw":
         words["pieces"] *= tiles[f"blocks_{letter}"]
@@ -115,7 +115,7 @@ def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
 
 
 def worth(words: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> bool:
-    """Whether it should take less time than a plain convolution, by a tenth or more."""
+    """Whether it should be faster than a plain convolution by a tenth or more."""
     plain = _PLAIN * multiplications(words) / tile.lanes
     weights = 320 * words["g"] * words["c"] * words["o"] / tile.lanes
     return plain > 1.1 * (words["g"] * tiles_cost(tiles, tile) + weights)

@@ -1,11 +1,13 @@
-"""Convolutions with kernels of 3 x 3 by Winograd's method (see `_backends/cpu/microkernels/winograd.py`), in the native language.
+"""Convolutions with kernels of 3 x 3 by Winograd's method (see `_backends/cpu/microkernels/winograd.py`), in the native
+language.
 
-One kernel transforms the weights, once for all pieces.  In the other a piece is a box of tiles of 2 x 2 results and a run of output channels: a
-convolution with windows of 4 x 4 and strides of 2 as far as boxes and the slab go (`conv_native.py`).  Some tiles at a time are transformed to 16
-panels, multiplied, and transformed back to results.
+One kernel transforms the weights, once for all pieces.  In the other a piece is a box of tiles of 2 x 2 results and a
+range of output channels: for boxes and slab, a convolution with windows of 4 x 4 and strides of 2 (`conv_native.py`).
+Some tiles at a time are transformed to 16 panels, multiplied, and transformed back to results.
 
-A piece with a result that is not finite is computed again as a plain convolution: an infinity or NaN would reach results whose windows do not
-hold it, and sums of large numbers may leave the range where a plain convolution would not.
+A piece with a result that is not finite is computed again as a plain convolution: an infinity or NaN would spread to
+results whose windows do not contain it, and sums of large numbers could overflow where those of a plain convolution do
+not.
 """
 
 from __future__ import annotations
@@ -30,22 +32,23 @@ from rushlight._native import NativeFunction, Words, call_ptr, extern, f32, i32,
 
 __all__ = ["DEPTH", "MORE", "make_winograd", "make_winograd_weights"]
 
-# What follows the words of the plain convolution: the address of a register tile, its rows, how many panels of tiles meet the weights at a
-# time at most, and which word of the call the transformed weights are.
+# The fields after the plain convolution's descriptor: address of a register tile, its rows, the most panels of tiles
+# that meet the weights at a time, and the index of the transformed weights among the arrays of the call.
 MORE = Words("tile rows together weights", first=len(W))
-DEPTH = 128  # channels that are transformed at a time
+DEPTH = 128  # channels transformed at a time
 SIZE = 4
 TILE = "void(ptr, ptr, ptr, i64, i64, i64)"
 
 
 @native("i64(i64, i64)", inline=True)
 def panel_bytes(channels, rows):
-    """Of transformed weights: a vector may be written behind them."""
+    """Bytes of a panel of transformed weights, with room for a vector written behind it."""
     return (SIZE * channels * rows + 127) // 64 * 64
 
 
 def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
-    """The kernel that transforms weights: bufs are [groups][16][panels][channels][rows], and w; a piece is a panel of a group."""
+    """The kernel that transforms weights.  bufs: [groups][16][panels][channels][rows], w; a piece is one panel of one
+    group."""
     rows, work = tile.rows, Winograd(tile.lanes, tile.rows)
     pack = make_weights(form.kind, form.source, tile, rows)
     transform = extern(work.weight_symbol, "void(ptr, i64, ptr, i64, i64, i64, i64)")
@@ -73,7 +76,7 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
             if at.i64[W.taps_first] != 0:
                 tap, channel = SIZE * rows * some, i64(SIZE * rows)
             first = i64(0)
-            if at.i64[W.flip] != 0:  # they were packed as they lie
+            if at.i64[W.flip] != 0:  # packed in memory order
                 first, tap = 8 * tap, -tap
             transform(out + SIZE * rows * c, each * count, borrowed(slot), first, tap, channel, some)
         give_back(slot)
@@ -84,8 +87,8 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
 
 @native("i64(ptr, ptr, ptr, ptr, ptr, i64)")
 def list_runs(at, whole, box, cursor, runs, width):
-    """The runs of tiles in the next panel: where their results begin, how many a row has of them, whether there is a second row, and
-    which place of the panel they begin with.  `cursor` holds the next tile (4 numbers), at first zeros."""
+    """List the runs of tiles in the next panel: offset of their results, results in a row, whether there is a second
+    row, and first column in the panel.  `cursor` holds the next tile (4 numbers), initially zeros."""
     high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
     deep, images = box.i64[BOX.d1] - box.i64[BOX.d0], box.i64[BOX.n1] - box.i64[BOX.n0]
     w, tile = cursor.i64[0], cursor + 8
@@ -118,7 +121,8 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
 
     @native("i64(ptr, ptr, ptr, ptr, i64, ptr, i64, ptr, ptr, i64)", name=f"winograd_results_{form.name}")
     def results(whole, box, rows, sums, apart, runs, count, y, bias, tiles):
-        """The results of a panel into memory; `rows` has room for two rows of one channel, or of all where channels are neighbours there."""
+        """Write the results of a panel; `rows` has room for two rows of one channel, or of all where channels are
+        contiguous in memory."""
         line: i64 = 4 * wide  # elements of both rows
         odd: i64 = 0
         outs, step = box.i64[BOX.o1] - box.i64[BOX.o0], whole.i64[W.y_w]
@@ -155,7 +159,8 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
 
 @native("i64(ptr, ptr, ptr)")
 def collected(whole, region, own):
-    """`own` are the words of a result that holds a `region` alone, in the order that the epilogue takes; the element at which it begins."""
+    """Fill `own` with the descriptor of a result that holds `region` alone in the epilogue's order; return the offset
+    of its first element."""
     memcpy(own, whole, W_BYTES)
     outs, channel, place = region.i64[BOX.o1] - region.i64[BOX.o0], region.i64[BOX.columns], i64(1)
     if whole.i64[W.after] == 2:
@@ -177,7 +182,7 @@ def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64)", name=f"winograd_image_{form.name}")
     def transform(at, box, cursor, c, channels, panels, out, apart, size):
-        """The next panels of some channels, `size` bytes apart; the slab lies at cursor.ptr[5]."""
+        """Transform the next panels of some channels, which are `size` bytes apart; cursor.ptr[5] is the slab."""
         moves = stack(16 * 128)
         few = box.i64[BOX.w1] - box.i64[BOX.w0] <= short
         slab = cursor.ptr[5] + SIZE * c * box.i64[BOX.s_c]
@@ -199,7 +204,7 @@ def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction
 
 @native("i64(i64, i64)", inline=True)
 def panels_apart(channels, wide):
-    """Bytes between the 16 panels of transformed windows: not all in the same places of the cache."""
+    """Bytes between the 16 panels of transformed windows, so that they do not share cache sets."""
     return SIZE * min(channels, i64(DEPTH)) * wide + 64
 
 
@@ -214,7 +219,8 @@ def _make_products(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"winograd_products_{form.name}", inline=True)
     def products(at, whole, box, start, weights, panels, sums, outs, now):
-        """The products of the next `now` panels of tiles and the transformed weights, to `sums`; `start` is the cursor of the tiles."""
+        """Multiply the next `now` panels of tiles by the transformed weights, into `sums`; `start` is the cursor of the
+        tiles."""
         tile_of, rows, channels = whole.ptr[MORE.tile], whole.i64[MORE.rows], at.i64[W.c]
         each, count = panel_bytes(channels, rows), (at.i64[W.o] + rows - 1) // rows
         apart, between, cursor = panels_apart(channels, i64(wide)), sums_apart(outs, i64(wide)), stack(64)
@@ -249,8 +255,8 @@ def _make_region(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
 
     @native("i64(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"winograd_region_{form.name}")
     def convolve(at, place, box, slab, weights, sums, y, bias, together):
-        """All results of a box, to y by the strides of `place`, `together` panels of tiles at a time; not 0 where one is not finite.  Behind the
-        sums there is room for the panels, and for the lines of results."""
+        """Compute all results of a box, into y with the strides of `place`, `together` panels of tiles at a time;
+        nonzero where one is not finite. Room for the panels and for lines of results follows the sums."""
         whole = at + W_BYTES
         rows, start, behind, runs = whole.i64[MORE.rows], stack(64), stack(64), stack(32 * 128)
         outs = (box.i64[BOX.o1] - box.i64[BOX.o0] + rows - 1) // rows * rows
@@ -286,11 +292,12 @@ def _make_region(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
 
 
 def make_winograd(form: ConvForm) -> NativeFunction:
-    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`; bufs are those of the plain convolution, and the transformed weights; ints[8...] the words of
-    tiles (see above), those of the plain convolution, cut in the same manner, and `MORE`.
+    """The kernel `i32 (ptr bufs, ptr ints, i64 piece)`.  bufs: those of the plain convolution, then the transformed
+    weights.  ints[8...]: the descriptor in tiles, the plain convolution's, cut the same way, and `MORE`.
 
-    Where there is an epilogue, the results of a piece are collected first: what it writes over may be what it reads, so it must not run before
-    it is known that all of them are finite."""
+    Before an epilogue the results of a piece are collected: it may overwrite what it reads, so it must not run before
+    all results are known to be finite.
+    """
     tile = form.tiles[0]
     wide, work = tile.columns, Winograd(tile.lanes, tile.rows)
     fill_slab = make_slab(form.kind, form.source, form.panels, form.spaced)
@@ -312,7 +319,7 @@ def make_winograd(form: ConvForm) -> NativeFunction:
         begin: i64 = 0
         kept: i64 = 0
         region, own = stack(BOX_BYTES), stack(W_BYTES)
-        place = whole  # the words by whose strides results are written
+        place = whole  # the descriptor whose strides results are written with
         if whole.i64[W.after] != 0:
             find_box(whole, region, piece)
             begin = collected(whole, region, own)

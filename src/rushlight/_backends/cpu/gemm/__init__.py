@@ -1,1 +1,1 @@
-"""Products of matrices: panels, blocks and the library."""
+"""Matrix products: panels, blocks, and the BLAS library."""

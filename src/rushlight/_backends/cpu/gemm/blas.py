@@ -1,11 +1,11 @@
-"""Matrix products by the BLAS inside NumPy's wheel, found without importing NumPy.
+"""Matrix products by the BLAS inside NumPy's wheel, located without importing NumPy.
 
-    >>> from rushlight._backends.cpu.gemm.blas import gemm_ints, gemm_kernel
-    >>> ints = gemm_ints("f32", 2, 3, 4)                 # [2, 4] @ [4, 3], all contiguous
-    >>> k = gemm_kernel("f32")                           # k(ints, a, b) -> Storage of the result
+>>> from rushlight._backends.cpu.gemm.blas import gemm_ints, gemm_kernel
+>>> ints = gemm_ints("f32", 2, 3, 4)                 # [2, 4] @ [4, 3], all contiguous
+>>> k = gemm_kernel("f32")                           # k(ints, a, b) -> Storage of the result
 
-They can also go to kernels of our own (`GEMM`), as they do where no BLAS is found; thin products run on plain loops there: slower, equally
-right.
+They can also use our own kernels (`GEMM`), as they do where no BLAS is present; thin products then run on plain loops:
+slower, but correct.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ GEMM: Knob[str] = Knob(
     "without measuring.",
 )  # fmt: skip
 
-# how a library names its functions, and whether its integers have 64 bits
+# function names of a library: prefix, suffix, and whether its integers have 64 bits
 _SPELLINGS = (("scipy_", "64_", True), ("", "64_", True), ("scipy_", "", False), ("", "", False))
-TRIAL = (5, 2, 1)  # rows, columns and steps of the product that a library is tried with, in periods
+TRIAL = (5, 2, 1)  # rows, columns and steps of the product that a library is tested with, in periods
 _SYSTEM = {
     "linux": ("libopenblas.so.0", "libblis.so.4", "libcblas.so.3"),
     "darwin": ("/System/Library/Frameworks/Accelerate.framework/Accelerate",),
@@ -101,13 +101,14 @@ class Blas:
             add(f"rl_blas_{name}_threads", f"{prefix}openblas_{name}_num_threads{suffix}")
         self._gate = (ctypes.c_int64 * 8)()
         self.symbols["rl_blas_gate"] = ctypes.addressof(self._gate)
-        if hasattr(os, "register_at_fork"):  # another thread may have been inside when the process was copied
+        if hasattr(os, "register_at_fork"):  # another thread may have been inside when the process forked
             os.register_at_fork(after_in_child=lambda: ctypes.memset(self._gate, 0, ctypes.sizeof(self._gate)))
 
     def multiplies(self, kind: str) -> bool:
-        """Whether it multiplies small whole numbers of a kind right, found out once; it warns where it does not.
+        """Whether the library multiplies small whole numbers of a kind correctly, tested once; warns where it does not.
 
-        Libraries choose among kernels by what the processor says of itself, and one of them may be wrong on it, or under an emulator.
+        Libraries select kernels by the processor's own description, and one of them may be wrong on it, or under an
+        emulator.
         """
         if kind not in self._right:
             self._right[kind] = all(self._multiplies(kind, layout) for layout in LAYOUTS)
@@ -139,7 +140,7 @@ class Blas:
         return found == product
 
     def routine(self, name: str) -> int:
-        """The address of a Fortran routine (`dpotrf`); RuntimeError where the library lacks it."""
+        """The address of a Fortran routine (`dpotrf`).  RuntimeError if the library lacks it."""
         ctypes = require("ctypes")
 
         prefix, suffix = self._spelling
@@ -153,12 +154,12 @@ class Blas:
 
     @property
     def gated(self) -> bool:
-        """Whether the library has threads of its own that must be held back while ours work."""
+        """Whether the library has threads of its own that must be limited while ours work."""
         return "rl_blas_set_threads" in self.symbols and "rl_blas_get_threads" in self.symbols
 
 
 def _candidates() -> list[str]:
-    """Files that may be a BLAS: inside NumPy's wheel, beside it, on the system."""
+    """Paths that may be a BLAS: inside NumPy's wheel, beside it, on the system."""
     wanted = BLAS_LIBRARY.get()
     if wanted:
         return [] if wanted == "none" else [wanted]
@@ -180,7 +181,7 @@ _NONE = Blas(None, None)
 
 
 def blas() -> Blas:
-    """The BLAS in use (found once)."""
+    """The BLAS in use, located once."""
     if not _BLAS:
         ctypes = require("ctypes")
 
@@ -199,19 +200,20 @@ def blas() -> Blas:
 
 
 def library_for(kind: str) -> Blas:
-    """The BLAS for products of a kind of `KINDS`; one without functions where it does not know the kind, or was seen to be wrong."""
+    """The BLAS for products of a kind of `KINDS`; one without functions if it does not support the kind, or gave wrong
+    results."""
     library = blas()
     return library if KINDS[kind][0] and library.path is not None and library.multiplies(kind) else _NONE
 
 
-G_WORDS = BATCHES - 8  # words of the constants of a product after the head, without batches
+G_WORDS = BATCHES - 8  # words of a product's constants after the head, without batches
 _LEAST = 1 << 16  # multiplications below which the library's small kernels are faster than packing
 _DTYPES = {
     "f32": FLOAT32,
     "f64": FLOAT64,
     "c64": COMPLEX64,
     "c128": COMPLEX128,
-}  # what the library knows and our own kernels are made for
+}  # kinds that both the library and our own kernels support
 _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -219,7 +221,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {}
 def gemm_address(kind: str, generated: bool | None = None) -> int:
     """The address of the kernel `i32 (ptr bufs, ptr ints, i64 piece)` for a kind of `KINDS`; bufs are C, A, B.
 
-    `generated` chooses between our own kernel and the library's; None leaves it to `GEMM`, and to what there is.
+    `generated` selects our own kernel or the library's; None follows `GEMM` and what is available.
     """
     library = library_for(kind)
     if kind in _DTYPES and (_prefers_own(library) if generated is None else generated):
@@ -227,13 +229,13 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
     if kind not in _LOADED:
         function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
         data = _runtime.compile_native([function])
-        # Not by assignment: another thread may have been quicker, and what is in use must not be unloaded.
+        # Not by assignment: another thread may have been faster, and a library in use must not be unloaded.
         _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols}))
     return _LOADED[kind][f"rl_gemm_{kind}"]
 
 
 def usually_own() -> bool:
-    """Whether our own kernels are likely to be the faster ones here."""
+    """Whether our own kernels are likely to be faster on this machine."""
     target = host_target()
     return target.vector_bytes == 64 or (target.vector_bytes == 32 and target.fma)
 
@@ -253,7 +255,7 @@ def _prefers_own(library: Blas) -> bool:
 
 
 def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> int:
-    """The address of the same kernel around tiles of our own; thin products still go to the library where there is one."""
+    """The address of the same kernel around our own tiles; thin products still use the library where there is one."""
     forms = with_narrow(tuple(Form(_DTYPES[kind], _DTYPES[kind], tile) for tile in tiles))
     key = " ".join(["gemm", kind, *(form.tile.key for form in forms), str(library.path)])
     symbol = f"rl_gemm_{kind}"
@@ -273,7 +275,7 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
 
 
 def _imports(forms: Iterable[Form]) -> dict[str, int]:
-    """The addresses of what kernels around these forms call: the runtime, tiles, packing, conversions."""
+    """The addresses of everything that kernels around these forms call: runtime, tiles, packing, conversions."""
     found = dict(_runtime.runtime().symbols)
     for form in forms:
         for part in form.parts:
@@ -282,15 +284,15 @@ def _imports(forms: Iterable[Form]) -> dict[str, int]:
 
 
 def part_addresses(part: RegisterTile | AmxTile | Panels | Cast | Pairs) -> dict[str, int]:
-    """The addresses of the symbols of a tile, of packing routines or of a conversion; loaded once, and kept."""
-    if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the one that is there
+    """The addresses of the symbols of a tile, packing routines or a conversion; loaded once and kept."""
+    if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the loaded one
         _LOADED.setdefault(part.key, jit.load(_runtime.compile_made(part.key, lambda: part.text), part.symbols))
     loaded = _LOADED[part.key]
     return {name: loaded[name] for name in part.symbols}
 
 
 def form_address(forms: tuple[Form, ...]) -> int:
-    """The address of the kernel for products of these forms, which have one source and one result: our own code alone."""
+    """The address of the kernel for products of these forms, which share source and result dtypes: our own code alone."""
     forms = with_narrow(forms)
     key = " ".join(["form", *(form.key for form in forms)])
     if key not in _LOADED:
@@ -303,7 +305,7 @@ def form_address(forms: tuple[Form, ...]) -> int:
 
 
 def shared_addresses(form: Form) -> tuple[int, int]:
-    """The addresses of the kernels of a large product: packing, multiplying (see `make_shared`)."""
+    """The addresses of a large product's kernels: packing, multiplying (see `make_shared`)."""
     key = f"shared {form.key}"
     if key not in _LOADED:
         functions = make_shared(form)
@@ -313,7 +315,7 @@ def shared_addresses(form: Form) -> tuple[int, int]:
 
 
 def host_tiles(kind: str) -> tuple[RegisterTile, ...]:
-    """The tiles of products on this machine: the largest, and one of 8 rows where that has more."""
+    """The tiles for products on this machine: the largest, and one of 8 rows if that has more."""
     target = host_target()
     arm = target.arch == "aarch64"
     fma = arm or (target.fma and target.vector_bytes > 16)
@@ -324,7 +326,7 @@ def host_tiles(kind: str) -> tuple[RegisterTile, ...]:
 
 
 def with_narrow(forms: tuple[Form, ...]) -> tuple[Form, ...]:
-    """Forms, and one whose tile is one vector wide, for results of few columns."""
+    """Forms, and one with a tile that is one vector wide, for results of few columns."""
     last, tile = forms[-1], forms[-1].tile
     if not isinstance(tile, RegisterTile) or tile.vectors == 1:
         return forms
@@ -334,7 +336,8 @@ def with_narrow(forms: tuple[Form, ...]) -> tuple[Form, ...]:
 
 
 def tile_instruction(kind: str, target: TargetDescription) -> str:
-    """What multiplies the words of a tile (see `_backends/cpu/microkernels/register_tile.py`); empty for plain arithmetic."""
+    """The instruction that multiplies the words of a tile (see `_backends/cpu/microkernels/register_tile.py`); empty
+    for plain arithmetic."""
     if target.arch == "aarch64":
         return {"bf16": "bfdot" if target.has("bf16") else "", "i8": "sdot" if target.has("asimddp") else ""}.get(
             kind, ""
@@ -357,7 +360,8 @@ _TILE_KINDS = {
 def host_forms(
     source: DType, result: DType, other: DType | None = None, conjugated: tuple[bool, bool] = (False, False)
 ) -> tuple[Form, ...] | None:
-    """How this machine computes products of `source` and `other` with results of `result` by our own kernels; None where it has no way."""
+    """The forms of products of `source` and `other` with results of `result` by our own kernels; None where there are
+    none."""
     kind = _TILE_KINDS.get(source.name)
     if other is not None and other is not source or source.itemsize == 1 and result.itemsize == 4:
         fits = tile_instruction("i8", host_target())
@@ -377,15 +381,15 @@ def gemm_kernel(kind: str, generated: bool | None = None) -> Callable[..., Any]:
 
 _GRAIN = (
     1 << 25
-)  # multiplications in one piece of a large product: below that, packing the operands for each piece shows
-_SMALL_GRAIN = 1 << 22  # multiplications that are worth a thread's while
-_LEAST_GRAIN = 3 << 17  # the same of a product that is alone
+)  # multiplications in one piece of a large product: below that, packing operands for each piece costs too much
+_SMALL_GRAIN = 1 << 22  # least multiplications worth a thread
+_LEAST_GRAIN = 3 << 17  # the same for a single product
 _BATCH_GRAIN = (
     1 << 18
-)  # the same for small matrices in a batch: less, and what comes next waits for the other core's part longer than it takes
+)  # the same for small matrices in a batch; with less, the next kernel waits for the other core longer than it gains
 _TILE = 512
 _MOST_PIECES = 256
-_GIL_WORK = 1 << 21  # multiplications from which other Python threads may run meanwhile
+_GIL_WORK = 1 << 21  # least multiplications that release the GIL
 
 
 def gemm_ints(
@@ -398,9 +402,9 @@ def gemm_ints(
 ) -> list[int]:  # fmt: skip
     """The constants of a product `C = alpha * A @ B + beta * C`: A [*batch, m, k], B [*batch, k, n], C [*batch, m, n].
 
-    Strides count elements (default: contiguous); `?_batch` are those of the batch dimensions, 0 to broadcast.  With
-    `allocate` the callable makes C (contiguous, beta 0) and returns it; `itemsize`: bytes of its elements where they are not of `kind`.
-    One instruction multiplies `at_once` neighbours of k.
+    Strides count elements (default: contiguous); `?_batch` are those of the batch dims, 0 to broadcast.  With
+    `allocate` the callable allocates C (contiguous, beta 0) and returns it; `itemsize`: bytes of its elements if they
+    are not of `kind`.  One instruction multiplies `at_once` neighbours along k.
     """
     _, real, width = KINDS[kind]
     total = 1
@@ -432,7 +436,7 @@ def _batches(
     c: Sequence[int] | None,
     sizes: tuple[int, int, int],
 ) -> list[list[int]]:
-    """Rows (size, strides of A, B, C); dimensions that are one run of memory in all three are merged."""
+    """Rows (size, strides of A, B, C); dims that are contiguous in all three are merged."""
     strides = []
     for given, size in zip((a, b, c), sizes, strict=True):
         made, step = [], size
@@ -452,7 +456,8 @@ def _batches(
 
 
 def _split(m: int, n: int, k: int, total: int, weight: int = 1) -> tuple[int, int, int]:
-    """Rows and columns of C, and batches, in one piece; from the sizes alone.  A multiplication counts as `weight` of real numbers."""
+    """Rows and columns of C, and batches, in one piece; depends on the sizes alone.  A multiplication counts as
+    `weight` real ones."""
     m, n, k, total = max(m, 1), max(n, 1), max(k, 1) * weight, max(total, 1)
     work = m * n * k
     small = _LEAST_GRAIN if total == 1 and work < 2 * _SMALL_GRAIN else _SMALL_GRAIN

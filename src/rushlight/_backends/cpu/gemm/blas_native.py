@@ -1,8 +1,8 @@
-"""Matrix products over BLAS, as kernels of the usual form, in the native language.
+"""Matrix products by BLAS, as kernels of the usual form, in the native language.
 
-`C[b] = alpha * A[b] @ B[b] + beta * C[b]`, any strides, any number of batch dimensions.  One piece is a rectangle of C
-for some consecutive batches; the pieces depend on the sizes alone, and each calls BLAS with one thread, so the bits do
-not depend on how many threads there are, and BLAS's own threads do not fight with ours.
+`C[b] = alpha * A[b] @ B[b] + beta * C[b]`, any strides, any number of batch dims.  One piece is a rectangle of C for
+some consecutive batches.  Pieces depend on the sizes alone and each calls BLAS with one thread, so results do not
+depend on the number of threads, and BLAS's threads do not compete with ours.
 
 The words of `ints` from 8 on are named below.  Strides count elements.
 """
@@ -39,7 +39,7 @@ from rushlight._native.function import NativeFunction
 
 __all__ = ["AFTER", "BATCHES", "G", "KINDS", "make_driver", "make_gemm"]
 
-# ints[8 + ...]; after the last one, for each batch dimension: size, stride of A, of B, of C
+# ints[8 + ...]; they end with size and strides of A, B, C for each batch dim
 G = {name: 8 + n for n, name in enumerate(
     ("m", "n", "k", "a_row", "a_col", "b_row", "b_col", "c_row", "c_col", "alpha", "alpha_im", "beta", "beta_im",
      "tile_m", "tile_n", "tiles_m", "tiles_n", "chunk", "total", "dims", "after", "a_word")
@@ -48,7 +48,9 @@ M, N, K, A_ROW, A_COL, B_ROW, B_COL, C_ROW, C_COL, ALPHA, ALPHA_IM, BETA, BETA_I
 TILE_M, TILE_N, TILES_M, TILES_N, CHUNK, TOTAL, DIMS = range(21, 28)
 A_WORD = (
     AFTER + 1
-)  # after where the words of an epilogue begin (0: there is none, the sums are C): which of the call's words A is; then comes B
+    # `after`: offset of the epilogue's words (0: no epilogue, the sums are C); index of A among the call's arrays; B
+    # follows
+)
 BATCHES = 30
 
 # (letter of BLAS, type of a real element, elements per number)
@@ -59,9 +61,9 @@ KINDS: dict[str, tuple[str, Type, int]] = {
 
 ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112
 SMALL = 512  # multiplications below which a plain loop is faster than a call of BLAS
-TINY = 64  # the same where the loops are compiled without a vectoriser
-SINGLE = 1 << 18  # multiplications up to which OpenBLAS uses one thread of its own accord
-GATE = extern_data("rl_blas_gate")  # lock, calls inside, the user's thread count: one for all kernels of a process
+TINY = 64  # the same for loops compiled without a vectoriser
+SINGLE = 1 << 18  # most multiplications for which OpenBLAS uses one thread by itself
+GATE = extern_data("rl_blas_gate")  # lock, calls inside, the user's thread count: shared by all kernels of a process
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 malloc = extern("malloc", "ptr(i64)")
@@ -72,7 +74,7 @@ get_threads = extern("rl_blas_get_threads", "i32()")
 
 @native("void(i64)")
 def enter_blas(step):
-    """+1: from here BLAS uses one thread; -1 by the last caller: the user's number of threads again."""
+    """+1: limit BLAS to one thread; -1: the last caller restores the user's number of threads."""
     while atomic_cas(i32, GATE, 0, 0, 1) != 0:
         pause()
     inside = GATE.i64[1] + step
@@ -95,8 +97,8 @@ def make_gemm(
     """The kernel for numbers of `kind` (see `KINDS`).
 
     `blas` says whether the symbols rl_cblas_?gemm and rl_cblas_?gemv exist, with `int_type` as their integers; `gated`
-    whether BLAS has threads of its own that must be held back (rl_blas_set_threads).  `generated` makes the function that
-    computes a rectangle in place of BLAS; it is given the one that serves what it leaves out.
+    whether BLAS has threads of its own that must be limited (rl_blas_set_threads).  `generated` makes the function that
+    computes a rectangle in place of BLAS, from the function that serves the cases it declines.
     """
     letter, real, width = KINDS[kind]
     blas = blas and letter != ""
@@ -113,10 +115,10 @@ def make_gemm(
 def make_driver(
     name: str, size: int, c_size: int, block: NativeFunction, simple: NativeFunction | None, threshold: int
 ) -> NativeFunction:
-    """The kernel `name`: finds the rectangles of a piece and has `block` compute them.
+    """The kernel `name`: splits a piece into rectangles, which `block` computes.
 
-    Elements of A and B have `size` bytes, those of C `c_size`.  `simple` computes what has at most `threshold` multiplications or nothing to sum,
-    and what `block` leaves out (2); without it that is zero.
+    Elements of A and B have `size` bytes, those of C `c_size`.  `simple` computes rectangles of at most `threshold`
+    multiplications or an empty sum, and those that `block` declines (2); without it these are zero.
     """
     plain = simple is not None
     loops = simple if simple is not None else block
@@ -187,7 +189,7 @@ def make_driver(
 
 
 def _make_simple(kind: str, real: Type, width: int) -> NativeFunction:
-    """Loops for small products, and for types that BLAS does not know; a row of C is the inner loop."""
+    """Plain loops for small products, and for types that BLAS does not support; a row of C is the inner loop."""
     size = real.itemsize * width
 
     @native("void(ptr, i64, i64, ptr, i64, ptr)", name=f"row_{kind}", inline=True)
@@ -207,7 +209,7 @@ def _make_simple(kind: str, real: Type, width: int) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, i64)", name=f"scale_{kind}", inline=True)
     def scale_row(ints, c, c_col, n):
-        """c[j] *= beta for a row of n numbers; beta = 0 overwrites, whatever is there."""
+        """c[j] *= beta for a row of n numbers; beta = 0 overwrites even NaN."""
         beta, gamma = ints.f64[BETA], ints.f64[BETA_IM]
         zero = beta == 0.0 and gamma == 0.0
         if width == 1:
@@ -246,7 +248,8 @@ def _make_simple(kind: str, real: Type, width: int) -> NativeFunction:
 
 @native("i64(i64, i64, i64, i64)")
 def layout(rows, columns, row, column):
-    """How BLAS can read a matrix: its leading dimension, negative when it is read as transposed, 0 when it cannot."""
+    """A matrix's layout for BLAS: its leading dimension, negative if it is read as transposed, 0 if BLAS cannot read
+    it."""
     if (column == 1 or columns == 1) and (row >= columns or rows == 1):
         return max(columns if rows == 1 else row, i64(1))
     if (row == 1 or rows == 1) and (column >= rows or columns == 1):
@@ -257,7 +260,7 @@ def layout(rows, columns, row, column):
 def _make_packed(kind: str, size: int) -> NativeFunction:
     @native("ptr(ptr, i64, i64, i64, i64)", name=f"packed_{kind}")
     def packed(p, rows, columns, row, column):
-        """A contiguous copy of a matrix; null without memory."""
+        """A contiguous copy of a matrix; null if memory is short."""
         out = malloc(max(size * rows * columns, i64(1)))
         if out is not None:
             for i in range(rows):
@@ -269,7 +272,7 @@ def _make_packed(kind: str, size: int) -> NativeFunction:
 
 
 def _make_gemv(kind: str, letter: str, real: Type, width: int, integer: Type) -> NativeFunction:
-    """A matrix times a column.  A negative leading dimension says that A is read as transposed."""
+    """A matrix times a column.  A negative leading dimension means that A is read as transposed."""
     size, scalar, t = real.itemsize * width, real.name if width == 1 else "ptr", integer.name
     types = f"i32, i32, {t}, {t}, {scalar}, ptr, {t}, ptr, {t}, {scalar}, ptr, {t}"
     cblas_gemv = extern(f"rl_cblas_{letter}gemv", f"void({types})")
@@ -290,7 +293,7 @@ def _make_gemv(kind: str, letter: str, real: Type, width: int, integer: Type) ->
 
 
 def _make_gemm(kind: str, letter: str, real: Type, width: int, integer: Type) -> NativeFunction:
-    """A matrix times a matrix.  A negative leading dimension says that an operand is read as transposed."""
+    """A matrix times a matrix.  A negative leading dimension means that an operand is read as transposed."""
     size, scalar, t = real.itemsize * width, real.name if width == 1 else "ptr", integer.name
     types = f"i32, i32, i32, {t}, {t}, {t}, {scalar}, ptr, {t}, ptr, {t}, {scalar}, ptr, {t}"
     cblas_gemm = extern(f"rl_cblas_{letter}gemm", f"void({types})")
@@ -311,14 +314,14 @@ def _make_gemm(kind: str, letter: str, real: Type, width: int, integer: Type) ->
 
 
 def _make_blas(kind: str, letter: str, real: Type, width: int, integer: Type, gated: bool) -> NativeFunction:
-    """One block by BLAS: operands whose strides it cannot express are copied, C stays where it is."""
+    """One block by BLAS: operands with strides that it does not support are copied, C is written in place."""
     packed = _make_packed(kind, real.itemsize * width)
     gemv = _make_gemv(kind, letter, real, width, integer)
     gemm = _make_gemm(kind, letter, real, width, integer)
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"block_{kind}")
     def block(ints, c, a, b, m, n):
-        """One rectangle of C; 1 when there is no memory for a copy, 2 when BLAS cannot write a C of these strides."""
+        """One rectangle of C; 1 if memory for a copy is short, 2 if BLAS cannot write a C of these strides."""
         k = ints.i64[K]
         a_row, a_col, b_row, b_col = ints.i64[A_ROW], ints.i64[A_COL], ints.i64[B_ROW], ints.i64[B_COL]
         c_row, c_col = ints.i64[C_ROW], ints.i64[C_COL]
@@ -326,7 +329,7 @@ def _make_blas(kind: str, letter: str, real: Type, width: int, integer: Type, ga
             a, b, m, n = b, a, n, m
             a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row
             c_row, c_col = c_col, c_row
-        # a column needs a positive step only; otherwise rows of C must be contiguous, and apart from each other
+        # a column needs a positive step only; otherwise rows of C must be contiguous and disjoint
         if (n == 1 and m > 1 and c_row < 1) or (n > 1 and (c_col != 1 or (m > 1 and c_row < n))):
             return 2
         number = stack(64)

@@ -1,18 +1,21 @@
-"""Who computes products of float32, float64 and complex numbers: our own kernels or the BLAS library, by a table that is measured once for a machine.
+"""The choice between our own kernels and the BLAS library for float32, float64 and complex products, measured once for
+each machine.
 
-An entry stands for a class of products: dtype, how each operand lies, whether the product is large.  It is measured when the class first occurs
-and both ways exist: a product of each way, a few times in turn, some milliseconds in all, and a few times more where they are close; the
-shortest time of each counts, and both results are checked: a wrong one is never chosen.  They run on one thread: with more of them, a program
-that takes another core for a moment would slow down one way and not the other.  The library must be faster by `MARGIN` to be chosen
-where our own kernels are the usual choice, and the other way round.
+An entry is for a class of products: dtype, layout of each operand, whether the product is large.  It is measured when
+the class first occurs and both ways exist.  Each multiplies a few times in turn, a few milliseconds in all, and a few
+times more where they are close; the shortest time of each counts.  Both results are checked: a wrong one is never
+chosen.  Both run on one thread: with more, a program that takes another core for a moment would slow down one and not
+the other.  The library must be faster by `MARGIN` to be chosen where our own kernels are the usual choice, and vice
+versa.
 
-The matrix tiles of Intel's AMX are chosen the same way, but tried in a process of their own first (`amx_works`): one that crashes, or gives a
-wrong result, is not used.
+The matrix tiles of Intel's AMX are chosen the same way, but tried in a process of their own first (`amx_works`): one
+that crashes or gives a wrong result is not used.
 
-**Results are reproducible**: an entry is written once, by whoever is first, and then holds for every process that shares the kernel cache,
-until the generator, the library or the machine changes.  Only where both ways were close is the class measured once more, by the next process
-that meets it (the first may have had a bad moment); the better times of both count, and what comes of it holds.  No other timing alters it.
-Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`, nothing is measured: the width of the machine's vectors decides.
+**Results are reproducible**: the first process writes an entry, which then holds for every process that shares the
+kernel cache, until the generator, the library or the machine changes.  Only where both ways were close does the next
+process that meets the class measure it once more (the first may have been disturbed); the better times of both count,
+and that choice is final.  No other timing changes it. Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`,
+nothing is measured: the width of the machine's vectors decides.
 """
 
 from __future__ import annotations
@@ -40,9 +43,9 @@ _ASK_TILES, _TILE_DATA, _ARCH_PRCTL = (
     0x1023,
     18,
     158,
-)  # Linux on x86-64: permission for the state of tiles (Documentation/arch/x86/xstate.rst)
+)  # Linux on x86-64: permission to use tile state (Documentation/arch/x86/xstate.rst)
 FEW = 32  # rows, columns or steps below which a product is thin
-# rows, columns and steps of what is measured for each size, in periods
+# rows, columns and steps of the measured product of each size, in periods
 SIZES = {
     "medium": (13, 13, 13),
     "large": (35, 35, 35),
@@ -50,14 +53,14 @@ SIZES = {
     "few columns": (35, 1, 35),
     "few steps": (35, 35, 1),
 }
-LARGE = 1 << 24  # multiplications from which a product is large
-KINDS = ("f32", "f64", "c64", "c128")  # what the library knows
+LARGE = 1 << 24  # least multiplications of a large product
+KINDS = ("f32", "f64", "c64", "c128")  # kinds that the library supports
 CLASSES = tuple(f"{kind}, {layout}, {size}" for kind in KINDS for layout in LAYOUTS for size in SIZES)
 AMX_CLASSES = tuple(f"{kind}, nn, large" for kind in _AMX_FLAGS)
 MARGIN = 1.1
-CLOSE = 1.25  # times the rate at which the choice would turn, and the same below: another look may find otherwise
-ROUNDS, MORE_ROUNDS = 6, 18  # turns of both ways; where they are close, up to so many more,
-MORE_SECONDS = 0.05  # within so much time
+CLOSE = 1.25  # factor around the rate where the choice changes, within which a second look may find otherwise
+ROUNDS, MORE_ROUNDS = 6, 18  # turns of both ways; more where they are close,
+MORE_SECONDS = 0.05  # within this many seconds
 clock = time.perf_counter
 _SOURCES = (
     "_backends/cpu/gemm/blas.py", "_backends/cpu/gemm/blas_native.py", "_backends/cpu/gemm/choice.py", "_backends/cpu/gemm/gemm_blocks_native.py",
@@ -72,9 +75,10 @@ Maker = Callable[[str, tuple[int, int, int], Pair, Pair, bool], list[Launch]]
 
 
 class Entry:
-    """One line of the table: whether our own kernels compute a class of products, and the rates of both ways in GFLOP/s (0: not measured).
+    """One line of the table: whether our own kernels compute a class of products, and the rates of both ways in GFLOP/s
+    (0: not measured).
 
-    `sure`: nobody needs to look again.
+    `sure`: no second measurement is needed.
     """
 
     __slots__ = ("library", "own", "own_rate", "sure")
@@ -83,7 +87,7 @@ class Entry:
         self.own, self.own_rate, self.library, self.sure = own, own_rate, library, sure
 
     def packed(self) -> bytes:
-        """As it is kept."""
+        """The entry as bytes for the cache."""
         return pack(_FORM, self.own, self.own_rate, self.library, self.sure)
 
     def __str__(self) -> str:
@@ -106,7 +110,7 @@ def name_of(kind: str, sizes: tuple[int, int, int], a_strides: Pair, b_strides: 
 
 
 def entry(name: str, maker: Maker) -> Entry:
-    """Who computes a class of products.  `maker(kind, sizes, a_strides, b_strides, own)` gives the kernels of a product."""
+    """The entry of a class of products.  `maker(kind, sizes, a_strides, b_strides, own)` makes a product's kernels."""
     wanted = GEMM.get()
     if wanted not in ("auto", "fixed", "blas", "generated"):
         raise ValueError(f"RUSHLIGHT_GEMM must be auto, fixed, blas or generated, not {wanted!r}")
@@ -126,14 +130,14 @@ def entry(name: str, maker: Maker) -> Entry:
 
 
 def _keep(key: bytes, name: str, measured: Entry) -> Entry:
-    """What holds from now on: what was measured, unless another process was first."""
+    """Store a measured entry and return the valid one: another process may have been first."""
     found = _KNOWN[name] = _read(default_cache().keep(key, measured.packed())) or measured
     log("plan", f"products {name}: {found}")
     return found
 
 
 def _better(first: Entry, second: Entry, name: str) -> Entry:
-    """The best times of two looks at a class; the second decides alone where it found wrong results."""
+    """The best times of two measurements of a class; the second alone where it found wrong results."""
     if (
         second.sure
         and not _close(name, second.own_rate, second.library)
@@ -145,7 +149,7 @@ def _better(first: Entry, second: Entry, name: str) -> Entry:
 
 
 def _threshold(name: str) -> float:
-    """How much faster the library must be to be chosen."""
+    """The factor by which the library must be faster to be chosen."""
     usual = usually_own() or name.split(",")[0] not in KINDS
     return MARGIN if usual else 1 / MARGIN
 
@@ -155,12 +159,13 @@ def _prefers_own(name: str, own_rate: float, library: float) -> bool:
 
 
 def _close(name: str, own_rate: float, library: float) -> bool:
-    """Whether the choice might turn on a better day."""
+    """Whether the choice could change in a second measurement."""
     return own_rate / CLOSE < library / _threshold(name) < own_rate * CLOSE
 
 
 def amx_works(kind: str) -> bool:
-    """Whether products of `kind` ("amx_bf16", "amx_i8") go to matrix tiles: the machine and the system allow it, and they were seen to be right."""
+    """Whether products of `kind` ("amx_bf16", "amx_i8") use matrix tiles: machine and system allow them, and a trial
+    was correct."""
     target = host_target()
     if GEMM.get() == "fixed" or not default_cache().directory or target.vector_bytes != 64 or sys.platform != "linux":
         return False
@@ -174,7 +179,7 @@ def amx_works(kind: str) -> bool:
 
 
 def _tiles_allowed() -> bool:
-    """Ask the system for the state that tiles need; False where it refuses."""
+    """Ask the system for tile state; False if it refuses."""
     if not _ALLOWED:
         ctypes = require("ctypes")
 
@@ -192,7 +197,7 @@ print(*choice.tried({name!r}, products.amx_maker))
 
 
 def _apart(name: str) -> Entry:
-    """Matrix tiles measured and checked by another process; not chosen where that fails."""
+    """Measure and check matrix tiles in another process; they are not chosen if that fails."""
     import subprocess
 
     try:
@@ -205,13 +210,13 @@ def _apart(name: str) -> Entry:
 
 
 def tried(name: str, maker: Maker) -> tuple[bool, float, float]:
-    """In that process: what was found."""
+    """The measurement, in that process."""
     found = _measured(name, maker) if _tiles_allowed() else Entry(False)
     return found.own, found.own_rate, found.library
 
 
 def known(name: str) -> Entry | None:
-    """The entry of a class, where it was measured already."""
+    """The entry of a class, or None if it is not measured yet."""
     if name not in _KNOWN:
         found = _noted(name, "again") or _noted(name)
         if found is None:
@@ -249,7 +254,7 @@ def _key(name: str, *look: str) -> bytes:
 
 
 def _measured(name: str, maker: Maker) -> Entry:
-    """Both ways timed, and checked on whole numbers, which either must multiply exactly."""
+    """Time both ways, and check them on whole numbers, which either must multiply exactly."""
     ctypes = require("ctypes")
 
     kind, layout, size = name.split(", ")

@@ -1,4 +1,5 @@
-"""Blocks of a matrix product, in the native language: packed into panels, multiplied tile by tile, sums made elements of the result."""
+"""Blocks of a matrix product, in the native language: packed into panels, multiplied tile by tile, sums converted to
+elements of the result."""
 
 from __future__ import annotations
 
@@ -13,13 +14,14 @@ __all__ = ["make_direct", "make_finish", "make_macro", "make_packs", "make_turne
 
 
 def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
-    """Packs a panel whose elements lie along k: squares of them are turned in registers."""
+    """Packs a panel whose elements are contiguous along k, transposing squares in registers."""
     size, n = real.itemsize, tile.turned
     turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, i64, i64, i64)", name=f"turned_{kind}_{tile.rows}")
     def turned(out, x, width, row, depth):
-        """`width` rows, `row` elements apart, of `depth` elements each, as a panel [k][width]; the last squares may overlap those before."""
+        """Pack `width` rows, `row` elements apart, of `depth` elements each, as a panel [k][width]; the last square may
+        overlap the one before."""
         whole = depth // n * n
         if whole > 0:
             for i in range(0, width, n):
@@ -36,7 +38,7 @@ def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
 
 
 def make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
-    """What packs A and what packs B: `void(out, x, count, depth, step, k_step, aside)`."""
+    """The functions that pack A and B: `void(out, x, count, depth, step, k_step, aside)`."""
     made = []
     for side, width, raw, cast in zip("ab", form.widths, form.raw, form.widen, strict=True):
         if cast is not None:
@@ -59,7 +61,7 @@ def make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
 
 
 def _make_lifted(form: Form, pack: NativeFunction) -> NativeFunction:
-    """The same for bytes of A that a tile takes without a sign: 128 is added to them."""
+    """The same for signed bytes of A and a tile that takes unsigned ones: 128 is added."""
     mr, group = form.tile.rows, form.tile.group
 
     @native("void(ptr, ptr, i64, i64, i64, i64, ptr)", name=f"lifted_{form.name}")
@@ -109,7 +111,7 @@ def make_macro(form: Form) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"edge_{tile.kind}_{mr}x{nr}")
     def edge(a, b, c, c_row, c_col, words, rows, columns, add):
-        """A tile that is not whole, or of which the columns lie apart: computed aside."""
+        """A partial tile, or one with strided columns: computed in a buffer first."""
         aside = stack(total * mr * nr)
         kernel(a, b, aside, nr, words, 0)
         if masked:
@@ -148,9 +150,11 @@ def make_macro(form: Form) -> NativeFunction:
 
 
 def make_whole(tile: RegisterTile | AmxTile) -> NativeFunction:
-    """`void(a, b, sums, row, words, rows, columns, add)`: the same into memory of ours, where tiles may write more than is asked for.
+    """`void(a, b, sums, row, words, rows, columns, add)`: the same into our own memory, where tiles may write beyond
+    the block.
 
-    What the last panel writes beyond a row comes first: where rows follow each other at once, those that come later write over it.
+    The last panel, which writes beyond its rows, comes first: where rows are contiguous, later panels overwrite the
+    excess.
     """
     (size, sums), mr, nr = WORDS[tile.kind], tile.rows, tile.columns
     total = SUMS[sums].itemsize
@@ -168,7 +172,8 @@ def make_whole(tile: RegisterTile | AmxTile) -> NativeFunction:
 
 
 def make_direct(form: Form) -> NativeFunction:
-    """`void(a, b, c, c_row, words, rows, columns)`: all tiles of packed blocks that hold all of k, rounded to elements of C."""
+    """`void(a, b, c, c_row, words, rows, columns)`: all tiles of packed blocks that hold all of k, rounded to elements
+    of C."""
     tile, size = form.rounded, form.sizes[0]
     assert tile is not None
     mr, nr, element = tile.rows, tile.columns, form.result.itemsize
@@ -191,7 +196,7 @@ def make_direct(form: Form) -> NativeFunction:
 
 
 def make_finish(form: Form) -> NativeFunction:
-    """`void(c, c_row, c_col, sums, row, rows, columns)`: sums, `row` apart, become elements of C."""
+    """`void(c, c_row, c_col, sums, row, rows, columns)`: converts sums, `row` apart, to elements of C."""
     assert form.narrow is not None
     cast, size, wide = form.narrow, form.result.itemsize, form.narrow.source.itemsize
     convert = extern(cast.symbol, "void(ptr, ptr, i64)")
@@ -200,7 +205,7 @@ def make_finish(form: Form) -> NativeFunction:
     def finish(c, c_row, c_col, sums, row, rows, columns):
         if (
             c_col == 1 and row == columns and c_row == columns
-        ):  # one run of memory: a call for each short row would cost more than its work
+        ):  # contiguous in both: one call, as a call for each short row would cost more than its work
             convert(c, sums, rows * columns)
             rows = i64(0)
         for i in range(rows):

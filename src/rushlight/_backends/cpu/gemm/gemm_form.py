@@ -1,7 +1,8 @@
-"""How one kind of matrix product is computed by our own kernels: dtypes, tile, conversions, and the sizes of blocks (BLIS's structure).
+"""The form of a matrix product by our own kernels: dtypes, tile, conversions, and the sizes of blocks (BLIS's
+structure).
 
-Operands may be narrower than what is computed with: they are converted while they are packed, and results are rounded once, from a rectangle of
-sums that is still in a cache.
+Operands may be narrower than the arithmetic: they are converted while they are packed, and results are rounded once,
+from a rectangle of sums that is still in a cache.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "DEPTH", "ROWS", "SUMS", "WORDS", "Form", "block_of_depth", "round_up", "scratch_bytes"]
 
-DEPTH = 256  # words of k in one block: a panel of B stays in the first cache
-ROWS = 192  # rows of A in one block: it stays in the second cache
+DEPTH = 256  # words of k in one block: a panel of B stays in the L1 cache
+ROWS = 192  # rows of A in one block: it stays in the L2 cache
 COLUMNS = 512  # columns of B in one block
 
 # kinds of tiles: bytes of a word, type of sums (see `register_tile.py`, `amx_tile.py`)
@@ -36,12 +37,13 @@ _SUM_NAMES = {"float": "float32", "double": "float64", "i32": "int32", "i64": "i
 
 
 class Form:
-    """A kind of product: A of dtype `source`, B of dtype `other` (default: the same), C of dtype `result`, computed by `tile`.
+    """A kind of product: A of dtype `source`, B of dtype `other` (default: the same), C of dtype `result`, computed by
+    `tile`.
 
-    What it needs beside the tile: `widen`, the conversions of A and of B (None: the tile takes them), with `raw`, the panels of what is
-    converted; `narrow`, that of sums (None: they are C).  Complex numbers are `pair`s of real ones (see `Pairs`), and `conjugated` says which
-    operands are read as conjugates.  `offset` says that the tile takes A without a sign and A has one: 128 is added to its
-    elements while they are packed, and sums begin with what takes that off again, -128 times the sum of each column (see `RegisterTile`).
+    `widen` converts A and B (None: the tile takes them), from panels `raw`; `narrow` converts sums (None: they are C).
+    Complex numbers are `pair`s of real ones (see `Pairs`), and `conjugated` says which operands are read as conjugates.
+    `offset` means that the tile takes unsigned A and A is signed: packing adds 128 to its elements, and sums begin with
+    the correction, -128 times the sum of each column (see `RegisterTile`).
     """
 
     __slots__ = ("conjugated", "narrow", "offset", "other", "pair", "raw", "result", "source", "tile", "widen")
@@ -94,19 +96,19 @@ class Form:
 
     @property
     def name(self) -> str:
-        """Part of the symbols of its kernels."""
+        """The part of its kernels' symbols that names the form."""
         operands = self.source.name if self.other is self.source else f"{self.source.name}_{self.other.name}"
         signs = "".join("c" if c else "n" for c in self.conjugated) if any(self.conjugated) else ""
         return f"{operands}{signs}_{self.result.name}_{self.tile.kind}_{self.tile.rows}x{self.tile.columns}"
 
     @property
     def key(self) -> str:
-        """What its kernels depend on."""
+        """Everything that its kernels depend on."""
         return " ".join([self.name, *(part.key for part in self.parts)])
 
     @property
     def parts(self) -> list[RegisterTile | AmxTile | Panels | Cast | Pairs]:
-        """What defines the symbols that its kernels need (`text`, `symbols`)."""
+        """The objects that define the symbols its kernels need (`text`, `symbols`)."""
         found: list[RegisterTile | AmxTile | Panels | Cast | Pairs | None] = [
             self.tile, *self.raw, *self.widen, self.narrow, self.ones, self.rounded,
         ]  # fmt: skip
@@ -119,7 +121,7 @@ class Form:
 
     @property
     def before(self) -> int:
-        """Words in front of those of a panel of B: a row of sums, or none."""
+        """Words in front of a panel of B: a row of sums, or none."""
         return int(self.offset)
 
     @property
@@ -130,13 +132,13 @@ class Form:
 
     @property
     def ones(self) -> RegisterTile | None:
-        """The tile of one row that adds up the columns of B, where that is wanted."""
+        """The tile of one row that sums the columns of B, where `offset` needs it."""
         t = self.tile
         return RegisterTile(t.kind, t.lanes, 1, t.vectors, t.fma, t.instruction) if self.offset else None
 
     @property
     def rounded(self) -> RegisterTile | None:
-        """The tile that writes elements of C where the sums are done in one block of k; None where the machine has none."""
+        """The tile that writes elements of C if one block of k holds all of it; None if the machine has none."""
         t = self.tile
         if not isinstance(t, RegisterTile) or not t.rounds or self.narrow is None:
             return None
@@ -163,6 +165,7 @@ def scratch_bytes(form: Form) -> tuple[int, int, int, int]:
 
 
 def block_of_depth(k: int, most: int, step: int) -> int:
-    """The length of blocks of k: as even as multiples of `step` can be, none longer than `most`; whole words but for the last one."""
+    """The length of blocks of k: equal multiples of `step`, at most `most`; only the last block may hold a partial
+    word."""
     count = max(1, -(-k // most))
     return min(most, round_up(-(-k // count), step))

@@ -1,9 +1,9 @@
 """Matrix products of our own: packing and blocking around a tile kernel, in the native language.
 
 Blocks of A and B are packed into panels (BLIS's structure, see `_backends/cpu/microkernels/register_tile.py`).  There
-are two ways to run them.  `make_tiled` is for one rectangle of C: it packs what it needs, into memory that it takes
-from a few blocks kept for the purpose, one for each thread that is at work. That of large products, where many
-rectangles need the same operands, is `gemm_shared_native.py`.
+are two ways to run them.  `make_tiled` computes one rectangle of C: it packs its operands into memory borrowed from a
+few blocks, one for each active thread. `gemm_shared_native.py` is for large products, where many rectangles need the
+same operands.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def block_depth(k, most, step):
 
 @native("i1(i64, i64, i64, i64, i64, i64, i64, i64)")
 def lies_turned(m, n, words, c_row, c_col, mr, nr, cost):
-    """Whether C transposed = B transposed @ A transposed is better: C lies that way round, or fills tiles so much better that it pays for
-    writing its elements one by one.  Writing one element takes as long as multiplying `cost` words of k for it.
+    """Whether C transposed = B transposed @ A transposed is faster: C is column-major, or fills tiles so much better
+    that it pays for strided writes.
+
+    Writing one element costs as much as multiplying `cost` words of k for it.
     """
     if c_col != 1:
         return c_row == 1
@@ -60,19 +62,19 @@ def lies_turned(m, n, words, c_row, c_col, mr, nr, cost):
 
 @native("i64(i64, i64, i64, i1, i1)", inline=True)
 def pitch_of(n, most, nr, whole_rows, once):
-    """How far apart rows of sums lie that become n elements of C each: as they do there, where C is one run of memory."""
+    """The row pitch of sums that become n elements of C each: that of C, where C is contiguous."""
     if not whole_rows or n >= most:
         return most
     return (
         n if once else (n + nr - 1) // nr * nr
-    )  # what tiles write beyond a row is written over, unless something is added to it
+    )  # elements that tiles write beyond a row are overwritten, unless something is added to them
 
 
 def _cost_apart(form: Form) -> NativeFunction:
-    """`i64(words)`: the `cost` that `lies_turned` asks for.
+    """`i64(words)`: the `cost` for `is_transposed`.
 
-    Sums that are elements of C are written once and, for each further block of k, read and added to: 2 and 13 words of each lane, measured with
-    vectors of 32 bytes.  Other sums are converted once: 8 words.
+    Sums that are elements of C are written once and, for each further block of k, read and added to: 2 and 13 words of
+    each lane, measured with vectors of 32 bytes.  Other sums are converted once: 8 words.
     """
     first, again = (2 * form.tile.lanes, 13 * form.tile.lanes) if form.narrow is None else (8 * form.tile.lanes, 0)
     depth = form.depth
@@ -87,10 +89,10 @@ def _cost_apart(form: Form) -> NativeFunction:
 def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, least: int = 0) -> NativeFunction:
     """One rectangle of C by our own kernels: `i32(ints, c, a, b, m, n)`.
 
-    `other` serves thin products and those of fewer than `least` multiplications, which packing does not pay for.
+    `other` serves thin products and those of fewer than `least` multiplications, too small to pay for packing.
 
-    The second form, if there is one, has a tile of fewer rows: it takes the products that fill the first one badly.  A last one, with a tile of
-    one vector, takes those that fill it much better than the others.
+    The second form, if there is one, has a tile of fewer rows: it takes products that fill the first one badly.  A last
+    one, with a tile one vector wide, takes those that fill it much better than the others.
     """
     nbytes = max(sum(scratch_bytes(form)) for form in forms)
     if len(forms) > 1 and forms[-1].tile.vectors == 1:
@@ -121,13 +123,13 @@ def _make_narrower(forms: tuple[Form, ...], nbytes: int, other: NativeFunction |
 
     @native("i64(i64, i64, i64, i64)", name=f"padded_{forms[0].name}", inline=True)
     def padded(m, n, rows, columns):
-        """Elements of the tiles that a result fills."""
+        """Elements of the tiles that a result occupies."""
         return (m + rows - 1) // rows * rows * ((pair * n + columns - 1) // columns * columns)
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"narrower_{forms[0].name}")
     def narrower(ints, c, a, b, m, n):
         filled = padded(m, n, low, thin)
-        other_way = padded(n, m, high, wide)  # which costs more, as results are then written the other way round
+        other_way = padded(n, m, high, wide)  # more expensive, as results are then written transposed
         if filled * 20 < padded(m, n, high, wide) * 17 and (pair == 2 or filled <= other_way):
             return narrow(ints, c, a, b, m, n)
         return usual(ints, c, a, b, m, n)
@@ -136,7 +138,7 @@ def _make_narrower(forms: tuple[Form, ...], nbytes: int, other: NativeFunction |
 
 
 def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
-    """For alpha and beta: `void(p, n, x)`, n numbers beside each other times x, and the same for a matrix."""
+    """For alpha and beta: `void(p, n, x)` multiplies n contiguous numbers by x, and the same for a matrix."""
     real = SUMS[WORDS[form.tile.kind][1]]
 
     @native("void(ptr, i64, f64)", name=f"times_{form.name}")
@@ -154,9 +156,9 @@ def _make_scaled(form: Form) -> tuple[NativeFunction, NativeFunction]:
 
 
 def _make_declined(form: Form, least: int) -> NativeFunction:
-    """`i1(ints, m, n)`: whether packing does not pay for a product of m x n, or it asks for what tiles of pairs do not do."""
+    """`i1(ints, m, n)`: whether a product is too small to pack, or needs something that tiles of pairs do not support."""
     pair, least_m, least_n, thin = form.pair, 4, 8, 24
-    if pair == 2:  # four real multiplications in one, and the library's small kernels are further from what is possible
+    if pair == 2:  # four real multiplications in one, and the library's small complex kernels are less efficient
         least, thin = least // 32, 12
 
     @native("i1(ptr, i64, i64)", name=f"declined_{form.name}", inline=True)
@@ -175,13 +177,12 @@ def _make_declined(form: Form, least: int) -> NativeFunction:
     return declined
 
 
-STRAIGHT = (
-    4096  # elements of B up to which a product that packing does not pay for has it copied, rows one after another
-)
+STRAIGHT = 4096  # most elements of B for which a product too small to pack has B copied to row-major order
 
 
 def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunction:
-    """`other`, with a small B that lies by columns brought to rows before: libraries have fast ways for small products of rows alone."""
+    """`other`, with a small column-major B copied to rows first: libraries are fast for small products of row-major
+    operands only."""
     tile = form.tile
     if not isinstance(tile, RegisterTile) or form.pair == 2 or form.widen[1] is not None:
         return other
@@ -207,9 +208,9 @@ def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunc
     return straight
 
 
-# long function: native code of one loop nest, whose words stand one to a line
+# long function: native code of one loop nest
 def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: int) -> NativeFunction:
-    """The same around one tile."""
+    """One rectangle of C with one tile."""
     tile, own = form.tile, other is not None
     (_, total), e, group, mr, nr = form.sizes, form.source.itemsize, tile.group, tile.rows, tile.columns
     pair = form.pair

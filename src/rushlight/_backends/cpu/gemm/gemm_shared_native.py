@@ -1,4 +1,5 @@
-"""Large matrix products of our own, in the native language: one kernel packs both operands, once for all pieces, and another multiplies."""
+"""Large matrix products of our own, in the native language: one kernel packs both operands once for all pieces, another
+multiplies."""
 
 from __future__ import annotations
 
@@ -30,35 +31,36 @@ __all__ = ["P_BEFORE", "P_WORDS", "make_shared"]
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
-# words after those of every product (no batches): length of a block of k, pieces that pack A; and for A, then for B: rows of A or columns of B in
-# one piece of packing, elements of k in it, where the words of the prologue begin (0: the operand lies in memory), whether rows of its rectangles run
-# along k
+# words after those of every product (no batches): length of a block of k, pieces that pack A; and for A, then for B:
+# rows of A or columns of B in one piece of packing, elements of k in it, offset of the prologue's words (0: the operand
+# is in memory), whether rows of its rectangles run along k
 P_DEPTH, P_PIECES, P_CHUNK = BATCHES, BATCHES + 1, BATCHES + 2
 P_REACH, P_BEFORE, P_ALONG = P_CHUNK + 2, P_CHUNK + 4, P_CHUNK + 6
 P_WORDS = 10
-# rows of A or columns of B that a prologue makes at once, about, where they run along k, and over how many blocks of k; elsewhere it is as many times
-# as many rows of one block
+# rows of A or columns of B that a prologue computes at once, about, and blocks of k, if they run along k; otherwise it
+# computes MADE * SPAN of them for one block of k
 MADE, SPAN = 16, 4
 
 
 def make_shared(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """Two kernels of the usual form: one packs A and B (`bufs`: packed, A, B), one multiplies (`bufs`: C, packed).
 
-    Packed are first all of A, then all of B: blocks of `P_DEPTH` elements of k one after another, each of panels one after another.
+    All of A is packed first, then all of B: consecutive blocks of `P_DEPTH` elements of k, each of consecutive panels.
     """
     (size, _), group, pair = form.sizes, form.tile.group, form.pair
 
     @native("i64(i64, i64)", inline=True)
     def a_packed(padded, k):
-        """Bytes of all of A; what follows is read in whole vectors."""
+        """Bytes of all of A, rounded up to whole vectors for B behind it."""
         return (size * padded * ((pair * k + group - 1) // group) + 63) // 64 * 64
 
     return _make_shared_pack(form, a_packed), _make_shared_multiply(form, a_packed)
 
 
 def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
-    """`i32(bufs, ints, piece, out, padded, x, first, count, start, stop, aside)`: packs `count` rows of A (columns of B: `side` 1) from `first` on,
-    elements `start` to `stop` of k, into blocks of `padded` rows.  What a prologue makes lies behind `aside` before.
+    """`i32(bufs, ints, piece, out, padded, x, first, count, start, stop, aside)`: packs `count` rows of A (columns of
+    B: `side` 1) from `first` on, elements `start` to `stop` of k, into blocks of `padded` rows.  A prologue's results
+    are first stored behind `aside`.
     """
     size, group, width, itemsize = (
         form.sizes[0],
@@ -121,8 +123,8 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
 def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
     """The kernel that packs: half of the pieces of A, all of B, the other half of A.
 
-    Of two threads one takes pieces from the front and one from the end (see `threads_native.py`), here and when they multiply: the rows of A that a
-    thread packs are those that it multiplies, and do not change caches in between.
+    Of two threads one takes pieces from the front and one from the end (see `threads_native.py`), here and when they
+    multiply: a thread packs the rows of A that it multiplies, so they do not move between caches.
     """
     mr, nr, pair = form.tile.rows, form.tile.columns, form.pair
     a_side, b_side = (_make_side(form, side, pack) for side, pack in enumerate(make_packs(form)))

@@ -1,8 +1,8 @@
 """Packing operands of matrix products into panels, in the native language.
 
 A panel holds `width` rows of A, or columns of B, as words [k / group][width][group] (see
-`_backends/cpu/microkernels/register_tile.py`); zeros fill up the last panel and the last word.  What lies along k or
-across it is moved in vectors; other strides element by element.
+`_backends/cpu/microkernels/register_tile.py`); zeros pad the last panel and the last word.  Operands that are
+contiguous along k or across it are moved in vectors; other strides element by element.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ __all__ = ["make_pack", "make_pack_a_amx", "make_pack_b_amx", "make_wide_pack"]
 
 _RAW: dict[int, Type] = {1: u8, 2: u16, 4: u32, 8: u64, 16: u64}
 _MOVER = "void(ptr, ptr, i64, i64, i64)"
-LINE = 64  # bytes of a line of the cache
-TURN = 64  # words of a panel that are packed before the next one, which shares lines with it, has its turn
+LINE = 64  # bytes of a cache line
+TURN = 64  # words of a panel that are packed before those of the next one, which shares cache lines with it
 
 
 def _make_gather(panels: Panels, width: int) -> NativeFunction:
-    """`void(out, x, rows, first, depth, step, k_step)`: a panel's words from `first` on, element by element; `out` is zero where nothing is written."""
+    """`void(out, x, rows, first, depth, step, k_step)`: packs a panel's words from `first` on, element by element; the
+    rest of `out` must be zero."""
     group, bytes_ = panels.group, panels.size // panels.group
     raw = _RAW[bytes_]
 
@@ -39,7 +40,8 @@ def _make_gather(panels: Panels, width: int) -> NativeFunction:
 
 
 def _make_lines(size: int, width: int, together: int) -> NativeFunction:
-    """`void(out, x, depth, k_step)`: as many panels whose rows lie in the same lines of the cache: each line is read once."""
+    """`void(out, x, depth, k_step)`: packs the panels whose rows share cache lines together, so that each line is read
+    once."""
 
     @native("void(ptr, ptr, i64, i64)", name=f"lines_{size}_{width}")
     def lines(out, x, depth, k_step):
@@ -56,10 +58,10 @@ def _make_lines(size: int, width: int, together: int) -> NativeFunction:
 
 
 def make_pack(panels: Panels, width: int, before: int = 0) -> NativeFunction:
-    """`void(out, x, count, depth, step, k_step)`: `count` rows of `depth` elements, as panels of `width` rows.
+    """`void(out, x, count, depth, step, k_step)`: packs `count` rows of `depth` elements as panels of `width` rows.
 
-    Rows are `step` elements apart, elements of a row `k_step`.  Panels of `depth / group` words (rounded up) follow each other, with room for
-    `before` more in front of each.
+    Rows are `step` elements apart, elements of a row `k_step`.  Panels of `depth / group` words (rounded up) are
+    consecutive, with room for `before` more in front of each.
     """
     size, group, n, wide = panels.size, panels.group, panels.n, panels.wide
     bytes_ = size // group
@@ -136,7 +138,7 @@ def make_pack(panels: Panels, width: int, before: int = 0) -> NativeFunction:
 
 
 def make_wide_pack(panels: Panels, cast: Cast | Pairs, width: int) -> NativeFunction:
-    """The same for operands of another dtype than the panels have: `panels` are those of the operands, and `cast` makes of them what is wanted.
+    """The same for operands of another dtype: `panels` packs them, and `cast` converts the panels.
 
     `void(out, x, count, depth, step, k_step, aside)`; `aside` has room for one panel of the operand's dtype.
     """
@@ -157,7 +159,7 @@ def make_wide_pack(panels: Panels, cast: Cast | Pairs, width: int) -> NativeFunc
 
 
 def make_pack_a_amx(tile: AmxTile) -> NativeFunction:
-    """`void(out, x, count, depth, step, k_step)`: rows of A for an `AmxTile`, words of 64 bytes along k."""
+    """`void(out, x, count, depth, step, k_step)`: packs rows of A for an `AmxTile`, words of 64 bytes along k."""
     width, group, n = tile.rows, tile.group, tile.turner.n
     bytes_ = 64 // group
     raw = _RAW[bytes_]
@@ -189,7 +191,7 @@ def make_pack_a_amx(tile: AmxTile) -> NativeFunction:
 
 
 def make_pack_b_amx(tile: AmxTile) -> NativeFunction:
-    """The same for columns of B: pairs or fours beside each other, filled up to whole words of 64 bytes."""
+    """The same for columns of B: adjacent pairs or fours, padded to whole words of 64 bytes."""
     width, group = tile.columns, tile.group
     bytes_ = 64 // group
     pair = tile.panels.group

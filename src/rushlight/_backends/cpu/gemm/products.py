@@ -1,4 +1,4 @@
-"""Who computes a product of matrices, and how: our own kernels around register tiles, or the BLAS library.
+"""The choice of kernels for a matrix product: our own around register tiles, or the BLAS library.
 
 >>> from rushlight._backends.cpu.gemm.products import product_call
 >>> from rushlight._types.dtype import BFLOAT16
@@ -40,12 +40,12 @@ KINDS_OF = {
     "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
     "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
 }  # fmt: skip
-CHOSEN = ("f32", "f64", "c64", "c128")  # kinds that the library and our own kernels compute
+CHOSEN = ("f32", "f64", "c64", "c128")  # kinds that both the library and our own kernels compute
 SMALL = 1 << 16  # multiplications below which nothing is measured
-SMALL_INTEGERS = 1 << 12  # multiplications of whole numbers up to which plain loops are faster than packing
+SMALL_INTEGERS = 1 << 12  # integer multiplications up to which plain loops are faster than packing
 SHARED_WORK, SHARED_SIDE = LARGE_WORK, LARGE_SIDE
 PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, about
-PIECES, PIECE_WORK = 20, 1 << 19  # so many pieces are wanted, down to so many multiplications in one
+PIECES, PIECE_WORK = 20, 1 << 19  # wanted pieces, and the least multiplications in one
 PACK_PIECE = 1 << 16  # elements packed in one piece, about
 _CALLS: dict[str, Callable[..., Any]] = {}
 
@@ -57,16 +57,17 @@ def product_call(
     sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
     conjugated: tuple[bool, bool] = (False, False), more: int = 0, other: DType | None = None,
 ) -> list[Launch]:  # fmt: skip
-    """The kernels that multiply A [*batch, m, k] of dtype `source` and B [*batch, k, n] of dtype `other` (None: the same); their words are A, B
-    and `more`.
+    """The kernels that multiply A [*batch, m, k] of dtype `source` and B [*batch, k, n] of dtype `other` (None: the
+    same); their arrays are A, B and `more`.
 
-    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue`, which takes the further
-    words, the outputs have `sizes` bytes, and `result` is the dtype of the sums.  `conjugated` operands are read as conjugates.
-    Where there are `prologues`, the words are those of all, and operands that have one are not read.
+    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue`,
+    which takes the further arrays, the outputs have `sizes` bytes, and `result` is the dtype of the sums.  `conjugated`
+    operands are read as conjugates. With `prologues`, the arrays are those of all prologues, and operands that have one
+    are not read.
     """
     kind = KINDS_OF.get(source.name)
     a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
-    if any(conjugated):  # only our own kernels read them so
+    if any(conjugated):  # only our own kernels can
         forms, kind = host_forms(source, result, conjugated=conjugated), None
     else:
         forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides, other)
@@ -81,7 +82,7 @@ def product_call(
         batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize, at_once=forms[0].tile.group if forms else 1,
     )  # fmt: skip
     ints = with_epilogue(ints, sizes, epilogue)
-    if forms is None or kind in CHOSEN:  # the library also serves what our own kernels leave out
+    if forms is None or kind in CHOSEN:  # the library also serves the cases our own kernels decline
         assert kind is not None
         return [Launch(gemm_kernel(kind, forms is not None), ints, range(2 + more))]
     key = f"form {' '.join(form.key for form in forms)}"
@@ -94,10 +95,11 @@ def _forms(
     source: DType, result: DType, sizes: tuple[int, int, int], total: int, a_strides: tuple[int, int], b_strides: tuple[int, int],
     other: DType | None = None,
 ) -> tuple[Form, ...] | None:  # fmt: skip
-    """How our own kernels compute `total` products of `sizes` (rows, columns, steps) each; None where the library or plain loops do."""
+    """The forms of `total` products of `sizes` (rows, columns, steps) each; None where the library or plain loops
+    compute them."""
     kind, work = KINDS_OF.get(source.name), numel(sizes)
     if kind in CHOSEN and source is result:
-        # small products are the library's within either kernel: nothing is measured for them
+        # either kernel leaves small products to the library: nothing is measured for them
         own = (
             entry(name_of(kind, sizes, a_strides, b_strides), _maker).own
             if work >= SMALL and total
@@ -112,7 +114,7 @@ def product_note(
     source: DType, result: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], batch: Sequence[int],
     other: DType | None = None,
 ) -> str:  # fmt: skip
-    """Who computes a product, in words."""
+    """A description of the kernels that compute a product."""
     work, kind = m * n * k, KINDS_OF.get(source.name)
     forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides, other)
     by = "the library" if kind in CHOSEN and library_for(kind).path is not None else "plain loops"
@@ -126,7 +128,7 @@ def product_note(
 def _maker(
     kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool
 ) -> list[Launch]:
-    """A product as it would be run if it went one way."""
+    """A product by our own kernels (`own`) or by the library."""
     m, n, k = sizes
     dtype = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}[kind]
     forms = host_forms(dtype, dtype) if own else None
@@ -141,7 +143,7 @@ def _is_large(m: int, n: int, k: int) -> bool:
 
 
 def amx_forms(kind: str, source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...]:
-    """The form around matrix tiles; products of few rows fill the small register tile better."""
+    """The form around matrix tiles, and one with the small register tile, which products of few rows fill better."""
     instruction = "tdpbf16ps" if kind == "amx_bf16" else "tdpbssd" if source.is_signed else "tdpbusd"
     small = (host_forms(source, result, other) or ())[1:]
     return (Form(source, result, AmxTile(kind, instruction), other), *small)
@@ -150,7 +152,7 @@ def amx_forms(kind: str, source: DType, result: DType, other: DType | None = Non
 def amx_maker(
     kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool
 ) -> list[Launch]:
-    """A product by matrix tiles (`own`), or as it would be without them."""
+    """A product by matrix tiles (`own`), or without them."""
     source, result = (BFLOAT16, FLOAT32) if kind == "amx_bf16" else (INT8, INT32)
     forms = amx_forms(kind, source, result, source)[:1] if own else host_forms(source, result, source)
     assert forms is not None
@@ -166,9 +168,11 @@ def _product_forms(source: DType, result: DType, other: DType | None = None) -> 
 
 
 def _fitting(forms: Sequence[Form], rows: int) -> Form:
-    """The form of a large product: that of the lower tile, whose pieces come out even, unless it computes more than one row in 30 in vain.
+    """The form of a large product: the lower tile, whose pieces are more even, unless it wastes more than one row in
+    30.
 
-    Where operands stay in the caches both tiles are as fast; matrix tiles are faster than either, unless they are filled badly.
+    With operands in the caches both register tiles are as fast; matrix tiles are faster than either, unless they are
+    filled badly.
     """
     best = forms[0]
     for form in forms[1:]:
@@ -179,7 +183,7 @@ def _fitting(forms: Sequence[Form], rows: int) -> Form:
 
 
 def _even(n: int, about: int, step: int) -> int:
-    """The size of pieces of n, as even as multiples of `step` can be, of `about` that size."""
+    """The size of pieces of n, about `about`: equal multiples of `step`."""
     pieces = max(1, round(n / about))
     return -(-n // (pieces * step)) * step
 
@@ -206,7 +210,7 @@ def _shared(
     before = list(prologues) or [None, None]
     along = [
         step is not None and step.part.turned == bool(side) for side, step in enumerate(before)
-    ]  # whether its rectangles have rows along k
+    ]  # whether rows of the prologue's rectangles run along k
     turned = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
     if turned:
         before, along = before[::-1], along[::-1]
@@ -216,7 +220,7 @@ def _shared(
     tile_m, tile_n = _rectangle(m, n, k, form)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     depth = block_of_depth(k, form.depth * tile.group // form.pair, max(4, tile.group))
-    # pieces of packing: rows of memory are read as far as they go, which is along k or across it
+    # pieces of packing read rows of memory to their end, which runs along k or across it
     across = [
         not row if step is not None else stride != 1
         for row, step, stride in zip(along, before, (a_strides[1], b_strides[0]), strict=True)
@@ -243,7 +247,7 @@ def _shared(
     first = with_prologues([pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
     operands, rest = (1, 0) if turned else (0, 1), range(2, 2 + more)
     packing = Launch(pack, first, (*operands, *rest) if any(prologues) else operands, 0)
-    return [packing, Launch(multiply, second, (-1, -1, *rest))]  # in the place of both operands
+    return [packing, Launch(multiply, second, (-1, -1, *rest))]  # replaces both operands
 
 
 def _kernel(form: Form, which: int) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Products of whole numbers, which whoever multiplies them must find exactly: what kernels and libraries are checked with."""
+"""Products of whole numbers, which are exact in any order of summation: tests for kernels and libraries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 __all__ = ["LAYOUTS", "PERIOD", "whole_product"]
 
-PERIOD = 13  # matrices repeat after so many rows and columns: no tile has such a side
-LAYOUTS = ("nn", "nt", "tn", "tt")  # A, then B; t: neighbours lie in a column
+PERIOD = 13  # period of the matrices' rows and columns: no tile has such a side
+LAYOUTS = ("nn", "nt", "tn", "tt")  # A, then B; t: column-major
 
-# type codes of operands and results, as those of `array`; bfloat16 is held in 16 bits
+# type codes of operands and results, as in `array`; bfloat16 is stored in 16 bits
 _CODES = {
     "f32": ("f", "f"),
     "f64": ("d", "d"),
@@ -24,7 +24,7 @@ _CODES = {
 
 
 def whole_product(kind: str, layout: str, periods: tuple[int, int, int]) -> tuple[array[Any], array[Any], array[Any]]:
-    """A, B and A @ B, the result row after row; `periods`: rows of A, columns of B and steps, in periods."""
+    """A, B and A @ B, the result row-major; `periods`: rows of A, columns of B and steps, in periods."""
     m, n, k = (PERIOD * s for s in periods)
     code, result = _CODES[kind]
     x, y, product = _blocks(kind[0] == "c")
@@ -34,7 +34,7 @@ def whole_product(kind: str, layout: str, periods: tuple[int, int, int]) -> tupl
 
 @cache
 def _blocks(in_complex: bool) -> tuple[list[list[Any]], list[list[Any]], list[list[Any]]]:
-    """What the matrices repeat, and the product of that."""
+    """One period of both matrices, and of their product."""
     x, y = (
         [[(i * i * a + i * k * b + k * k * c) % 17 - 8 for k in range(PERIOD)] for i in range(PERIOD)]
         for a, b, c in ((1, 3, 5), (2, 7, 4))
@@ -46,7 +46,7 @@ def _blocks(in_complex: bool) -> tuple[list[list[Any]], list[list[Any]], list[li
 
 
 def _lying(block: list[list[Any]], rows: int, columns: int, way: str, code: str) -> array[Any]:
-    """A matrix made of one block, row after row or ("t") column after column."""
+    """A matrix that repeats one block, row-major or ("t") column-major."""
     if way == "t":
         block, rows, columns = [list(row) for row in zip(*block, strict=True)], columns, rows
     numbers = [v for row in block for v in row * (columns // PERIOD)]

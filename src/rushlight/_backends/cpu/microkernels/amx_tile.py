@@ -1,15 +1,16 @@
-"""The inner kernel of a matrix product on processors with matrix tiles (Intel AMX): 32 x 32 sums in four tile registers.
+"""The inner kernel of a matrix product on processors with matrix tiles (Intel AMX): 32 x 32 sums in four tile
+registers.
 
-One instruction multiplies 16 rows of A, each of 64 bytes along k, with 16 columns of B, and adds to 16 x 16 sums (Intel, "Architecture
-Instruction Set Extensions Programming Reference", chapter on AMX).  A *word* of these kernels is 64 bytes, which is what a row of a tile
-holds: A comes as panels [k / group][rows][group], B as panels [k / group][group / pair][columns][pair] with the neighbours that one lane
-multiplies beside each other, zeros filling up the last word:
+One instruction multiplies 16 rows of A, each of 64 bytes along k, with 16 columns of B, and adds to 16 x 16 sums
+(Intel, "Architecture Instruction Set Extensions Programming Reference", chapter on AMX).  A *word* of these kernels is
+64 bytes, one row of a tile: A comes as panels [k / group][rows][group], B as panels [k / group][group /
+pair][columns][pair] with the elements that one lane multiplies adjacent, zeros padding the last word:
 
     kind       operands     group   pair   sums
-    amx_bf16   bfloat16     32      2      float32; subnormal numbers are taken for zero
+    amx_bf16   bfloat16     32      2      float32; subnormal numbers count as zero
     amx_i8     bytes        64      4      int32; A unsigned (tdpbusd) or signed (tdpbssd), B signed
 
-The tile registers are configured and released by every call: they belong to nobody in between.
+Every call configures and releases the tile registers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _ROWS, _BYTES = 16, 64
 class AmxTile:
     """`rows` x `columns` sums of `kind`; `text` is LLVM text that defines `symbols`.
 
-    `symbol(A, B, C, row, k, add)` as that of a `RegisterTile`, k counting words.  `panels` pack B, and turn elements of A.
+    `symbol(A, B, C, row, k, add)` is that of a `RegisterTile`, with k in words.  `panels` pack B, and transpose
+    elements of A.
     """
 
     __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "panels", "rows", "symbol", "turner", "vectors")
@@ -41,12 +43,12 @@ class AmxTile:
 
     @property
     def group(self) -> int:
-        """How many neighbours of k one word holds."""
+        """The elements along k in one word."""
         return _BYTES // 4 * self.panels.group
 
     @property
     def key(self) -> str:
-        """What `text` depends on."""
+        """Everything that `text` depends on."""
         return self.symbol
 
     @property

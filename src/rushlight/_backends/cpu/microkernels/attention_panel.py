@@ -1,8 +1,9 @@
-"""Softmax on panels of scores, as LLVM text: what attention does between its matrix products.
+"""Softmax on panels of scores, as LLVM text: the work of attention between its matrix products.
 
-A panel holds the scores of a few keys against as many queries as a tile has columns: [keys][queries], so that a query is a lane, its maximum and
-its sum need no work across lanes, and the weights lie as a product wants its second operand.  The online softmax is Milakov and Gimelshein's
-("Online normalizer calculation for softmax", 2018), as FlashAttention uses it (Dao et al., 2022, algorithm 1).
+A panel holds the scores of a few keys for as many queries as a tile has columns: [keys][queries].  A query is a lane,
+so its maximum and its sum need no work across lanes, and the weights have the layout of a product's second operand.
+The online softmax is Milakov and Gimelshein's ("Online normalizer calculation for softmax", 2018), as in FlashAttention
+(Dao et al., 2022, algorithm 1).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rushlight._kernels.scalar import emitter, writer
     from rushlight._kernels.scalar.writer import Val
 else:
-    emitter = LazyModule("rushlight._kernels.scalar.emitter")  # kernels that are found on disk need no text
+    emitter = LazyModule("rushlight._kernels.scalar.emitter")  # not needed for kernels loaded from disk
     writer = LazyModule("rushlight._kernels.scalar.writer")
 
 __all__ = ["MASKS", "AttentionPanel"]
@@ -28,26 +29,28 @@ MASKS = (
     "causal",
     "add",
     "pick",
-)  # no mask; keys up to the query; a bias is added; a negative bias leaves the key out
+)  # no mask; keys up to the query; a bias is added; a negative bias excludes the key
 _REAL = {"f32": FLOAT32, "f64": FLOAT64}
 _LLVM = {"f32": "float", "f64": "double"}
 
 
 class AttentionPanel:
-    """The functions of panels whose rows are `vectors` vectors of `lanes` numbers of `kind` ("f32", "f64"); `text` defines them.
+    """The functions of panels whose rows are `vectors` vectors of `lanes` numbers of `kind` ("f32", "f64"); `text`
+    defines them.
 
     S is a panel of n rows; top, total, norm, ... have one number a query; all are aligned to vectors.
 
-    - `peak_MASK(S, n, scale, top, bias, shift)`: S becomes the masked scores S * scale; top their maximum with what it was.  `bias` is a panel;
-      key j of the panel takes part for query i where j <= i + shift ("causal").
-    - `weigh(S, n, top, before, total, turn)`: S becomes exp(S - top); total, which belongs to the maximum `before`, is brought to `top` and gets
-      the sums; turn: what else belongs to `before` must be multiplied by this; returns whether that changes anything.
+    - `peak_MASK(S, n, scale, top, bias, shift)`: S becomes the masked scores S * scale; top the maximum of these and of
+      its old value.  `bias` is a panel; key j of the panel counts for query i where j <= i + shift ("causal").
+    - `weigh(S, n, top, before, total, turn)`: S becomes exp(S - top); total is rescaled from the maximum `before` to
+      `top` and the sums are added; turn: the factor of that rescaling, for other sums; returns whether any factor
+      differs from 1.
     - `rescale(O, n, turn)`: O[j] *= turn.
-    - `finish(O, n, top, total, norm)`: O[j] /= total; norm = log(total) + top, or inf where every key is left out.
+    - `finish(O, n, top, total, norm)`: O[j] /= total; norm = log(total) + top, or inf where every key is excluded.
     - `again_MASK(S, n, scale, norm, bias, shift)`: S becomes exp(S * scale - norm), masked as above.
     - `slope(S, G, n, delta, scale)`: G = S * (G - delta) * scale.
     - `allow(out, x, n)`: n bools as numbers to add: 0 or -inf.
-    - `closed(B, n)`: whether a panel of numbers to add leaves every key out for every query, that is, holds nothing but -inf.
+    - `closed(B, n)`: whether a panel of numbers to add excludes every key for every query: whether all of it is -inf.
     """
 
     def __init__(self, kind: str, lanes: int, vectors: int, fma: bool) -> None:
@@ -57,7 +60,7 @@ class AttentionPanel:
 
     @property
     def key(self) -> str:
-        """What `text` depends on."""
+        """Everything that `text` depends on."""
         return f"{self.prefix} {self.lanes} {self.vectors} {self.fma}"
 
     @property
@@ -80,7 +83,7 @@ class AttentionPanel:
 
 
 class _Functions:
-    """Writes the functions of panels."""
+    """Emits the functions of panels."""
 
     def __init__(self, panel: AttentionPanel) -> None:
         self.panel, self.real, self.vectors = panel, panel.real, panel.vectors
@@ -212,7 +215,7 @@ class _Functions:
         return f.text("i32 %closed")
 
     def _allow(self) -> str:
-        """Whole vectors, then one element after the other."""
+        """Whole vectors, then single elements."""
         p, lines = self.panel, []
         for width, here, after in ((p.lanes, "a", "b"), (1, "b", "done")):
             em = emitter.Emitter(width, self.module, fma=p.fma, prefix=here)
@@ -246,7 +249,7 @@ class _Functions:
 
 
 class _Function:
-    """One function over the rows of panels, being written."""
+    """The emitter of one function over the rows of panels."""
 
     def __init__(
         self, panel: AttentionPanel, module: writer.ModuleText, name: str, parameters: str, result: str = "void"
@@ -266,7 +269,7 @@ class _Function:
         self.em.lines.append(f"  store {x.vt} {x}, ptr {place}, align {self.panel.size}")
 
     def load_all(self, base: str) -> list[Val]:
-        """One number a query."""
+        """Load one number a query."""
         return [self._load(self._place(base, str(v * self.panel.lanes))) for v in range(self.panel.vectors)]
 
     def store_all(self, values: Sequence[Val], base: str) -> None:
@@ -277,14 +280,14 @@ class _Function:
         return self._place(self._place(base, "%at"), str(v * self.panel.lanes))
 
     def load_row(self, base: str, v: int) -> Val:
-        """Vector v of the row at hand."""
+        """Load vector v of the current row."""
         return self._load(self._row(base, v))
 
     def store_row(self, x: Val, base: str, v: int) -> None:
         self._store(x, self._row(base, v))
 
     def rows(self, first: list[Val], body: Callable[[list[Val]], list[Val]]) -> list[Val]:
-        """Run `body` for each of the %n >= 1 rows; it gets what it returned for the row before, `first` at the start."""
+        """Run `body` for each of the %n >= 1 rows, with its result for the row before (at first `first`)."""
         em, lines = self.em, self.em.lines
         lines += ["  br label %loop", "loop:"]
         mark = len(lines)
@@ -306,7 +309,7 @@ class _Function:
         return made
 
     def masked(self, mask: str, x: Val, v: int) -> Val:
-        """A scaled score of vector v of the row, with the mask's say."""
+        """The scaled score of vector v of the row, masked."""
         em = self.em
         if mask == "causal":
             type = "i32" if self.panel.kind == "f32" else "i64"
@@ -326,7 +329,7 @@ class _Function:
         return y  # type: ignore[return-value]
 
     def any(self, flags: Sequence[Val]) -> str:
-        """An i32: 1 where any lane of any of the vectors is set, else 0."""
+        """An i32: 1 if any lane of any vector is set, else 0."""
         found = self.em.any_lane(flags[0])
         for flag in flags[1:]:
             found = self.em.at(1).emit(f"or i1 {found}, {self.em.any_lane(flag)}", "i1")

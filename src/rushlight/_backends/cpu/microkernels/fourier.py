@@ -1,14 +1,15 @@
-"""Fourier transforms of many sequences side by side, as LLVM text: the passes, and what brings sequences into lanes and back.
+"""Fourier transforms of adjacent sequences, as LLVM text: the passes, and the moves between memory and lanes.
 
-A *tile* is as many sequences as a vector has lanes, element by element: a vector of real parts and behind it one of imaginary parts.  A
-transform of length n = r1 r2 ... is one pass for each radix, in the self-sorting form of Stockham (Van Loan, "Computational Frameworks for the Fast
-Fourier Transform", 1992, section 1.7): with s the product of the radices that are done and m = n / (s r),
+A *tile* is as many sequences as a vector has lanes, element by element: a vector of real parts, then one of imaginary
+parts.  A transform of length n = r1 r2 ... is one pass for each radix, in the self-sorting form of Stockham (Van Loan,
+"Computational Frameworks for the Fast Fourier Transform", 1992, section 1.7): with s the product of the radices already
+done and m = n / (s r),
 
     y[p][k][q] = w^(p k) sum over j of x[j][p][q] exp(-2 pi i j k / r)         w = exp(-2 pi i / (r m)),  p < m,  k, j < r,  q < s
 
-All lanes do the same, so a twiddle factor is one number for a whole vector.  The transform of r numbers is written out without loops, as FFTW's
-codelets are (Frigo and Johnson, "The Design and Implementation of FFTW3", 2005): powers of two by splitting, odd radices by the sums and
-differences of the pairs j, r - j.
+All lanes do the same, so a twiddle factor is one number for a whole vector.  The transform of r numbers is written out
+without loops, as FFTW's codelets are (Frigo and Johnson, "The Design and Implementation of FFTW3", 2005): powers of two
+by splitting, odd radices by the sums and differences of the pairs j, r - j.
 
 The inverse transform is the same with real and imaginary parts exchanged before and after.
 """
@@ -23,7 +24,7 @@ from rushlight._backends.cpu.microkernels.fourier_codelets import RADICES, Compl
 __all__ = ["RADICES", "FourierMoves", "FourierPass", "element_of", "number"]
 
 _TYPES = {"f32": ("float", 4), "f64": ("double", 8)}
-# how the first pass finds elements and the last one leaves them
+# layout of the elements that the first pass loads, and that the last one stores
 LOADS = {
     "S": "in a tile", "C": "complex numbers of neighbouring sequences", "D": "the same, parts exchanged",
     "R": "two rows of real numbers of neighbouring sequences, the real and the imaginary parts",
@@ -42,7 +43,7 @@ def element_of(kind: str) -> tuple[str, int]:
 
 
 def number(kind: str, value: float) -> str:
-    """A constant as LLVM takes it: the bits of the double, rounded to the type."""
+    """A constant in LLVM's notation: the bits of the double, rounded to the type."""
     if kind == "f32":
         value = struct.unpack("f", struct.pack("f", value))[0]
     return f"0x{struct.unpack('Q', struct.pack('d', value))[0]:016X}"
@@ -53,7 +54,7 @@ def _mask(places: Sequence[int]) -> str:
 
 
 class _Lanes:
-    """What the texts for one kind of numbers and one width share: loads and stores of a vector of complex numbers."""
+    """Loads and stores of a vector of complex numbers, for one type and width."""
 
     __slots__ = ("element", "fma", "kind", "lanes", "size", "vector", "whole", "writer")
 
@@ -77,18 +78,18 @@ class _Lanes:
         return self.writer.let(f"shufflevector {self.vector} {a}, {self.vector} {b}, {_mask(places)}")
 
     def apart(self, a: str, b: str) -> tuple[str, str]:
-        """Real and imaginary parts of numbers that lie in two vectors."""
+        """Real and imaginary parts of the numbers in two vectors."""
         n = self.lanes
         return self.shuffle(a, b, range(0, 2 * n, 2)), self.shuffle(a, b, range(1, 2 * n, 2))
 
     def joined(self, re: str, im: str) -> tuple[str, str]:
-        """Numbers in two vectors, from their parts."""
+        """The numbers in two vectors, from their parts."""
         n = self.lanes
         places = [k // 2 + n * (k % 2) for k in range(2 * n)]
         return self.shuffle(re, im, places[:n]), self.shuffle(re, im, places[n:])
 
     def load(self, how: str, base: str, other: str = "") -> tuple[str, str]:
-        """The element at an address, as `LOADS` says."""
+        """Load the element at an address, in the layout `how` of `LOADS`."""
         if how == "R":
             return self.get(base), self.get(other)
         first, second = self.get(base), self.get(base, self.whole // 2)
@@ -109,7 +110,7 @@ class _Lanes:
         self.put(im, base, self.whole // 2)
 
     def spread(self, address: str, offset: int = 0) -> str:
-        """One number from memory in all lanes."""
+        """Broadcast one number from memory to all lanes."""
         w = self.writer
         one = w.let(f"load {self.element}, ptr {self.at(address, offset)}, align {self.size}")
         return self.splat(one)
@@ -128,10 +129,11 @@ class _Lanes:
 class FourierPass:
     """One pass: `text` is the LLVM text of `symbol`.
 
-    `symbol(src, src2, src_step, dst, dst2, dst_step, twiddles, m, s, scale)`: elements of the first pass (`load` is not "S": s is 1) lie `src_step`
-    bytes apart, those of the last one (`store` is not "S": m is 1) `dst_step`; elements of a tile otherwise.  `src2` and `dst2` are the second rows
-    of "R", and `dst2` the factors of "T" and "V", an element of a tile for each.  `twiddles` are those for k = 1 .. r - 1 for each p, and the other
-    factors of "V", one for each element.  The last pass multiplies by `scale`, but not where there are factors.
+    `symbol(src, src2, src_step, dst, dst2, dst_step, twiddles, m, s, scale)`: elements of the first pass (`load` is not
+    "S": s is 1) are `src_step` bytes apart, those of the last one (`store` is not "S": m is 1) `dst_step`; otherwise
+    they are elements of a tile.  `src2` and `dst2` are the second rows of "R", and `dst2` the factors of "T" and "V",
+    an element of a tile for each.  `twiddles` are those for k = 1 .. r - 1 for each p, and the other factors of "V",
+    one for each element.  The last pass multiplies by `scale`, unless there are factors.
     """
 
     __slots__ = ("fma", "kind", "lanes", "load", "radix", "store")
@@ -177,7 +179,8 @@ class FourierPass:
         return f"{t.declared()}define void @{self.symbol}({arguments}) {{\nentry:\n{t.writer.text}\n}}\n"
 
     def _enter(self, t: _Lanes) -> None:
-        """Distances between the r elements of a butterfly (`legs`) and between butterflies (`turns`), and the head of the loop over these."""
+        """Emit distances between the r elements of a butterfly (`legs`) and between butterflies (`turns`), and the head
+        of their loop."""
         w, r = t.writer, self.radix
         w.say(f"%turns = mul i64 %m, {'1' if self.first or not self.last else '%s'}", "%ms = mul i64 %m, %s")
         w.say(
@@ -202,7 +205,7 @@ class FourierPass:
             w.say("%w = phi ptr [%twiddles, %entry], [%w1, %next]")
 
     def _turns(self, t: _Lanes) -> list[tuple[str, str]]:
-        """The twiddles of a loop's turn; they stand before the inner loop."""
+        """Load the twiddles of one iteration, before the inner loop."""
         return (
             []
             if self.last
@@ -255,24 +258,28 @@ class FourierPass:
 
 
 class FourierMoves:
-    """What brings sequences into tiles and back; `text` defines `symbols`.
+    """Moves of sequences into tiles and back; `text` defines `symbols`.
 
-    `rows_in[swap](src, step, tile, n)`: n complex numbers of `lanes` rows, which begin `step` bytes apart, into a tile, real and imaginary parts
-    exchanged where `swap`; n is at least `lanes` / 2.  `rows_out[swap](tile, dst, step, n)` is the way back.
+    `rows_in[swap](src, step, tile, n)`: n complex numbers of `lanes` rows, which begin `step` bytes apart, into a tile,
+    real and imaginary parts exchanged where `swap`; n is at least `lanes` / 2.  `rows_out[swap](tile, dst, step, n)` is
+    the inverse.
 
-    `strided_in[swap](src, lane, step, tile, n)` and `strided_out[swap](tile, dst, lane, step, n)` do it for numbers that are no neighbours: sequences
-    begin `lane` bytes apart, and their elements lie `step` bytes apart.
+    `strided_in[swap](src, lane, step, tile, n)` and `strided_out[swap](tile, dst, lane, step, n)` do so for strided
+    numbers: sequences begin `lane` bytes apart, and their elements are `step` bytes apart.
 
-    `turn(src, step, tile, n)`: n / lanes squares of a matrix whose rows begin `step` bytes apart and hold tile elements, into a tile.
+    `turn(src, step, tile, n)`: transposes n / lanes squares of a matrix whose rows begin `step` bytes apart and hold
+    tile elements, into a tile.
 
-    Real sequences of even length n = 2 h are transformed as h complex numbers, pairs of neighbours.  With Z their transform and w = exp(-2 pi i / n),
+    Real sequences of even length n = 2 h are transformed as h complex numbers, adjacent pairs.  With Z their transform
+    and w = exp(-2 pi i / n),
 
         2 X[k] = (Z[k] + conj Z[h-k]) - i w^k (Z[k] - conj Z[h-k])      2 X[h-k] = conj of the same with + i w^k
 
-    `halves[store](tile, dst, step, twiddles, h)` makes 2 X of the tile Z (elements `step` bytes apart, as `STORES` says); `pairs[load](src, step,
-    tile, twiddles, h)` goes back, to 2 Z with parts exchanged (the next transform is an inverse one); imaginary parts of X[0] and X[h] are not read.
-    `row_halves(z, dst, twiddles, h)` and `row_pairs(src, z, twiddles, h)` do it for one sequence that lies in memory, h + 1 numbers of which
-    are read and written; the twiddles are real parts and behind them imaginary ones, those of `halves` in turn.
+    `halves[store](tile, dst, step, twiddles, h)` computes 2 X from the tile Z (elements `step` bytes apart, layout
+    `STORES`); `pairs[load](src, step, tile, twiddles, h)` is the inverse, to 2 Z with parts exchanged (the next
+    transform is an inverse one); imaginary parts of X[0] and X[h] are not read.  `row_halves(z, dst, twiddles, h)` and
+    `row_pairs(src, z, twiddles, h)` do it for one sequence in memory, h + 1 numbers of which are read and written;
+    their twiddles are all real parts, then all imaginary ones; those of `halves` alternate.
     """
 
     __slots__ = ("fma", "kind", "lanes")
@@ -303,7 +310,7 @@ class FourierMoves:
         return _Lanes(self.kind, self.lanes, self.fma).declared() + "".join(parts)
 
     def _square(self, t: _Lanes, rows: list[str], width: int) -> list[str]:
-        """A square of groups of `width` numbers, transposed: one exchange of blocks for each power of two."""
+        """A transposed square of groups of `width` numbers: one exchange of blocks for each power of two."""
         block = 1
         while block < len(rows):
             for i in range(len(rows)):
@@ -350,7 +357,7 @@ class FourierMoves:
         )
 
     def _strided(self, into: bool, swap: bool) -> str:
-        """One number at a time: pairs of vectors are joined until all are in one, or parted."""
+        """One number at a time: pairs of vectors are joined until one is left, or split."""
         t = _Lanes(self.kind, self.lanes, self.fma)
         w = t.writer
         w.say(
@@ -421,7 +428,8 @@ class FourierMoves:
         return f"define void @{self.name('turn')}(ptr noalias %src, i64 %step, ptr noalias %tile, i64 %n) {{\nentry:\n{w.text}\n}}\n"
 
     def _combined(self, t: _Lanes, a: Complex, b: Complex, turn: Complex, back: bool) -> tuple[Complex, Complex]:
-        """(S + T, conj(S - T)) with S = a + conj b and T = -i w (a - conj b); `back`: T = i conj(w) (a - conj b), parts of the results exchanged."""
+        """(S + T, conj(S - T)) with S = a + conj b and T = -i w (a - conj b); `back`: T = i conj(w) (a - conj b), parts
+        of the results exchanged."""
         w = t.writer
         s = w.add(a[0], b[0]), w.sub(a[1], b[1])
         d = w.sub(a[0], b[0]), w.add(a[1], b[1])
@@ -489,7 +497,7 @@ class FourierMoves:
         return f"define void @{self.name(f'pairs_{how}')}(ptr %src, i64 %step, ptr %tile, ptr %twiddles, i64 %h) {{\nentry:\n{w.text}\n}}\n"
 
     def _row(self, halves: bool) -> str:
-        """Vectors from both ends of one sequence; the last ones begin where they end with the half."""
+        """Vectors from both ends of one sequence; the last ones start early enough to end with the half."""
         t = _Lanes(self.kind, self.lanes, self.fma)
         w, n, item = t.writer, self.lanes, 2 * t.size
         w.say("%half = lshr i64 %h, 1", "%count = add i64 %half, 1", f"%last = sub i64 %count, {n}")

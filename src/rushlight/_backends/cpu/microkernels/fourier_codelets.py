@@ -13,7 +13,7 @@ Complex = tuple[str, str]
 
 
 class Writer:
-    """Lines of a function in the making, and arithmetic on vectors in them."""
+    """The lines of a function, and arithmetic on vectors in them."""
 
     __slots__ = ("_constant", "_count", "_element", "_fma", "_lines", "_vector")
 
@@ -27,7 +27,7 @@ class Writer:
         return "\n".join(self._lines)
 
     def say(self, *lines: str) -> None:
-        """Lines; those that end with a colon are labels."""
+        """Append lines; those that end with a colon are labels."""
         self._lines += [line if line.endswith(":") else f"  {line}" for line in lines]
 
     def let(self, value: str) -> str:
@@ -54,7 +54,7 @@ class Writer:
         return f"splat ({self._element} {self._constant(value)})"
 
     def fused(self, a: str, b: str, c: str, minus: bool = False) -> str:
-        """a b + c, or a b - c; rounded once where the machine does it in one."""
+        """a b + c, or a b - c; with one rounding where the machine has a fused instruction."""
         v = self._vector
         if not self._fma:
             product = self.mul(a, b)
@@ -122,7 +122,7 @@ class Writer:
         return self.times(x, (self.number(math.cos(angle)), self.number(-math.sin(angle))))
 
     def _odd(self, x: list[Complex]) -> list[Complex]:
-        """Sums and differences of the pairs j, r - j: cosines go with the ones, sines with the others."""
+        """Sums and differences of the pairs j, r - j: the sums take the cosines, the differences the sines."""
         r, half = len(x), len(x) // 2
         sums = [self.plus(x[j], x[r - j]) for j in range(1, half + 1)]
         gaps = [self.minus(x[j], x[r - j]) for j in range(1, half + 1)]

@@ -1,8 +1,9 @@
 """Panels for the tile of a matrix product, gathered from an image: the packing of a convolution, as LLVM text.
 
-A panel [k][width] holds for each step k the elements at `slab + offsets[k] + place`, for `width` places.  Places that lie side by side
-are moved as whole vectors, in the order of their places: what a vector brings too much is overwritten by the next one, or by the next step.
-So nothing is masked, and any width and any run of places will do; the panel is followed by room for one vector.
+A panel [k][width] holds for each step k the elements at `slab + offsets[k] + position`, for `width` positions.
+Contiguous positions are moved as whole vectors, in increasing order: the next vector, or the next step, overwrites what
+a vector writes beyond its run.  So nothing is masked, and any width and any run of positions will do; room for one
+vector follows the panel.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 __all__ = ["Apart", "Every", "PanelGather", "Spaced"]
 
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8), "bf16": ("i16", 2)}
-_UNROLLED = 4  # moves for each step that are written out; more of them run in a loop
+_UNROLLED = 4  # unrolled moves for each step; more of them run in a loop
 
 
 class PanelGather:
     """The gathering of panels `width` wide for tiles like `tile`; `text` is the LLVM text of `symbol`.
 
-    `symbol(panel, slab, offsets, k, moves, n)`: `offsets` are k offsets in bytes, `moves` n pairs (from, to), in bytes too, each of which
-    brings `lanes` elements.  Of the kind "bf16" the panel is [k / 2][width][2], and where k is odd the last step's partner is zero.
+    `symbol(panel, slab, offsets, k, moves, n)`: `offsets` are k offsets in bytes, `moves` n pairs (from, to), also in
+    bytes, each of which moves `lanes` elements.  For kind "bf16" the panel is [k / 2][width][2], and for odd k the last
+    step is paired with zeros.
     """
 
     __slots__ = ("kind", "lanes", "symbol", "width")
@@ -30,7 +32,7 @@ class PanelGather:
 
     @property
     def paired(self) -> bool:
-        """Whether two steps lie side by side."""
+        """Whether two steps are interleaved."""
         return self.kind == "bf16"
 
     @property
@@ -51,7 +53,7 @@ class PanelGather:
         return "\n".join([*lines, *self._many(), *self._rest(), "}"])
 
     def _bases(self, p: str, step: str) -> list[str]:
-        """The base (or both) of the step, and where it goes."""
+        """The base (or both) of the step, and its destination."""
         _, size = _ELEMENTS[self.kind]
         lines = [f"  %{p}out = phi ptr [%panel, %{p}entry], [%{p}out1, %{p}next]"]
         for i in range(2 if self.paired else 1):
@@ -71,7 +73,8 @@ class PanelGather:
         return lines
 
     def _move(self, p: str, m: str, source: str, target: str, alone: bool = False) -> list[str]:
-        """One vector (of each of both steps) from the base to the panel; `alone`: zeros stand for the second step."""
+        """Move one vector (for both steps of a pair) from the base to the panel; `alone`: zeros replace the second
+        step."""
         element, size = _ELEMENTS[self.kind]
         vector = f"<{self.lanes} x {element}>"
         lines = []
@@ -143,7 +146,7 @@ class PanelGather:
         ]  # fmt: skip
 
     def _rest(self) -> list[str]:
-        """The last step of an odd number, whose partner is zero."""
+        """The last of an odd number of steps, paired with zeros."""
         if not self.paired:
             return ["rest:", "  ret void"]
         _, size = _ELEMENTS[self.kind]
@@ -166,7 +169,8 @@ class PanelGather:
 
 
 class Every:
-    """Every second element: `symbol(out, x, n)` writes element 2 i of x, of `size` bytes, to element i of out, and reads no element after."""
+    """Every second element: `symbol(out, x, n)` copies element 2 i of x, of `size` bytes, to element i of out, and
+    reads nothing beyond the last."""
 
     __slots__ = ("lanes", "size", "symbol")
 
@@ -208,8 +212,8 @@ class Every:
 
 
 class Spaced:
-    """Places of `given` elements of two bytes, side by side, as places of `held`, a power of two, with zeros behind them: `symbol(out, x, n)` does so
-    with n places, and reads and writes nothing else."""
+    """Padding of channels: `symbol(out, x, n)` copies n positions of `given` contiguous two-byte elements to positions
+    of `held`, a power of two, with zeros behind them, and reads and writes nothing else."""
 
     __slots__ = ("given", "held", "lanes", "symbol")
 
@@ -224,7 +228,7 @@ class Spaced:
         return "\n".join([
             f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
             "entry:",
-            f"  %most = sub i64 %n, {-(-n // given)}",  # a vector holds more than the places that are made of it
+            f"  %most = sub i64 %n, {-(-n // given)}",  # a vector covers more than the positions computed from it
             "  br label %check", "check:",
             "  %i = phi i64 [0, %entry], [%i1, %loop]",
             "  %go = icmp sle i64 %i, %most",
@@ -250,7 +254,7 @@ class Spaced:
         ])  # fmt: skip
 
     def _single(self, c: int) -> list[str]:
-        """One element of a place."""
+        """One element of a position."""
         read = (
             [f"  %jp{c} = getelementptr i16, ptr %jp, i64 {c}", f"  %jv{c} = load i16, ptr %jp{c}, align 2"]
             if c < self.given
@@ -261,8 +265,8 @@ class Spaced:
 
 
 class Apart:
-    """Neighbours written `step` apart: `symbol(out, x, n, add)` does so with n floats of `kind`, to each of which `add` is added, and writes nothing
-    between them: by whole vectors of which lanes are left out, for machines that do so at once."""
+    """Strided stores: `symbol(out, x, n, add)` writes n contiguous floats of `kind`, plus `add`, `step` apart, and
+    nothing between them, by masked vectors; for machines with fast masked stores."""
 
     __slots__ = ("kind", "lanes", "step", "symbol")
 
@@ -293,7 +297,7 @@ class Apart:
         ])  # fmt: skip
 
     def _part(self, k: int, vector: str, masked: str, size: int) -> list[str]:
-        """One vector of what is written, with the elements that fall into it."""
+        """One vector of the output, with the elements that belong in it."""
         n, step = self.lanes, self.step
         places = range(k * n, (k + 1) * n)
         chosen = ", ".join(f"i32 {at // step}" if at % step == 0 else "i32 poison" for at in places)

@@ -1,6 +1,6 @@
-"""Packing for products of matrices, as LLVM text: what lies the other way round is turned in registers.
+"""Packing for matrix products, as LLVM text: operands of the other layout are transposed in registers.
 
-Panels are those of `register_tile`: words of one or more neighbours of k, [k / group][width] of them.
+Panels are those of `register_tile`: words of one or more elements along k, [k / group][width] of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rushlight._kernels.scalar import emitter, writer
     from rushlight._types.dtype import DType
 else:
-    emitter = LazyModule("rushlight._kernels.scalar.emitter")  # kernels that are found on disk need no text
+    emitter = LazyModule("rushlight._kernels.scalar.emitter")  # not needed for kernels loaded from disk
     writer = LazyModule("rushlight._kernels.scalar.writer")
 
 __all__ = ["Cast", "Pairs", "Panels"]
@@ -23,12 +23,13 @@ _WORDS = {1: "i8", 2: "i16", 4: "i32", 8: "i64", 16: "i64"}  # words of 16 bytes
 
 
 class Panels:
-    """How words of `size` bytes, each of `group` elements, are packed; `text` is LLVM text that defines `symbols`.
+    """Packing of words of `size` bytes, each of `group` elements; `text` is LLVM text that defines `symbols`.
 
-    `turn_symbol(out, x, row, step, k)` packs what lies along k: it reads n rows of x, `row` elements apart, of k words each (a multiple of n),
-    and writes word w of row i to word w * step + i of out.  `zip_symbol(out, x, row, step, k)`, where a word has several elements, packs what lies
-    across: it reads k words whose elements are `row` elements apart, of n places beside each other, and writes word w of place i to word
-    w * step + i.  `wide_symbol` does that for `wide` places: what lies in one line of the cache is read at once.
+    `transpose_symbol(out, x, row, step, k)` packs rows along k: it reads n rows of x, `row` elements apart, of k words
+    each (a multiple of n), and writes word w of row i to word w * step + i of out.  `zip_symbol(out, x, row, step, k)`,
+    for words of several elements, packs rows across k: it reads k words whose elements are `row` elements apart, of n
+    adjacent columns, and writes word w of column i to word w * step + i. `wide_symbol` does that for `wide` columns, a
+    whole cache line at once.
     """
 
     __slots__ = ("group", "n", "size", "turn_symbol", "wide", "wide_symbol", "zip_symbol")
@@ -41,7 +42,7 @@ class Panels:
 
     @property
     def key(self) -> str:
-        """What `text` depends on."""
+        """Everything that `text` depends on."""
         return f"panels {self.size} {self.group} {self.n}"
 
     @property
@@ -61,7 +62,8 @@ class Panels:
 
 
 class Cast:
-    """`symbol(out, x, n)`: n elements converted from one dtype to another, as the primitive `convert` does it; `text` defines it."""
+    """`symbol(out, x, n)`: n elements converted from one dtype to another, as the primitive `convert` does it; `text`
+    defines it."""
 
     __slots__ = ("fma", "lanes", "source", "symbol", "target")
 
@@ -71,7 +73,7 @@ class Cast:
 
     @property
     def key(self) -> str:
-        """What `text` depends on."""
+        """Everything that `text` depends on."""
         return f"{self.symbol} {self.lanes} {self.fma}"
 
     @property
@@ -87,7 +89,8 @@ class Cast:
             f"  br i1 %several, label %vectors, label %few{n // 2}", "vectors:", "  %i = phi i64 [0, %entry], [%j, %vectors]",
             *self._convert(module, n, "%i", "all"), f"  %j = add nuw nsw i64 %i, {n}", "  %more = icmp slt i64 %j, %whole",
             "  br i1 %more, label %vectors, label %rest", "rest:", "  %even = icmp eq i64 %left, 0", "  br i1 %even, label %done, label %end",
-            "end:", f"  %last = sub i64 %n, {n}", *self._convert(module, n, "%last", "last"), "  br label %done",  # some of it a second time
+            # overlaps the vector before
+            "end:", f"  %last = sub i64 %n, {n}", *self._convert(module, n, "%last", "last"), "  br label %done",
         ]  # fmt: skip
         width = n // 2
         while width:
@@ -114,15 +117,17 @@ class Cast:
 
 
 class Pairs:
-    """`symbol(out, x, n)`: panels of complex numbers [k][width], n of them, become panels of real ones, for tiles of real numbers.
+    """`symbol(out, x, n)`: converts panels of n complex numbers [k][width] to panels of real ones, for tiles of real
+    numbers.
 
-    Complex products through real ones (the "1m" method; Van Zee, "Implementing High-Performance Complex Matrix Multiplication via the 1m Method",
-    2020): rows of C are read as twice as many real columns, real and imaginary parts in turn, and k is twice as long.  Of A (`side` "a") each k
-    gives a row of real parts and one of imaginary parts; of B one of its numbers as they are, and one of them times i:
+    Complex products through real ones (the "1m" method; Van Zee, "Implementing High-Performance Complex Matrix
+    Multiplication via the 1m Method", 2020): rows of C are read as twice as many real columns, real and imaginary parts
+    in turn, and k is twice as long.  Of A (`side` "a") each k gives a row of real parts and one of imaginary parts; of
+    B one of its numbers unchanged, and one of them times i:
 
         (a + bi)(c + di) = a (c, d) + b (-d, c)
 
-    `conjugated` operands differ in signs alone.  `width` is a multiple of `lanes` / 2.
+    `conjugated` operands differ in signs only.  `width` is a multiple of `lanes` / 2.
     """
 
     __slots__ = ("conjugated", "lanes", "side", "source", "symbol", "target", "width")
@@ -140,7 +145,7 @@ class Pairs:
 
     @property
     def key(self) -> str:
-        """What `text` depends on."""
+        """Everything that `text` depends on."""
         return f"{self.symbol} {self.lanes}"
 
     @property
@@ -149,7 +154,7 @@ class Pairs:
 
     @property
     def bytes(self) -> int:
-        """What one complex number becomes."""
+        """Bytes that one complex number becomes."""
         return self.source.itemsize * (1 if self.side == "a" else 2)
 
     @property
@@ -169,7 +174,7 @@ class Pairs:
         return f"<{n} x i{4 * self.source.itemsize}>"
 
     def _flipped(self, name: str, n: int, lanes: Callable[[int], bool]) -> tuple[str, str]:
-        """A line that turns the sign of some of n lanes, and the name of what it makes."""
+        """A line that flips the sign of some of n lanes, and the name of its result."""
         bits = 4 * self.source.itemsize
         mask = ", ".join(f"i{bits} {-(1 << (bits - 1)) if lanes(i) else 0}" for i in range(n))
         return f"  {name}f = xor {self._vector(n)} {name}, <{mask}>", f"{name}f"
@@ -222,7 +227,8 @@ class Pairs:
 
 
 def turn_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
-    """`symbol(out, x, row, step, k)`: squares of n words after each other, turned by exchanging ever smaller blocks of two rows.
+    """`symbol(out, x, row, step, k)`: consecutive squares of n words, transposed by exchanging ever smaller blocks of
+    two rows.
 
     Words have `size` bytes; `row` counts elements, of which a word may have several.
     """
@@ -266,7 +272,8 @@ def turn_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
 
 
 def zip_text(symbol: str, n: int, group: int, element_bytes: int) -> str:
-    """`symbol(out, x, row, step, k)`: for each of k words, n elements of each of `group` rows of x become n words beside each other."""
+    """`symbol(out, x, row, step, k)`: for each of k words, interleaves n elements of each of `group` rows of x to n
+    adjacent words."""
     element = f"i{8 * element_bytes}"
     size = group * element_bytes
     lines = [

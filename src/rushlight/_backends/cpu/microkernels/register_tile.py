@@ -1,13 +1,14 @@
-"""The inner kernel of a matrix product: a tile of C in registers, over panels of A and B that lie packed.
+"""The inner kernel of a matrix product: a tile of C in registers, over packed panels of A and B.
 
-The structure is that of BLIS (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality", 2015, section 3):
-A comes as panels [k][rows], B as panels [k][columns], and each step of k is one outer product, `rows` broadcasts against `columns / lanes`
-vectors.  The tile is as large as the registers allow, so that the loads hide behind the multiplications.
+The structure is that of BLIS (Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS
+Functionality", 2015, section 3): A comes as panels [k][rows], B as panels [k][columns], and each step of k is one outer
+product, `rows` broadcasts against `columns / lanes` vectors.  The tile is as large as the registers allow, so that the
+multiplications hide the loads.
 
-Narrow numbers are taken in *words* of 32 bits, which hold `group` neighbours of k: panels are [k / group][rows][group], zeros filling up the
-last word.  One instruction multiplies all pairs of a word and adds them to the accumulator:
+Narrow numbers come in *words* of 32 bits, which hold `group` elements along k: panels are [k / group][rows][group],
+zeros padding the last word.  One instruction multiplies all pairs of a word and adds them to the accumulator:
 
-    kind   operands         accumulators   instructions (chosen by `register_tile` from what the machine has)
+    kind   operands         accumulators   instructions (chosen by `register_tile` from those of the machine)
     f32    float32          float32        multiply-add
     f64    float64          float64        multiply-add
     i32    int32            int32          multiplication, addition; both wrap
@@ -16,11 +17,11 @@ last word.  One instruction multiplies all pairs of a word and adds them to the 
     i16    pairs int16      int32          vpmaddwd; elsewhere widened
     i8     fours            int32          vpdpbusd, A unsigned and B signed; sdot, both signed; there is no other form: use i16
 
-Products of bfloat16 are exact in float32.  vdpbf16ps adds that of the second half first, then that of the first, each with a rounding to
-nearest even, reads subnormal numbers as zeros and writes zeros for them, whatever the thread's mode (Intel, "BFloat16 Hardware Numerics
-Definition", 2018; AMD's processors the same, see the tests).  The form without the instruction adds in the same order with the thread's own
-treatment of subnormal numbers.  bfdot, without the extended mode of newer processors, rounds the sum of two products to odd first (Arm,
-"Architecture Reference Manual", BFDotAdd).
+Products of bfloat16 are exact in float32.  vdpbf16ps adds that of the second half first, then that of the first, each
+with a rounding to nearest even, reads subnormal numbers as zeros and writes zeros for them, whatever the thread's mode
+(Intel, "BFloat16 Hardware Numerics Definition", 2018; AMD's processors the same, see the tests).  The form without the
+instruction adds in the same order with the thread's own treatment of subnormal numbers.  bfdot, without the extended
+mode of newer processors, rounds the sum of two products to odd first (Arm, "Architecture Reference Manual", BFDotAdd).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ KINDS = {
     "bf16": ("i32", 4, "float", 2), "i16": ("i32", 4, "i32", 2), "i8": ("i32", 4, "i32", 4),
 }  # fmt: skip
 
-# (kind, name): LLVM's function for vectors of 16, 32 or 64 bytes, and the type of the elements that it takes
+# (kind, name): LLVM's function for vectors of 16, 32 or 64 bytes, and the type of its operands' elements
 _INSTRUCTIONS = {
     ("bf16", "vdpbf16ps"): ({64: "llvm.x86.avx512bf16.dpbf16ps.512"}, "bfloat"),
     ("bf16", "bfdot"): ({16: "llvm.aarch64.neon.bfdot.v4f32.v8bf16"}, "bfloat"),
@@ -44,26 +45,29 @@ _INSTRUCTIONS = {
     ("i8", "vpdpbusd"): ({64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256"}, "i8"),
     ("i8", "sdot"): ({16: "llvm.aarch64.neon.sdot.v4i32.v16i8"}, "i8"),
 }  # fmt: skip
-_SUMS = ("vpdpbusd", "sdot", "vdpbf16ps", "bfdot")  # these add to an accumulator themselves
+_SUMS = ("vpdpbusd", "sdot", "vdpbf16ps", "bfdot")  # instructions that add to an accumulator
 
 
 class RegisterTile:
-    """`rows` x `columns` accumulators of `kind` (see above) held in vectors of `lanes`; `text` is the LLVM text of its kernel, `symbol`.
+    """`rows` x `columns` accumulators of `kind` (see above) in vectors of `lanes`; `text` is the LLVM text of its
+    kernel, `symbol`.
 
-    `symbol(A, B, C, row, k, add)`: C[i, j] at C + i * row + j (accumulators) becomes the sum over the k words of A[k][i] B[k][j], plus what
-    was there where `add` is not 0.  `instruction` names what multiplies words, empty for plain arithmetic.
+    `symbol(A, B, C, row, k, add)`: C[i, j] at C + i * row + j (accumulators) becomes the sum over the k words of
+    A[k][i] B[k][j], plus its old value where `add` is not 0.  `instruction` multiplies words; empty for plain
+    arithmetic.
 
     `panels` are the routines for packing operands (see `Panels`), which `text` defines too.
 
-    A tile that is `begun` starts from sums that lie before the words of a panel of B: one row, the same for all rows of the tile.
+    A `begun` tile starts from sums in front of the words of a panel of B: one row, the same for all rows of the tile.
 
-    `part_symbol(aside, C, row, rows, columns, add)`: that much of a tile that was computed aside is put where it belongs, or added to what is there.
+    `part_symbol(aside, C, row, rows, columns, add)`: writes or adds a part of a tile in a buffer to C.
 
-    `listed` names the operand that lies anywhere.  "columns": `symbol(A, B, offsets, C, row, k, add)` reads the columns of step k at
-    B + offsets[k] (bytes).  "rows": `symbol(A, B, places, offsets, C, row, k, add)` reads row i of step k at A + places[i] + offsets[k].
+    `listed` names an operand that is read through a table of offsets.  "columns": `symbol(A, B, offsets, C, row, k,
+    add)` reads the columns of step k at B + offsets[k] (bytes).  "rows": `symbol(A, B, positions, offsets, C, row, k,
+    add)` reads row i of step k at A + positions[i] + offsets[k].
 
-    With `rounded` C holds numbers of the operands' kind, which the sums are rounded to, and nothing is added to what was there.  It is for a
-    machine that rounds vectors with one instruction, and reads subnormal sums as zeros then.
+    With `rounded` C holds numbers of the operands' kind, to which the sums are rounded, and nothing is added to old
+    values.  It is for machines that round vectors with one instruction, and then reads subnormal sums as zeros.
     """
 
     __slots__ = (
@@ -93,12 +97,12 @@ class RegisterTile:
 
     @property
     def group(self) -> int:
-        """How many neighbours of k one word holds."""
+        """The elements along k in one word."""
         return KINDS[self.kind][3]
 
     @property
     def rounds(self) -> bool:
-        """Whether there is a tile of this kind with `rounded` results."""
+        """Whether this kind has a tile with `rounded` results."""
         return self.instruction == "vdpbf16ps"
 
     @property
@@ -111,7 +115,7 @@ class RegisterTile:
 
     @property
     def key(self) -> str:
-        """What `text` depends on."""
+        """Everything that `text` depends on."""
         return f"{self.symbol} {self.lanes} {self.vectors} {self.fma} {self.instruction}"
 
     @property
@@ -120,7 +124,7 @@ class RegisterTile:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """What `text` defines."""
+        """The symbols that `text` defines."""
         return (self.symbol, *(() if self.listed else (self.part_symbol,)), *self.panels.symbols)
 
     @property
@@ -179,7 +183,7 @@ class RegisterTile:
         return "\n".join(lines)
 
     def _part(self, vector: str, element: str, size: int) -> list[str]:
-        """`part_symbol`: vectors of which some lanes are left out."""
+        """`part_symbol`: masked vectors."""
         n, letter = self.lanes, element[0] if element[0] == "i" else "f"
         bits = f"v{n}{letter}{8 * size}.p0"
         lines = [
@@ -218,7 +222,7 @@ class RegisterTile:
         return [*lines, "done:", "  ret void", "}"]
 
     def _beginning(self, total: str, size: int) -> list[str]:
-        """The sums that lie before the words of B, and where those begin."""
+        """Load the sums in front of the words of B, and skip them."""
         lines = [f"  %words = getelementptr i8, ptr %B, i64 {self.columns * size}"]
         for j in range(self.vectors):
             lines += [
@@ -228,14 +232,14 @@ class RegisterTile:
         return lines
 
     def _place(self, i: int) -> list[str]:
-        """Where a row lies that is listed: read in each step, for general registers hold fewer places than vector registers hold rows."""
+        """Load the offset of a listed row in each step: fewer general registers than rows are available."""
         return [
             f"  %listed{i} = getelementptr i64, ptr %places, i64 {i}", f"  %there{i} = load volatile i64, ptr %listed{i}, align 8",
             f"  %pa{i} = getelementptr i8, ptr %a, i64 %there{i}",
         ]  # fmt: skip
 
     def _declared(self, total: str, size: int) -> list[str]:
-        """The functions of LLVM that the steps call."""
+        """The LLVM functions that the steps call."""
         if self.instruction:
             names, element = _INSTRUCTIONS[self.kind, self.instruction]
             taken = f"<{self.lanes * self.group} x {element}>"
@@ -246,7 +250,7 @@ class RegisterTile:
         return [f"declare {total} @llvm.fma.v{self.lanes}f{8 * size}({total}, {total}, {total})"]
 
     def _operand(self, name: str) -> list[str]:
-        """A vector of words as the steps take it: cast, or as the halves of its words."""
+        """A vector of words as the steps' operand: cast, or as the halves of its words."""
         vector = f"<{self.lanes} x i32>"
         if self.instruction:
             element = _INSTRUCTIONS[self.kind, self.instruction][1]
@@ -267,7 +271,7 @@ class RegisterTile:
         return []
 
     def _step(self, i: int, j: int, total: str, size: int) -> list[str]:
-        """The products of one vector, added to its accumulator."""
+        """Add the products of one vector to its accumulator."""
         tag, held = f"{i}_{j}", f"%c{i}_{j}"
         if self.instruction:
             names, element = _INSTRUCTIONS[self.kind, self.instruction]
@@ -308,7 +312,7 @@ class RegisterTile:
         ]
 
     def _round_out(self, total: str, tile: list[tuple[int, int]]) -> list[str]:
-        """The sums, rounded, to C."""
+        """Round the sums to C."""
         element = _INSTRUCTIONS[self.kind, self.instruction][1]
         narrow, lines = f"<{self.lanes} x {element}>", []
         for i, j in tile:
@@ -343,10 +347,10 @@ class RegisterTile:
 
 
 def register_tile(kind: str, vector_bytes: int, registers: int, fma: bool, instruction: str = "") -> RegisterTile:
-    """The largest tile that leaves room for the vectors of B and one broadcast; `registers`: how many vector registers there are."""
+    """The largest tile that leaves room for the vectors of B and one broadcast, for `registers` vector registers."""
     lanes = vector_bytes // KINDS[kind][1]
     vectors = 3 if registers == 32 and vector_bytes == 16 else 2
-    parts = 2 if KINDS[kind][3] > 1 and not instruction else 1  # an operand is held as its halves
+    parts = 2 if KINDS[kind][3] > 1 and not instruction else 1  # an operand is kept as its halves
     apart = (
         instruction == "vpmaddwd" or kind in ("i32", "i64") or not (fma or instruction)
     )  # products need a register before they are added

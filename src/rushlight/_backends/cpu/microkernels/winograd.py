@@ -1,13 +1,13 @@
 """The transforms of a convolution by Winograd's method, as LLVM text.
 
-A 3 x 3 kernel over 4 x 4 places of the image gives 2 x 2 results, F(2 x 2, 3 x 3) of Lavin and Gray, "Fast Algorithms for Convolutional
-Neural Networks" (2016): y = A' [(G g G') * (B' d B)] A, with 16 multiplications in place of 36.  Summed over channels these are 16
-products of matrices.  B' and A' hold 0, 1 and -1, G halves besides, so the transforms of the image and the result only add, and those of the
-weights multiply exactly.
+A 3 x 3 kernel over 4 x 4 input elements gives 2 x 2 results, F(2 x 2, 3 x 3) of Lavin and Gray, "Fast Algorithms for
+Convolutional Neural Networks" (2016): y = A' [(G g G') * (B' d B)] A, with 16 multiplications in place of 36.  Summed
+over channels these are 16 products of matrices.  B' and A' hold 0, 1 and -1, G halves besides, so the transforms of the
+image and the result only add, and those of the weights multiply exactly.
 
-Errors are bounded by the size of the sums of a 4 x 4 tile and not of a window (Barabasz et al., "Error Analysis and Improving the Accuracy
-of Winograd Convolution for Deep Neural Networks", 2020): about as large as a direct sum's, which `tests/backends/test_conv.py` checks.
-Larger tiles, F(4 x 4, 3 x 3), multiply less and lose a decimal digit.
+Errors are bounded by the size of the sums of a 4 x 4 tile and not of a window (Barabasz et al., "Error Analysis and
+Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020): about as large as a direct sum's, which
+`tests/backends/test_conv.py` checks. Larger tiles, F(4 x 4, 3 x 3), multiply less and lose a decimal digit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["TAPS", "Winograd"]
 
 TAPS = 16  # products of matrices
 
-# a transform of a column in the names of its elements: for each result what is added to and taken from the first
+# the transform of a column by element numbers: for each result, the first element and the one added to or subtracted
+# from it
 _IMAGE = ((0, "-", 2), (1, "+", 2), (2, "-", 1), (1, "-", 3))
 
 _IMAGE_ARGUMENTS = "ptr noalias %out, i64 %apart, ptr noalias %slab, i64 %channel, i64 %row, i64 %phase, i64 %channels, i64 %width, ptr noalias %moves, i64 %n"
@@ -25,17 +26,19 @@ _IMAGE_ARGUMENTS = "ptr noalias %out, i64 %apart, ptr noalias %slab, i64 %channe
 class Winograd:
     """The transforms for panels of `rows` weights and vectors of `lanes` float32; `text` defines `symbols`.
 
-    `image_symbol(out, apart, slab, channel, row, phase, channels, width, moves, n)` transforms tiles of all channels, which lie `channel` bytes
-    apart in the slab; rows of it lie `row` bytes apart, and in a row the odd places `phase` bytes behind the even ones.  The `moves` are n pairs
-    (from, to) in bytes: `lanes` neighbours among the tiles, whose 16 sums go to `out + to`, `apart` bytes apart, `width` bytes further for each
-    channel.  `short_symbol` does it for half as many neighbours.  What is written too much is written over by the next move or channel.
+    `image_symbol(out, apart, slab, channel, row, phase, channels, width, moves, n)` transforms tiles of all channels,
+    which are `channel` bytes apart in the slab; its rows are `row` bytes apart, and in a row the odd columns are
+    `phase` bytes behind the even ones.  The `moves` are n pairs (from, to) in bytes: `lanes` adjacent tiles, whose 16
+    sums go to `out + to`, `apart` bytes apart, `width` bytes further for each channel. `short_symbol` does it for half
+    as many tiles.  The next move or channel overwrites excess elements.
 
-    `weight_symbol(out, apart, panel, first, tap, channel, channels)` makes of a panel of weights, `rows` of each channel and tap side by side,
-    panels [channels][rows] for each of the 16 products; the first tap of the first channel lies at panel + first, taps are `tap` bytes apart and
-    channels `channel` bytes.
+    `weight_symbol(out, apart, panel, first, tap, channel, channels)` transforms a panel of weights, `rows` contiguous
+    ones for each channel and tap, to panels [channels][rows] for each of the 16 products; the first tap of the first
+    channel is at panel + first, taps are `tap` bytes apart and channels `channel` bytes.
 
-    `result_symbol(out, other, sums, apart, tiles, bias)` makes of vectors of 16 sums, `apart` bytes apart, two rows of results, at `out` and
-    `other`, and adds the bias; it returns 1 where one of the results of the `tiles` is not finite, else 0 (whatever else the last vector holds).
+    `result_symbol(out, other, sums, apart, tiles, bias)` transforms vectors of 16 sums, `apart` bytes apart, to two
+    rows of results, at `out` and `other`, and adds the bias; it returns 1 if a result of the first `tiles` is not
+    finite, else 0 (whatever the other lanes hold).
     """
 
     __slots__ = ("lanes", "rows")
@@ -45,7 +48,7 @@ class Winograd:
 
     @property
     def short(self) -> int:
-        """How many neighbours `short_symbol` takes."""
+        """The number of tiles that `short_symbol` takes."""
         return max(self.lanes // 2, 2)
 
     @property
@@ -165,7 +168,7 @@ class Winograd:
                 f"  store <{2 * n} x float> %w{i}, ptr %y{i}, align 4",
             ]
         held = "%seen"
-        for k in range(4):  # anything times zero that is not zero was not finite
+        for k in range(4):  # a nonzero product with zero was not finite
             lines += [
                 f"  %n{k} = fmul {vector} %z{k // 2}{k % 2}, zeroinitializer",
                 f"  %seen{k + 1} = fadd {vector} {held}, %n{k}",
@@ -194,7 +197,7 @@ def _combined(vector: str, heads: list[str], x: list[str]) -> list[str]:
 
 
 def _weighted(vector: str, names: list[str], g: list[str]) -> list[str]:
-    """G g: the outer elements as they are, half of the sum of all, half of that with the middle one taken away."""
+    """G g: the outer elements unchanged, half of the sum of all, half of that with the middle one subtracted."""
     half, tag = "splat (float 0.5)", names[0][1:]
     return [
         f"  {names[0]} = fadd {vector} {g[0]}, splat (float -0.0)", f"  {names[3]} = fadd {vector} {g[2]}, splat (float -0.0)",

@@ -1,4 +1,4 @@
-"""How programs call the kernels of recurrent layers: which tile, how many sequences in a piece, and the memory to work in."""
+"""The calls of recurrent layers' kernels: tile, sequences in a piece, and scratch memory."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ __all__ = ["recurrence_call"]
 _KINDS = {"float32": "f32", "float64": "f64"}
 _MOST_PIECES = 32
 _MOST_PARTS = 8  # of a step whose units are shared
-_SHARED_BYTES = 1 << 18  # of a weight from which on that pays
-_GIL_WORK = 1 << 21  # multiplications from which other Python threads may run meanwhile
+_SHARED_BYTES = 1 << 18  # fewest bytes of a weight for which sharing pays
+_GIL_WORK = 1 << 21  # least multiplications that release the GIL
 _LOADED: dict[str, Any] = {}
 _TILES: dict[tuple[str, int], RegisterTile] = {}
 
 
 def _tile(kind: str, batch: int) -> RegisterTile:
-    """The tile for this many sequences: a low one where they are few, so that there are pieces for more than one thread and no rows are wasted."""
+    """The tile for `batch` sequences: few rows for few sequences, so that several threads have pieces and no rows are
+    wasted."""
     usual = host_tiles(kind)[-1]
     rows = next((n for most, n in ((1, 1), (4, 2), (8, 4)) if batch <= most), usual.rows)
     if rows == usual.rows < 8 and 1.1 * _rows_in_pairs(batch, 4) <= _rows_in_pairs(batch, rows):
@@ -55,29 +56,29 @@ def _tile(kind: str, batch: int) -> RegisterTile:
 
 
 def _rows_in_pairs(batch: int, rows: int) -> int:
-    """Rows that tiles of `rows` compute, in an even number of pieces: two threads take as long with an odd number."""
+    """Rows that tiles of `rows` compute, in an even number of pieces: two threads take no less time for an odd number."""
     return -(-batch // (2 * rows)) * 2 * rows
 
 
 class _Words:
-    """The constants of a call: the same words for each of its kernels, after a head of their own."""
+    """The constants of a call: the same descriptor for each of its kernels, after a head of their own."""
 
     __slots__ = ("nbytes", "parts", "pieces", "words")
 
     def __init__(self, call: Any, rows: int, shape: Shape, groups: int, keep: bool) -> None:
-        """`rows`: of all steps together; `groups`: in how many pieces the weight is packed."""
+        """`rows`: of all steps together; `groups`: pieces of the packed weight."""
         way, gates, size = isinstance(call, Call), GATES[shape.mode], shape.real.itemsize
         batch, units = call.h.shape
         chunk = shape.rows * -(-batch // (shape.rows * _MOST_PIECES))
         self.pieces = -(-batch // chunk)
         high = -(-chunk // shape.rows) * shape.rows
         weights = _up(size * units * shape.columns * groups * (shape.panels if way else gates))
-        second = _up(size * high * (units if way else DEPTH))  # where what is left of a piece's memory begins
+        second = _up(size * high * (units if way else DEPTH))  # offset of the rest of a piece's memory
         each = second + _up(size * (high * shape.panels * shape.columns if way else SLOPES[shape.mode] * units))
         enough = call.steps > 1 and size * units * units * gates >= _SHARED_BYTES
         self.parts = min(_MOST_PARTS, groups) if way and batch <= shape.rows and call.sizes is None and enough else 1
         if self.parts > 1:
-            second = 2 * second  # the states before a step and those after it; then each part's products
+            second = 2 * second  # the states before a step and after it; then each part's products
             each -= second // 2
         end = weights + (second + each * self.parts if self.parts > 1 else each * self.pieces)
         self.nbytes = end + LINE * (1 + self.parts)
@@ -98,13 +99,13 @@ class _Words:
         ]
 
     def ints(self, pieces: int, work: int = 0, sizes: Sequence[int] = ()) -> list[int]:
-        """Head and words of a kernel."""
+        """Head and descriptor of a kernel."""
         head = [pieces, int(work > _GIL_WORK), len(sizes), *sizes]
         return head + [0] * (8 - len(head)) + self.words
 
 
 def recurrence_call(step: ExternStep) -> list[Launch]:
-    """The kernels of a `recurrence` or `recurrence_grad`: one packs the weight and makes the memory that all of them work in."""
+    """The kernels of a `recurrence` or `recurrence_grad`: one packs the weight and allocates the scratch memory of all."""
     kind = _KINDS.get(step.outputs[0].dtype.name)
     if kind is None:
         raise NotImplementedError(f"primitive {step.name!r} has no routine for {step.outputs[0].dtype.name}")
@@ -127,13 +128,13 @@ def recurrence_call(step: ExternStep) -> list[Launch]:
 
 
 def _up(n: int) -> int:
-    """A whole number of cache lines."""
+    """`n` rounded up to whole cache lines."""
     return n + 63 & ~63
 
 
 def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
-    """The kernels that pack the weight and that run through the steps, and a third: forward (`way`) that which runs through them with others, else
-    that which adds up what the pieces summed."""
+    """The kernels that pack the weight and that run the steps, and a third: forward (`way`) one that shares steps among
+    threads, else one that adds the sums of the pieces."""
     key = f"{shape.name} {way}"
     if key not in _LOADED:
         imports = dict(_runtime.runtime().symbols)
@@ -156,6 +157,6 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
 
 
 def _loaded_text(text: str, names: Sequence[str]) -> Any:
-    if text not in _LOADED:  # once: other kernels hold its addresses alone
+    if text not in _LOADED:  # once: other kernels hold its addresses
         _LOADED.setdefault(text, jit.load(_runtime.compile_text(text), names))
     return _LOADED[text]

@@ -1,7 +1,8 @@
-"""One step of a recurrent cell as vector code: what follows the recurrent product, and the way back to it.
+"""One step of a recurrent cell as vector code: the part after the recurrent product, and its derivative.
 
-The formulas are those of `_prims/recurrent_cell.py`, the functions those of all other kernels (`_kernels/scalar`), so values differ from a chain of
-operators by rounding alone.  Rows are sequences, columns hidden units; pointers are to the first row and unit that take part.
+The formulas are those of `_prims/recurrent_cell.py`, the functions those of all other kernels (`_kernels/scalar`), so
+values differ from a chain of operators by rounding alone.  Rows are sequences, columns hidden units; pointers are to
+the first row and unit.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ __all__ = ["BACKWARD_CELL", "FORWARD_CELL", "backward_cell", "forward_cell"]
 
 _DTYPES = {"f32": FLOAT32, "f64": FLOAT64}
 
-# (product, its row length, x, hidden size, bias, h, c, hs, gates or null, cs, rows, units): units are at most as many as a vector has lanes.
-# The state is replaced by the next one; rows of x and gates hold their parts side by side, `hidden size` apart, and so does the bias.
+# (product, its row length, x, hidden size, bias, h, c, hs, gates or null, cs, rows, units): units are at most the lanes
+# of a vector. The state is overwritten by the next one; rows of x and gates hold their parts `hidden size` apart, and
+# so does the bias.
 FORWARD_CELL = "void(ptr, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)"
 _FORWARD = (
     "ptr %z, i64 %zrow, ptr %x, i64 %size, ptr %b, ptr %h, ptr %c, ptr %hs, ptr %g, ptr %cs, i64 %rows, i64 %units"
 )
-# (dh, dc, cotangents of hs, of gates, of cs, gates, hs, cs, h before, c before, slopes, copies of h before, sums of slopes, hidden size, rows,
-# units); the cotangents of gates and cs are read by the form that takes them alone
+# (dh, dc, cotangents of hs, of gates, of cs, gates, hs, cs, h before, c before, slopes, copies of h before, sums of
+# slopes, hidden size, rows, units); only the form for cotangents of gates and cs reads these
 BACKWARD_CELL = "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)"
 _BACKWARD = (
     "ptr %dh, ptr %dc, ptr %ct, ptr %ctg, ptr %ctc, ptr %g, ptr %hs, ptr %cs, ptr %hb, ptr %cb, ptr %d, ptr %before, ptr %sums, i64 %size, "
@@ -34,7 +36,7 @@ _BACKWARD = (
 
 
 class _Lanes:
-    """One vector of units in a row: loads, stores and functions.  `mask` names the lanes that exist, None for all."""
+    """One vector of units in a row: loads, stores and functions.  `mask` selects the lanes that exist, None for all."""
 
     def __init__(self, module: ModuleText, kind: str, lanes: int, fma: bool, tag: str, mask: str | None) -> None:
         self.dtype = _DTYPES[kind]
@@ -51,7 +53,7 @@ class _Lanes:
         return str(self.em.emit(text, "i64"))
 
     def place(self, base: str, row: str, width: str, part: int = 0) -> str:
-        """The address of a vector: part `part` (they are %size apart) of row `row`, of which there is one every `width` elements."""
+        """The address of a vector: part `part` (%size apart) of row `row` (every `width` elements)."""
         offset = self.integer(f"mul i64 {row}, {width}")
         if part:
             offset = self.integer(f"add i64 {offset}, {self.integer(f'mul i64 %size, {part}')}")
@@ -106,7 +108,7 @@ def _mask(v: _Lanes, units: str) -> list[str]:
 
 
 def forward_cell(mode: str, kind: str, lanes: int, fma: bool) -> tuple[str, str]:
-    """Symbol and LLVM text of the step of `mode`."""
+    """Symbol and LLVM text of a step of `mode`."""
     symbol, module = f"rl_cell_{mode}_{kind}", ModuleText()
     whole, part = (_Lanes(module, kind, lanes, fma, tag, mask) for tag, mask in (("w", None), ("p", "%mask")))
     lines = [f"define void @{symbol}({_FORWARD}) nounwind {{", "entry:"]
@@ -141,7 +143,7 @@ def forward_cell(mode: str, kind: str, lanes: int, fma: bool) -> tuple[str, str]
 
 
 def _sums(v: _Lanes, row: str, mode: str) -> tuple[list[Val], list[Val], list[Val]]:
-    """Product, projected input and bias, by parts."""
+    """Product plus projected input plus bias, by parts."""
     gates = GATES[mode]
     width = v.integer(f"mul i64 %size, {gates}")
     z = v.place("%z", row, "%zrow")
@@ -188,9 +190,11 @@ _FORWARD_STEPS: dict[str, Callable[[_Lanes, str, str], tuple[list[Any], Any]]] =
 
 
 def backward_cell(mode: str, kind: str, lanes: int, fma: bool, extra: bool) -> tuple[str, str]:
-    """Symbol and LLVM text of the way back through a step of `mode`, but for the recurrent product; `extra`: gates and cells have cotangents too.
+    """Symbol and LLVM text of the derivative of a step of `mode`, without the recurrent product; `extra`: gates and
+    cells have cotangents too.
 
-    dc becomes the cotangent of the cell before; dh of a GRU that part of the cotangent of the state before that does not go through the product.
+    dc becomes the cotangent of the previous cell; for a GRU dh becomes the part of the previous state's cotangent that
+    bypasses the product.
     """
     symbol, module = f"rl_back_{mode}_{kind}{'_extra' if extra else ''}", ModuleText()
     whole, part = (_Lanes(module, kind, lanes, fma, tag, mask) for tag, mask in (("w", None), ("p", "%mask")))

@@ -1,9 +1,11 @@
-"""Recurrent layers over whole sequences, in the native language: the steps around a tile of the matrix product and a cell.
+"""Recurrent layers over whole sequences, in the native language: the steps around a tile of the matrix product and a
+cell.
 
-Sequences do not know of each other, so a piece is some sequences and takes them through all steps: no thread waits for another.  Where there are so
-few that they make one piece, and the weight is large, threads share the units of each step instead (`make_shared_forward`).  The recurrent
-weight is packed once into panels; each step multiplies the states by it, a few hidden units at a time, and the cell takes the product while it is
-in the first cache.  On the way back the slopes of a step are multiplied by the weight, and what sums over steps is left to large products.
+Sequences are independent, so a piece takes some sequences through all steps and no thread waits for another.  Where all
+sequences make one piece, and the weight is large, threads share the units of each step instead (`make_shared_forward`).
+The recurrent weight is packed once into panels; each step multiplies the states by it, a few hidden units at a time,
+and the cell takes the product while it is in the L1 cache.  In the backward the slopes of a step are multiplied by the
+weight, and sums over steps are left to large products.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ __all__ = [
 
 OUTPUTS = 2
 STEPS, BATCH, TOTAL, UNITS, CHUNK, REVERSE, PACKED, KEEP, WEIGHTS, EACH, PRODUCT, PIECES, SHARED, PARTS = range(8, 22)
-DEPTH = 256  # steps of a product over slopes in one block: a panel of the weight stays in the first cache
+DEPTH = 256  # steps of a product over slopes in one block: a panel of the weight stays in the L1 cache
 
 LINE = 64  # bytes between words that different threads write
 
@@ -47,12 +49,14 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 class Shape:
-    """How the units of a layer fall into panels of a tile: `groups` of `blocks` vectors of units, `panels` for each group."""
+    """The division of a layer's units into panels of a tile: `groups` of `blocks` vectors of units, `panels` for each
+    group."""
 
     __slots__ = ("blocks", "columns", "extra", "lanes", "mode", "panels", "real", "rows", "tile", "turner", "vectors")
 
     def __init__(self, mode: str, kind: str, tile: RegisterTile, turner: RegisterTile, extra: bool = False) -> None:
-        """`turner` is the tile whose packing routine is used for weights; `extra`: on the way back what was kept has cotangents too."""
+        """`turner` is the tile whose packing routine is used for weights; `extra`: in the backward, saved values have
+        cotangents too."""
         gates = GATES[mode]
         self.mode, self.tile, self.turner, self.extra = mode, tile, turner, extra
         self.real: Type = f32 if kind == "f32" else f64
@@ -61,7 +65,7 @@ class Shape:
         self.panels = self.blocks * gates // self.vectors
 
     def groups(self, units: int) -> int:
-        """How many groups the units fill."""
+        """The number of groups that the units fill."""
         return -(-units // (self.lanes * self.blocks))
 
     @property
@@ -73,7 +77,7 @@ class Shape:
 
 
 def make_pack_forward(shape: Shape) -> NativeFunction:
-    """The weight [gates * units, units] as panels of its transpose; bufs are the panels and the weight, a piece is a group."""
+    """The weight [gates * units, units] as panels of its transpose; bufs: panels, weight; a piece is a group."""
     real, size, lanes, columns = shape.real, shape.real.itemsize, shape.lanes, shape.columns
     vectors, panels, blocks, gates, turned = (
         shape.vectors,
@@ -141,7 +145,7 @@ def make_pack_backward(shape: Shape) -> NativeFunction:
 
 
 def _make_pack_rows(shape: Shape) -> NativeFunction:
-    """Rows as a panel [k][rows of the tile], zeros for those that are missing."""
+    """Pack rows as a panel [k][rows of the tile], with zeros for missing rows."""
     real, size, high, turned = shape.real, shape.real.itemsize, shape.rows, shape.tile.turned
     turn = extern(shape.tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
 
@@ -172,7 +176,7 @@ def _make_pack_rows(shape: Shape) -> NativeFunction:
 
 @native("void(ptr, i64, i64, i64)")
 def expect(x, rows, row, nbytes):
-    """Asks for memory that a cell needs soon: it lies in so many short rows that the machine does not guess them."""
+    """Prefetch memory that a cell reads soon: its short rows are too many for the hardware prefetcher."""
     for r in range(rows):
         for k in range(0, nbytes, 64):
             prefetch(x + r * row + k)
@@ -188,7 +192,7 @@ def _make_groups(shape: Shape) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"groups_{shape.name}")
     def some_groups(weight, a, z, x, b, h, c, hs, g, cs, units, rows, first, last):
-        """Some groups of units in one step: the pointers are to the first row that takes part."""
+        """Compute some groups of units in one step: the pointers are to the first row that takes part."""
         for group in range(first, last):
             at = size * group * blocks * lanes
             expect(x + at, rows * gates, size * units, size * lanes * blocks)
@@ -218,7 +222,8 @@ def _make_step(shape: Shape) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"step_{shape.name}")
     def step(bufs, ints, a, z, h, c, at, rows, first, last):
-        """Some groups of units in one step, whose rows begin at row `at`: `a` holds the packed states, `z` is memory for their product."""
+        """Compute some groups of units in one step, whose rows begin at row `at`: `a` holds the packed states, `z` is
+        memory for their product."""
         operands = bufs + 8 * ints.i64[OUTPUTS]
         units = ints.i64[UNITS]
         row = size * units
@@ -237,7 +242,8 @@ def _make_step(shape: Shape) -> NativeFunction:
 
 
 def make_forward(shape: Shape) -> NativeFunction:
-    """`recurrence`: bufs are its results, memory to work in that begins with the packed weight, and its operands; a piece is CHUNK sequences."""
+    """`recurrence`; bufs: results, scratch memory that begins with the packed weight, operands; a piece is CHUNK
+    sequences."""
     size, lstm = shape.real.itemsize, shape.mode == "lstm"
     states = 2 if lstm else 1
     step, pack_rows = _make_step(shape), _make_pack_rows(shape)
@@ -283,7 +289,7 @@ def make_forward(shape: Shape) -> NativeFunction:
 
 @native("void(ptr, i64)")
 def await_count(count, wanted):
-    """Until the counter is there: for the parts of a step that others have taken."""
+    """Wait until the counter reaches `wanted`: for the parts of a step that other threads have taken."""
     k = 0
     while atomic_load(i64, count, 0) < wanted:
         pause()
@@ -293,10 +299,11 @@ def await_count(count, wanted):
 
 
 def make_shared_forward(shape: Shape) -> NativeFunction:
-    """`recurrence` where all sequences fill one tile: threads share the units of each step, so that each reads its part of the weight alone.
+    """`recurrence` where all sequences fill one tile: threads share the units of each step, so that each reads only its
+    part of the weight.
 
-    A piece is whoever takes part.  It takes parts of a step that nobody has taken, those first that were its own before, because that part of the
-    weight lies in its cache; then it waits for what others took.  A thread that comes late finds nothing left to do.
+    A piece is one participating thread.  It takes free parts of a step, first those that it had before, because their
+    weights are in its cache; then it waits for the parts that others took.  A late thread finds nothing left to do.
     """
     size, lstm = shape.real.itemsize, shape.mode == "lstm"
     high, wide = shape.rows, shape.lanes * shape.blocks
@@ -304,7 +311,7 @@ def make_shared_forward(shape: Shape) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, i64)", name=f"part_{shape.name}")
     def run_part(bufs, ints, phase, part):
-        """The units of a part: their first states in phase 0, then a step in each phase."""
+        """The units of a part: their initial states in phase 0, then a step in each phase."""
         operands = bufs + 8 * ints.i64[OUTPUTS]
         batch, units, parts, groups = (
             ints.i64[BATCH],
@@ -320,7 +327,7 @@ def make_shared_forward(shape: Shape) -> NativeFunction:
             c = bufs.ptr[2]
         turns = (
             operands.ptr[0] + ints.i64[WEIGHTS]
-        )  # packed states: those that this step reads, and those that it makes
+        )  # packed states: those that this step reads, and those that it writes
         if phase == 0:
             for r in range(batch):
                 memcpy(h + r * row + size * unit, operands.ptr[4] + r * row + size * unit, size * have)
@@ -377,7 +384,7 @@ def _make_product(shape: Shape) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"edge_{shape.name}")
     def edge(a, b, out, row, depth, rows, have, add):
-        """A tile of which only some rows and columns exist."""
+        """A partial tile: only some rows and columns exist."""
         aside = stack(size * high * columns)
         kernel(a, b, aside, columns, depth, 0)
         for i in range(rows):
@@ -389,7 +396,7 @@ def _make_product(shape: Shape) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64)", name=f"through_{shape.name}")
     def through(weight, a, d, out, units, rows):
-        """out = slopes @ weight, added to what is there for a GRU."""
+        """out = slopes @ weight, added to `out` for a GRU."""
         inner = parts * units
         for p in range(0, inner, DEPTH):
             depth = min(i64(DEPTH), inner - p)
@@ -424,11 +431,11 @@ def _make_product(shape: Shape) -> NativeFunction:
 
 
 def make_backward(shape: Shape) -> NativeFunction:
-    """`recurrence_grad`: bufs are its results, memory to work in that begins with the packed weight, and its operands."""
+    """`recurrence_grad`; bufs: results, scratch memory that begins with the packed weight, operands."""
     mode = shape.mode
     size, kept, slopes, lstm = shape.real.itemsize, KEPT[mode], SLOPES[mode], mode == "lstm"
     has_gates = int(kept > 0)
-    # places of the operands, after the memory and the weight
+    # indices of the operands, after the memory and the weight
     gates_at, hs_at = 2, 2 + has_gates
     cs_at = hs_at + 1
     h_at = cs_at + int(lstm)
@@ -463,7 +470,7 @@ def make_backward(shape: Shape) -> NativeFunction:
     return _make_steps(shape, back, through, (hs_at, cs_at, h_at, c_at, ct_at, sizes_at))
 
 
-# long function: native code of one loop nest, whose words stand one to a line
+# long function: native code of one loop nest
 def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, places: tuple[int, ...]) -> NativeFunction:
     size, slopes, lstm = shape.real.itemsize, SLOPES[shape.mode], shape.mode == "lstm"
     hs_at, cs_at, h_at, c_at, ct_at, sizes_at = places
@@ -491,7 +498,7 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
         place = i64(0) if reverse != 0 else total
         for s in range(steps):
             t = s if reverse != 0 else steps - 1 - s
-            other = t + 1 if reverse != 0 else t - 1  # the step before this one, as the layer runs
+            other = t + 1 if reverse != 0 else t - 1  # the previous step in the layer's direction
             count, old = batch, batch
             if ints.i64[PACKED] != 0:
                 count = operands.ptr[sizes_at].i64[t]
@@ -554,7 +561,7 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
 
 
 def make_sums(shape: Shape) -> NativeFunction:
-    """The sum of the slopes from those of the pieces: bufs are the sums, and memory that was worked in."""
+    """The sum of the slopes over pieces; bufs: sums, scratch memory."""
     real, slopes = shape.real, SLOPES[shape.mode]
 
     @native("i32(ptr, ptr, i64)", name=f"rl_sums_{shape.name}")

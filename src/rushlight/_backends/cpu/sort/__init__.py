@@ -1,1 +1,1 @@
-"""Sorting, order statistics and what chooses elements."""
+"""Sorting, order statistics, and selection of elements."""

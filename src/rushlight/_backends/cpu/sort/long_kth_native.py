@@ -1,7 +1,7 @@
-"""The element of one rank of a long row, found on all threads: digit by digit from the highest, by counting.
+"""The element of one rank in a long row, on all threads: digit by digit from the highest, by counting.
 
-The key that is sought has the digit at which the counts of all lower ones reach the rank; the next digit is counted among the keys that begin
-like it.
+The key of the rank has the digit at which the counts of all lower digits reach the rank; the next digit is counted
+among the keys with the digits found so far.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from rushlight._native import NativeFunction, extern, i64, load, memset, native,
 
 __all__ = ["WORK_BYTES", "make_long_kth"]
 
-DIGIT = 11  # bits that are counted at once
+DIGIT = 11  # bits counted at once
 WIDTH = (1 << DIGIT) * 4  # bytes of a part's counts
 WORK_BYTES = MOST_PARTS * WIDTH
 ABOVE, LEFT = (
     5,
     6,
-)  # numbers after those of `long_sort_native`: the digits found so far, and one less than the bits below them
+)  # numbers after those of `long_sort_native`: the digits found so far, and a mask of the bits below them
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 
 
 @cache
 def _make_counting(dtype: str) -> NativeFunction:
-    """How often each digit occurs in a part among the keys that begin with the digits found so far."""
+    """Count each digit in a part, among the keys with the digits found so far."""
     memory, key, _ = SORTS[dtype]
     key_of = make_key(dtype)
 
@@ -68,7 +68,7 @@ def _make_counting(dtype: str) -> NativeFunction:
 
 @cache
 def _make_finding(dtype: str) -> NativeFunction:
-    """How many elements of a part have the key `ABOVE`."""
+    """Count the elements of a part with the key `ABOVE`."""
     memory, key, _ = SORTS[dtype]
     key_of = make_key(dtype)
 
@@ -88,7 +88,7 @@ def _make_finding(dtype: str) -> NativeFunction:
 
 @native("i64(ptr, i64, i64, ptr)")
 def digit_of(table, parts, rank, count):
-    """The digit at which the rank lies; `count` gets the number of keys with it, and how many of lower ones there are."""
+    """The digit that holds the rank; `count` receives the number of keys with it, and of keys with lower ones."""
     before = 0
     for digit in range(1 << DIGIT):
         total = 0
@@ -103,10 +103,11 @@ def digit_of(table, parts, rank, count):
 
 
 def make_long_kth(dtype: str) -> NativeFunction:
-    """The kernel that finds the element of rank `K` in each of a few long rows: bufs are values, places (int64), memory to work in, then the rows.
+    """The kernel that finds the element of rank `K` in each of a few long rows.  bufs: values, indices (int64), scratch
+    memory, rows.
 
-    Of equals it finds the one that a stable sort would bring there; by `HOARE` the one at which Hoare's selection ends: there a row with equals is
-    selected from once more.
+    Of equal elements it finds the one that a stable sort would put there; with `HOARE` the one at which Hoare's
+    selection ends: there a row with equal elements is selected from once more.
     """
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
@@ -115,7 +116,8 @@ def make_long_kth(dtype: str) -> NativeFunction:
 
     @native("i64(ptr, ptr, i64, i64, ptr)", name=f"sought_{dtype}")
     def sought(held, numbers, parts, rank, skipped):
-        """Finds the key of the rank, less the least, into `ABOVE`; how many of it there are, and how many of these are `skipped` to come to the rank."""
+        """Find the key of the rank, less the least, into `ABOVE`; return how often it occurs, and how many of these are
+        `skipped` before the rank."""
         table, count = held.ptr[TABLE], stack(16)
         rl_parallel_for(extremes, held, numbers, parts)
         left = key_bits(table, numbers, parts)
@@ -135,7 +137,7 @@ def make_long_kth(dtype: str) -> NativeFunction:
 
     @native("i64(ptr, ptr, i64, i64)", name=f"place_{dtype}")
     def place_of(held, numbers, parts, skipped):
-        """The place of an element with the key `ABOVE` that `skipped` others stand before."""
+        """The index of the element with the key `ABOVE` that `skipped` others precede."""
         rl_parallel_for(finding, held, numbers, parts)
         part = 0
         while part < parts - 1 and skipped >= (held.ptr[TABLE] + part * COUNTS).i64[0]:

@@ -1,13 +1,15 @@
-"""Sorting a long row on all threads: by the highest bits of its keys into buckets, and each bucket by digits, where it lies in a cache.
+"""Sorting a long row on all threads: into buckets by the highest bits of the keys, then each bucket by digits, within a
+cache.
 
-The row is cut into parts.  A part counts its highest bits; from all counts together it knows where its elements go, behind those of the parts before
-it that have the same bits, so the order is that of one pass over the whole row, whoever does the parts.  A bucket is then one thread's, by a stable
-radix sort from its lowest digit.  (All passes over the whole row in parts would hand every line from core to core at every pass: up to two
-million elements that takes longer than one thread alone.)  Buckets with more elements than that, of rows whose keys share their highest bits, are
-sorted in parts all the same.
+The row is divided into parts.  Each part counts its highest bits; the counts of all parts tell it where its elements
+go, behind those of the parts before it with the same bits, so the order is that of one pass over the whole row,
+whichever threads do the parts.  One thread then sorts a bucket, by a stable radix sort from its lowest digit.  (Passes
+over the whole row in parts would move every cache line from core to core in every pass: up to two million elements that
+takes longer than one thread alone.)  Larger buckets, of rows whose keys share their highest bits, are sorted in parts
+nevertheless.
 
-Keys are those of `sort_native`, less the least of them: what remains has few digits where the values of a row lie close together.  What a bucket does
-not know of a key, and the place, are moved as one word of 64 bits if they fit into it.
+Keys are those of `sort_native`, less the least of them: the remainder has few digits where the values of a row are
+close together.  The bits of a key below its bucket's, and the index, are moved as one word of 64 bits if they fit.
 """
 
 from __future__ import annotations
@@ -22,18 +24,18 @@ __all__ = [
     "make_long_sort", "work_bytes",
 ]  # fmt: skip
 
-LONG = 1 << 16  # elements of a row from which on all threads sort it
-MOST_ROWS = 7  # of such rows; more of them give every thread enough
-PART = 1 << 14  # elements of a part at least
+LONG = 1 << 16  # fewest elements of a row that all threads sort
+MOST_ROWS = 7  # most such rows; with more of them every thread has enough work
+PART = 1 << 14  # least elements of a part
 MOST_PARTS = 64
-MOST_TOP = 11  # bits that choose a bucket
-BUCKET = 10  # bits of the number of elements in a bucket, were all buckets alike
-HEAVY = 1 << 21  # elements of a bucket from which on all threads sort it
+MOST_TOP = 11  # most bits that choose a bucket
+BUCKET = 10  # bits of the number of elements in a bucket, if all buckets were equal
+HEAVY = 1 << 21  # fewest elements of a bucket that all threads sort
 LINE = 64
-COUNTS = 256 * 4  # bytes apart of what parts tell of themselves
+COUNTS = 256 * 4  # bytes between the counts of parts
 TABLE_BYTES = (MOST_PARTS + 2) * (4 << MOST_TOP)
 
-# what the parts are given: pointers, then numbers
+# the constants of the parts: pointers, then numbers
 VALUES, INDEX, ROW, FROM, TO, FROM_PLACES, TO_PLACES, TABLE, ENDS = range(9)
 COUNT, SIZE, SHIFT, FLIP, LEAST, DIGITS, LEFT, BEFORE = range(8)
 
@@ -41,7 +43,8 @@ rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 
 
 def work_bytes(n: int, dtype: str) -> int:
-    """Memory that sorting a row of n takes: two arrays of words, two of places where they are apart, and what the parts count."""
+    """Scratch memory for a row of n: two arrays of words, two of indices where these are separate, and the counts of
+    the parts."""
     apart = SORTS[dtype][1].itemsize == 8
     return n * (24 if apart else 16) + TABLE_BYTES + LINE
 
@@ -72,7 +75,7 @@ def make_extremes(dtype: str) -> NativeFunction:
 
 @native("i64(ptr, i64)")
 def cut_row(numbers, n):
-    """How a row of n elements is cut, for its parts; how many these are."""
+    """Divide a row of n elements into parts; return their number."""
     numbers.i64[COUNT] = n
     numbers.i64[SIZE] = max(i64(PART), (n + MOST_PARTS - 1) // MOST_PARTS)
     return (n + numbers.i64[SIZE] - 1) // numbers.i64[SIZE]
@@ -80,7 +83,7 @@ def cut_row(numbers, n):
 
 @native("i64(ptr, ptr, i64)")
 def key_bits(table, numbers, parts):
-    """From the extremes of all parts the least key, and how many bits the keys have without it."""
+    """The least key, from the extremes of all parts, and the number of bits of the keys less it."""
     least, greatest = table.u64[0], table.u64[1]
     for part in range(1, parts):
         least = min(least, table.u64[part * (COUNTS // 8)])
@@ -96,7 +99,7 @@ def key_bits(table, numbers, parts):
 
 @native("i32(ptr, ptr, i64)")
 def count_digits(bufs, ints, part):
-    """How often each digit occurs among the words of a part."""
+    """Count each digit among the words of a part."""
     digits = ints.i64[DIGITS]
     words, counts, shift, mask = (
         bufs.ptr[FROM],
@@ -114,7 +117,8 @@ def count_digits(bufs, ints, part):
 
 @native("i32(ptr, ptr, i64, i64, i64)")
 def add_counts(table, ends, parts, digits, n):
-    """Counts become the places where each part's elements of a digit begin, `ends` where the digits end; whether there is more than one digit."""
+    """Turn counts into the first index of each part's elements of a digit, and `ends` into the ends of the digits;
+    return whether there is more than one."""
     memset(ends, 0, digits * 4)
     for part in range(parts):
         row = table + part * digits * 4
@@ -139,7 +143,7 @@ def add_counts(table, ends, parts, digits, n):
 
 @cache
 def _make_moving(apart: bool) -> NativeFunction:
-    """Every word of a part to its place."""
+    """Move every word of a part to its index."""
 
     @native("i32(ptr, ptr, i64)", name=f"moving{'_apart' if apart else ''}")
     def moving(bufs, ints, part):
@@ -162,7 +166,8 @@ def _make_moving(apart: bool) -> NativeFunction:
 
 @cache
 def _make_passes(apart: bool, shared: bool) -> NativeFunction:
-    """`passes(bufs, ints, bits)`: sorts the words FROM by the bits that a bucket leaves, on all threads or alone; FROM is what holds them then."""
+    """`passes(bufs, ints, bits)`: sorts the words FROM by the bits that a bucket leaves, on all threads or alone; FROM
+    holds the result."""
     moving = _make_moving(apart)
     low = 0 if apart else 32
 
@@ -202,7 +207,7 @@ def _make_passes(apart: bool, shared: bool) -> NativeFunction:
 
 @cache
 def _make_spread(dtype: str) -> NativeFunction:
-    """How often each bucket is met in a part of the row."""
+    """Count each bucket's elements in a part of the row."""
     memory, key, _ = SORTS[dtype]
     key_of = make_key(dtype)
 
@@ -223,7 +228,7 @@ def _make_spread(dtype: str) -> NativeFunction:
 
 @cache
 def _make_filling(dtype: str, apart: bool) -> NativeFunction:
-    """The elements of a part into their buckets: what those leave of a key above the place, or beside it."""
+    """Move the elements of a part into their buckets: the rest of the key above the index, or beside it."""
     memory, key, _ = SORTS[dtype]
     key_of = make_key(dtype)
 
@@ -258,7 +263,7 @@ def _make_filling(dtype: str, apart: bool) -> NativeFunction:
 
 @cache
 def _make_insertion(apart: bool) -> NativeFunction:
-    """`insertion(words, places, n)`: a few words in order."""
+    """`insertion(words, indices, n)`: sorts a few words."""
 
     @native("void(ptr, ptr, i64)", name=f"insertion_words{'_apart' if apart else ''}")
     def insertion(words, places, n):
@@ -282,7 +287,7 @@ def _make_insertion(apart: bool) -> NativeFunction:
 
 @cache
 def _make_writing(dtype: str, apart: bool) -> NativeFunction:
-    """`writing(bufs, ints, words, places, bucket, first, n)`: values and places of a bucket that is in order."""
+    """`writing(bufs, ints, words, indices, bucket, first, n)`: writes values and indices of a sorted bucket."""
     key = SORTS[dtype][1]
     memory = SORTS[dtype][0]
     value_of = make_value(dtype)
@@ -334,7 +339,7 @@ def _make_bucket(dtype: str, apart: bool, shared: bool) -> NativeFunction:
 
 @cache
 def _make_buckets(dtype: str, apart: bool) -> NativeFunction:
-    """The buckets that begin in a part of the row."""
+    """Sort the buckets that begin in a part of the row."""
     one = _make_bucket(dtype, apart, False)
 
     @native("i32(ptr, ptr, i64)", name=f"buckets_{dtype}{'_apart' if apart else ''}")
@@ -353,7 +358,7 @@ def _make_buckets(dtype: str, apart: bool) -> NativeFunction:
 
 @cache
 def _make_spreading(dtype: str, apart: bool) -> NativeFunction:
-    """`spreading(bufs, ints, parts)`: a row into its buckets, and these in order."""
+    """`spreading(bufs, ints, parts)`: distributes a row into its buckets, and sorts these."""
     filling, buckets, heavy = _make_filling(dtype, apart), _make_buckets(dtype, apart), _make_bucket(dtype, apart, True)
 
     @native("void(ptr, ptr, i64)", name=f"spreading_{dtype}{'_apart' if apart else ''}")
@@ -371,7 +376,8 @@ def _make_spreading(dtype: str, apart: bool) -> NativeFunction:
 
 
 def make_long_sort(dtype: str) -> NativeFunction:
-    """The kernel that sorts a few long rows of `dtype`: bufs are values, places (int64), memory to work in, then the rows, all contiguous."""
+    """The kernel that sorts a few long rows of `dtype`.  bufs: values, indices (int64), scratch memory, then the rows,
+    all contiguous."""
     memory, key, _ = SORTS[dtype]
     size, wide = memory.itemsize, key.itemsize == 8
     extremes, spread = make_extremes(dtype), _make_spread(dtype)

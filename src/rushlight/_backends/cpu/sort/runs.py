@@ -1,7 +1,7 @@
-"""Runs of equal neighbours: where each begins, the number of the run at each place, how long each is.
+"""Runs of equal neighbours: the start of each, the run number of each element, the length of each.
 
-A vector is worked on in pieces on all threads, those of `selecting`: a mask of where runs begin, counted there, tells each piece the number of its
-first run.
+A vector is processed in pieces on all threads, those of `selecting`: a mask of the starts of runs, counted there, gives
+each piece the number of its first run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 
 
 def _marker(element: Any, name: str, infinity: int = 0) -> Any:
-    """`mark(x, n, mask)` for elements of one kind; numbers of 16 bits, with this infinity, are compared by their bits."""
+    """`mark(x, n, mask)` for elements of one type; numbers of 16 bits, with this infinity, are compared by their bits."""
 
     @native("i32(ptr, ptr, i64)", name=f"mark_piece_{name}")
     def mark_piece(bufs, ints, piece):
@@ -77,7 +77,7 @@ def number_piece(bufs, ints, piece):
 
 @native("void(ptr, i64, ptr, ptr, ptr)")
 def number_runs(mask, n, before, order, out):
-    """The number of its run for each element, at its place of `order` where there is one; `before` as `count_true` left it."""
+    """The run number of each element, at its index in `order` if given; `before` is the result of `count_true`."""
     bufs, ints = stack(32), stack(8)
     bufs.ptr[0] = mask
     bufs.ptr[1] = before
@@ -100,7 +100,7 @@ def length_piece(bufs, ints, piece):
 
 @native("void(ptr, i64, i64, ptr)")
 def run_lengths(starts, count, n, out):
-    """The lengths of `count` > 0 runs that begin at these places of n elements."""
+    """The lengths of `count` > 0 runs that begin at these indices of n elements."""
     bufs, ints = stack(16), stack(16)
     bufs.ptr[0] = starts
     bufs.ptr[1] = out

@@ -1,7 +1,7 @@
-"""Kernels whose result size depends on the data: counting, listing and gathering what a mask selects.
+"""Kernels whose result size depends on the data: counting, listing and gathering the elements that a mask selects.
 
-A mask of n bytes is worked on in pieces of `PIECE` bytes on all threads: `count_true` notes how many there are before each piece, and
-with that the pieces know where their results go.
+A mask of n bytes is processed in pieces of `PIECE` bytes on all threads: `count_true` stores the count before each
+piece, which gives each piece the offset of its results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rushlight._native import (
 __all__ = ["PIECE", "compactors", "count_true", "list_true", "unravel"]
 
 PIECE = 1 << 16
-UNRAVEL = 1 << 14  # places that make a piece where they become coordinates
+UNRAVEL = 1 << 14  # indices in a piece that is converted to coordinates
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
 
@@ -52,7 +52,7 @@ def count_piece(bufs, ints, piece):
 
 @native("i64(ptr, i64, ptr)")
 def count_true(mask, n, before):
-    """How many of n bytes are not zero; before[k] becomes the number before piece k, the last one that of all."""
+    """Count the nonzero bytes of n; before[k] becomes the count before piece k, the last one the total."""
     bufs, ints = stack(16), stack(8)
     bufs.ptr[0] = mask
     bufs.ptr[1] = before
@@ -97,7 +97,7 @@ def list_piece(bufs, ints, piece):
 
 @native("void(ptr, i64, ptr, ptr)")
 def list_true(mask, n, before, out):
-    """Places of the bytes that are not zero; `before` as `count_true` left it."""
+    """The indices of the nonzero bytes; `before` is the result of `count_true`."""
     bufs, ints = stack(24), stack(8)
     bufs.ptr[0] = mask
     bufs.ptr[1] = before
@@ -108,7 +108,7 @@ def list_true(mask, n, before, out):
 
 @native("i32(ptr, ptr, i64)")
 def unravel_piece(bufs, ints, piece):
-    """Places rise, so most lie in the row of the one before: only others need divisions."""
+    """Indices increase, so most are in the same row as the one before: only the others need divisions."""
     flat, sizes, out = bufs.ptr[0], bufs.ptr[1], bufs.ptr[2]
     n, ndim = ints.i64[0], ints.i64[1]
     first = piece * UNRAVEL
@@ -134,7 +134,7 @@ def unravel_piece(bufs, ints, piece):
 
 @native("void(ptr, i64, ptr, i64, ptr)")
 def unravel(flat, n, sizes, ndim, out):
-    """Flat places, in rising order, as ndim coordinates each, dim after dim: all of dim 0 come first."""
+    """Flat indices, in increasing order, as ndim coordinates each; all those of dim 0 come first."""
     bufs, ints = stack(24), stack(16)
     bufs.ptr[0] = flat
     bufs.ptr[1] = sizes
@@ -177,7 +177,7 @@ def _compact(element: Any, name: str) -> Any:
 
     @native("void(ptr, ptr, i64, ptr, ptr)", name=f"compact_{name}")
     def compact(source, mask, n, before, out):
-        """The elements where the mask is set, one after another; `before` as `count_true` left it."""
+        """The elements where the mask is set, contiguous; `before` is the result of `count_true`."""
         bufs, ints = stack(32), stack(8)
         bufs.ptr[0] = mask
         bufs.ptr[1] = before

@@ -1,9 +1,11 @@
-"""Sorting rows: a stable sort of keys with places, by digits or (of short rows) by comparing all with all, one row after another in a piece.
+"""Sorting rows: a stable sort of keys with indices, by digits or (short rows) by comparing all with all, row after row
+in a piece.
 
-A key is an unsigned integer that orders as PyTorch orders values: NaN above everything, -0.0 equal to 0.0; for descending
-order its bits are inverted (`flip`), so equal values keep their order either way.  Digits that all keys of a row share are skipped.
+A key is an unsigned integer that orders as PyTorch orders values: NaN above everything, -0.0 equal to 0.0; for
+descending order its bits are inverted (`flip`), so equal values keep their order either way.  Digits that all keys of a
+row share are skipped.
 
-A row is worked on as two arrays, of keys and of places (u32): a key and its place are moved together.
+A row is sorted as two arrays, of keys and of indices (u32), which are moved together.
 """
 
 from __future__ import annotations
@@ -35,16 +37,16 @@ __all__ = [
     "make_picked", "make_sort", "make_squeezed", "make_value", "malloc", "rl_fail",
 ]  # fmt: skip
 
-# words of a kernel's constants
+# constants of a kernel
 ROWS, N, DESCENDING, CHUNK = 8, 9, 10, 11
-SHORT = 24  # elements up to which insertion is faster
-RANKED = 128  # elements up to which comparing all with all is faster than counting digits
+SHORT = 24  # most elements for which insertion is faster
+RANKED = 128  # most elements for which comparing all with all is faster than counting digits
 
 malloc = extern("malloc", "ptr(i64)")
 free = extern("free", "void(ptr)")
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
-# dtype -> (type in memory, type of keys, what makes a key)
+# dtype -> (type in memory, type of keys, conversion of values to keys)
 SORTS: dict[str, tuple[Type, Type, str]] = {
     "bool": (u8, u32, "unsigned"), "uint8": (u8, u32, "unsigned"), "uint16": (u16, u32, "unsigned"), "uint32": (u32, u32, "unsigned"),
     "uint64": (u64, u64, "unsigned"), "int8": (i8, u32, "signed"), "int16": (i16, u32, "signed"), "int32": (i32, u32, "signed"),
@@ -82,7 +84,8 @@ def make_key(dtype: str) -> NativeFunction:
 
 @cache
 def make_value(dtype: str) -> NativeFunction:
-    """The function from a key, the row and the place of its value to the bits of the value: read where several values have one key."""
+    """The function from a key, the row and the index of its value to the bits of the value, which are read where
+    several values share a key."""
     memory, key, how = SORTS[dtype]
     bits = 8 * (key.itemsize if how == "float" else memory.itemsize)
     top, everything = 1 << (bits - 1), (1 << bits) - 1
@@ -102,7 +105,7 @@ def make_value(dtype: str) -> NativeFunction:
 
 @cache
 def make_listed(dtype: str) -> NativeFunction:
-    """`listed(x, n, flip, keys, places)`: the keys of a row, in its own order."""
+    """`listed(x, n, flip, keys, indices)`: the keys of a row, in its order."""
     memory, key, _ = SORTS[dtype]
     key_of = make_key(dtype)
 
@@ -120,7 +123,7 @@ def make_listed(dtype: str) -> NativeFunction:
 
 @cache
 def make_moves(dtype: str) -> tuple[NativeFunction, NativeFunction, NativeFunction]:
-    """`put(keys, places, at, key, place)`, `move(keys, places, to, at)` and `swap(keys, places, i, j)`."""
+    """`put(keys, indices, at, key, index)`, `move(keys, indices, to, at)` and `swap(keys, indices, i, j)`."""
     key = SORTS[dtype][1]
 
     @native(f"void(ptr, ptr, i64, {key.name}, u32)", name=f"put_{dtype}", inline=True)
@@ -145,7 +148,8 @@ def make_moves(dtype: str) -> tuple[NativeFunction, NativeFunction, NativeFuncti
 
 @cache
 def make_insertion(dtype: str) -> tuple[NativeFunction, NativeFunction]:
-    """`insert(keys, places, held, key, place)` among `held` sorted ones, behind its equals; `insertion(keys, places, n)` sorts so."""
+    """`insert(keys, indices, held, key, index)` among `held` sorted ones, behind its equals; `insertion(keys, indices,
+    n)` sorts with it."""
     key = SORTS[dtype][1]
     put, move, _ = make_moves(dtype)
 
@@ -167,7 +171,8 @@ def make_insertion(dtype: str) -> tuple[NativeFunction, NativeFunction]:
 
 @cache
 def make_radix(dtype: str) -> NativeFunction:
-    """`radix(keys, places, other_keys, other_places, n)`: by one byte after the other; tells which pair of arrays holds the result."""
+    """`radix(keys, indices, other_keys, other_indices, n)`: sorts byte by byte; returns which pair of arrays holds the
+    result."""
     memory, key, how = SORTS[dtype]
     put, _, _ = make_moves(dtype)
     digits = key.itemsize if how == "float" or key.itemsize == 8 else memory.itemsize
@@ -209,7 +214,7 @@ def make_radix(dtype: str) -> NativeFunction:
 
 @cache
 def make_extent(key: Type) -> NativeFunction:
-    """`extent(keys, n, both)`: the least key and the greatest."""
+    """`extent(keys, n, both)`: the least and the greatest key."""
 
     @native("void(ptr, i64, ptr)", name=f"extent_{key.name}", inline=True)
     def extent(keys, n, both):
@@ -227,7 +232,8 @@ def make_extent(key: Type) -> NativeFunction:
 
 @cache
 def make_squeezed(key: Type) -> NativeFunction:
-    """`squeezed(keys, n, short)`: the same keys less the least of them as u32, where that holds them: numbers of one row mostly lie close together."""
+    """`squeezed(keys, n, short)`: the keys less the least of them as u32, if that holds them: numbers of one row are
+    mostly close together."""
     extent = make_extent(key)
 
     @native("i32(ptr, i64, ptr)", name=f"squeezed_{key.name}", inline=True)
@@ -246,7 +252,8 @@ def make_squeezed(key: Type) -> NativeFunction:
 
 @cache
 def make_lesser(key: Type) -> NativeFunction:
-    """`lesser(keys, found, n)`: adds to each number of `found` (u32) how many keys are less than the key at its place, four of them at a time."""
+    """`lesser(keys, found, n)`: adds to each number of `found` (u32) the count of keys less than the key at its index,
+    four of them at a time."""
 
     @native("void(ptr, ptr, i64)", name=f"lesser_{key.name}", inline=True)
     def lesser(keys, found, n):
@@ -269,7 +276,8 @@ def make_lesser(key: Type) -> NativeFunction:
 
 @cache
 def make_ranks(dtype: str) -> NativeFunction:
-    """`ranks(keys, places, other_keys, other_places, n)`: counts for each of a few keys how many are less, in vectors; the others hold the result."""
+    """`ranks(keys, indices, other_keys, other_indices, n)`: counts for each of a few keys the lesser ones, in vectors;
+    the other arrays hold the result."""
     key = SORTS[dtype][1]
     put, _, _ = make_moves(dtype)
     counted, counted_short, squeezed = make_lesser(key), make_lesser(u32), make_squeezed(key)
@@ -295,7 +303,8 @@ def make_ranks(dtype: str) -> NativeFunction:
 
 @cache
 def make_arranged(dtype: str) -> NativeFunction:
-    """`arranged(keys, places, other_keys, other_places, n)`: in order, in the way that suits so many; 1 where the other arrays hold the result."""
+    """`arranged(keys, indices, other_keys, other_indices, n)`: sorts in the way that is fastest for n; 1 if the other
+    arrays hold the result."""
     (_, insertion), ranks, radix = make_insertion(dtype), make_ranks(dtype), make_radix(dtype)
 
     @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"arranged_{dtype}")
@@ -312,7 +321,7 @@ def make_arranged(dtype: str) -> NativeFunction:
 
 @cache
 def make_first_sorted(dtype: str) -> NativeFunction:
-    """`first_sorted(keys, places, other_keys, other_places, n, count)`: the first `count` in order; what is behind them is lost."""
+    """`first_sorted(keys, indices, other_keys, other_indices, n, count)`: sorts the first `count`; the others are lost."""
     width = SORTS[dtype][1].itemsize
     arranged = make_arranged(dtype)
 
@@ -330,7 +339,8 @@ def make_first_sorted(dtype: str) -> NativeFunction:
 
 @cache
 def make_picked(dtype: str) -> NativeFunction:
-    """`picked(values, index, x, places, n)`: writes the elements of a row `x` that are at the first n places, and the places as int64."""
+    """`picked(values, index, x, indices, n)`: writes the elements of a row `x` at the first n indices, and the indices
+    as int64."""
     memory = SORTS[dtype][0]
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"picked_{dtype}", inline=True)
@@ -344,7 +354,7 @@ def make_picked(dtype: str) -> NativeFunction:
 
 
 def make_sort(dtype: str) -> NativeFunction:
-    """The kernel that sorts rows of `dtype`: bufs are values, places (int64), then the rows, all contiguous."""
+    """The kernel that sorts rows of `dtype`.  bufs: values, indices (int64), then the rows, all contiguous."""
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
     listed, arranged, picked = make_listed(dtype), make_arranged(dtype), make_picked(dtype)

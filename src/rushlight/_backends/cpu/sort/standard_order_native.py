@@ -1,6 +1,7 @@
-"""`partial_sort`, `nth_element` and `sort` of the GNU C++ library, step by step: which of equal elements PyTorch takes is decided by them.
+"""`partial_sort`, `nth_element` and `sort` of the GNU C++ library, step by step: they decide which of equal elements
+PyTorch takes.
 
-They work on keys with places (see `sort_native`).  A heap has the greatest key at its top.
+They work on keys with indices (see `sort_native`).  A heap has the greatest key at its top.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ __all__ = ["make_heap", "make_order", "make_selection"]
 
 FEW_LEFT = 3  # elements that selection sorts by insertion
 UNPARTED = 16  # elements that sorting leaves to one insertion sort at the end
-MOST_WAITING = 80  # parts that wait while others are sorted; their depth is at most twice the 32 bits of a place
+MOST_WAITING = 80  # pending parts; their depth is at most twice the 32 bits of an index
 
 
 @cache
 def make_heap(dtype: str) -> tuple[NativeFunction, NativeFunction, NativeFunction]:
-    """`sink(keys, places, hole, n, key, place)` puts something into the hole of a heap of n; `heaped(keys, places, n)` makes a heap, and
-    `lined_up(keys, places, n)` a sorted row of one.
+    """`sink(keys, indices, hole, n, key, index)` fills the hole of a heap of n; `heaped(keys, indices, n)` makes a
+    heap, and `lined_up(keys, indices, n)` sorts one.
     """
     key = SORTS[dtype][1]
     put, move, _ = make_moves(dtype)
 
     @native(f"void(ptr, ptr, i64, i64, {key.name}, u32)", name=f"sink_{dtype}")
     def sink(keys, places, hole, n, k, p):
-        """The hole goes down to a leaf along greater children, then what is put in comes up."""
+        """Move the hole down to a leaf along greater children, then the new element up."""
         top, child = hole, hole
         while child < (n - 1) // 2:
             child = 2 * (child + 1)
@@ -65,7 +66,7 @@ def make_heap(dtype: str) -> tuple[NativeFunction, NativeFunction, NativeFunctio
 
 @cache
 def _make_least(dtype: str) -> NativeFunction:
-    """`least(keys, places, count, n)`: the least `count` of n, as a heap at the front."""
+    """`least(keys, indices, count, n)`: the least `count` of n, as a heap at the front."""
     key = SORTS[dtype][1]
     _, move, _ = make_moves(dtype)
     sink, heaped, _ = make_heap(dtype)
@@ -85,7 +86,8 @@ def _make_least(dtype: str) -> NativeFunction:
 
 @cache
 def _make_parted(dtype: str) -> NativeFunction:
-    """`parted(keys, places, first, last)`: parts [first, last) at the median of three; where the second part begins."""
+    """`parted(keys, indices, first, last)`: partitions [first, last) at the median of three; returns the start of the
+    second part."""
     key = SORTS[dtype][1]
     _, _, swap = make_moves(dtype)
 
@@ -122,7 +124,7 @@ def _make_parted(dtype: str) -> NativeFunction:
 
 @native("i64(i64)", inline=True)
 def depth_of(n):
-    """How often n elements are parted before a heap takes over: parts that stay large would take too long."""
+    """The number of partitions of n elements before a heap takes over: parts that stay large would take too long."""
     depth = 0
     while n > 1:
         depth += 2
@@ -131,7 +133,7 @@ def depth_of(n):
 
 
 def make_selection(dtype: str) -> NativeFunction:
-    """`nth(keys, places, n, rank)`: the element of the rank comes to its place, lesser ones before it."""
+    """`nth(keys, indices, n, rank)`: moves the element of the rank to its index, and lesser ones before it."""
     width = SORTS[dtype][1].itemsize
     (_, insertion), (_, _, swap) = make_insertion(dtype), make_moves(dtype)
     least, parted = _make_least(dtype), _make_parted(dtype)
@@ -157,7 +159,7 @@ def make_selection(dtype: str) -> NativeFunction:
 
 
 def make_order(dtype: str) -> NativeFunction:
-    """`order(keys, places, n)`: all in order."""
+    """`order(keys, indices, n)`: sorts all."""
     width = SORTS[dtype][1].itemsize
     (_, insertion), (_, heaped, lined_up), parted = make_insertion(dtype), make_heap(dtype), _make_parted(dtype)
 

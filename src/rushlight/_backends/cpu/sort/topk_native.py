@@ -1,6 +1,6 @@
-"""The first elements of rows in order, and the element of one rank: kernels that do not sort whole rows where less will do.
+"""The first elements of rows in order, and the element of one rank, without sorting whole rows where possible.
 
-Of equal elements they take those that PyTorch takes.
+Of equal elements they take the same as PyTorch.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from rushlight._native.types import Type
 
 __all__ = ["HOARE", "ORDER", "TIES", "K", "make_kth", "make_quickselect", "make_topk"]
 
-K, SORTED, TIES = 12, 13, 13  # words of a kernel's constants, after those of `sort_native`
-ORDER, HOARE = 0, 1  # which of equals is the one of a rank
-LENGTH = 256  # elements for each one that is kept, from which on keeping the best takes less time than halving
-BLOCK = 64  # elements of which the least is found at once, before any of them is looked at
-FEW = 64  # results up to which each is put into its place at once
+K, SORTED, TIES = 12, 13, 13  # constants of a kernel, after those of `sort_native`
+ORDER, HOARE = 0, 1  # the choice among equal elements of a rank
+LENGTH = 256  # elements for each selected one from which keeping the best is faster than bisection
+BLOCK = 64  # elements whose least is found at once, before any of them is compared
+FEW = 64  # most results that are inserted one by one
 RARE = 4096  # float32 numbers among which two are rarely equal
 
 
@@ -44,7 +44,7 @@ RARE = 4096  # float32 numbers among which two are rarely equal
 
 @cache
 def make_block(dtype: str) -> NativeFunction:
-    """`read_block(x, m, flip, block)`: the keys of m elements; the least of them."""
+    """`read_block(x, m, flip, block)`: the keys of m elements; returns the least of them."""
     memory, key, _ = SORTS[dtype]
     key_of = make_key(dtype)
 
@@ -62,7 +62,8 @@ def make_block(dtype: str) -> NativeFunction:
 
 @cache
 def make_best(dtype: str) -> NativeFunction:
-    """`best(x, n, count, flip, keys, places)`: the least `count` keys of a row in order, and where they are; the best so far are kept sorted."""
+    """`best(x, n, count, flip, keys, indices)`: the least `count` keys of a row in order, and their indices; the best
+    so far are kept sorted."""
     memory, key, _ = SORTS[dtype]
     size, read_block, (insert, _) = memory.itemsize, make_block(dtype), make_insertion(dtype)
 
@@ -94,9 +95,10 @@ def make_best(dtype: str) -> NativeFunction:
 
 @cache
 def make_best_many(dtype: str) -> NativeFunction:
-    """`best(x, n, count, flip, work, room)`: the same for more of them, in arrays of `room` >= 4 `count` + `BLOCK`: keys, others, places, others.
+    """`best(x, n, count, flip, work, room)`: the same for more of them, in arrays of `room` >= 4 `count` + `BLOCK`:
+    keys, others, indices, others.
 
-    What is better than the last so far is gathered, and sorted when there are four times as many.
+    Candidates better than the last so far are collected, and sorted when there are four times as many.
     """
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
@@ -133,7 +135,8 @@ def make_best_many(dtype: str) -> NativeFunction:
 
 @cache
 def make_best_by_heap(dtype: str) -> NativeFunction:
-    """`best(x, n, count, flip, keys, places)`: as `make_best`, and of equals those that PyTorch takes of long rows."""
+    """`best(x, n, count, flip, keys, indices)`: as `make_best`, with PyTorch's choice among equal elements of long
+    rows."""
     memory, key, _ = SORTS[dtype]
     size, read_block, listed, (sink, heaped, lined_up) = (
         memory.itemsize,
@@ -166,7 +169,8 @@ def make_best_by_heap(dtype: str) -> NativeFunction:
 
 
 def _make_differing(dtype: str) -> NativeFunction:
-    """`differing(x, n, count, flip, work, room)`: the first `count` in order, in our own way; whether no two of them are equal."""
+    """`differing(x, n, count, flip, work, room)`: the first `count` in order, in our own way; returns whether no two of
+    them are equal."""
     key = SORTS[dtype][1]
     width = key.itemsize
     listed, first_sorted, best, best_many = (
@@ -195,10 +199,11 @@ def _make_differing(dtype: str) -> NativeFunction:
 
 
 def make_topk(dtype: str) -> NativeFunction:
-    """The kernel that finds the first `K` of each row in order (in PyTorch's order without `SORTED`): bufs are values, places (int64), then the rows.
+    """The kernel that finds the first `K` of each row in order (in PyTorch's order without `SORTED`).  bufs: values,
+    indices (int64), then the rows.
 
-    PyTorch goes over a long row with a heap of few; so does this.  From other rows the best are found in our own way where equals among them are
-    unlikely, and, if there are any, once more in PyTorch's.
+    PyTorch goes over a long row with a small heap; so does this.  For other rows the best are found in our own way if
+    equal ones among them are unlikely, and, if there are any, once more in PyTorch's.
     """
     memory, key, how = SORTS[dtype]
     differ = 0 if how != "float" else RARE if key.itemsize == 4 else 1 << 62
@@ -240,7 +245,8 @@ def make_topk(dtype: str) -> NativeFunction:
 
 
 def make_quickselect(dtype: str) -> NativeFunction:
-    """`quickselect(keys, places, n, rank)`: Hoare's, with the median of three as pivot; the place of the element that ends at this rank."""
+    """`quickselect(keys, indices, n, rank)`: Hoare's, with the median of three as pivot; returns the index of the
+    element that ends at this rank."""
     key = SORTS[dtype][1]
     _, _, swap = make_moves(dtype)
 
@@ -280,9 +286,10 @@ def make_quickselect(dtype: str) -> NativeFunction:
 
 @cache
 def make_bounded(key: Type) -> NativeFunction:
-    """`bounded(keys, n, rank, both, counts)` narrows the least and the greatest key, given in `both`, around the key of a rank by halving.
+    """`bounded(keys, n, rank, both, counts)`: narrows the range of keys `both` around the key of a rank by bisection.
 
-    It ends where one element of the row or one key is between them.  `counts` becomes how many keys are below, and how many between.
+    It ends with one element of the row or one key in the range.  `counts` receives the number of keys below, and of
+    keys in the range.
     """
 
     @native("void(ptr, i64, i64, ptr, ptr)", name=f"bounded_{key.name}")
@@ -311,7 +318,7 @@ def make_bounded(key: Type) -> NativeFunction:
 
 @cache
 def make_placed(key: Type) -> NativeFunction:
-    """`placed(keys, n, both, skipped)`: the place of a key between the two in `both` that `skipped` others stand before."""
+    """`placed(keys, n, both, skipped)`: the index of the key in the range `both` that `skipped` others precede."""
 
     @native("i64(ptr, i64, ptr, i64)", name=f"placed_{key.name}")
     def placed(keys, n, both, skipped):
@@ -329,10 +336,11 @@ def make_placed(key: Type) -> NativeFunction:
 
 
 def make_kth(dtype: str) -> NativeFunction:
-    """The kernel that finds the element of rank `K` of each row: bufs are values, places (int64), then the rows.
+    """The kernel that finds the element of rank `K` of each row.  bufs: values, indices (int64), then the rows.
 
-    Its key is found by halving what is between the least and the greatest; of a long row's lowest ranks, by keeping the best.  Of equals it is the
-    one that a stable sort would bring there, or (`HOARE`) the one at which Hoare's selection ends, which runs only where there are equals.
+    It finds the key by bisection between the least and the greatest; for a long row's lowest ranks, by keeping the
+    best.  Of equal elements it takes the one that a stable sort would put there, or (`HOARE`) the one at which Hoare's
+    selection ends, which runs only if there are equal ones.
     """
     memory, key, _ = SORTS[dtype]
     size, width = memory.itemsize, key.itemsize
