@@ -1,4 +1,4 @@
-"""Batching: a graph that does for a whole batch at once what the given one does for a single item."""
+"""Batching: a graph that does for a whole batch what the given one does for a single item."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["batch"]
 
 
 def batch(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
-    """The graph over `size` items.  Inputs that `batched` marks get a new leading dim, the others serve all items; every output
-    has the leading dim.
+    """The graph over `size` items.  Inputs that `batched` marks get a new leading dim, the others are shared by all
+    items; every output has the leading dim.
 
         batch(g, [True, False], n)(xs, y)[k][i] = g(xs[i], y)[k]
     """

@@ -1,4 +1,4 @@
-"""Forward mode: a graph that computes results and their tangents side by side."""
+"""Forward mode: a graph that computes results together with their tangents."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ __all__ = ["jvp"]
 
 
 def jvp(graph: Graph, tangent_mask: Sequence[bool]) -> Graph:
-    """The graph with tangents: inputs are those of `graph`, then a tangent for each input that `tangent_mask` marks; outputs are
-    those of `graph`, then a tangent for each output of float or complex dtype (zeros where no input reaches it).
+    """The graph with tangents: inputs are those of `graph`, then a tangent for each input that `tangent_mask` marks;
+    outputs are those of `graph`, then a tangent for each output of float or complex dtype (zeros where no marked input
+    reaches it).
 
-    RuntimeError where a marked input goes through a primitive that has no derivative.
+    RuntimeError if a marked input reaches a primitive without a derivative.
     """
     builder = RewritingBuilder(EXACT)
     held = {v: builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs}
@@ -69,7 +70,7 @@ def _push_forward(
 
 
 def _through(node: Node, tangents: dict[Value, Any]) -> Any:
-    """The tangents of a primitive's results, pushed through its decomposition."""
+    """The tangents of a primitive's results, through its decomposition."""
     graph, inputs = decomposed(node)
     given = [tangents.get(v) for v in inputs]
     whole = jvp(graph, [t is not None for t in given])

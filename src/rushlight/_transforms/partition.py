@@ -1,17 +1,17 @@
-"""Cutting a joint graph into forward and backward so that little is kept between them.
+"""Partition of a joint graph into forward and backward, with few saved values between them.
 
-The backward reads some values of the forward.  Which values to keep, and which to compute again from those, is a minimum cut
-(Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016, for the trade; Ford and Fulkerson for the
-algorithm): every value of the forward is a pipe as wide as keeping it is dear, water runs from what cannot be computed again
-to what the backward reads, and the cheapest set of pipes that stops it is what is kept.
+The backward reads some values of the forward.  The choice of those to save, and those to recompute from them, is a
+minimum cut (Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016, for the trade; Ford and
+Fulkerson for the algorithm): every value of the forward is an edge whose capacity is the cost of saving it, from
+sources that cannot be recomputed to the values that the backward reads, and the minimum cut is saved.
 
-Keeping an input or an output costs its bytes: it exists anyway.  Keeping anything else costs three times its bytes, because it
-is written, read and takes memory, plus something for being one more result.  Matrix products, sorts, scans, reductions and
-the like are never computed twice.
+Saving an input or an output costs its bytes: it exists anyway.  Saving anything else costs three times its bytes,
+because it is written, read and takes memory, plus a constant for one more result.  Matrix products, sorts, scans,
+reductions and the like are never recomputed.
 
-What is computed again must come out with the same bits: the gradient of a maximum looks for the elements that are equal to it.
-That holds because a primitive is computed in one way wherever it is fused; a code generator that contracts products and sums
-as it likes would break it.
+A recomputed value must have the same bits: the gradient of a maximum looks for the elements that are equal to it.  That
+holds because a primitive is computed the same way wherever it is fused; a code generator that contracts products and
+sums at will would break it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ __all__ = ["behind", "lacking", "partition"]
 
 DEAR_FAMILIES = frozenset(("heavy", "scan", "reduce"))
 DEAR = frozenset(("scatter", "index_put", "unwindow"))
-EVER = 1 << 60  # wider than any pipe
+EVER = 1 << 60  # above any capacity
 
 
 def dear(node: Node) -> bool:
-    """Whether a node is never computed a second time."""
+    """Whether a node is never recomputed."""
     return node.prim.family in DEAR_FAMILIES or node.prim.name in DEAR
 
 
@@ -45,10 +45,12 @@ def partition(
     only: Collection[tuple[str, int]] | None = None,
     besides: Collection[Value] = (),
 ) -> tuple[Graph, Graph, list[tuple[str, int]]]:
-    """Forward graph (outputs, then residuals), backward graph (saved values, then cotangents), and where each saved value is.
+    """Forward graph (outputs, then residuals), backward graph (saved values, then cotangents), and the location of each
+    saved value.
 
-    `only` lists the sources there are when the forward has run already: all else is computed again, however dear.
-    NotImplementedError where that cannot be done.  `besides` lists inputs that are kept though this backward may not read them.
+    `only` lists the available sources if the forward has run already: everything else is recomputed, however expensive.
+    NotImplementedError where that is impossible.  `besides` lists inputs that are saved though this backward may not
+    read them.
     """
     late = _late(nodes, cotangents)
     needed = live_nodes(nodes, grads)
@@ -84,7 +86,7 @@ def lacking(
     grads: Sequence[Value],
     kept: Collection[Value],
 ) -> list[int]:
-    """The numbers of those inputs that the gradients need and that cannot be done without when the values in `kept` are there."""
+    """The indices of the inputs that the gradients need in addition to the values in `kept`."""
     late = _late(nodes, cotangents)
     todo = list(_read(live_nodes(nodes, grads), late, cotangents, grads))
     reached = _behind(todo, kept)
@@ -92,7 +94,7 @@ def lacking(
 
 
 def behind(values: Sequence[Value], inputs: Sequence[Value]) -> list[int]:
-    """The numbers of the inputs that the values are computed from."""
+    """The indices of the inputs that the values are computed from."""
     reached = _behind(list(values), ())
     return [i for i, value in enumerate(inputs) if value in reached]
 
@@ -116,7 +118,7 @@ def _read(needed: Sequence[Node], late: set[Value], cotangents: Sequence[Value],
 
 
 def _late(nodes: Sequence[Node], cotangents: Sequence[Value]) -> set[Value]:
-    """Values that depend on a cotangent."""
+    """The values that depend on a cotangent."""
     late = set(cotangents)
     for node in nodes:
         if any(v in late for v in node.inputs):
@@ -147,7 +149,8 @@ def _cut(
     places: dict[Value, tuple[str, int]],
     fresh: bool,
 ) -> list[Value]:
-    """The values to keep, in the order in which they are made; `fresh` allows results that the forward does not give yet."""
+    """The values to save, in the order in which they are computed; `fresh` allows results that the forward does not
+    return yet."""
     flow = _Flow()
     order: dict[Value, None] = dict.fromkeys(inputs)
     for value in inputs:
@@ -182,13 +185,13 @@ class _Flow:
         self.total = 0
 
     def add(self, tail: object, head: object, width: int) -> None:
-        """A pipe from tail to head."""
+        """Add an edge from tail to head."""
         row = self.room.setdefault(tail, {})
         row[head] = row.get(head, 0) + width
         self.room.setdefault(head, {}).setdefault(tail, 0)
 
     def source_side(self) -> set[object]:
-        """What the source still reaches once the flow is greatest."""
+        """The nodes that the source still reaches at maximum flow."""
         while True:
             came: dict[object, object] = {"source": None}
             queue: deque[object] = deque(["source"])
@@ -218,7 +221,7 @@ class _Flow:
 def _backward(
     needed: Sequence[Node], kept: Sequence[Value], cotangents: Sequence[Value], grads: Sequence[Value]
 ) -> Graph:
-    """The nodes from the kept values and the cotangents to the gradients, over inputs of its own."""
+    """The nodes from the saved values and the cotangents to the gradients, over inputs of its own."""
     held: dict[Value, Value] = {v: Value(v.shape, v.dtype, weak=v.weak) for v in (*kept, *cotangents)}
     inputs = [held[v] for v in (*kept, *cotangents)]
     wanted = set(grads) - set(held)
@@ -227,7 +230,7 @@ def _backward(
         if any(v in wanted for v in node.outputs):
             used.append(node)
             wanted.update(v for v in node.inputs if v not in held)
-    nodes: dict[Any, Node] = {}  # what was told apart to choose what to keep may be the same now
+    nodes: dict[Any, Node] = {}  # nodes that were distinct for the choice may now be equal
     for node in reversed(used):
         operands = tuple(held[v] for v in node.inputs)
         key = call_key(node.prim, operands, node.params)

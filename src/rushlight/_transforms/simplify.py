@@ -1,6 +1,7 @@
 """Algebra on graphs.  Every rule keeps the values, NaN and infinity included: x * 0 stays, because NaN * 0 is NaN.
 
-`EXACT` keeps every bit.  `GRADIENT` adds rules that may turn a zero's sign or round once less; backward graphs use them.
+`EXACT` keeps every bit.  `GRADIENT` adds rules that may change a zero's sign or round once less; backward graphs use
+them.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def simplify(graph: Graph, gradient: bool = False) -> Graph:
 
 
 def made_by(value: Value, name: str) -> Node | None:
-    """The node of this primitive that makes `value`, or None."""
+    """The node of primitive `name` that computes `value`, or None."""
     node = value.node
     return node if node is not None and node.prim.name == name else None
 
 
 def constant(value: Value) -> Any:
-    """The number that every element of `value` is, or None where that is not known."""
+    """The number that every element of `value` equals, or None if unknown."""
     node = made_by(value, "full")
     return None if node is None else node.params["value"]
 
@@ -53,7 +54,7 @@ def is_minus_zero(number: Any) -> bool:
 
 
 def rounded(number: Any, dtype: DType) -> Any:
-    """A Python number as `dtype` would hold it, or None where the answer is not kept here."""
+    """A Python number rounded to `dtype`, or None where that is not known here."""
     if dtype is FLOAT64:
         return as_double(number)
     if dtype in (FLOAT32, FLOAT16):
@@ -159,7 +160,7 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
 
 @rule(*_FOLD)
 def fold_constants(node: Node) -> Any:
-    """Two constants become one; a double holds enough bits that rounding twice is rounding once"""
+    """Fold two constants to one; a double holds enough bits that rounding twice is rounding once."""
     a, b = (constant(x) for x in node.inputs)
     dtype = node.outputs[0].dtype
     if a is None or b is None or dtype not in (FLOAT32, FLOAT64) or (node.prim.name == "div" and b == 0):
@@ -167,13 +168,14 @@ def fold_constants(node: Node) -> Any:
     a, b = rounded(a, dtype), rounded(b, dtype)
     if a is None or b is None:
         return None
-    zero = _zero_times(a, b) if node.prim.name in ("mul", "div") else None  # no constant is divided by zero here
+    zero = _zero_times(a, b) if node.prim.name in ("mul", "div") else None  # constants are not divided by zero here
     value = zero if zero is not None else rounded(_FOLD[node.prim.name](a, b), dtype)
     return None if value is None else build.full(node.outputs[0].shape, value, dtype)
 
 
 def _zero_times(a: float, b: float) -> float | None:
-    """The zero that a literal zero makes of a number that follows from sizes: one of all sizes, where that number keeps its sign."""
+    """The zero that is a literal zero times a number that follows from sizes: one value for all sizes, where that
+    number keeps its sign."""
     if is_symbolic(a):
         a, b = b, a
     if is_symbolic(a) or not is_symbolic(b) or a != 0:
@@ -208,7 +210,7 @@ def _widens(source: DType, target: DType) -> bool:
 
 @rule("convert")
 def convert_nothing(node: Node) -> Any:
-    """convert to the dtype that is there; through a dtype that holds all values of the first"""
+    """convert to the same dtype; through a dtype that holds all values of the first"""
     (x,) = node.inputs
     dtype = node.params["dtype"]
     if x.dtype is dtype:
@@ -221,7 +223,7 @@ def convert_nothing(node: Node) -> Any:
 
 @rule("convert")
 def convert_constant(node: Node) -> Any:
-    """a constant that the new dtype holds exactly"""
+    """a constant that the new dtype represents exactly"""
     (x,) = node.inputs
     dtype, number = node.params["dtype"], constant(x)
     if number is None:
@@ -267,7 +269,7 @@ def select_again(node: Node) -> Any:
 
 
 def _without_constant(x: Value) -> tuple[Value, int]:
-    """(y, c) with x = y xor c and a constant c, which is 0 where there is none.  `not` is such an xor."""
+    """(y, c) with x = y xor c and a constant c, 0 if there is none.  `not` is such an xor."""
     node = made_by(x, "bitwise_xor")
     for y, other in (node.inputs, node.inputs[::-1]) if node is not None else ():
         number = constant(other)
@@ -318,7 +320,7 @@ def parts(node: Node) -> Any:
 
 @rule("broadcast", "reshape", "transpose", "slice", "flip")
 def move_constant(node: Node) -> Any:
-    """a constant stays one, whatever its shape"""
+    """a constant with another shape is a constant"""
     number = constant(node.inputs[0])
     return None if number is None else build.full(node.outputs[0].shape, number, node.outputs[0].dtype)
 
@@ -332,7 +334,7 @@ def move_nothing(node: Node) -> Any:
 
 @rule("transpose")
 def transpose_twice(node: Node) -> Any:
-    """transpose of transpose is one, or none"""
+    """two transposes are one, or none"""
     (x,), perm = node.inputs, node.params["perm"]
     if perm == tuple(range(len(perm))):
         return x
@@ -383,7 +385,7 @@ def broadcast_twice(node: Node) -> Any:
 
 @rule("flip")
 def flip_twice(node: Node) -> Any:
-    """turning round twice; turning dims of size 1"""
+    """two flips cancel; flips of dims of size 1 do nothing"""
     (x,), dims = node.inputs, node.params["dims"]
     needed = tuple(d for d in dims if x.shape[d] > 1)
     if needed != dims:
@@ -397,7 +399,7 @@ def flip_twice(node: Node) -> Any:
 
 @rule("slice")
 def slice_inside(node: Node) -> Any:
-    """slice of pad that takes back what was padded; slice of slice"""
+    """slice of pad that removes the padding; slice of slice"""
     (x,), p = node.inputs, node.params
     inner = made_by(x, "pad")
     if inner is not None:
@@ -417,7 +419,7 @@ def slice_inside(node: Node) -> Any:
 
 @rule("cat")
 def cat_one(node: Node) -> Any:
-    """operands without elements along the dim drop out; one operand is itself"""
+    """operands without elements along the dim are dropped; cat of one operand is that operand"""
     dim = node.params["dim"]
     parts = [x for x in node.inputs if x.shape[dim]]
     if len(parts) == len(node.inputs):
@@ -502,7 +504,7 @@ def sum_of_broadcast(node: Node) -> Any:
 
 @rule("div")
 def over_constant(node: Node) -> Any:
-    """(x * c) / d with constants: one product less, where c / d is exact"""
+    """(x * c) / d with constants: one product less, if c / d is exact"""
     x, other = node.inputs
     inner, d = made_by(x, "mul"), constant(other)
     if inner is None or d is None or x.dtype not in (FLOAT32, FLOAT64) or d == 0:

@@ -1,16 +1,16 @@
 """Reverse mode: from a graph to a forward graph and a backward graph.
 
 The derivative is built in the same builder as the forward (Griewank and Walther, "Evaluating Derivatives", chapter 3:
-cotangents are carried from the outputs back to the inputs and added where a value is used more than once), simplified as it
-is built, and then cut in two (`partition`).  Cotangents that are zero are never made: a rule returns None for them.
+cotangents are carried from the outputs back to the inputs and added where a value is used more than once), simplified
+as it is built, and then partitioned (`partition`).  Zero cotangents are never built: a rule returns None for them.
 
-    >>> from rushlight._graph.core import trace
-    >>> from rushlight._prims import prim
-    >>> from rushlight._transforms.vjp import vjp
-    >>> from rushlight._types.dtype import FLOAT32
-    >>> gradient = vjp(trace(lambda x: prim.tanh(x), [((3,), FLOAT32)]), wrt=[0])
-    >>> gradient.saved                      # tanh' = 1 - tanh^2 needs the result alone
-    [('output', 0)]
+>>> from rushlight._graph.core import trace
+>>> from rushlight._prims import prim
+>>> from rushlight._transforms.vjp import vjp
+>>> from rushlight._types.dtype import FLOAT32
+>>> gradient = vjp(trace(lambda x: prim.tanh(x), [((3,), FLOAT32)]), wrt=[0])
+>>> gradient.saved                      # tanh' = 1 - tanh^2 needs the result alone
+[('output', 0)]
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ Source = tuple[str, int]
 
 
 class Gradient:
-    """What reverse mode makes of a graph.
+    """The result of reverse mode on a graph.
 
     - `forward`: the graph's outputs, then the residuals.
-    - `backward`: takes the `saved` values, then the cotangents of the outputs that have one; gives the gradients that exist.
-    - `saved`: where each saved value is found: ("input", i), ("output", j) or ("residual", k), numbered from 0.
-    - `grads`: for each index in `wrt`, which output of `backward` is its gradient, or None where no path leads to it.
+    - `backward`: takes the `saved` values, then the cotangents of the outputs that have one; returns the gradients that
+      exist.
+    - `saved`: the location of each saved value: ("input", i), ("output", j) or ("residual", k), numbered from 0.
+    - `grads`: for each index in `wrt`, the output of `backward` that is its gradient, or None if no path leads to it.
     """
 
     __slots__ = ("backward", "cotangents", "forward", "grads", "saved")
@@ -75,13 +76,14 @@ def vjp(
 ) -> Gradient:
     """The gradient of `graph` with respect to the inputs `wrt`.
 
-    `ct_mask[j]` tells whether output j has a cotangent (default: those of float and complex dtype); the others count as zero.
-    `rule(cts, outs, *inputs)` is a hand-written gradient used in place of the derived one: it gets the cotangents (zeros where
-    one is not defined, None for outputs that have no derivative) and returns one cotangent, or None, for every input of the graph.
-    `outputs` is how many of the graph's outputs are results, when further ones are residuals for the rule.
-    `overwritten` lists inputs that will not survive the forward (in-place): they cannot be saved.  `only` lists all that is at hand
-    when the forward has run already: the rest is computed again, and NotImplementedError raised where it cannot be.
-    RuntimeError where a path to `wrt` leads through a primitive that has no derivative.
+    `ct_mask[j]` tells whether output j has a cotangent (default: those of float and complex dtype); the others count as
+    zero.  `rule(cts, outs, *inputs)` is a hand-written gradient that replaces the derived one: it gets the cotangents
+    (zeros where one is not defined, None for outputs that have no derivative) and returns one cotangent, or None, for
+    every input of the graph.  `outputs` is the number of the graph's outputs that are results; further ones are
+    residuals for the rule.  `overwritten` lists inputs that do not survive the forward (in-place): they cannot be
+    saved.  `only` lists the available values if the forward has run already: the rest is recomputed, and
+    NotImplementedError raised where it cannot be. RuntimeError if a path to `wrt` leads through a primitive that has no
+    derivative.
     """
     count = len(graph.outputs) if outputs is None else outputs
     mask = [carries_gradient(v.dtype) for v in graph.outputs[:count]] if ct_mask is None else list(ct_mask)
@@ -121,7 +123,7 @@ def _joint(
             grads = pull_back(builder, outs[:count], cotangents, [inputs[i] for i in wrt])
         else:
             grads = _by_rule(rule, cotangents, outs, count, inputs, wrt)
-        wanted = [inputs[i] for i in wrt]  # what is empty is left out of a graph, but was part of the call
+        wanted = [inputs[i] for i in wrt]  # an input without elements is not part of a graph, but was part of the call
         grads = [
             build.zeros_like(x) if g is None and 0 in x.shape and carries_gradient(x.dtype) else g
             for g, x in zip(grads, wanted, strict=True)
@@ -130,10 +132,10 @@ def _joint(
 
 
 def _wanted_later(forward: Graph, count: int, wrt: Sequence[int], saved: Sequence[Source]) -> list[int]:
-    """Inputs that are not saved, and that differentiating the backward will need.
+    """Inputs that are not saved, but that differentiating the backward needs.
 
-    What a backward reads of the forward has derivatives too, and they lead through the residuals back to the inputs: from what was saved it must be
-    possible to compute those as well.
+    The values that a backward reads have derivatives too, and these lead through the residuals back to the inputs: it
+    must be possible to compute them from the saved values as well.
     """
     held = {("output" if kind == "residual" else kind, count + i if kind == "residual" else i) for kind, i in saved}
     mask = [j >= count and carries_gradient(v.dtype) for j, v in enumerate(forward.outputs)]
@@ -143,7 +145,7 @@ def _wanted_later(forward: Graph, count: int, wrt: Sequence[int], saved: Sequenc
         return []
     try:
         inputs, outs, nodes, cotangents, grads = _joint(forward, wrt, mask, len(mask), None)
-    except NotDifferentiableError:  # as differentiating the backward will say
+    except NotDifferentiableError:  # differentiating the backward will raise it
         return []
     kept = {inputs[i] if kind == "input" else outs[i] for kind, i in held}
     return lacking(
@@ -152,10 +154,10 @@ def _wanted_later(forward: Graph, count: int, wrt: Sequence[int], saved: Sequenc
 
 
 def _forget(builder: RewritingBuilder, outs: Sequence[Value]) -> None:
-    """Let a rule that computes a result again make a new node, so that only a rule that names the result has it saved.
+    """Let a rule that recomputes a result create a new node, so that only a rule that names the result has it saved.
 
-    What is saved must not be changed in place, and programs rely on PyTorch's choice: the quotient of a division may be changed, the
-    result of `exp` may not.
+    A saved value must not be changed in place, and programs rely on PyTorch's choice: the quotient of a division may be
+    changed, the result of `exp` may not.
     """
     for value in outs:
         if value.node is not None and not dear(value.node):
@@ -192,9 +194,9 @@ def _by_rule(
 def pull_back(
     builder: GraphBuilder, outputs: Sequence[Value], cotangents: Sequence[Value | None], wrt: Sequence[Value]
 ) -> list[Value | None]:
-    """Cotangents of `wrt` from those of `outputs`, built by the active builder over the nodes it holds.
+    """Cotangents of `wrt` from those of `outputs`, built by the active builder over its nodes.
 
-    None where no differentiable path leads from an output with a cotangent to the value; zeros where one does, but its
+    None if no differentiable path leads from an output with a cotangent to the value; zeros if one does, but its
     derivative is zero everywhere.
     """
     nodes = list(builder.nodes)
@@ -231,7 +233,7 @@ def pull_back(
 
 
 def reached(graph: Graph, wrt: Sequence[int]) -> list[bool]:
-    """Which outputs depend on the inputs `wrt` through floats."""
+    """The outputs that depend on the inputs `wrt` through floats."""
     found = _reached_from(graph.nodes, [graph.inputs[i] for i in wrt])
     return [v in found for v in graph.outputs]
 
@@ -244,9 +246,10 @@ def _check(name: str, value: Value, ct: Value) -> None:
 
 
 def decomposed(node: Node) -> tuple[Graph, list[Value]]:
-    """The decomposition of a node as a graph of its own, and the node's different inputs, which are those of the graph.
+    """The decomposition of a node as a graph of its own, and the node's distinct inputs, which are those of the graph.
 
-    Of its own: written down beside what made the inputs it might be simplified together with that, and no longer depend on them.
+    A separate graph, because beside the nodes of its inputs it might be simplified together with them, and no longer
+    depend on them.
     """
     decompose = node.prim.decompose
     assert decompose is not None
@@ -260,7 +263,7 @@ def decomposed(node: Node) -> tuple[Graph, list[Value]]:
 
 
 def _through(node: Node, cts: Sequence[Value | None]) -> list[Value | None]:
-    """The rule of a primitive that is differentiated by its decomposition: one cotangent for each different input."""
+    """The rule of a primitive that is differentiated by its decomposition: one cotangent for each distinct input."""
     graph, inputs = decomposed(node)
     builder = RewritingBuilder(EXACT)
     values = [builder.input(v.shape, v.dtype, v.weak) for v in inputs]
@@ -276,7 +279,7 @@ def _through(node: Node, cts: Sequence[Value | None]) -> list[Value | None]:
 
 
 def _reached_from(nodes: Sequence[Any], start: Sequence[Value]) -> set[Value]:
-    """Values that depend on `start` through floats."""
+    """The values that depend on `start` through floats."""
     active = {v for v in start if carries_gradient(v.dtype)}
     for node in nodes:
         if any(v in active for v in node.inputs):

@@ -1,4 +1,5 @@
-"""The reference backend: runs a graph in NumPy, one primitive after another, by the definitions in the primitive records.
+"""The reference backend: runs a graph in NumPy, one primitive after another, by the definitions in the primitive
+records.
 
 It is slow and it is the definition: every other backend is tested against it.
 """

@@ -1,4 +1,4 @@
-"""Running a graph in NumPy, checking every result against what the primitive's spec promised.
+"""Runs a graph in NumPy and checks every result against the primitive's spec.
 
 >>> import numpy as np
 >>> from rushlight._backends.reference import run
@@ -23,7 +23,8 @@ __all__ = ["run"]
 
 
 def run(graph: Graph, arguments: Sequence[Any]) -> list[Any]:
-    """The graph's outputs as arrays.  Arguments are arrays of the inputs' shapes and dtypes (dtypes that NumPy lacks as rounded wider ones)."""
+    """The graph's outputs as arrays.  Arguments are arrays of the inputs' shapes and dtypes; dtypes that NumPy lacks
+    are passed as wider ones, rounded."""
     arrays = [_accept(value, argument) for value, argument in zip(graph.inputs, arguments, strict=True)]
     with np.errstate(all="ignore"):
         return evaluate(graph, arrays, _apply)
@@ -39,9 +40,7 @@ def _accept(value: Value, argument: Any) -> Any:
 def _apply(node: Node, inputs: list[Any]) -> Any:
     result = node.prim.reference(*inputs, **node.params)
     results = [np.asarray(r) for r in (result if node.prim.multiple else (result,))]
-    if any(
-        x.dtype is COMPLEX32 for x in (*node.inputs, *node.outputs)
-    ):  # the array that holds it does not tell it from complex64
+    if any(x.dtype is COMPLEX32 for x in (*node.inputs, *node.outputs)):  # its array type is that of complex64
         results = [
             rounded(r, value.dtype).astype(holder(value.dtype)) for r, value in zip(results, node.outputs, strict=True)
         ]

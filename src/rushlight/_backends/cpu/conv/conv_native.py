@@ -1,7 +1,7 @@
 """Convolutions as matrix products without a matrix of windows, in the native language.
 
 The structure is that of a matrix product (see `gemm_blocks_native.py`): panels of the weights meet panels of the
-windows in a register tile. The difference is the source of the windows' panels.  A box of the image is copied to a
+windows in a register tile.  The difference is the source of the windows' panels.  A box of the image is copied to a
 *slab*: padded with zeros, converted, consecutive positions contiguous, positions sorted by their remainder modulo the
 stride.  The window element of step k at a position lies in the slab at `offset of k + offset of the position`, two
 tables (Dukhan, "The Indirect Convolution Algorithm", 2019, has one of pointers).  Any stride, dilation, padding and

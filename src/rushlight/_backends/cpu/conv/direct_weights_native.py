@@ -2,7 +2,7 @@
 language.
 
 The operands are those of a `conv_windows` whose kernel is the cotangents: images [B, G, N, *S], cotangents [G, O, N,
-*P], results [B, G, O, *K]. A piece is some of the B x G pairs; it goes over the images in turn and sums each by itself
+*P], results [B, G, O, *K].  A piece is some of the B x G pairs; it goes over the images in turn and sums each by itself
 first.
 """
 

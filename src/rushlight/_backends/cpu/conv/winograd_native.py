@@ -256,7 +256,7 @@ def _make_region(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
     @native("i64(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"winograd_region_{form.name}")
     def convolve(at, place, box, slab, weights, sums, y, bias, together):
         """Compute all results of a box, into y with the strides of `place`, `together` panels of tiles at a time;
-        nonzero where one is not finite. Room for the panels and for lines of results follows the sums."""
+        nonzero where one is not finite.  Room for the panels and for lines of results follows the sums."""
         whole = at + W_BYTES
         rows, start, behind, runs = whole.i64[MORE.rows], stack(64), stack(64), stack(32 * 128)
         outs = (box.i64[BOX.o1] - box.i64[BOX.o0] + rows - 1) // rows * rows

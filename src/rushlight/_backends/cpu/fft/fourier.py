@@ -1,4 +1,5 @@
-"""Fourier transforms as native calls: which way a length goes, its tables, and how the work is cut; from sizes and strides alone."""
+"""Fourier transforms as native calls: the method for a length, its tables, and the blocking; from sizes and strides
+alone."""
 
 from __future__ import annotations
 
@@ -42,13 +43,13 @@ __all__ = ["fourier_call", "fourier_note"]
 
 _KINDS = {"complex64": "f32", "complex128": "f64", "float32": "f32", "float64": "f64"}
 _SIZES = {"f32": 4, "f64": 8}
-_PIECE = 1 << 14  # numbers that are worth a thread's while
-_NEAR = 1 << 19  # bytes of a sequence that stay in a core's cache with what is made of it
-_SHORT = 64  # numbers: shorter sequences are no matrix
-_ROWS = 2048  # numbers: up to here rows may lie across lanes, where there are enough of them
-_FACTORS = 1 << 17  # bytes: more factors of a matrix are computed when they are needed, from fewer
-_COLUMN = 1 << 15  # numbers: longer sequences are taken one by one, whatever lies beside them
-# what a pass of a radix costs for each number, measured; memory moved and arithmetic done
+_PIECE = 1 << 14  # least numbers worth a thread
+_NEAR = 1 << 19  # most bytes of a sequence that stays in a core's cache together with its results
+_SHORT = 64  # shortest sequence that is transformed as a matrix
+_ROWS = 2048  # longest rows that may be spread over lanes, where there are enough of them
+_FACTORS = 1 << 17  # most bytes of a matrix's factors in a table; others are computed from fewer
+_COLUMN = 1 << 15  # longest sequences that are taken together; longer ones are taken one by one
+# measured cost of a radix's pass for each number: memory traffic and arithmetic
 _COST = {
     1: 1.0,
     2: 1.5,
@@ -75,7 +76,7 @@ Dim = tuple[int, int, int]  # size, steps in bytes in the source and in the resu
 
 @lru_cache(1 << 12)
 def radices(n: int) -> tuple[float, tuple[int, ...]] | None:
-    """(cost, radices) of the cheapest passes for n numbers; None where n has a prime factor that has no pass."""
+    """(cost, radices) of the cheapest passes for n numbers; None if n has a prime factor without a pass."""
     if n == 1:
         return 0.0, ()
     best: tuple[float, tuple[int, ...]] | None = None
@@ -89,7 +90,7 @@ def radices(n: int) -> tuple[float, tuple[int, ...]] | None:
 
 @lru_cache(1 << 12)
 def matrix_of(n: int, lanes: int) -> tuple[int, int]:
-    """(n1, n2), n = n1 n2: the cheapest matrix that is nearly square, its tiles filled up."""
+    """(n1, n2), n = n1 n2: the cheapest nearly square matrix, with its tiles filled up."""
 
     def cost(n1: int) -> float:
         n2 = n // n1
@@ -105,14 +106,14 @@ def matrix_of(n: int, lanes: int) -> tuple[int, int]:
 
 
 def filled(n: int, lanes: int) -> float:
-    """How much of the tiles of its matrix a sequence fills."""
+    """The fraction of its matrix's tiles that a sequence fills."""
     n1, n2 = matrix_of(n, lanes)
     return 2 * n / (-(-n1 // lanes) * lanes * n2 + -(-n2 // lanes) * lanes * n1)
 
 
 @lru_cache(1 << 10)
 def smooth_above(n: int) -> int:
-    """The length >= n of the form 2^a 3^b 5^c, a >= 4, that should take the least time."""
+    """The fastest length >= n of the form 2^a 3^b 5^c, a >= 4."""
     found = []
     for odd in (1, 3, 5, 9, 15, 25):
         power = max(-(-n // odd) - 1, 15).bit_length()
@@ -124,7 +125,7 @@ def smooth_above(n: int) -> int:
 
 
 class _Family:
-    """The code for one kind of numbers on this machine."""
+    """The code for one element type on this machine."""
 
     __slots__ = ("_passes", "fma", "kernels", "kind", "lanes", "tables")
 
@@ -169,7 +170,7 @@ _TABLES: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 
 
 def _table(family: _Family, what: int, n: int, a: int, b: int, count: int) -> Any:
-    """A Storage with `count` numbers; see `make_tables`."""
+    """A Storage with a table of `count` numbers; see `make_tables`."""
     key = family.kind, what, n, a, b
     found = _TABLES.get(key)
     if found is None:
@@ -181,7 +182,7 @@ def _table(family: _Family, what: int, n: int, a: int, b: int, count: int) -> An
 
 
 class _Plan:
-    """The words of a tile plan or of a matrix plan (`sizes`: of the matrix), and what must be kept as long as they are read."""
+    """The words of a tile plan or of a matrix plan (`sizes`: of the matrix), and the objects they refer to."""
 
     __slots__ = ("__weakref__", "_held", "_keep", "at", "sizes")
 
@@ -190,10 +191,8 @@ class _Plan:
         self.at: int = self._held.buffer_info()[0]
 
 
-_PLANS: WeakValueDictionary[tuple[Any, ...], _Plan] = (
-    WeakValueDictionary()
-)  # they live as long as a call that uses them, too,
-_RECENT: deque[_Plan] = deque(maxlen=64)  # and those of short sequences a while longer: lengths come again
+_PLANS: WeakValueDictionary[tuple[Any, ...], _Plan] = WeakValueDictionary()  # kept alive by calls that use them,
+_RECENT: deque[_Plan] = deque(maxlen=64)  # and those of short sequences a while longer: lengths recur
 
 
 def _kept(key: tuple[Any, ...], n: int, plan: _Plan) -> _Plan:
@@ -248,7 +247,7 @@ def _matrix_plan(family: _Family, n: int, load: str, store: str) -> _Plan:
 
 
 class _Transform:
-    """A transform along one dim: `n` numbers of the kind `what`, the other dims, and what it is multiplied by."""
+    """A transform along one dim: `n` numbers of kind `what`, the other dims, and a scale."""
 
     __slots__ = ("dst_step", "family", "inverse", "others", "scale", "size", "src_step", "units", "what")
 
@@ -263,7 +262,7 @@ class _Transform:
 
     @property
     def n(self) -> int:
-        """Complex numbers that are transformed."""
+        """The number of complex numbers that are transformed."""
         return self.size // 2 if self.what in (HALVES, PAIRS) else self.size
 
     @property
@@ -271,11 +270,11 @@ class _Transform:
         return math.prod(size for size, _, _ in self.others)
 
     def near(self) -> bool:
-        """Whether elements are neighbours in both places."""
+        """Whether elements are contiguous in source and result."""
         return (self.src_step, self.dst_step) == self.units
 
     def lane_dim(self) -> int:
-        """Which of the other dims lies across the lanes: the one whose elements are neighbours, if it fills half of them, else the largest."""
+        """The dim that is spread over the lanes: the contiguous one if it fills half of them, else the largest."""
         largest = max(range(len(self.others)), key=lambda k: self.others[k][0], default=-1)
         for k, (size, x, y) in enumerate(self.others):
             if (x, y) == self.units and 2 * size >= min(self.family.lanes, self.others[largest][0]):
@@ -306,14 +305,14 @@ def _outer(dims: Sequence[Dim]) -> list[int]:
 
 
 class _Call:
-    """The kernels of one call as they are laid out: what each takes, makes and needs kept."""
+    """The kernels of one call during its construction: their operands, new buffers, and the objects to keep."""
 
     __slots__ = ("_made", "launches", "result")
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []
         self._made = 0
-        self.result: int | None = None  # where the result is, once it is made
+        self.result: int | None = None  # index of the result, once it exists
 
     def add(
         self,
@@ -326,7 +325,7 @@ class _Call:
         given: Sequence[int],
         kept: bool,
     ) -> int:
-        """A kernel with so many pieces; the place of the first buffer that it makes.  `kept`: that is the call's result."""
+        """Add a kernel of `pieces`; returns the index of its first new buffer.  `kept`: that is the call's result."""
         head = [pieces, int(t.batch * t.size > _PIECE), len(sizes), *sizes]
         launch = Launch(
             t.family.kernels[way],
@@ -343,7 +342,7 @@ class _Call:
     def into(
         self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, nbytes: int, source: int
     ) -> None:
-        """A kernel that writes to the call's result from a buffer."""
+        """Add a kernel that writes from a buffer to the call's result."""
         if self.result is None:
             self.result = self.add(t, way, pieces, words, keep, [nbytes], (source,), True)
         else:
@@ -414,7 +413,8 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
 
 
 def _convolved(t: _Transform) -> tuple[int, int]:
-    """(what, how many numbers) a convolution transforms: short real sequences are not taken apart, which is done by vectors."""
+    """(what, count) of the numbers that a convolution transforms: short real sequences are not split, as the split
+    works on vectors."""
     if t.what in (HALVES, PAIRS) and t.n // 2 + 1 < t.family.lanes:
         return {HALVES: FULL, PAIRS: STRIDED}[t.what], t.size
     return t.what, t.n
@@ -448,7 +448,7 @@ def _filter(family: _Family, n: int, m: int) -> Any:
 
 
 def _way(t: _Transform) -> Callable[[_Call, _Transform, int, int], None]:
-    """How a transform goes: across lanes, as a matrix, or by a convolution."""
+    """The method of a transform: across lanes, as a matrix, or by a convolution."""
     if radices(t.n) is None:
         return _by_chirp
     beside = not t.near() and t.batch > 1
@@ -457,7 +457,7 @@ def _way(t: _Transform) -> Callable[[_Call, _Transform, int, int], None]:
 
 
 def _transforms(step: ExternStep) -> Iterator[_Transform]:
-    """The transforms of a call, dim after dim; from the second on they change the result where it is."""
+    """The transforms of a call, dim after dim; from the second on they work in place on the result."""
     x, y, params = step.inputs[0], step.outputs[0], step.params
     family = _family(_KINDS[y.dtype.name])
     y_strides = y.strides or contiguous_strides(y.shape)
@@ -490,7 +490,7 @@ def fourier_call(step: ExternStep) -> list[Launch]:
 
 
 def fourier_note(step: ExternStep) -> str:
-    """How a call's transforms go."""
+    """A description of a call's transforms."""
     return "; ".join(_described(t) for t in _transforms(step))
 
 

@@ -1,17 +1,17 @@
-"""Fourier transforms around the passes of `_backends/cpu/microkernels/fourier.py`: sequences brought into tiles, transformed and put back;
-in the native language.
+"""Fourier transforms around the passes of `_backends/cpu/microkernels/fourier.py`, in the native language: sequences
+moved into tiles, transformed and moved back.
 
-There are four ways, each a kernel:
+There are four methods, each a kernel:
 
-    lanes       a tile is so many sequences: for short ones, and for dims whose neighbours in memory are other sequences
-    whole       one sequence is a matrix of n1 x n2 numbers ("four-step", Bailey, "FFTs in External or Hierarchical Memory", 1990): its columns are
-                transformed side by side, times factors, then its rows; all of it in a cache
+    lanes           a tile is so many sequences: for short ones, and for dims with other sequences adjacent in memory
+    whole           one sequence is a matrix of n1 x n2 numbers ("four-step", Bailey, "FFTs in External or Hierarchical Memory", 1990): its
+                    columns are transformed together, times factors, then its rows; all of it in a cache
     columns, rows   the two halves of that for long sequences, with memory between them
-    chirp       any length by a convolution of a smooth one (Bluestein, "A Linear Filtering Approach to the Computation of Discrete Fourier
-                Transform", 1970)
+    chirp           any length by a convolution of a smooth one (Bluestein, "A Linear Filtering Approach to the Computation of Discrete
+                    Fourier Transform", 1970)
 
-Real sequences of even length are pairs of neighbours, complex numbers of half the length; what comes of them is taken apart.  Where lanes are left
-over, and where neither sequences nor their elements are neighbours, elements are gathered one by one.
+Real sequences of even length are pairs of adjacent numbers, complex numbers of half the length; their transform is
+split afterwards.  Unused lanes, and sequences that are strided in both directions, are gathered element by element.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ __all__ = [
 
 REAL: dict[str, Type] = {"f32": f32, "f64": f64}
 
-# what is transformed: complex numbers; pairs of real ones, forward and back; real ones each as a complex number, forward and back
+# kind of the numbers: complex ones; pairs of real ones, forward and backward; real ones each as a complex number,
+# forward and backward
 COMPLEX, HALVES, PAIRS, FULL, STRIDED = range(5)
 # tables; see `make_tables`
 TWIDDLES, FACTORS, ROOT_PAIRS, ROOT_PARTS, CHIRPS, FILTER, LANE_FACTORS, COLUMN_FACTORS = range(8)
 
-# ints[8 + ...]; steps are in bytes.  `main` and `edge` are addresses of tile plans: how many passes, then for each its function, m, s and twiddles.
-# `src_way`, `dst_way`: 0 neighbours are other sequences, 1 they are elements, 2 neither.  `outer`: how many dims follow the words (size, step in the
-# source, step in the result), the last one innermost
+# ints[8 + ...]; steps are in bytes.  `main` and `edge` are addresses of tile plans: the number of passes, then for each
+# its function, m, s and twiddles.  `src_way`, `dst_way`: 0 adjacent in memory are sequences, 1 elements of one, 2
+# neither.  `outer`: the number of dims that follow (size, step in the source, step in the result), the last one
+# innermost
 LANES = Words(
     """main edge kind inverse n count src_lane src_step dst_lane dst_step src_way dst_way twiddles tiles chunk
 units scale outer""",
@@ -62,10 +64,10 @@ WHOLE = Words(
 )
 # `n1 n2`: the matrix of the smooth length m; `chirp` and `filter` are n and m numbers
 CHIRP = Words("matrix kind inverse n1 n2 n chirp filter twiddles src_step dst_step rows chunk scale outer", first=8)
-# of a matrix: the tile plans of its columns and rows; factors for each tile of columns.  Where there are `firsts`, these are for each tile, and
-# `factors` for all
+# of a matrix: the tile plans of its columns and rows; factors for each tile of columns.  With `firsts` these are for
+# each tile, and `factors` for all
 MATRIX = Words("columns rows factors firsts")
-PASSES = Words("function m s twiddles")  # of a tile plan, after how many they are
+PASSES = Words("function m s twiddles")  # of a tile plan, after their number
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 sin, cos = extern("sin", "f64(f64)"), extern("cos", "f64(f64)")
@@ -78,7 +80,8 @@ EIGHTH = 0.78539816339744830961566084581987572  # pi / 4
 
 @native("void(i64, f64, f64, ptr)")
 def put_root(part, x, y, out):
-    """exp(-i t) for t in eighth number `part` of a circle, from cosine and sine of what t is away from the nearest multiple of pi / 2."""
+    """exp(-2 pi i k / n) in eighth `part` of the circle, from cosine and sine of its angle to the nearest multiple of
+    pi / 2."""
     if (part + 1) // 2 % 2 == 1:
         x, y = y, x
     if part >= 2 and part < 6:
@@ -100,7 +103,7 @@ def root(k, n, out):
 
 @native("void(i64, ptr)")
 def put_roots(n, out):
-    """The same for all k; where n is a multiple of 8 an eighth is computed."""
+    """The same for all k; if n is a multiple of 8 only an eighth is computed."""
     eighth = n // 8
     if n % 8 != 0:
         for k in range(n):
@@ -122,7 +125,7 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
     TWIDDLES:       the twiddles of a pass of radix `a`, n = a m: for each p < m roots p k, k = 1 .. a - 1
     FACTORS:        the factors of a matrix of a x b, n = a b: for each tile of columns and each row the roots row * column, lane by lane
     ROOT_PAIRS:     n / 4 + 1 roots k, n = 2 h, each as a pair
-    ROOT_PARTS:     the same, real parts and behind them imaginary ones
+    ROOT_PARTS:     the same, all real parts, then all imaginary ones
     CHIRPS:         `a` chirps: root k * k of n = 2 a
     FILTER:         their conjugates on both sides of 0 in a circle of `b` numbers
     LANE_FACTORS:   the factors of a matrix for all its tiles: for each row the roots row * lane, lane by lane
@@ -197,7 +200,7 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
 
 @native("void(ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr, ptr, f64)")
 def run_tile(plan, src, src2, src_step, dst, dst2, dst_step, firsts, ping, pong, scale):
-    """The passes of a plan; between them elements go to and fro between two tiles."""
+    """Run the passes of a plan; between them elements alternate between two tiles."""
     passes = plan.i64[0]
     here = src
     for i in range(passes):
@@ -223,7 +226,7 @@ def copy_rows(to, from_, n, nbytes, to_step, from_step):
 
 
 class FourierForm:
-    """What kernels are made for: a type of real numbers, and the moves between memory and tiles of so many lanes."""
+    """The element type and the moves between memory and tiles that kernels are generated for."""
 
     __slots__ = ("item", "lanes", "moves", "name", "real", "size", "whole_bytes")
 
@@ -237,7 +240,7 @@ class FourierForm:
 
 
 class Elements(NamedTuple):
-    """Sequences element by element: as the complex numbers that are transformed, and back."""
+    """Moves of single sequences: to the complex numbers that are transformed, and back."""
 
     gather: NativeFunction
     scatter: NativeFunction
@@ -256,7 +259,7 @@ class Matrices(NamedTuple):
 
 @native("i64(ptr, i64, i64, i64)", name="fourier_offset")
 def offset(dims, count, number, which):
-    """Where unit `number` begins: dims are triples (size, step, step)."""
+    """The offset of unit `number`: dims are triples (size, step, step)."""
     found: i64 = 0
     for k in range(count):
         at = dims + 24 * (count - 1 - k)
@@ -266,12 +269,12 @@ def offset(dims, count, number, which):
 
 
 def _make_elements(form: FourierForm) -> Elements:
-    """Gathering and scattering of sequences."""
+    """Gather and scatter of sequences."""
     real, name = form.real, form.name
 
     @native("void(ptr, ptr, i64, i64)", name=f"fourier_take_{name}", inline=True)
     def take(to, from_, inverse, plain):
-        """A complex number, parts exchanged where `inverse`; `plain`: the imaginary part is not read."""
+        """Copy a complex number, parts exchanged where `inverse`; `plain`: the imaginary part is not read."""
         x, y = load(real, from_, 0), real(0)
         if plain == 0:
             y = load(real, from_, 1)
@@ -282,7 +285,7 @@ def _make_elements(form: FourierForm) -> Elements:
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"fourier_gather_{name}")
     def gather(to, x, kind_, inverse, n, step, to_step):
-        """A sequence as the complex numbers that are transformed, `to_step` bytes apart."""
+        """Gather a sequence as the complex numbers that are transformed, `to_step` bytes apart."""
         if kind_ == COMPLEX:
             for k in range(n):
                 take(to + k * to_step, x + k * step, inverse, 0)
@@ -307,7 +310,7 @@ def _make_elements(form: FourierForm) -> Elements:
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64)", name=f"fourier_scatter_{name}")
     def scatter(y, from_, kind_, inverse, n, step, from_step):
-        """The way back."""
+        """The inverse of `gather`."""
         if kind_ == COMPLEX:
             for k in range(n):
                 take(y + k * step, from_ + k * from_step, inverse, 0)
@@ -354,7 +357,7 @@ def _make_full_tile(form: FourierForm) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"fourier_tile_{name}")
     def full_tile(at, y, x, room, each):
-        """A tile whose lanes are all in use, from memory to memory."""
+        """Transform a tile with all lanes in use, from memory to memory."""
         n, what, swap = at.i64[LANES.n], at.i64[LANES.kind], at.i64[LANES.inverse] != 0
         ping, pong, held, made = room, room + each, room + 2 * each, room + 3 * each
         x_step, y_step, x_lane, y_lane = (
@@ -418,7 +421,7 @@ def _make_some_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, i64, ptr, i64)", name=f"fourier_some_{name}")
     def some_lanes(at, y, x, count, room, each):
-        """A tile of some sequences, gathered and scattered."""
+        """Transform a tile of some sequences, gathered and scattered."""
         n, what, swap = at.i64[LANES.n], at.i64[LANES.kind], at.i64[LANES.inverse]
         ping, pong, held, made = room, room + each, room + 2 * each, room + 3 * each
         for lane in range(count):
@@ -467,7 +470,7 @@ def _make_some_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
 
 
 def _make_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
-    """The kernel `lanes`: sequences side by side."""
+    """The kernel `lanes`: sequences in lanes."""
     lanes, whole_bytes, name = form.lanes, form.whole_bytes, form.name
     full_tile, some_lanes = _make_full_tile(form), _make_some_lanes(form, elements)
 
@@ -482,7 +485,7 @@ def _make_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
         room = borrowed(slot)
         gathered = ints.i64[LANES.kind] != COMPLEX and (ints.i64[LANES.src_way] == 2 or ints.i64[LANES.dst_way] == 2)
         if gathered or count < lanes:
-            memset(room + 2 * each, 0, each)  # lanes that are not used hold numbers
+            memset(room + 2 * each, 0, each)  # unused lanes must hold numbers
         for number in range(piece * chunk, min((piece + 1) * chunk, ints.i64[LANES.units])):
             unit, first = number // tiles, number % tiles * lanes
             x = bufs.ptr[1] + offset(dims, outer, unit, i64(1)) + first * ints.i64[LANES.src_lane]
@@ -509,7 +512,7 @@ def _make_matrices(form: FourierForm) -> Matrices:
 
     @native("void(ptr, ptr, ptr, i64)", name=f"fourier_pairs_of_{name}")
     def pairs_of(to, x, twiddles, n):
-        """The pairs of a sequence from its half; imaginary parts of the first and the last number do not count."""
+        """The pairs of a sequence from its half; imaginary parts of the first and the last number are ignored."""
         row_pairs(x, to, twiddles, n)
         low, high = load(real, x, 0), load(real, x, 2 * n)
         store(real, to, 0, low - high)
@@ -517,13 +520,13 @@ def _make_matrices(form: FourierForm) -> Matrices:
 
     @native("i64(i64)", name=f"fourier_pitch_{name}")
     def pitch_of(n2):
-        """Bytes between rows of tiles: not a multiple of a page's, which would share few places of a cache."""
+        """Bytes between rows of tiles: not a multiple of a page's, which would share few cache sets."""
         tiles = (n2 + lanes - 1) // lanes
         return whole_bytes * (tiles + 1 if whole_bytes * tiles % 2048 == 0 else tiles)
 
     @native("void(ptr, ptr, ptr, i64, i64, ptr, i64, i64)", name=f"fourier_columns_of_{name}")
     def columns_of(plan, mid, x, n1, n2, room, begin, end):
-        """Tiles of columns of the n1 x n2 numbers at x, transformed, times factors, to tiles [n1][n2 / lanes] at mid."""
+        """Transform tiles of columns of the n1 x n2 numbers at x, times factors, to tiles [n1][n2 / lanes] at mid."""
         each, pitch = whole_bytes * n1 + 192, pitch_of(n2)
         for t in range(begin, end):
             src, step, count = x + i64(whole_bytes) * t, item * n2, min(n2 - lanes * t, i64(lanes))
@@ -551,7 +554,7 @@ def _make_matrices(form: FourierForm) -> Matrices:
 
     @native("void(ptr, ptr, ptr, i64, i64, ptr, i64, i64, f64)", name=f"fourier_rows_of_{name}")
     def rows_of(plan, y, mid, n1, n2, room, begin, end, scale):
-        """Groups of rows of that, transformed, to columns of the n2 x n1 numbers at y."""
+        """Transform groups of rows of that to columns of the n2 x n1 numbers at y."""
         tiles, pitch = (n2 + lanes - 1) // lanes, pitch_of(n2)
         each = whole_bytes * lanes * tiles + 192
         held, made, passes = room + 2 * each, room + 3 * each, plan.ptr[MATRIX.rows]
@@ -570,7 +573,7 @@ def _make_matrices(form: FourierForm) -> Matrices:
 
     @native("i64(i64, i64)", name=f"fourier_room_{name}")
     def room_bytes(n1, n2):
-        """Of the tiles that columns and rows work in."""
+        """Bytes of the tiles that columns and rows work in."""
         return 4 * (whole_bytes * (max(n1, n2) + lanes) + 192)
 
     @native("void(ptr, ptr, ptr, i64, i64, ptr, ptr, f64)", name=f"fourier_matrix_{name}")
@@ -768,8 +771,8 @@ def _make_chirp(form: FourierForm, elements: Elements, matrices: Matrices) -> Na
 
 
 def make_fourier(kind: str, moves: FourierMoves) -> list[NativeFunction]:
-    """The kernels `lanes`, `whole`, `columns`, `rows` and `chirp`, in this order: bufs are the result and x; for `columns` the memory between and x,
-    for `rows` the result and that memory."""
+    """The kernels `lanes`, `whole`, `columns`, `rows` and `chirp`, in this order.  bufs: result, x; for `columns`
+    intermediate memory, x; for `rows` result, intermediate memory."""
     form = FourierForm(kind, moves)
     elements, matrices = _make_elements(form), _make_matrices(form)
     return [

@@ -14,7 +14,7 @@ that crashes or gives a wrong result is not used.
 **Results are reproducible**: the first process writes an entry, which then holds for every process that shares the
 kernel cache, until the generator, the library or the machine changes.  Only where both ways were close does the next
 process that meets the class measure it once more (the first may have been disturbed); the better times of both count,
-and that choice is final.  No other timing changes it. Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`,
+and that choice is final.  No other timing changes it.  Without a cache directory, and with `RUSHLIGHT_GEMM=fixed`,
 nothing is measured: the width of the machine's vectors decides.
 """
 

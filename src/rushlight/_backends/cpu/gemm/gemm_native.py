@@ -2,7 +2,7 @@
 
 Blocks of A and B are packed into panels (BLIS's structure, see `_backends/cpu/microkernels/register_tile.py`).  There
 are two ways to run them.  `make_tiled` computes one rectangle of C: it packs its operands into memory borrowed from a
-few blocks, one for each active thread. `gemm_shared_native.py` is for large products, where many rectangles need the
+few blocks, one for each active thread.  `gemm_shared_native.py` is for large products, where many rectangles need the
 same operands.
 """
 

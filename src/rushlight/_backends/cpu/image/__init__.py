@@ -1,1 +1,1 @@
-"""Resizing, reading between elements, unpooling."""
+"""Resizing, weighted gathers, unpooling."""

@@ -1,4 +1,4 @@
-"""Resizing as native calls: how the work is cut, from the sizes and the layouts alone."""
+"""Resizing as native calls: the blocking of the work, from sizes and layouts alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rushlight._kernels.program import ExternStep
 
 __all__ = ["resample_back_call", "resample_call"]
 
-_PIECE = 1 << 14  # elements that are worth a thread's while
+_PIECE = 1 << 14  # least elements worth a thread
 _ROWS = 1 << 15  # elements of rows that a piece keeps
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
@@ -58,7 +58,7 @@ def resample_call(step: ExternStep) -> list[Launch]:
 
 
 def resample_back_call(step: ExternStep) -> list[Launch]:
-    """The same of a `resample_back`: loops over the other dims, but for one whose elements lie together."""
+    """The same of a `resample_back`: loops over the other dims, except a contiguous one."""
     g, index, _ = step.inputs
     x, dim = step.outputs[0], step.params["dim"]
     others = [d for d in range(4) if d != dim]

@@ -1,7 +1,7 @@
 """Resizing: weighted sums of rows and of elements of rows, in the native language.
 
-A piece is a plane (or an image with the channels that lie together) and a band of its result rows: the input rows that the band needs are
-resized along the width first, side by side in memory that stays in the cache, and then mixed.
+A piece is a plane (or an image with contiguous channels) and a band of its result rows: the input rows that the band
+needs are first resized along the width, into memory that stays in the cache, and then mixed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from rushlight._native import NativeFunction, Type, Words, extern, f32, f64, i64
 __all__ = ["BACK", "REAL", "RESAMPLE", "make_resample", "make_resample_back"]
 
 REAL: dict[str, Type] = {"float32": f32, "float64": f64}
-# ints[8 + ...]: sizes; taps of each dim (0: it is not resized); strides; elements of a place; how many places, and rows of a band
+# ints[8 + ...]: sizes; taps of each dim (0: it is not resized); strides; elements of a position; positions, and rows of
+# a band
 R = RESAMPLE = Words(
     """units channels in_h in_w out_h out_w taps_h taps_w x_n x_c x_h x_w y_n y_c y_h y_w inner
 bands band first_h""",
@@ -38,7 +39,7 @@ def _make_mix(dtype: str, real: Type) -> tuple[NativeFunction, NativeFunction]:
 
     @native("void(ptr, ptr, i64, i64, ptr, ptr, i64, i64, i64)", name=f"mix_{dtype}")
     def mix(y, rows, step, begin, index, weights, apart, taps, n):
-        """A row of `n` elements from the rows that an index names, the first of which is number `begin`."""
+        """Mix a row of `n` elements from the rows that an index lists, the first of which is number `begin`."""
         first = rows + size * (index.i64[0] - begin) * step
         if taps == 1:
             for k in range(n):
@@ -66,7 +67,7 @@ def _make_widths(dtype: str, real: Type) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"widths_{dtype}")
     def widths(y, x, index, weights, out, taps, step, gap):
-        """A row resized along its elements, `step` apart in x, `gap` in y."""
+        """Resize a row along its elements, `step` apart in x, `gap` in y."""
         if taps == 2 and step == 1 and gap == 1:
             second, other = index + 8 * out, weights + size * out
             for i in range(out):
@@ -84,7 +85,8 @@ def _make_widths(dtype: str, real: Type) -> NativeFunction:
 
 # long function: one kernel, whose two passes share everything
 def make_resample(dtype: str) -> NativeFunction:
-    """The kernel of `resample`: bufs are the result, x, then index and weights of the width and of the height, those that are resized."""
+    """The kernel of `resample`; bufs: result, x, then index and weights of the width and of the height, those that are
+    resized."""
     real = REAL[dtype]
     size = real.itemsize
     _, mix = _make_mix(dtype, real)
@@ -92,7 +94,7 @@ def make_resample(dtype: str) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"across_{dtype}")
     def across(ints, y, x, index, weights):
-        """A row resized along its width, to one whose places lie together; `inner` elements a place."""
+        """Resize a row along its width to contiguous positions of `inner` elements."""
         inner, out = ints.i64[R.inner], ints.i64[R.out_w]
         if ints.i64[R.taps_w] == 0:
             for i in range(out):
@@ -137,7 +139,7 @@ def make_resample(dtype: str) -> NativeFunction:
                     low, high = min(low, index_h.i64[t * out + h]), max(high, index_h.i64[t * out + h])
         line = ints.i64[R.out_w] * inner
         near = ints.i64[R.y_w] == inner
-        ready = ints.i64[R.taps_w] == 0 and ints.i64[R.x_w] == inner and taps > 0  # rows can be mixed where they are
+        ready = ints.i64[R.taps_w] == 0 and ints.i64[R.x_w] == inner and taps > 0  # rows can be mixed in place
         slot = borrow(size * line * (high - low + 2))
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
@@ -167,7 +169,8 @@ def make_resample(dtype: str) -> NativeFunction:
 
 
 def make_resample_back(dtype: str) -> NativeFunction:
-    """The kernel of `resample_back`: bufs are the result, the cotangent, index, weights.  Three loops outside, `inner` elements that lie together."""
+    """The kernel of `resample_back`; bufs: result, cotangent, index, weights.  Three outer loops, `inner` contiguous
+    elements."""
     real = REAL[dtype]
     size = real.itemsize
 
@@ -187,7 +190,7 @@ def make_resample_back(dtype: str) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"pour_row_{dtype}")
     def pour_row(ints, x, g, index, weights):
-        """The same where the elements of the dim lie together."""
+        """The same for a contiguous dim."""
         memset(x, 0, size * ints.i64[B.size])
         out = ints.i64[B.out]
         for t in range(ints.i64[B.taps]):

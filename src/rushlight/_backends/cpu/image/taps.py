@@ -1,4 +1,4 @@
-"""Weighted sums at places that are data as native calls: how the work is cut, from the sizes alone."""
+"""Weighted gathers as native calls: the blocking of the work, from sizes alone."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rushlight._kernels.program import ExternStep
 
 __all__ = ["taps_call"]
 
-_PIECE = 1 << 14  # elements that are worth a thread's while
+_PIECE = 1 << 14  # least elements worth a thread
 _MAKERS = {"weighted_taps": make_weighted_taps, "taps_back": make_taps_back, "tap_weights": make_tap_weights}
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
 
 def taps_call(step: ExternStep) -> list[Launch]:
-    """The kernels of one of the three products: a kernel makes the weights of a few taps."""
+    """The kernels of one of the three products: a kernel computes the weights of a few taps."""
     dtype, back = step.outputs[0].dtype.name, step.name == "taps_back"
     key = f"rl_{step.name}_{dtype}"
     if key not in _KERNELS:

@@ -1,7 +1,8 @@
-"""Weighted sums of elements at places that are data, in the native language.
+"""Weighted gathers: weighted sums of elements whose indices are data, in the native language.
 
-A piece is some points with all channels, or some channels with all points where what is made lies at the places themselves.  A place and its weight
-serve four channels at once.  In blocks of points that read nothing outside of the array, which most are, nothing asks for bounds.
+A piece is some points with all channels, or some channels with all points if the result is indexed by the gather's
+indices.  One index and its weight serve four channels at once.  Blocks of points whose indices are all inside the
+array, the usual case, check no bounds.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ __all__ = ["POINTS", "TAPS", "TOGETHER", "make_tap_weights", "make_taps_back", "
 REAL: dict[str, Type] = {"float32": f32, "float64": f64}
 # items, channels, elements of a channel, taps, points of an item; pieces of an item, points or channels of a piece
 T = TAPS = Words("items channels size taps points parts chunk", first=8)
-POINTS = 128  # of a block, with which all channels are gone through
-TOGETHER = 4  # taps whose weights one kernel makes
-COUNTS = (4, 3, 2, 1)  # channels that are worked on at once
+POINTS = 128  # of a block, for which all channels are computed
+TOGETHER = 4  # taps whose weights one kernel computes
+COUNTS = (4, 3, 2, 1)  # channels computed at once
 
-# (elements of all channels, results of all channels, each tap's places, each tap's weights, first point of the weights and places, points, taps,
-# elements of a channel, results of a channel)
+# (elements of all channels, results of all channels, each tap's indices, each tap's weights, first point of the weights
+# and indices, points, taps, elements of a channel, results of a channel)
 LOOP = "void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)"
 
 
 @native("i64(ptr, i64, i64, i64)")
 def signs_of(places, at, m, taps):
-    """Below zero where a tap of some of m points is outside."""
+    """Negative if a tap of one of m points is outside."""
     signs = 0
     for k in range(taps):
         row = places.ptr[k] + 8 * at
@@ -67,7 +68,7 @@ def _make_sums(real: Type, count: int, inside: bool) -> NativeFunction:
 
 
 def _make_pours(real: Type, count: int, inside: bool) -> NativeFunction:
-    """Adds results of `count` channels to the elements that they were made from."""
+    """Add results of `count` channels to the elements that they came from."""
 
     @native("void(ptr, i64, VALUE)".replace("VALUE", real.name), name=f"tap_pour_{real.name}", inline=True)
     def pour(x, place, value):
@@ -99,7 +100,7 @@ def _make_pours(real: Type, count: int, inside: bool) -> NativeFunction:
 
 
 def _make_dots(real: Type, count: int, inside: bool) -> NativeFunction:
-    """Adds what `count` channels give to the weights."""
+    """Add the terms of `count` channels to the weights."""
 
     @native(LOOP, name=f"tap_dots_{real.name}_{count}_{int(inside)}")
     def dots(x, y, places, weights, at, m, taps, size, points):
@@ -165,8 +166,8 @@ def _make_channels(name: str, real: Type, maker: Callable[[Type, int, bool], Nat
 def _make_by_points(
     name: str, dtype: str, maker: Callable[[Type, int, bool], NativeFunction], first: bool
 ) -> NativeFunction:
-    """A kernel whose piece is a part of the points of an item: bufs are y, x, each tap's places, each tap's weights; the weights come `first` where
-    they are what is made."""
+    """A kernel whose piece is a part of the points of an item.  bufs: y, x, each tap's indices, each tap's weights; the
+    weights come `first` if they are the result."""
     real = REAL[dtype]
     width, every = real.itemsize, _make_channels(name, real, maker)
 
@@ -195,17 +196,20 @@ def _make_by_points(
 
 
 def make_weighted_taps(dtype: str) -> NativeFunction:
-    """The kernel of `weighted_taps`: bufs are the result, x, each tap's places, each tap's weights; a piece is a part of the points of an item."""
+    """The kernel of `weighted_taps`.  bufs: result, x, each tap's indices, each tap's weights; a piece is a part of the
+    points of an item."""
     return _make_by_points("sums", dtype, _make_sums, False)
 
 
 def make_tap_weights(dtype: str) -> NativeFunction:
-    """The kernel of `tap_weights`: bufs are each tap's weights, y, x, each tap's places; a piece is a part of the points of an item."""
+    """The kernel of `tap_weights`.  bufs: each tap's weights, y, x, each tap's indices; a piece is a part of the points
+    of an item."""
     return _make_by_points("dots", dtype, _make_dots, True)
 
 
 def make_taps_back(dtype: str) -> NativeFunction:
-    """The kernel of `taps_back`: bufs are the result, y, each tap's places, each tap's weights; a piece is a few channels of an item."""
+    """The kernel of `taps_back`.  bufs: result, y, each tap's indices, each tap's weights; a piece is a few channels of
+    an item."""
     real = REAL[dtype]
     width, every = real.itemsize, _make_channels("pours", real, _make_pours)
 

@@ -1,4 +1,5 @@
-"""Numbers sent back to one place of each window as a native call: how the work is cut, from the sizes and the layouts alone."""
+"""Unpooling, the scatter of values to one position of each window, as a native call: the blocking of the work, from
+sizes and layouts alone."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from rushlight._kernels.program import ExternStep
 
 __all__ = ["unpool_call"]
 
-_PIECE = 1 << 14  # elements that are worth a thread's while
+_PIECE = 1 << 14  # least elements worth a thread
 _ROWS = 1 << 15  # elements of the sums that a piece keeps
-_BLOCK = 32  # channels that lie together and are taken at a time
-_FEW = 16  # places of a window that all channels of a block may be compared with
+_BLOCK = 32  # contiguous channels taken at a time
+_FEW = 16  # most positions of a window that all channels of a block are compared with
 _KERNELS: dict[str, Callable[..., Any]] = {}
 
 

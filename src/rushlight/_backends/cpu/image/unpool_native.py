@@ -1,8 +1,9 @@
-"""Numbers sent back to one place of each window, as the gradient of the greatest of each window is, in the native language.
+"""Unpooling, the scatter of values to one position of each window, as in the gradient of max pooling, in the native
+language.
 
-A piece is some planes (or blocks of channels that lie together) and a band of rows of the result.  The windows that meet the band are gone
-through one after the other, and what they send is added up in memory that stays in the cache, as wide as the windows reach; then the
-band is written, rounded once.  Every element is added up in the order of the windows, however the work is cut.
+A piece is some planes (or blocks of contiguous channels) and a band of rows of the result.  The windows that meet the
+band are visited in order, and their values are added in memory that stays in the cache, as wide as the windows reach;
+then the band is written, rounded once.  Every element is summed in the order of the windows, whatever the pieces.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from rushlight._native import (
 
 __all__ = ["UNPOOL", "make_unpool"]
 
-# ints[8 + ...]: windows, result, kernel and where it goes; channels of a block; elements of a row of sums; rows of a band; strides
+# ints[8 + ...]: windows, result, kernel and its geometry; channels of a block; elements of a row of sums; rows of a
+# band; strides
 U = UNPOOL = Words(
     """channels out_h out_w high wide kernel_h kernel_w stride_h stride_w dilation_h dilation_w lo_h lo_w
 block blocks line band bands chunk total ct_n ct_c ct_h ct_w place_n place_c place_h place_w y_n y_c y_h y_w""",
@@ -46,7 +48,7 @@ def _make_send(short: str, kind: str, number: Type) -> tuple[NativeFunction, Nat
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"send_{word}")
     def send(ints, sums, table, ct, place):
-        """What a row of windows sends, element by element; `sums` is where the first place of the first window lies."""
+        """Add the values of a row of windows, element by element; `sums` is at the first position of the first window."""
         step, apart, stride = ints.i64[U.ct_w], ints.i64[U.place_w], ints.i64[U.stride_w]
         for w in range(ints.i64[U.out_w]):
             to = w * stride + table.i64[i64(load(number, place, w * apart))]
@@ -54,7 +56,7 @@ def _make_send(short: str, kind: str, number: Type) -> tuple[NativeFunction, Nat
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64)", name=f"send_block_{word}")
     def send_block(ints, sums, table, ct, place, count):
-        """The same for `count` channels that lie together: each place takes from those that send to it."""
+        """The same for `count` contiguous channels: each position collects from those that send to it."""
         block = ints.i64[U.block]
         for w in range(ints.i64[U.out_w]):
             here = sums + size * w * ints.i64[U.stride_w] * block
@@ -70,7 +72,7 @@ def _make_send(short: str, kind: str, number: Type) -> tuple[NativeFunction, Nat
 
 
 def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
-    """The kernel of `unpool`: bufs are the result, the numbers, and their places."""
+    """The kernel of `unpool`.  bufs: result, values, their indices."""
     short, number = _SHORT[dtype], i8 if place_bytes == 1 else i32
     kind = "f64" if short == "f64" else "f32"
     real, item = f64 if kind == "f64" else f32, 2 if short in ("f16", "bf16") else 8 if kind == "f64" else 4
@@ -79,7 +81,7 @@ def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
 
     @native("void(ptr, ptr, i64)", name=f"put_sums_{short}")
     def put_sums(y, sums, count):
-        """Sums that lie together, rounded."""
+        """Write contiguous sums, rounded."""
         for k in range(count):
             if narrow:
                 y.u16[k] = rounded(sums.f32[k])
@@ -88,7 +90,7 @@ def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, i64)", name=f"put_line_{short}")
     def put_line(ints, y, sums, count):
-        """A row of results; `count` channels of each place."""
+        """Write a row of results; `count` channels of each position."""
         block, step = ints.i64[U.block], ints.i64[U.y_w]
         if block == 1 and step == 1:
             put_sums(y, sums, ints.i64[U.wide])
@@ -98,7 +100,7 @@ def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"unpool_band_{short}_{number.name}")
     def unpool_band(bufs, ints, sums, table, image, channel, begin):
-        """Rows `begin`.. of the result, of the channels from `channel` on."""
+        """Compute rows `begin`.. of the result, of the channels from `channel` on."""
         block, step, line = ints.i64[U.block], ints.i64[U.stride_h], ints.i64[U.line]
         end = min(begin + ints.i64[U.band], ints.i64[U.high])
         below = (ints.i64[U.kernel_h] - 1) * ints.i64[U.dilation_h]
@@ -132,7 +134,7 @@ def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         table = borrowed(slot)
-        for h in range(high):  # how far each place of a window is from its first
+        for h in range(high):  # distance of each position of a window from its first
             for w in range(wide):
                 table.i64[h * wide + w] = h * ints.i64[U.dilation_h] * line + w * ints.i64[U.dilation_w]
         for at in range(piece * ints.i64[U.chunk], min((piece + 1) * ints.i64[U.chunk], ints.i64[U.total])):

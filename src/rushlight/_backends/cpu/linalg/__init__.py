@@ -1,1 +1,1 @@
-"""Factorisations: LAPACK, and small matrices side by side in lanes."""
+"""Factorisations: LAPACK, and small matrices in lanes."""

@@ -1,7 +1,7 @@
-"""Factorisations by the LAPACK that comes with the BLAS (inside NumPy's wheel, as a rule).
+"""Factorisations by the LAPACK that comes with the BLAS (usually inside NumPy's wheel).
 
-Each primitive has a function here that writes one call down: the routine's arguments in order, where operands go and where results come from.
-How much workspace the routine wants is asked once, when a plan is made.
+Each primitive has a function here that describes one call: the routine's arguments in order, the locations of operands
+and results.  The workspace size is queried once, when a plan is made.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from rushlight._types.layout import numel
 __all__ = ["LAPACK", "batches", "lapack_call", "permutation_call", "strides_of"]
 
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
-_GRAIN = 1 << 18  # operations that are worth a thread's while
+_GRAIN = 1 << 18  # least operations worth a thread
 _MOST_PIECES = 256
 _CALL = 1 << 11  # operations that the call of a routine costs
-_SMALL = 64  # sizes up to which the library uses one thread of its own accord
+_SMALL = 64  # largest sizes for which the library uses one thread by itself
 
 
 class _Layout:
-    """One call being written down: its arguments, its workspace, what is copied in and out."""
+    """The description of one call under construction: its arguments, its workspace, copies in and out."""
 
     def __init__(self, step: ExternStep, letter: str, wide: bool, sizes: list[int] | None) -> None:
         self.step, self.letter, self.sizes = step, letter, sizes
@@ -53,7 +53,7 @@ class _Layout:
         return 8 * len(self.fixed) - 8
 
     def chars(self, *letters: str) -> None:
-        """Letters; Fortran is told the length of each after all arguments."""
+        """Add letters; Fortran gets the length of each after all arguments."""
         for letter in letters:
             self.args.append(self.slot(ord(letter)))
             self.lengths += 1
@@ -73,7 +73,7 @@ class _Layout:
         self.args.append(self.slot(int.from_bytes(pack("<f" if self.real == 4 else "<d", value), "little")))
 
     def area(self, nbytes: int) -> int:
-        """Memory of the workspace."""
+        """Reserve memory of the workspace."""
         at = self.space
         self.space += max(nbytes, 1) + 63 & ~63
         return at
@@ -85,7 +85,7 @@ class _Layout:
         self.use(self.area(nbytes))
 
     def work(self, kind: str, size_too: bool = True) -> None:
-        """Memory whose size the routine tells: `kind` is "work", "rwork" or "iwork"; and that size."""
+        """Reserve memory whose size the routine reports: `kind` is "work", "rwork" or "iwork"; and pass that size."""
         number = len(self.asked)
         if self.sizes is None:
             at = self.slot(0)
@@ -100,7 +100,7 @@ class _Layout:
         self.ints(size)
 
     def info(self, output: int) -> None:
-        """The routine's last argument, which is result `output`."""
+        """Add the routine's last argument, which is result `output`."""
         at = self.slot(0)
         self.args.append(at)
         self.info_at = at
@@ -109,7 +109,7 @@ class _Layout:
     # ***** operands *****
 
     def pull(self, number: int, mode: int = native.PULL, rank: int = 2) -> int:
-        """Copy an input in; where it lies then."""
+        """Copy an input in; returns its offset."""
         operand = self.step.inputs[number]
         outputs = len(self.step.outputs)
         at = self.area(numel(operand.shape[len(operand.shape) - rank :]) * max(operand.dtype.itemsize, self.integer))
@@ -320,13 +320,13 @@ LAPACK: dict[str, Callable[[_Layout], str]] = {
 
 
 def _arguments(layout: _Layout) -> list[int]:
-    """Offsets, then the lengths of letters (plain numbers, which are written negative), then nothing."""
+    """Offsets, then the lengths of letters (plain numbers, which are written negative), then null."""
     args = layout.args + [-1] * layout.lengths
     return args + [0] * (native.MOST_ARGS - len(args))
 
 
 def _ask(layout: _Layout, address: int) -> list[int]:
-    """How much workspace the routine wants, in elements."""
+    """Query the workspace size of the routine, in elements."""
     ctypes = require("ctypes")
 
     if not layout.asked:
@@ -352,7 +352,7 @@ def strides_of(operand: Operand, rank: int) -> tuple[list[int], int, int]:
 
 
 def batches(sizes: Sequence[int], steps: list[list[int]]) -> list[list[int]]:
-    """Rows (size, a step for each operand); dims that are one run of memory in all of them are merged."""
+    """Rows (size, a step for each operand); dims that are contiguous in all of them are merged."""
     made: list[list[int]] = []
     for size, *here in zip(sizes, *steps, strict=True):
         if size == 1:
@@ -409,7 +409,7 @@ def _kernel() -> Callable[..., Any]:
 
 
 def lapack_call(step: ExternStep) -> list[Launch]:
-    """The kernel of a step that LAPACK computes.  RuntimeError where there is no LAPACK."""
+    """The kernel of a step that LAPACK computes.  RuntimeError if there is no LAPACK."""
     dtype = step.inputs[0].dtype.name
     library, write, letter = blas(), LAPACK[step.name], _LETTERS[dtype]
     question = _Layout(step, letter, library.wide, None)

@@ -1,8 +1,8 @@
 """One kernel that calls any LAPACK routine for every matrix of a batch, in the native language.
 
-Fortran takes everything by address, so a call is a list of addresses: the kernel lays out a workspace (numbers and letters first, then
-the matrices, column by column, then what the routine asks for), copies the operands in, calls, and copies the results out to wherever they
-belong, whatever their strides.  One piece is some consecutive matrices, each computed by one thread.
+Fortran passes everything by address, so a call is a list of addresses: the kernel lays out a workspace (numbers and
+letters first, then the matrices, column-major, then the routine's work arrays), copies the operands in, calls, and
+copies the results out, whatever their strides.  One piece is some consecutive matrices, each computed by one thread.
 
 The words of `ints` from 8 on are named below; `lapack.py` writes them.  Steps count bytes.
 """
@@ -52,7 +52,7 @@ def _make_move(unit: Type, count: int) -> NativeFunction:
 
     @native("void(ptr, i64, i64, ptr, i64, i64, i64, i64)", name=f"move_{size}")
     def move(to, to_row, to_col, source, row, col, rows, cols):
-        """Copies a matrix of `size` bytes an element; tiles of rows keep transposing inside the cache."""
+        """Copy a matrix of `size` bytes an element; tiles of rows keep transposition within the cache."""
         if to_row == size and row == size:
             for j in range(cols):
                 memcpy(to + j * to_col, source + j * col, rows * size)
@@ -84,7 +84,7 @@ def move_matrix(to, to_row, to_col, source, row, col, rows, cols, size):
 
 @native("void(ptr, i64, i64, i64, i64, i64)")
 def clear_above(to, row, col, rows, cols, size):
-    """Zeros above the diagonal."""
+    """Set elements above the diagonal to zero."""
     for j in range(cols):
         for i in range(min(j, rows)):
             p = to + i * row + j * col
@@ -96,7 +96,7 @@ def clear_above(to, row, col, rows, cols, size):
 
 
 def _make_join(real: Type) -> tuple[NativeFunction, NativeFunction]:
-    """What geev gives for real matrices, as complex numbers."""
+    """Convert geev's results for real matrices to complex numbers."""
 
     @native("void(ptr, i64, ptr, ptr, i64)", name=f"join_values_{real}")
     def join_values(to, step, re, im, n):
@@ -148,7 +148,7 @@ def call(ints, p):
 
 @native("ptr(ptr, ptr, i64, i64)", name="lapack_place")
 def place(ints, bufs, operand, batch):
-    """Where an operand's matrix of this number begins."""
+    """The address of an operand's matrix of this number."""
     count = ints.i64[OPERANDS]
     base = bufs.ptr[ints.i64[FIRST + operand * OPERAND + BUF]]
     rest, d = batch, ints.i64[DIMS] - 1
@@ -161,7 +161,8 @@ def place(ints, bufs, operand, batch):
 
 
 def _make_copies(integer: Type) -> tuple[NativeFunction, NativeFunction]:
-    """`pull(op, source, space)` brings an operand's matrix into the workspace, `push(op, to, space)` a result's out of it."""
+    """`pull(op, source, space)` copies an operand's matrix into the workspace, `push(op, to, space)` a result's out of
+    it."""
 
     @native("void(ptr, ptr, ptr)", name="pull_operand")
     def pull(op, source, space):
@@ -201,7 +202,8 @@ def _make_copies(integer: Type) -> tuple[NativeFunction, NativeFunction]:
 def _make_note(integer: Type) -> NativeFunction:
     @native("void(ptr, ptr, ptr)", name="note_nan")
     def note_nan(op, space, info):
-        """The first NaN on a diagonal is where a factorisation stopped: comparisons inside the routine do not see it."""
+        """Report the first NaN on a diagonal as the place where a factorisation stopped: the routine's comparisons miss
+        it."""
         n, size, real_size = op.i64[ROWS], op.i64[SIZE], op.i64[EXTRA]
         found = n
         for i in range(n):
@@ -216,7 +218,7 @@ def _make_note(integer: Type) -> NativeFunction:
 
 
 def make_lapack(integer: Type, gated: bool) -> NativeFunction:
-    """The kernel for a library with these integers; `gated`: it has threads of its own, which rest meanwhile."""
+    """The kernel for a library with these integers; `gated`: it has threads of its own, which are limited meanwhile."""
     (pull, push), note_nan = _make_copies(integer), _make_note(integer)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_lapack_{integer.itemsize}")
@@ -256,7 +258,7 @@ CUT, N_PIVOTS, N_ROWS = 8, 9, 10
 
 @native("i32(ptr, ptr, i64)")
 def rl_permutation(bufs, ints, piece):
-    """Exchanges (contiguous rows of int32) carried out on 0, 1, 2, ...; a number out of range is an error."""
+    """Apply exchanges (contiguous rows of int32) to 0, 1, 2, ...; an index out of range is an error."""
     k, n = ints.i64[N_PIVOTS], ints.i64[N_ROWS]
     for row in range(piece * ints.i64[CUT], min((piece + 1) * ints.i64[CUT], ints.i64[11])):
         order, pivots = bufs.ptr[0] + 8 * n * row, bufs.ptr[1] + 4 * k * row

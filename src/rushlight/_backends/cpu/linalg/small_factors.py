@@ -1,4 +1,4 @@
-"""Which factorisations are small enough for the kernels that take as many matrices side by side as a vector has lanes, and their calls."""
+"""The choice of factorisations that are small enough for lanes, and their calls."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rushlight._types.layout import numel
 
 __all__ = ["factor_call"]
 
-_SMALL = 8  # rows and columns: up to here a call of the library costs more than the lanes that stay empty
-_SMALL_OF_MANY = 32  # the same where the lanes are filled
-_GRAIN = 1 << 14  # steps that are worth a thread's while
+_SMALL = 8  # most rows and columns for which a library call costs more than empty lanes
+_SMALL_OF_MANY = 32  # the same for full lanes
+_GRAIN = 1 << 14  # least steps worth a thread
 _KERNELS: dict[tuple[str, str], Callable[..., Any]] = {}
 
 

@@ -1,8 +1,8 @@
-"""Factorisations and triangular systems of small real matrices, as many side by side as a vector has lanes.
+"""Factorisations and triangular systems of small real matrices, one matrix in each lane of a vector.
 
-A piece is some groups of matrices.  A group's matrices are brought into a workspace in which the lanes of element (i, j) lie together, so that
-every step is done for all of them at once; each lane goes its own way only where rows are exchanged.  Matrices beyond the last are
-copies of it, whose results nobody takes.
+A piece is some groups of matrices.  A group's matrices are copied to a workspace in which the lanes of element (i, j)
+are contiguous, so that every step is done for all of them at once; lanes differ only where rows are exchanged.  Lanes
+beyond the last matrix hold copies of it, whose results are discarded.
 
 The words of `ints` from 8 on are named below; `small_factors.py` writes them.  Steps count bytes.
 """
@@ -29,7 +29,7 @@ from rushlight._native.types import Words
 
 __all__ = ["AT", "LANE_BYTES", "OPERAND", "SMALL"]
 
-LANE_BYTES = 64  # of the lanes of an element
+LANE_BYTES = 64  # bytes of the lanes of an element
 AT = Words(
     "chunk total dims space operands upper unit first", first=8
 )  # then the operands, then the batch dims: size, and each operand's step
@@ -43,7 +43,7 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 @native("ptr(ptr, ptr, i64, i64)", name="small_place")
 def place(ints, bufs, operand, batch):
-    """Where an operand's matrix of this number begins."""
+    """The address of an operand's matrix of this number."""
     count = ints.i64[AT.operands]
     base = bufs.ptr[ints.i64[AT.first + operand * FIELDS + OPERAND.buffer]]
     rest, d = batch, ints.i64[AT.dims] - 1
@@ -56,7 +56,7 @@ def place(ints, bufs, operand, batch):
 
 
 class _Kit:
-    """The kernels for one type of numbers."""
+    """The kernels for one element type."""
 
     def __init__(self, real: Type, whole: Type) -> None:
         self.real, self.whole, self.lanes = real, whole, LANE_BYTES // real.itemsize
@@ -67,7 +67,7 @@ class _Kit:
 
         @native("ptr(ptr, ptr, ptr, i64, i64)", name=f"small_pull_{T}")
         def pull(space, ints, bufs, operand, batch):
-            """Bring an operand's matrices from number `batch` on into the workspace; where the next may lie."""
+            """Copy an operand's matrices from number `batch` on into the workspace; returns the end."""
             op = ints + 8 * (AT.first + operand * FIELDS)
             rows, columns, row, column = (
                 op.i64[OPERAND.rows],
@@ -87,7 +87,7 @@ class _Kit:
 
         @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"small_push_{T}")
         def push(space, ints, bufs, operand, batch, lower):
-            """Bring matrices to a result; `lower`: with zeros above the diagonal."""
+            """Copy matrices to a result; `lower`: with zeros above the diagonal."""
             op = ints + 8 * (AT.first + operand * FIELDS)
             rows, columns, row, column = (
                 op.i64[OPERAND.rows],
@@ -104,7 +104,7 @@ class _Kit:
 
         @native("void(ptr, ptr, ptr, i64, i64)", name=f"small_push_whole_{T}")
         def push_whole(space, ints, bufs, operand, batch):
-            """Bring whole numbers, one a row, to a result."""
+            """Copy whole numbers, one a row, to a result."""
             op = ints + 8 * (AT.first + operand * FIELDS)
             for lane in range(min(i64(W), ints.i64[AT.total] - batch)):
                 to = place(ints, bufs, operand, batch + lane)
@@ -124,9 +124,11 @@ class _Kit:
 
         @native("void(ptr, ptr, i64)", name=f"small_cholesky_{T}")
         def factor(a, info, n):
-            """The lower factor in place of the lower triangles; `info` becomes the first place, from 1, that is not positive.
+            """Compute the lower factor in place of the lower triangles; `info` becomes the first index, from 1, that is
+            not positive.
 
-            A matrix that has such a place stays as it is from there on, as LAPACK leaves it: a column is changed when its turn comes.
+            Such a matrix stays as it is from that column on, as LAPACK leaves it: a column is changed when its turn
+            comes.
             """
             of = stack(LANE_BYTES)
             for k in range(n):
@@ -173,7 +175,8 @@ class _Kit:
 
         @native("void(ptr, ptr, ptr, i64, i64)", name=f"small_lu_{T}")
         def factor(a, pivots, info, m, n):
-            """Both factors in place of the matrices; with which row each was exchanged, and the first pivot that is 0, from 1."""
+            """Compute both factors in place of the matrices, the row that each was exchanged with, and the first pivot
+            that is 0, from 1."""
             best = stack(LANE_BYTES)
             for k in range(min(m, n)):
                 pivot, where = a + (k * n + k) * LANE_BYTES, pivots + k * LANE_BYTES
@@ -233,7 +236,7 @@ class _Kit:
 
         @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"small_solve_{T}")
         def solve(a, b, n, columns, upper, unit):
-            """X in place of B, from the first row of a lower triangle on, from the last of an upper one."""
+            """Compute X in place of B, from the first row of a lower triangle on, from the last of an upper one."""
             for step in range(n):
                 k = n - 1 - step if upper != 0 else step
                 row = b + k * columns * LANE_BYTES

@@ -28,7 +28,7 @@ class Panels:
     `transpose_symbol(out, x, row, step, k)` packs rows along k: it reads n rows of x, `row` elements apart, of k words
     each (a multiple of n), and writes word w of row i to word w * step + i of out.  `zip_symbol(out, x, row, step, k)`,
     for words of several elements, packs rows across k: it reads k words whose elements are `row` elements apart, of n
-    adjacent columns, and writes word w of column i to word w * step + i. `wide_symbol` does that for `wide` columns, a
+    adjacent columns, and writes word w of column i to word w * step + i.  `wide_symbol` does that for `wide` columns, a
     whole cache line at once.
     """
 

@@ -7,7 +7,7 @@ image and the result only add, and those of the weights multiply exactly.
 
 Errors are bounded by the size of the sums of a 4 x 4 tile and not of a window (Barabasz et al., "Error Analysis and
 Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020): about as large as a direct sum's, which
-`tests/backends/test_conv.py` checks. Larger tiles, F(4 x 4, 3 x 3), multiply less and lose a decimal digit.
+`tests/backends/test_conv.py` checks.  Larger tiles, F(4 x 4, 3 x 3), multiply less and lose a decimal digit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Winograd:
     `image_symbol(out, apart, slab, channel, row, phase, channels, width, moves, n)` transforms tiles of all channels,
     which are `channel` bytes apart in the slab; its rows are `row` bytes apart, and in a row the odd columns are
     `phase` bytes behind the even ones.  The `moves` are n pairs (from, to) in bytes: `lanes` adjacent tiles, whose 16
-    sums go to `out + to`, `apart` bytes apart, `width` bytes further for each channel. `short_symbol` does it for half
+    sums go to `out + to`, `apart` bytes apart, `width` bytes further for each channel.  `short_symbol` does it for half
     as many tiles.  The next move or channel overwrites excess elements.
 
     `weight_symbol(out, apart, panel, first, tap, channel, channels)` transforms a panel of weights, `rows` contiguous

@@ -1,7 +1,8 @@
-"""Adafactor's update of many parameters at once: each needs sums over its rows and columns, so a parameter is never cut.
+"""Adafactor's update of many parameters at once: each needs sums over its rows and columns, so a parameter is never
+divided.
 
-A row of the table: how many elements, parameter, gradient, averages of rows, of columns, of all elements (addresses), rows and columns of its
-matrices (0 for a vector), the share of the old averages that is given up, the rate before it is scaled (floats).
+A row of the table: number of elements, parameter, gradient, averages of rows, of columns, of all elements (addresses),
+rows and columns of its matrices (0 for a vector), the decay of the old averages, the rate before it is scaled (floats).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["ROW", "adafactor_kernel"]
 ROW = 10
 SIZE, PARAM, GRAD, OVER_ROWS, OVER_COLUMNS, MOMENTS, ROWS, COLUMNS, SHARE, RATE = range(ROW)
 
-_LANES = 16  # partial sums, which become the lanes of vectors
+_LANES = 16  # partial sums, the lanes of vectors
 
 
 def _squares(T: Any) -> NativeFunction:
@@ -94,7 +95,7 @@ def _measure(T: Any) -> NativeFunction:
 
 
 def _move(T: Any) -> NativeFunction:
-    """n elements shrink and move by the update."""
+    """Shrink n elements and add the update."""
     update = _update(T)
 
     @native(f"void(ptr, ptr, ptr, i64, {T}, {T}, {T}, {T}, {T})", name=f"rl_adafactor_move_{T}")

@@ -1,7 +1,7 @@
-"""What optimizers' steps over many parameters share: the loop over rows, and counting.
+"""The common part of optimizers' steps over many parameters: the loop over rows, and counting.
 
-A call gets a table with one row for each parameter: the words that a kernel expects as its buffers, then the address of those that it
-expects as its constants. What a row's elements become is the kernel's matter (`rushlight._engine.dispatch.multi_tensor.Rule`).
+A call gets a table with one row for each parameter: the words that a kernel expects as its buffers, then the address of
+its constants.  The update of a row's elements is the kernel's (`rushlight._engine.dispatch.multi_tensor.Rule`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PIECES_AT", "PIECE_WORDS", "counting", "element_kernel", "update_rows"]
 
-PIECES_AT = 8  # words before the pieces of a call, which are: first row, end row, which part of their elements
+PIECES_AT = 8  # words before the pieces of a call, which are: first row, end row, part of their elements
 PIECE_WORDS = 3
-SLOTS = 2  # what a kernel's constants end with: the size, the elements of a part
+SLOTS = 2  # the last constants of a kernel: the size, the elements of a part
 
 
 @native("i32(ptr, ptr, i64)")
 def rl_update_rows(bufs, ints, piece):
-    """Buffers: the table, the kernel, how many buffers that one has (a number)."""
+    """Buffers: the table, the kernel, the number of the kernel's buffers."""
     table = load(ptr_type, bufs, 0)
     kernel = load(ptr_type, bufs, 1)
     buffers = bufs.i64[2]
@@ -45,7 +45,7 @@ def rl_update_rows(bufs, ints, piece):
 
 @native("void(ptr, ptr, i64)")
 def rl_count_steps(counters, values, n):
-    """Add one to each counter (an address of one float32), and write down what it is now."""
+    """Add one to each counter (an address of one float32), and store the new values."""
     for i in range(n):
         counter = load(ptr_type, counters, i)
         step = counter.f32[0] + f32(1.0)
@@ -55,7 +55,7 @@ def rl_count_steps(counters, values, n):
 
 @cache
 def counting() -> Callable[..., Any]:
-    """`f(addresses of counters, address of the values, how many)`"""
+    """`f(addresses of counters, address of the values, number of counters)`"""
     return bind(rl_count_steps)
 
 
@@ -66,8 +66,8 @@ def update_rows() -> Callable[..., Any]:
 
 
 def element_kernel(program: Callable[[int], Program]) -> int:
-    """The address of the one kernel of a program over arrays of one dim and any size."""
-    size = 1 << 20  # one that is cut into parts, so that the kernel can be
+    """The address of the only kernel of a program over arrays of one dim and any size."""
+    size = 1 << 20  # large enough to be divided into parts
     steps = program(size).steps
     first = steps[0]
     if (

@@ -1,1 +1,1 @@
-"""PyTorch's random numbers: mt19937 and what is drawn from it."""
+"""PyTorch's random numbers: mt19937 and the distributions drawn from it."""

@@ -1,9 +1,9 @@
-"""The random engine of the CPU, the Mersenne twister mt19937, and how its words become numbers.
+"""The random engine of the CPU, the Mersenne twister mt19937, and the conversion of its words to numbers.
 
     one number of 32 bits    one word                                   float32 uniforms use its low 24 bits
     one number of 64 bits    two words, the first is the upper half     float64 uniforms use its low 53 bits
 
-A generator lives in one block of memory, laid out in `random_state`; every native function takes its address first.
+A generator is one block of memory, laid out in `random_state`; every native function takes its address first.
 `mt_take` makes words in bulk, in two vector loops (a new block of state, tempering); it is compiled once, and the
 distributions call it through the pointer `TAKE` of the block.
 """
@@ -60,7 +60,7 @@ MATRIX = 0x9908B0DF
 
 @native("void(ptr)")
 def mt_seed(state):
-    """Make the words from the seed (Knuth's generator, as in the authors' init_genrand)."""
+    """Initialise the words from the seed (Knuth's generator, as in the authors' init_genrand)."""
     x = u32(state.u64[SEED])
     state.u32[0] = x
     for j in range(1, WORDS):
@@ -78,7 +78,8 @@ def mt_twist(u, v):
 
 @native("void(ptr)")
 def mt_block(state):
-    """The next 624 words.  Two loops, because the second reads what the first wrote: each has no dependence closer than 227."""
+    """Compute the next 624 words.  Two loops, because the second reads what the first wrote: each has no dependence
+    closer than 227."""
     for j in range(WORDS - SHIFT):
         state.u32[j] = state.u32[j + SHIFT] ^ mt_twist(state.u32[j], state.u32[j + 1])
     for j in range(WORDS - SHIFT, WORDS - 1):
@@ -118,8 +119,8 @@ def mt_take(state, out, n):
     state.u32[NEXT] = u32(at)
 
 
-# A saved state in PyTorch's format: seed (64 bits), left, seeded, next (64 bits), the words (64 bits each), a float64 normal between two numbers that
-# nobody uses, whether it is valid, a float32 normal, whether that is (a byte).
+# A saved state in PyTorch's format: seed (64 bits), left, seeded, next (64 bits), the words (64 bits each), a float64
+# normal between two unused numbers, whether it is valid, a float32 normal, whether that is valid (a byte).
 SAVED_BYTES = 5056
 SAVED_WORDS, SAVED_DOUBLE, SAVED_VALID, SAVED_FLOAT, SAVED_FLOAT_VALID = (
     3,
@@ -132,7 +133,7 @@ SAVED_WORDS, SAVED_DOUBLE, SAVED_VALID, SAVED_FLOAT, SAVED_FLOAT_VALID = (
 
 @native("void(ptr, ptr)")
 def mt_save(state, out):
-    """Write the state as PyTorch would."""
+    """Write the state in PyTorch's format."""
     if state.u32[SEEDED] == 0:
         mt_seed(state)
     memset(out, u8(0), SAVED_BYTES)
@@ -152,7 +153,7 @@ def mt_save(state, out):
 
 @native("i64(ptr, ptr)")
 def mt_restore(state, saved):
-    """Continue from a saved state; 0, or 1 where it is none.  What is asked of it keeps every draw inside the words."""
+    """Continue from a saved state; 0, or 1 if it is invalid.  The checks keep every draw inside the words."""
     left, next_ = i64(saved.i32[2]), saved.u64[2]
     if saved.u32[3] == 0 or left <= 0 or left > WORDS or next_ > WORDS or i64(next_) + left - 1 > WORDS:
         return 1
@@ -171,13 +172,13 @@ def mt_restore(state, saved):
 
 @native("void(ptr, ptr, i64)", inline=True)
 def take(state, out, n):
-    """`mt_take`, from another compiled unit.  With n = 0 it makes sure that the state is seeded."""
+    """`mt_take`, from another compiled unit.  With n = 0 it only makes sure that the state is seeded."""
     call_ptr("void(ptr, ptr, i64)", state.ptr[TAKE], state, out, n)
 
 
 @native("u32(ptr)", inline=True)
 def draw(state):
-    """One word; the state is seeded."""
+    """Draw one word; the state must be seeded."""
     left = state.u32[LEFT]
     if unlikely(left == 1):
         one = stack(4)
@@ -191,7 +192,7 @@ def draw(state):
 
 @native("f64(ptr)", inline=True)
 def draw_unit(state):
-    """A float64 in [0, 1) from two words; the state is seeded."""
+    """Draw a float64 in [0, 1) from two words; the state must be seeded."""
     high = u64(draw(state)) & 0x1FFFFF
     return f64(i64((high << 32) | u64(draw(state)))) * 2.0**-53
 
@@ -200,7 +201,7 @@ def draw_unit(state):
 def unit53(words, i):
     """The i-th float64 in [0, 1) of an array of words, two for each.
 
-    The halves become float64 by way of the exponent 2**52 (any vector unit can do that); all of it is exact.
+    The halves become float64 by way of the exponent 2**52, which any vector unit supports; every step is exact.
     """
     pair = words.u64[i]
     high = bitcast(f64, (pair & 0x1FFFFF) | 0x4330000000000000) - 4503599627370496.0
@@ -264,7 +265,7 @@ def put_float(kind: str) -> NativeFunction:
     """`put(p, i, v)`: element i becomes the float64 v as C casts it (float16 and bfloat16 by way of float32)."""
     if kind in _PLAIN:
         T = _PLAIN[kind]
-        if T.is_int and T.bits < 32:  # C goes through int, which defines what is out of range
+        if T.is_int and T.bits < 32:  # C converts through int, which defines out-of-range values
 
             @native("void(ptr, i64, f64)", name=f"put_{kind}", inline=True)
             def put(p, i, v):

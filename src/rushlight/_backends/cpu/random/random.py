@@ -1,10 +1,11 @@
-"""Random numbers on the CPU: the table of the native kernels that draw from the engine of `mt19937`, a distribution each.
+"""Random numbers on the CPU: the table of the native kernels that draw from the engine of `mt19937`, one for each
+distribution.
 
-The streams are PyTorch's, bit for bit: how many words of the engine an element takes, in which order they are taken,
-and how each result is rounded is part of what these kernels promise (`tests/random` holds them to it).
+The streams are PyTorch's, bit for bit: the number of words that an element takes, their order, and the rounding of each
+result are part of these kernels' contract (`tests/random` checks it).
 
-A kernel takes the words it needs in chunks into the scratch memory of the generator and transforms them in a loop of its
-own, so that state and words stay in the first-level cache.  Results are rounded into the dtype as they are stored.
+A kernel takes its words in chunks into the scratch memory of the generator and transforms them in a loop of its own, so
+that state and words stay in the L1 cache.  Results are rounded to the dtype as they are stored.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _bound: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
 def native_kernel(name: str, kind: str = "") -> NativeFunction:
-    """The kernel `name` for a kind of element (`f32`, `bf16`, `i64`..., or what the maker's docstring says), not compiled."""
+    """The kernel `name` for an element type (`f32`, `bf16`, `i64`..., or as the maker's docstring says), not compiled."""
     key = (name, kind)
     if key not in _made:
         _made[key] = _MAKERS[name](kind)
@@ -88,7 +89,7 @@ def kernel(name: str, kind: str = "") -> Callable[..., Any]:
 
 
 def take_address() -> int:
-    """The address of the compiled `mt_take`, which a generator's block must hold before a kernel draws from it."""
+    """The address of the compiled `mt_take`; a generator's block must hold it before a kernel draws."""
     from rushlight._host.stubs import native_address
 
     return native_address(mt_take)

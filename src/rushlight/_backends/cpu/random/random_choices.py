@@ -1,4 +1,4 @@
-"""Choices by weights, counts, and gamma numbers: what may draw any number of words for an element."""
+"""Choices by weights, counts, and gamma numbers: distributions that draw a varying number of words for an element."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ power = extern("pow", "f64(f64, f64)")
 
 
 def make_weights_status(p_kind: str) -> NativeFunction:
-    """0 for good weights, 1 if one is negative, infinite or NaN, 2 if a row has no weight."""
+    """0 for valid weights, 1 if one is negative, infinite or NaN, 2 if a row has no weight."""
     P = f64 if p_kind == "f64" else f32
 
     @native("i64(ptr, i64, i64)", name=f"rl_weights_status_{p_kind}")
@@ -47,10 +47,12 @@ def make_weights_status(p_kind: str) -> NativeFunction:
 
 
 def make_multinomial(p_kind: str) -> NativeFunction:
-    """`multinomial(state, out, p, rows, categories, samples, sums)`: indices drawn with replacement by the weights of each row.
+    """`multinomial(state, out, p, rows, categories, samples, sums)`: indices drawn with replacement by the weights of
+    each row.
 
-    `sums` is room for one row.  A running sum in the dtype, divided by the last one where it is looked at; a float64 uniform each; the first
-    category whose sum is not below it.  Returns the weights' status (see above), and draws nothing unless that is 0.
+    `sums` is room for one row.  It holds running sums in the dtype, divided by the last one when they are compared; a
+    float64 uniform selects the first category whose sum is not below it.  Returns the weights' status (see above), and
+    draws nothing unless that is 0.
     """
     P, check = f64 if p_kind == "f64" else f32, make_weights_status(p_kind)
     p_size = P.itemsize
@@ -60,7 +62,7 @@ def make_multinomial(p_kind: str) -> NativeFunction:
         status = check(p, rows, categories)
         if status != 0:
             return status
-        take(state, state, 0)  # makes sure that the state is seeded
+        take(state, state, 0)  # seeds the state if needed
         for row in range(rows):
             weights = p + row * categories * p_size
             total = P(0.0)
@@ -86,8 +88,8 @@ def make_multinomial(p_kind: str) -> NativeFunction:
 def make_choice(p_kind: str) -> NativeFunction:
     """`choice(state, out, p, rows, categories)`: one index for each row, by its weights.
 
-    The first largest of p / t, where t are exponential numbers; NaN (0 / 0) counts as largest.  Returns the weights' status,
-    and draws nothing unless that is 0.
+    It is the first maximum of p / t, where t are exponential numbers; NaN (0 / 0) counts as largest.  Returns the
+    weights' status, and draws nothing unless that is 0.
     """
     P, check = f64 if p_kind == "f64" else f32, make_weights_status(p_kind)
 
@@ -96,7 +98,7 @@ def make_choice(p_kind: str) -> NativeFunction:
         status = check(p, rows, categories)
         if status != 0:
             return status
-        take(state, state, 0)  # makes sure that the state is seeded
+        take(state, state, 0)  # seeds the state if needed
         for row in range(rows):
             best = P(-1.0)
             place = 0
@@ -113,7 +115,7 @@ def make_choice(p_kind: str) -> NativeFunction:
 
 @native("f64(ptr, f64)")
 def draw_poisson(state, rate):
-    """One Poisson number: products of uniforms below 10, Hoermann's transformed rejection from there."""
+    """Draw one Poisson number: products of uniforms below 10, Hoermann's transformed rejection from there."""
     if rate == 0.0:
         return 0.0
     if rate < 10.0:
@@ -143,12 +145,12 @@ def draw_poisson(state, rate):
 
 
 def make_poisson(kind: str) -> NativeFunction:
-    """`poisson(state, out, n, rates)`: a count for each rate (float64); returns 1, drawing nothing, if one is not >= 0."""
+    """`poisson(state, out, n, rates)`: a count for each rate (float64); returns 1 and draws nothing if one is not >= 0."""
     put = put_float(kind)
 
     @native("i64(ptr, ptr, i64, ptr)", name=f"rl_poisson_{kind}")
     def poisson(state, out, n, rates):
-        take(state, state, 0)  # makes sure that the state is seeded
+        take(state, state, 0)  # seeds the state if needed
         for i in range(n):
             if not (rates.f64[i] >= 0.0):
                 return 1
@@ -160,7 +162,8 @@ def make_poisson(kind: str) -> NativeFunction:
 
 
 def make_leaks(kind: str) -> NativeFunction:
-    """`leaks(state, out, n, x, low, high)`: a float64 uniform of [low, high) where x <= 0 (drawn there only), 1 elsewhere.
+    """`leaks(state, out, n, x, low, high)`: a float64 uniform of [low, high) where x <= 0 (drawn only there), 1
+    elsewhere.
 
     These are the slopes of the randomised leaky rectifier.
     """
@@ -168,7 +171,7 @@ def make_leaks(kind: str) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, ptr, f64, f64)", name=f"rl_leaks_{kind}")
     def leaks(state, out, n, x, low, high):
-        take(state, state, 0)  # makes sure that the state is seeded
+        take(state, state, 0)  # seeds the state if needed
         for i in range(n):
             if load(P, x, i) <= P(0.0):
                 store(P, out, i, P(draw_unit(state) * (high - low) + low))
@@ -180,7 +183,7 @@ def make_leaks(kind: str) -> NativeFunction:
 
 @native("f64(f64)", inline=True)
 def stirling_tail(k):
-    """What Stirling's formula leaves out of log(k!), for a whole k."""
+    """The error of Stirling's formula for log(k!), for a whole k."""
     if k >= 10.0:
         square = (k + 1.0) * (k + 1.0)
         return (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0) / square) / square) / (k + 1.0)
@@ -192,10 +195,11 @@ def stirling_tail(k):
 
 
 def make_binomial(kind: str) -> NativeFunction:
-    """`binomial(state, out, n, counts, p)`: successes in counts[i] trials, each of chance p[i]; both in the dtype of the result.
+    """`binomial(state, out, n, counts, p)`: successes in counts[i] trials of probability p[i]; both in the dtype of the
+    result.
 
-    Few expected successes: trials until the next success, added up.  Ten and more: Hoermann's transformed rejection (BTRS).
-    The parameters are computed in the dtype itself, the rest in float64, as PyTorch mixes them.
+    Below ten expected successes: the sum of trials until the next success.  Otherwise: Hoermann's transformed rejection
+    (BTRS).  The parameters are computed in the dtype itself, the rest in float64, the mixture that PyTorch uses.
     """
     P = f64 if kind == "f64" else f32
     log1p_of = log1p if P is f64 else extern("log1pf", "f32(f32)")
@@ -248,7 +252,7 @@ def make_binomial(kind: str) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, ptr, ptr)", name=f"rl_binomial_{kind}")
     def binomial(state, out, n, counts, chances):
-        take(state, state, 0)  # makes sure that the state is seeded
+        take(state, state, 0)  # seeds the state if needed
         for i in range(n):
             count = load(P, counts, i)
             p = load(P, chances, i)
@@ -271,10 +275,12 @@ def make_binomial(kind: str) -> NativeFunction:
 
 
 def make_gamma(kind: str) -> NativeFunction:
-    """`gamma(state, out, n, shapes, smallest)`: gamma numbers of rate 1 for shapes in the dtype of the result, at least `smallest`.
+    """`gamma(state, out, n, shapes, smallest)`: gamma numbers of rate 1 for shapes in the dtype of the result, at least
+    `smallest`.
 
-    Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); a shape below 1 is raised by 1 and the number
-    multiplied by a power of a uniform one.  Shapes are prepared in the dtype itself, with float32 constants, as PyTorch mixes them.
+    Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); a shape below 1 is raised by 1 and the
+    number multiplied by a power of a uniform one.  Shapes are prepared in the dtype itself, with float32 constants, the
+    mixture that PyTorch uses.
     """
     P = f64 if kind == "f64" else f32
     third = 0.3333333432674408  # the float32 nearest to 1/3
@@ -307,7 +313,7 @@ def make_gamma(kind: str) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, ptr, f64)", name=f"rl_gamma_{kind}")
     def gamma(state, out, n, shapes, smallest):
-        take(state, state, 0)  # makes sure that the state is seeded
+        take(state, state, 0)  # seeds the state if needed
         for i in range(n):
             made = P(one(state, load(P, shapes, i)))
             store(P, out, i, select(made > P(smallest), made, P(smallest)))

@@ -32,8 +32,8 @@ _OF_SIZE = {1: u8, 2: u16, 4: u32, 8: u64}
 def make_bernoulli(size: str) -> NativeFunction:
     """`bernoulli(state, out, n, p, one)`: `one` where a float64 uniform is below p.
 
-    With another `one` than 1 it makes the scaled mask of a dropout.  The comparison is made between integers: u < p exactly
-    where the 53 bits of u are below ceil(p * 2**53).
+    With `one` other than 1 it makes the scaled mask of a dropout.  Integers are compared: u < p exactly where the 53
+    bits of u are below ceil(p * 2**53).
     """
     T = _OF_SIZE[int(size)]
     itemsize = T.itemsize
@@ -80,7 +80,7 @@ def make_bernoulli_each(size_and_p: str) -> NativeFunction:
 
 
 def make_outside_unit(p_kind: str) -> NativeFunction:
-    """`outside(p, n)`: how many of n probabilities are not in [0, 1] (NaN is not)."""
+    """`outside(p, n)`: the number of n probabilities that are not in [0, 1] (NaN is not)."""
     P = f64 if p_kind == "f64" else f32
 
     @native("i64(ptr, i64)", name=f"rl_outside_unit_{p_kind}")
@@ -100,7 +100,7 @@ def make_outside_unit(p_kind: str) -> NativeFunction:
 def make_integers(kind: str) -> NativeFunction:
     """`integers(state, out, n, range, base, wide)`: base + word % range, as the dtype.
 
-    `wide` says what a word is: 0 one of 32 bits, 1 one of 64, 2 one of 64 without a remainder taken.  The 32-bit remainder is
+    `wide` selects the word: 0 one of 32 bits, 1 one of 64, 2 one of 64 without a remainder.  The 32-bit remainder is
     two products (Lemire, Kaser, Kurz: Faster remainder by direct computation).
     """
     put, itemsize = put_int(kind), ITEMSIZE[kind]
@@ -134,17 +134,17 @@ def make_integers(kind: str) -> NativeFunction:
 
 
 def make_permutation(kind: str) -> NativeFunction:
-    """`permutation(state, out, n)` of the integers 0 .. n-1 held as `kind`.
+    """`permutation(state, out, n)` of the integers 0 .. n-1 as `kind`.
 
-    Below 2**32 / 20 elements: each place from the first on is swapped with a later one, by a 32-bit remainder.  Above: the
-    list grows by swapping the new number with an earlier one, by a 64-bit remainder.
+    Below 2**32 / 20 elements: each element from the first on is swapped with a later one, by a 32-bit remainder.
+    Above: the list grows by swapping the new number with an earlier one, by a 64-bit remainder.
     """
     T, put = _OF_SIZE[ITEMSIZE[kind]], put_int(kind)
 
     @native("void(ptr, ptr, i64)", name=f"rl_permutation_{kind}")
     def permutation(state, out, n):
         words = state + SCRATCH_AT
-        take(state, words, 0)  # makes sure that the state is seeded
+        take(state, words, 0)  # seeds the state if needed
         for i in range(n):
             put(out, i, i)
         if n < 4294967295 // 20:

@@ -1,4 +1,4 @@
-"""Normal numbers: in blocks of 16 as PyTorch fills what is contiguous, and one by one."""
+"""Normal numbers: in blocks of 16, as PyTorch fills contiguous tensors, and one by one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def log_f32(x):
 
 @native("void(ptr, ptr, i64, f32, f32)")
 def box_muller_f32(a, b, n, mean, std):
-    """Pairs of uniforms (a[i], b[i]) become pairs of normals.  Sine and cosine are Cephes', after a reduction in three steps."""
+    """Transform pairs of uniforms (a[i], b[i]) to pairs of normals.  Sine and cosine are Cephes', after a reduction in
+    three steps."""
     for i in range(n):
         u = f32(1.0) - a.f32[i]
         radius = sqrt(f32(-2.0) * log_f32(u))
@@ -83,9 +84,10 @@ def box_muller_f32(a, b, n, mean, std):
 
 @native("void(ptr, i64, f32, f32)")
 def normal_groups(words, groups, mean, std):
-    """`groups` (at most 64) times 16 words become normals, in place.
+    """Transform `groups` (at most 64) times 16 words to normals, in place.
 
-    In a group of 16 numbers the first 8 and the last 8 make pairs; they are sorted apart so that the transform is one long loop.
+    In a group of 16 numbers the first 8 and the last 8 make pairs; they are separated so that the transform is one long
+    loop.
     """
     a = stack(4 * HALF // 2)
     b = stack(4 * HALF // 2)
@@ -117,9 +119,10 @@ def _copy_rounded(kind: str) -> NativeFunction:
 
 
 def make_normal(kind: str) -> NativeFunction:
-    """`normal(state, out, n, mean, std)` for n >= 16: whole groups of 16, then the last 16 numbers once more, from new words.
+    """`normal(state, out, n, mean, std)` for n >= 16: whole groups of 16, then the last 16 numbers once more, from new
+    words.
 
-    float32 and float64 have by then used up the words of the incomplete group as well; float16 and bfloat16 have not.
+    By then float32 and float64 have consumed the words of the incomplete group as well; float16 and bfloat16 have not.
     """
     if kind == "f64":
         return normal_f64
@@ -151,7 +154,7 @@ def make_normal(kind: str) -> NativeFunction:
 
 @native("void(ptr, f64, f64)")
 def normal_group_f64(values, mean, std):
-    """16 uniforms in place; logarithm, sine and cosine are the C library's, as in PyTorch."""
+    """Transform 16 uniforms in place; logarithm, sine and cosine are the C library's, as in PyTorch."""
     pair = stack(16)
     for j in range(8):
         radius = sqrt(-2.0 * log(1.0 - values.f64[j]))
@@ -184,7 +187,7 @@ def normal_f64(state, out, n, mean, std):
 
 @native("f64(ptr)")
 def draw_normal(state):
-    """A standard normal number in float64.  Two come at a time; the second waits in the state."""
+    """Draw a standard normal number in float64.  They come in pairs; the state keeps the second."""
     if state.u32[DOUBLE_VALID] != 0:
         state.u32[DOUBLE_VALID] = 0
         return state.f64[DOUBLE_NORMAL]
@@ -198,12 +201,12 @@ def draw_normal(state):
 
 
 def make_normal_serial(kind: str, exponential: bool) -> NativeFunction:
-    """`normal(state, out, n, mean, std)` as PyTorch fills what is small or not contiguous; or the exponential of that."""
+    """`normal(state, out, n, mean, std)` as PyTorch fills small or strided tensors; or the exponential of that."""
     put = put_float(kind)
 
     @native("void(ptr, ptr, i64, f64, f64)", name=f"rl_{'log_normal' if exponential else 'normal_serial'}_{kind}")
     def normal(state, out, n, mean, std):
-        take(state, state, 0)  # makes sure that the state is seeded
+        take(state, state, 0)  # seeds the state if needed
         for i in range(n):
             v = fma(draw_normal(state), std, mean)
             if exponential:

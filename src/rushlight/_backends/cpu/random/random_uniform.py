@@ -1,4 +1,4 @@
-"""Uniform numbers, and the distributions that are a function of one uniform number."""
+"""Uniform numbers, and the distributions that are functions of one uniform number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ tan = extern("tan", "f64(f64)")
 
 
 def make_uniform(kind: str) -> NativeFunction:
-    """`uniform(state, out, n, low, high)`: [low, high); what rounding lifts to `high` becomes `low`."""
+    """`uniform(state, out, n, low, high)`: [low, high); a number that rounds to `high` becomes `low`."""
     if kind == "f64":
 
         @native("void(ptr, ptr, i64, f64, f64)", name="rl_uniform_f64")

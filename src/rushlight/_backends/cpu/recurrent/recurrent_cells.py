@@ -20,7 +20,7 @@ __all__ = ["BACKWARD_CELL", "FORWARD_CELL", "backward_cell", "forward_cell"]
 _DTYPES = {"f32": FLOAT32, "f64": FLOAT64}
 
 # (product, its row length, x, hidden size, bias, h, c, hs, gates or null, cs, rows, units): units are at most the lanes
-# of a vector. The state is overwritten by the next one; rows of x and gates hold their parts `hidden size` apart, and
+# of a vector.  The state is overwritten by the next one; rows of x and gates hold their parts `hidden size` apart, and
 # so does the bias.
 FORWARD_CELL = "void(ptr, i64, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)"
 _FORWARD = (
