@@ -25,7 +25,17 @@ ALLOWED = {
     "weakref",
 }  # fmt: skip
 MODULES_OF_OURS = 202
-NOT_ON_IMPORT = ("_kernels", "_host.runtime", "_native.compiler", "nn", "optim", "utils", "serialization", "testing")
+NOT_ON_IMPORT = (
+    "_schedule",
+    "_codegen",
+    "_host.runtime",
+    "_native.compiler",
+    "nn",
+    "optim",
+    "utils",
+    "serialization",
+    "testing",
+)
 PROGRAM = """
 import sys
 import rushlight as torch
@@ -37,7 +47,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 loss = nn.functional.cross_entropy(model(torch.randn(5, 4)), torch.zeros(5, dtype=torch.int64))
 loss.backward()
 optimizer.step()
-print(float(loss) > 0, *[m for m in ("numpy", "llvmlite", "rushlight._kernels.llvm_function") if m in sys.modules])
+print(float(loss) > 0, *[m for m in ("numpy", "llvmlite", "rushlight._codegen.llvm_function") if m in sys.modules])
 """
 
 

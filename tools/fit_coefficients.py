@@ -1,6 +1,6 @@
-"""Compute the polynomial coefficients of `rushlight._kernels.scalar.coefficients` (needs mpmath).
+"""Compute the polynomial coefficients of `rushlight._codegen.scalar.coefficients` (needs mpmath).
 
-    python tools/fit_coefficients.py > src/rushlight/_kernels/scalar/coefficients.py
+    python tools/fit_coefficients.py > src/rushlight/_codegen/scalar/coefficients.py
     python tools/fit_coefficients.py NAME ...     # only these, to look at
 
 Every row of `FITS` is a function, an interval and a weight; the polynomial found has the least possible maximum of

@@ -9,13 +9,15 @@ import pytest
 
 import rushlight as torch
 from rushlight._backends.cpu.attention import attention
-from rushlight._backends.cpu.compile import build, compile_graph
+from rushlight._backends.cpu.compile import build
+from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.microkernels.register_tile import register_tile
+from rushlight._backends.cpu.program.assemble import compile_graph
+from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.reference import run as run_reference
 from rushlight._graph.core import trace
 from rushlight._host import storage, threads
-from rushlight._kernels.program import ExternStep, Operand
 from rushlight._native.target import host_target
 from rushlight._prims import PRIMITIVES, prim
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64
@@ -224,7 +226,9 @@ def test_memory_grows_with_the_length_alone():
 
 def steps_of(function, *avals):
     program = compile_graph(
-        trace(function, list(avals)), [[int(np.prod(a[0][d + 1 :])) for d in range(len(a[0]))] for a in avals]
+        trace(function, list(avals)),
+        [[int(np.prod(a[0][d + 1 :])) for d in range(len(a[0]))] for a in avals],
+        target=host(),
     )
     return [step.name if isinstance(step, ExternStep) else "kernel" for step in program.steps]
 
@@ -251,7 +255,7 @@ def test_nothing_to_attend_to_and_what_is_not_a_number():
     q[3, 1], q[7, 2], k[39, 0] = np.nan, np.inf, np.nan
     graph = trace(lambda *xs: prim.attention(*xs, causal=True, scale=0.5), [(x.shape, FLOAT32) for x in (q, k, v)])
     want = run_reference(graph, [q, k, v])
-    made = build(compile_graph(graph, [(8, 1)] * 3))(*[x.ctypes.data for x in (q, k, v)])
+    made = build(compile_graph(graph, [(8, 1)] * 3, target=host()))(*[x.ctypes.data for x in (q, k, v)])
     got = [np.frombuffer(m, np.float32).reshape(w.shape) for m, w in zip(made, want, strict=True)]
     assert np.array_equal(np.isnan(got[0]), np.isnan(want[0]))
     fine = ~np.isnan(want[0]).any(-1)

@@ -12,11 +12,12 @@ from tests.kernels.kernel_harness import Ran, trace_arrays
 import rushlight as torch
 from rushlight._backends.cpu.conv import conv, conv_choice, winograd
 from rushlight._backends.cpu.gemm.blas import host_tiles
+from rushlight._backends.cpu.library import CPU_LIBRARY
 from rushlight._backends.cpu.microkernels.register_tile import register_tile
 from rushlight._backends.reference import run as run_reference
 from rushlight._host import threads
-from rushlight._kernels.prepare import prepared
 from rushlight._prims import PRIMITIVES, build
+from rushlight._schedule.prepare import prepared
 from rushlight._transforms.vjp import vjp
 from rushlight._types.dtype import BY_NAME
 
@@ -176,7 +177,10 @@ def test_taps_that_never_meet_the_image_are_left_out(x, w, params, left, dtype):
         [kind] * 2,
     )
     taken = {
-        math.prod(v.shape[3:]) for node in prepared(forward).nodes if node.prim is WINDOWS for v in node.inputs[1:2]
+        math.prod(v.shape[3:])
+        for node in prepared(forward, CPU_LIBRARY).nodes
+        if node.prim is WINDOWS
+        for v in node.inputs[1:2]
     } or {1}
     assert taken == {left}
     backward = vjp(forward, [0, 1]).backward

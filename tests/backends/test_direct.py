@@ -10,8 +10,10 @@ import pytest
 import rushlight as torch
 from rushlight._backends.cpu.conv.direct import Direct, takes_direct
 from rushlight._backends.cpu.conv.direct_tile import DirectTile, RowMover, WeightTile
+from rushlight._backends.cpu.kernels import host
+from rushlight._backends.cpu.program.assemble import compile_graph
+from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._graph.core import trace
-from rushlight._kernels.program import ExternStep, Operand, compile_graph
 from rushlight._native import jit
 from rushlight._native.target import host_target
 from rushlight._prims import PRIMITIVES, prim
@@ -234,7 +236,7 @@ def step_of(shape: tuple[int, ...], weight: tuple[int, ...], **p: Any) -> Extern
     given = {"stride": (1,) * n, "padding": (0,) * n, "dilation": (1,) * n, "groups": 1, **p}
     graph = trace(lambda x, w: prim.conv(x, w, **given), [(shape, BY_NAME["float32"]), (weight, BY_NAME["float32"])])
     strides = [[int(np.prod(s[k + 1 :])) for k in range(len(s))] for s in (shape, weight)]
-    return next(s for s in compile_graph(graph, strides).steps if isinstance(s, ExternStep))
+    return next(s for s in compile_graph(graph, strides, target=host()).steps if isinstance(s, ExternStep))
 
 
 def test_groups_of_a_few_channels_share_vectors() -> None:

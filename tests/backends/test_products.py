@@ -11,22 +11,24 @@ import pytest
 
 from rushlight._backends.cpu.compile import build
 from rushlight._backends.cpu.gemm import blas, products
+from rushlight._backends.cpu.gemm import prepare as product_rules
 from rushlight._backends.cpu.gemm.gemm_form import Form
+from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
+from rushlight._backends.cpu.program.assemble import compile_graph
+from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
 from rushlight._backends.null import compile_graph as null_compile
 from rushlight._graph.core import trace
 from rushlight._host import storage, stubs, threads
-from rushlight._kernels import products as kernel_products
-from rushlight._kernels import schedule
-from rushlight._kernels.program import ExternStep, KernelStep, compile_graph
 from rushlight._native import bitcast, f32, i32, load, native, store, u32
 from rushlight._native.compiler import compile_unit
 from rushlight._native.target import host_target
 from rushlight._prims import build as build_values
 from rushlight._prims.record import PRIMITIVES
+from rushlight._schedule import schedule
 from rushlight._types.dtype import (
     BFLOAT16,
     COMPLEX64,
@@ -421,7 +423,9 @@ def graph_of(body, *operands):
 
 
 def run_graph(graph, operands, **given):
-    program = compile_graph(graph, [tuple(s // x.itemsize for s in x.strides) for x, _ in operands], **given)
+    program = compile_graph(
+        graph, [tuple(s // x.itemsize for s in x.strides) for x, _ in operands], target=host(), **given
+    )
     made = build(program)(*[x.ctypes.data for x, _ in operands])
     return program, made
 
@@ -600,7 +604,7 @@ PROLOGUES = {
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_an_operand_of_a_large_product_is_made_while_it_is_packed(name, layout, monkeypatch):
     body, dtypes, made_here = PROLOGUES[name]
-    monkeypatch.setattr(kernel_products, "LARGE_WORK", 1 << 20)
+    monkeypatch.setattr(product_rules, "LARGE_WORK", 1 << 20)
     rng = np.random.default_rng(16)
     m, k, n = 261, 1100, 270
     operands = []
@@ -638,7 +642,7 @@ def test_an_operand_of_a_large_product_is_made_while_it_is_packed(name, layout, 
 
 
 def test_a_prologue_gives_the_product_of_what_it_makes(monkeypatch):
-    monkeypatch.setattr(kernel_products, "LARGE_WORK", 1 << 20)
+    monkeypatch.setattr(product_rules, "LARGE_WORK", 1 << 20)
     rng = np.random.default_rng(17)
     x, w, scale = (
         rng.standard_normal((300, 400)),
@@ -660,7 +664,7 @@ def test_a_prologue_gives_the_product_of_what_it_makes(monkeypatch):
 
 
 def test_what_others_read_or_a_product_overwrites_is_made_before_it(monkeypatch):
-    monkeypatch.setattr(kernel_products, "LARGE_WORK", 1 << 20)
+    monkeypatch.setattr(product_rules, "LARGE_WORK", 1 << 20)
     rng = np.random.default_rng(18)
     a, b = (rng.standard_normal((300, 300)).astype(np.float32) for _ in range(2))
     want = np.exp(a.astype(np.float64)) @ b

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu.compile import build, compile_graph
+from rushlight._backends.cpu.compile import build
+from rushlight._backends.cpu.kernels import host
+from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._graph.core import trace
 from rushlight._prims import PRIMITIVES, prim
 from rushlight._types.dtype import BY_NAME, INT64
@@ -28,7 +30,7 @@ def called(name: str, arrays: list[Any], out_shape: tuple[int, ...], layout: str
     made = np.empty(out_shape, arrays[0].dtype)
     if layout == "last":
         made = np.moveaxis(np.empty((out_shape[0], *out_shape[2:], out_shape[1]), arrays[0].dtype), -1, 1)
-    run = build(compile_graph(graph, [strides_of(a) for a in arrays], [strides_of(made)]))
+    run = build(compile_graph(graph, [strides_of(a) for a in arrays], [strides_of(made)], target=host()))
     storage = run(*(a.ctypes.data for a in arrays))
     flat = np.frombuffer(bytes(memoryview(storage)), arrays[0].dtype)
     return np.lib.stride_tricks.as_strided(flat, out_shape, made.strides).copy()

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu.compile import build, compile_graph
+from rushlight._backends.cpu.compile import build
+from rushlight._backends.cpu.kernels import host
+from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._graph.core import trace
 from rushlight._prims import PRIMITIVES, prim
 from rushlight._types.dtype import BY_NAME, INT64
@@ -23,7 +25,9 @@ def called(name: str, arrays: list[Any], shapes: list[tuple[int, ...]], **params
         [(a.shape, INT64 if a.dtype == np.int64 else dtype) for a in arrays],
     )
     dense = [[s // a.itemsize for s in a.strides] for a in (*arrays, *(np.empty(s, np.int8) for s in shapes))]
-    made = build(compile_graph(graph, dense[: len(arrays)], dense[len(arrays) :]))(*(a.ctypes.data for a in arrays))
+    made = build(compile_graph(graph, dense[: len(arrays)], dense[len(arrays) :], target=host()))(
+        *(a.ctypes.data for a in arrays)
+    )
     storages = made if isinstance(made, tuple) else (made,)
     return [
         np.frombuffer(bytes(memoryview(s)), arrays[0].dtype).reshape(shape)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rushlight as torch
+from rushlight._backends.cpu import library
 from rushlight._backends.cpu.image import unpool
-from rushlight._kernels import prepare
 
 F = torch.nn.functional
 # shape, kernel, stride, padding, dilation, ceil_mode
@@ -76,8 +76,8 @@ def test_sums_are_rounded_once() -> None:
 
 def test_windows_that_overlap_go_to_the_routine(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    whether = prepare._sends_over
-    monkeypatch.setattr(prepare, "_sends_over", lambda node: seen.append(whether(node)) or seen[-1])
+    whether = library.windows_overlap
+    monkeypatch.setattr(library, "windows_overlap", lambda node: seen.append(whether(node)) or seen[-1])
     for kernel, stride, size in ((3, 2, 31), (2, 2, 34)):
         x = torch.randn(1, 2, size, size + 1, requires_grad=True)
         F.max_pool2d(x, kernel, stride).sum().backward()

@@ -152,8 +152,9 @@ def test_zeros_in_memory_that_was_used(count: int) -> None:
 def test_threads_that_make_one_kernel_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Native code may hold a kernel by its address: the second thread must not put another in its place."""
     from rushlight._backends.cpu import kernels
+    from rushlight._backends.cpu.program.assemble import compile_graph
+    from rushlight._backends.cpu.program.steps import KernelStep
     from rushlight._graph.core import trace
-    from rushlight._kernels.program import KernelStep, compile_graph
     from rushlight._types.dtype import FLOAT32
 
     step = compile_graph(trace(lambda x: x * 3.0 + 5.0, [((1000,), FLOAT32)]), [(1,)], target=kernels.host()).steps[0]

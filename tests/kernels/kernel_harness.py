@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rushlight._backends.cpu.compile import build, compile_graph
+from rushlight._backends.cpu.compile import build
+from rushlight._backends.cpu.kernels import host
+from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.reference import run as run_reference
 from rushlight._graph.core import trace
 from rushlight._types.dtype import BFLOAT16, BY_NAME
@@ -40,7 +42,7 @@ class Ran:
     def __init__(self, graph, arrays, **options):
         held = [to_memory(a, v.dtype) if not v.weak else a for a, v in zip(arrays, graph.inputs, strict=True)]
         layouts = [None if v.weak else strides_of(a) for a, v in zip(held, graph.inputs, strict=True)]
-        self.program = compile_graph(graph, layouts, **options)
+        self.program = compile_graph(graph, layouts, **{"target": host(), **options})
         self.executable = build(self.program)
         words = [a.ctypes.data for a, v in zip(held, graph.inputs, strict=True) if not v.weak]
         words += [a for a, v in zip(held, graph.inputs, strict=True) if v.weak]

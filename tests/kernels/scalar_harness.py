@@ -1,4 +1,4 @@
-"""A plain loop kernel around one pointwise primitive, built with llvmlite alone: what the tests of `_kernels.scalar` run."""
+"""A plain loop kernel around one pointwise primitive, built with llvmlite alone: what the tests of `_codegen.scalar` run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import platform
 import llvmlite.binding as llvm
 import numpy as np
 
-from rushlight._kernels.scalar import Emitter, ModuleText
+from rushlight._codegen.scalar import Emitter, ModuleText
 from rushlight._types.dtype import BY_NAME
 
 WIDTH = 16

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
-from rushlight._backends.cpu.compile import host
-from rushlight._kernels.nest import Target
+from rushlight._backends.cpu.kernels import host
 from rushlight._prims import build, prim
 from rushlight._types.dtype import BFLOAT16, FLOAT32, INT64
 
@@ -28,8 +27,7 @@ def softmax(x):
 
 @pytest.mark.parametrize("vector_bytes", [8, 16, 32, 64])
 def test_vector_widths(vector_bytes):
-    h = host()
-    target = Target(vector_bytes, h.l2_bytes, h.l3_bytes, h.fma)
+    target = host()._replace(vector_bytes=vector_bytes)
     for shape in ((3, 5), (33, 70), (20, 4000)):
         check(softmax, normal(*shape), rtol=1e-4, target=target)
         check(lambda x: prim.transpose(x, perm=(1, 0)), normal(*shape), target=target)
@@ -89,8 +87,7 @@ def test_large_transpose_goes_by_tiles():
 
 
 def test_streaming_stores():
-    h = host()
-    target = Target(h.vector_bytes, h.l2_bytes, 1024, h.fma)
+    target = host()._replace(l3_bytes=1024)
     for n in (1000, 4096, 100_003):
         ran = check(lambda v: v + 1.0, normal(n), target=target)
         assert "stream" in ran.program.steps[0].kernel.text()
@@ -99,8 +96,7 @@ def test_streaming_stores():
 @pytest.mark.parametrize("vector_bytes", [16, 32, 64])
 @pytest.mark.parametrize(("dtype", "lanes"), [("float32", 16), ("float64", 8), ("int16", 32)])
 def test_large_transposed_results_are_streamed_by_whole_lines(vector_bytes, dtype, lanes):
-    h = host()
-    target = Target(vector_bytes, h.l2_bytes, 1024, h.fma)
+    target = host()._replace(vector_bytes=vector_bytes, l3_bytes=1024)
     x = (normal(2, 128, 70) * 50).astype(dtype)
     ran = check(lambda v: prim.transpose(v, perm=(0, 2, 1)), x, target=target)
     text = ran.program.steps[0].kernel.text()
@@ -142,7 +138,7 @@ def test_what_a_scatter_is_told_is_computed_in_vectors_first():
 
 
 def test_the_parts_of_a_concatenation_are_laid_out_one_by_one(monkeypatch):
-    from rushlight._kernels import nest
+    from rushlight._codegen import nest
 
     asked, plain = [], nest.even
 

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from rushlight._kernels.groups import mixed_radix, refine
-from rushlight._kernels.indexing import Div, Mod, Var, const, delinearize, linearize
-from rushlight._kernels.nest import merge
-from rushlight._kernels.pull import reindex
+from rushlight._codegen.nest import merge
+from rushlight._schedule.groups import mixed_radix, refine
+from rushlight._schedule.indexing import Div, Mod, Var, const, delinearize, linearize
+from rushlight._schedule.inline import reindex
 
 
 def value(ix, env):

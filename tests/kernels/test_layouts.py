@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rushlight as torch
-from rushlight._backends.cpu.compile import host
+from rushlight._backends.cpu import kernels
 
 RNG = np.random.default_rng(7)
 DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "int64")
@@ -64,11 +64,8 @@ def test_places_of_extremes(dtype, shape, kind):
 
 
 @pytest.fixture
-def small_cache():
-    before = host().l3_bytes
-    host().l3_bytes = 1 << 12
-    yield
-    host().l3_bytes = before
+def small_cache(monkeypatch):
+    monkeypatch.setattr(kernels, "_TARGET", [kernels.host()._replace(l3_bytes=1 << 12)])
 
 
 @pytest.mark.parametrize("offset", [0, 1, 15, 16])
@@ -193,11 +190,8 @@ def test_a_few_columns_of_rows_that_lie_apart(width):
 
 
 @pytest.fixture
-def small_second_cache():
-    before = host().l2_bytes
-    host().l2_bytes = 1 << 13
-    yield
-    host().l2_bytes = before
+def small_second_cache(monkeypatch):
+    monkeypatch.setattr(kernels, "_TARGET", [kernels.host()._replace(l2_bytes=1 << 13)])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])

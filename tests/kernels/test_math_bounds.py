@@ -12,8 +12,8 @@ from mpmath import mp, mpf
 from scipy import special
 from tests.kernels.scalar_harness import FEATURES, run
 
-from rushlight._kernels.scalar import BOUNDS, gammainc, polynomials, zeta
-from rushlight._kernels.scalar.lowerings import BINARY, UNARY
+from rushlight._codegen.scalar import BOUNDS, gammainc, polynomials, zeta
+from rushlight._codegen.scalar.lowerings import BINARY, UNARY
 
 # name: (NumPy or SciPy in float64, mpmath)
 REFERENCES = {

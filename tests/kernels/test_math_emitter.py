@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tests.kernels.scalar_harness import compile_text, kernel_text, run
 
-from rushlight._kernels.scalar import Emitter, ModuleText, mem_lanes, mem_type, reg_type, supports
-from rushlight._kernels.scalar.lowerings import BINARY, UNARY
+from rushlight._codegen.scalar import Emitter, ModuleText, mem_lanes, mem_type, reg_type, supports
+from rushlight._codegen.scalar.lowerings import BINARY, UNARY
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.dtype import (
     BFLOAT16,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.scalar_harness import FEATURES, run
 
-from rushlight._kernels.scalar import Emitter
+from rushlight._codegen.scalar import Emitter
 from rushlight._types.dtype import BOOL, INT32, INT64
 
 INTEGERS = ["uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"]

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
+from rushlight._backends.cpu.program.assemble import _cut
+from rushlight._codegen.loops import Reduce
+from rushlight._codegen.traffic import traffic
 from rushlight._host.threads import get_num_threads, set_num_threads
-from rushlight._kernels.indexing import Var
-from rushlight._kernels.loops import Reduce
-from rushlight._kernels.program import _cut, traffic
 from rushlight._prims import build, prim
+from rushlight._schedule.indexing import Var
 from rushlight._types.dtype import FLOAT32, FLOAT64
 
 SIZES = (1, 2, 15, 16, 17, 63, 64, 65, 127, 255, 1000, 4096, 16_385, 65_537, 140_000)

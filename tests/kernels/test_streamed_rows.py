@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu.compile import build, compile_graph, host
+from rushlight._backends.cpu.compile import build
+from rushlight._backends.cpu.kernels import host
+from rushlight._backends.cpu.program.assemble import compile_graph
+from rushlight._backends.cpu.program.steps import KernelStep
 from rushlight._graph.core import trace
-from rushlight._kernels.nest import Target
-from rushlight._kernels.program import KernelStep
 from rushlight._prims import build as kind
 from rushlight._prims import prim
 from rushlight._types.dtype import FLOAT32
@@ -32,7 +33,7 @@ def softmax(x: Any) -> Any:
 @pytest.mark.parametrize("shape", [(37, 64), (5, 128), (3, 100), (130, 320)])
 def test_values(shape: tuple[int, int]) -> None:
     here = host()
-    small = Target(here.vector_bytes, here.l2_bytes, 256, here.fma)
+    small = here._replace(l3_bytes=256)
     x = RNG.standard_normal(shape).astype(np.float32)
     for body, streams in ((centred, shape[1] % 64 == 0), (softmax, False)):
         graph = trace(body, [(shape, FLOAT32)])

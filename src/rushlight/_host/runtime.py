@@ -26,7 +26,7 @@ from rushlight._native import jit, native
 from rushlight._native.cache import default_cache
 from rushlight._native.function import NativeFunction, digest_of
 from rushlight._native.objects import require_layouts
-from rushlight._native.sources import files_below, sources_digest
+from rushlight._native.sources import generator_files, sources_digest
 from rushlight._native.target import host_target
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def compile_native(functions: Iterable[NativeFunction], extra: str = "", opt: st
 def compile_made(name: str, make: Callable[[], str]) -> bytes:
     """Object code of the text that the generator's sources, and `name`, determine: a hit in the disk cache needs no text."""
     cache = default_cache()
-    key = cache.key(
-        "made", sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), *_COMPILER)), name
-    )
+    key = cache.key("made", sources_digest((*generator_files(), *_COMPILER)), name)
     data = cache.get(key)
     if data is None:
         data = jit.compile_object(make(), "kernel")

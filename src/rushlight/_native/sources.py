@@ -12,7 +12,7 @@ import os
 from rushlight._base.digest import DIGEST_BYTES, hasher
 from rushlight._native.cache import default_cache
 
-__all__ = ["files_below", "sources_digest"]
+__all__ = ["files_below", "generator_files", "sources_digest"]
 
 _ROOM = os.path.dirname(os.path.dirname(__file__))  # the package
 _KNOWN: dict[tuple[str, ...], bytes] = {}
@@ -28,6 +28,12 @@ def files_below(folder: str) -> tuple[str, ...]:
         elif "." not in name and not name.startswith("__"):
             found += files_below(path)
     return tuple(found)
+
+
+def generator_files() -> tuple[str, ...]:
+    """The files that decide which LLVM text stands for a loop nest or an inner kernel."""
+    expressions = "_schedule/expressions.py", "_schedule/indexing.py"
+    return (*files_below("_codegen"), *expressions, *files_below("_backends/cpu/microkernels"))
 
 
 def sources_digest(names: tuple[str, ...]) -> bytes:

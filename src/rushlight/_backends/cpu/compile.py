@@ -1,6 +1,6 @@
 """Programs made callable: kernels compiled (or found), constants laid out, steps strung together.
 
-program = compile_graph(graph, layouts)          # for this machine
+program = compile_graph(graph, layouts, target=host())
 run = build(program)
 storage = run(a_ptr, b_ptr)                      # or, for one kernel: run.kernel(run.ints, a_ptr, b_ptr)
 """
@@ -14,24 +14,15 @@ from typing import Any
 
 from rushlight._backends.cpu.conv.direct import takes_direct
 from rushlight._backends.cpu.externs import extern_call, extern_note
-from rushlight._backends.cpu.kernels import OPT, host, kernel_of
+from rushlight._backends.cpu.kernels import OPT, kernel_of
 from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Operand, Program, ReadyStep, Step
 from rushlight._host.runtime import runtime
-from rushlight._kernels.program import (
-    ExternStep,
-    KernelStep,
-    Operand,
-    Program,
-    ReadyStep,
-    Step,
-    compile_graph,
-    default_target,
-)
 from rushlight._native import jit
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.symbols import SpecializationError, filled, framed
 
-__all__ = ["Executable", "ProgramTemplate", "build", "compile_graph", "host", "literal"]
+__all__ = ["Executable", "ProgramTemplate", "build", "literal"]
 
 
 class _Places:
@@ -340,6 +331,3 @@ def literal(program: Program) -> str:
 def build(program: Program) -> Executable:
     """The program as a callable; compiles the kernels that are not known yet."""
     return Executable(program)
-
-
-default_target.value = host()

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._backends.cpu.program.steps import KernelStep
+from rushlight._backends.cpu.target import cpu_target
 from rushlight._base.log import enabled, log
 from rushlight._host.runtime import runtime
 from rushlight._host.stubs import load_kernel
-from rushlight._kernels.nest import Target
-from rushlight._kernels.program import KernelStep
 from rushlight._native import jit
 from rushlight._native.cache import default_cache
-from rushlight._native.sources import files_below, sources_digest
+from rushlight._native.sources import generator_files, sources_digest
 from rushlight._native.target import host_target
+from rushlight._schedule.policy import Target
 
 __all__ = ["OPT", "host", "kernel_address", "kernel_of"]
 
@@ -27,16 +28,14 @@ _GENERATOR: list[bytes] = []
 def host() -> Target:
     """This machine, as the generator sees it."""
     if not _TARGET:
-        _TARGET.append(Target.of(host_target()))
+        _TARGET.append(cpu_target(host_target()))
     return _TARGET[0]
 
 
 def generator_digest() -> bytes:
     """A digest of the code generator: kernels made by another version of it are not found again."""
     if not _GENERATOR:
-        _GENERATOR.append(
-            sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), "_native/jit.py"))
-        )
+        _GENERATOR.append(sources_digest((*generator_files(), "_native/jit.py")))
     return _GENERATOR[0]
 
 

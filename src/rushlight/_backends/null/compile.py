@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rushlight._backends.cpu.program import assemble
+from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
+from rushlight._backends.cpu.target import cpu_target
 from rushlight._base.lazy import llvm
-from rushlight._kernels import program as _program
-from rushlight._kernels.nest import Target
-from rushlight._kernels.program import ExternStep, KernelStep, Program
 from rushlight._types.layout import contiguous_strides
 
 if TYPE_CHECKING:
@@ -129,5 +129,5 @@ def compile_graph(
     found = MACHINES[machine] if isinstance(machine, str) else machine
     if layouts is None:
         layouts = [None if v.weak else contiguous_strides(v.shape) for v in graph.inputs]
-    program = _program.compile_graph(graph, layouts, target=Target.of(found))
+    program = assemble.compile_graph(graph, layouts, target=cpu_target(found))
     return Compiled(program, [(v.shape, v.dtype) for v in graph.outputs], found)

@@ -224,7 +224,7 @@ class SizedBackward:
 
     def literal(self, sizes: Sequence[int]) -> list[str]:
         """The graphs for one set of sizes, and what is kept between them, as text."""
-        lines = require("rushlight._kernels.program").graph_lines
+        lines = require("rushlight._graph.listing").graph_lines
         return [
             f"{self.found.saved} {self.found.outputs}",
             *(line for graph in self.graphs(sizes) for line in lines(graph)),

@@ -16,7 +16,7 @@ __all__ = ["executable", "program_of"]
 
 
 def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], **options: Any) -> Any:
-    """The compiled form of `graph` for these layouts; see `_kernels.program.compile_graph` for `aliases` and `overlaps`."""
+    """The compiled form of `graph` for these layouts; see `_backends.cpu.program.assemble.compile_graph` for `aliases` and `overlaps`."""
     check_sizes(*in_specs, *out_specs)
     program = program_of(graph, in_specs, out_specs, **options)
     if enabled("schedule"):
@@ -30,12 +30,12 @@ def program_of(graph: Graph, in_specs: Sequence[Any], out_specs: Sequence[Any], 
     check_memory(*in_specs, *out_specs)
     if any(s is not None and s.conj for s in (*in_specs, *out_specs)):
         graph = _through_conjugates(graph, in_specs, out_specs)
-    programs = require("rushlight._kernels.program")
     if enabled("graph"):
-        log("graph", "\n".join([NAMING[0], *programs.graph_lines(graph)]))
-    options["target"] = require("rushlight._native.target").host_target()
+        log("graph", "\n".join([NAMING[0], *require("rushlight._graph.listing").graph_lines(graph)]))
+    options["target"] = require("rushlight._backends.cpu.kernels").host()
     layouts = [None if s is None else s.strides for s in in_specs]
-    return programs.compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
+    compile_graph = require("rushlight._backends.cpu.program.assemble").compile_graph
+    return compile_graph(graph, layouts, [s.strides for s in out_specs], **options)
 
 
 def _through_conjugates(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec]) -> Graph:

@@ -96,7 +96,7 @@ def _step_name(step: Any) -> str:
 def step_bytes(step: Any) -> int:
     """Bytes that a kernel moves at least, each element once."""
     if hasattr(step, "kernel"):
-        return require("rushlight._kernels.program").traffic(step.kernel)[0]
+        return require("rushlight._codegen.traffic").traffic(step.kernel)[0]
     return sum(_operand_bytes(operand) for operand in (*step.inputs, *step.outputs))
 
 

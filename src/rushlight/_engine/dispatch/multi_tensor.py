@@ -6,9 +6,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.cpu.program.assemble import compile_graph
+from rushlight._backends.cpu.program.steps import Program
 from rushlight._engine.core.memory import LAZY, own
 from rushlight._graph.core import Graph, GraphBuilder
-from rushlight._kernels.program import Program, compile_graph
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU
 from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType

@@ -17,9 +17,9 @@ from rushlight._backends.cpu.attention.attention_native import MASK_KINDS, SLOTS
 from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._host import runtime as _runtime
 from rushlight._host.stubs import make_kernel_callable
-from rushlight._kernels.program import ExternStep, Operand
 from rushlight._native import jit
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT64, DType
 from rushlight._types.layout import numel

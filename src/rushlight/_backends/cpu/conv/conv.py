@@ -11,13 +11,13 @@ from typing import Any
 from rushlight._backends.cpu.conv.conv_choice import DEPTH, GRAIN, PLACED_DEPTH, WANTED, choose_blocks
 from rushlight._backends.cpu.conv.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.conv.conv_words import W_BYTES, W
-from rushlight._backends.cpu.epilogue import epilogue_words
+from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._host import runtime as _runtime
 from rushlight._host import stubs
-from rushlight._kernels.program import ExternStep, Operand
 from rushlight._native import jit
 
 __all__ = [

@@ -43,7 +43,7 @@ from rushlight._backends.cpu.conv.conv_words import (
     list_steps,
     panel_place,
 )
-from rushlight._backends.cpu.epilogue_native import run_epilogue
+from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.microkernels.panel_gather import Apart, Every, PanelGather, Spaced
 from rushlight._backends.cpu.microkernels.panels import Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile

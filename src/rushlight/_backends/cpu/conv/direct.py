@@ -11,13 +11,13 @@ from rushlight._backends.cpu.conv.direct_native import make_direct
 from rushlight._backends.cpu.conv.direct_tile import MIXED, DirectTile, RowMover, WeightTile
 from rushlight._backends.cpu.conv.direct_weights_native import make_weights
 from rushlight._backends.cpu.conv.direct_words import D_BYTES, D
-from rushlight._backends.cpu.epilogue import epilogue_words
+from rushlight._backends.cpu.conv.prepare import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_places
+from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._host import runtime as _runtime
 from rushlight._host.stubs import make_kernel_callable
-from rushlight._kernels.convolution import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_places
-from rushlight._kernels.program import ExternStep, Operand
 from rushlight._native import jit
 from rushlight._native.target import host_target
 from rushlight._types.layout import numel

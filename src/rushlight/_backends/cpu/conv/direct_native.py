@@ -13,7 +13,7 @@ from rushlight._backends.cpu.conv.direct_taps_native import make_load_weights
 from rushlight._backends.cpu.conv.direct_tile import RowMover
 from rushlight._backends.cpu.conv.direct_turns_native import make_turned, make_turns
 from rushlight._backends.cpu.conv.direct_words import D_BYTES, REAL, T_BYTES, D, T, item_of
-from rushlight._backends.cpu.epilogue_native import run_epilogue
+from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import NativeFunction, Type, call_ptr, extern, i32, i64, memcpy, memset, native, stack

@@ -19,14 +19,14 @@ from rushlight._backends.cpu.conv.conv_choice import choose_tiles, tiles_cost, t
 from rushlight._backends.cpu.conv.conv_native import ConvForm
 from rushlight._backends.cpu.conv.conv_words import W_BYTES, W
 from rushlight._backends.cpu.conv.winograd_native import MORE, make_winograd, make_winograd_weights
-from rushlight._backends.cpu.epilogue import epilogue_words
+from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS, Winograd
+from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._base.knobs import Knob
 from rushlight._host import runtime as _runtime
 from rushlight._host import stubs
-from rushlight._kernels.program import ExternStep
 from rushlight._native import jit
 
 __all__ = ["WINOGRAD", "winograd_call"]

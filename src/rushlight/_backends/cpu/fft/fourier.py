@@ -32,9 +32,9 @@ from rushlight._backends.cpu.fft.fourier_native import (
 from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch, joined
 from rushlight._backends.cpu.microkernels.fourier import RADICES, FourierMoves, FourierPass
+from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._host import runtime as _runtime
 from rushlight._host import stubs
-from rushlight._kernels.program import ExternStep
 from rushlight._native import jit
 from rushlight._prims.fourier import factor_of
 from rushlight._types.layout import contiguous_strides

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rushlight._backends.cpu.epilogue_native import AFTER, run_epilogue
+from rushlight._backends.cpu.epilogue.epilogue_native import AFTER, run_epilogue
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import (
     Type,

@@ -33,7 +33,7 @@ from rushlight._base.lazy import require
 from rushlight._base.log import log
 from rushlight._host.threads import alone
 from rushlight._native.cache import default_cache
-from rushlight._native.sources import files_below, sources_digest
+from rushlight._native.sources import generator_files, sources_digest
 from rushlight._native.target import host_target
 
 __all__ = ["CLASSES", "Entry", "amx_works", "entry", "known", "name_of", "tried"]
@@ -244,13 +244,7 @@ def _key(name: str, *look: str) -> bytes:
         path += f" {info.st_size}"
     except OSError:
         pass
-    return default_cache().key(
-        "choice",
-        sources_digest((*files_below("_kernels"), *files_below("_backends/cpu/microkernels"), *_SOURCES)),
-        path,
-        name,
-        *look,
-    )
+    return default_cache().key("choice", sources_digest((*generator_files(), *_SOURCES)), path, name, *look)
 
 
 def _measured(name: str, maker: Maker) -> Entry:

@@ -3,7 +3,7 @@ multiplies."""
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.epilogue_native import run_epilogue
+from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.gemm.blas_native import (
     A_COL,
     A_ROW,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._backends.cpu.epilogue import with_epilogue, with_prologues
+from rushlight._backends.cpu.epilogue.constants import with_epilogue, with_prologues
 from rushlight._backends.cpu.gemm.blas import (
     G_WORDS,
     form_address,
@@ -25,12 +25,12 @@ from rushlight._backends.cpu.gemm.blas import (
 from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
 from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_WORDS
+from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.program.steps import RectangleStep
 from rushlight._host.stubs import make_kernel_callable
-from rushlight._kernels.products import LARGE_SIDE, LARGE_WORK
-from rushlight._kernels.program import RectangleStep
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
 

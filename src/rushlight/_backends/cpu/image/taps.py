@@ -14,8 +14,8 @@ from rushlight._backends.cpu.image.taps_native import (
     make_weighted_taps,
 )
 from rushlight._backends.cpu.launches import Launch
+from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._host.stubs import make_kernel_callable, native_address
-from rushlight._kernels.program import ExternStep
 
 __all__ = ["taps_call"]
 

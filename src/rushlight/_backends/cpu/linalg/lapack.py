@@ -13,10 +13,10 @@ from typing import Any
 from rushlight._backends.cpu.gemm.blas import blas
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.linalg import lapack_native as native
+from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._base.lazy import require
 from rushlight._host import runtime as _runtime
 from rushlight._host.stubs import make_kernel_callable, native_address
-from rushlight._kernels.program import ExternStep, Operand
 from rushlight._native import jit
 from rushlight._native.types import i32, i64
 from rushlight._types.layout import numel

@@ -16,11 +16,11 @@ from rushlight._base.lazy import LazyModule
 from rushlight._types.dtype import FLOAT32, FLOAT64
 
 if TYPE_CHECKING:
-    from rushlight._kernels.scalar import emitter, writer
-    from rushlight._kernels.scalar.writer import Val
+    from rushlight._codegen.scalar import emitter, writer
+    from rushlight._codegen.scalar.writer import Val
 else:
-    emitter = LazyModule("rushlight._kernels.scalar.emitter")  # not needed for kernels loaded from disk
-    writer = LazyModule("rushlight._kernels.scalar.writer")
+    emitter = LazyModule("rushlight._codegen.scalar.emitter")  # not needed for kernels loaded from disk
+    writer = LazyModule("rushlight._codegen.scalar.writer")
 
 __all__ = ["MASKS", "AttentionPanel"]
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from rushlight._base.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from rushlight._kernels.scalar import emitter, writer
+    from rushlight._codegen.scalar import emitter, writer
     from rushlight._types.dtype import DType
 else:
-    emitter = LazyModule("rushlight._kernels.scalar.emitter")  # not needed for kernels loaded from disk
-    writer = LazyModule("rushlight._kernels.scalar.writer")
+    emitter = LazyModule("rushlight._codegen.scalar.emitter")  # not needed for kernels loaded from disk
+    writer = LazyModule("rushlight._codegen.scalar.writer")
 
 __all__ = ["Cast", "Pairs", "Panels"]
 

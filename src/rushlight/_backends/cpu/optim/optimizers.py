@@ -11,13 +11,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.kernels import kernel_address
+from rushlight._backends.cpu.program.steps import KernelStep
 from rushlight._host.stubs import bind, make_kernel_callable, native_address
-from rushlight._kernels.program import KernelStep
 from rushlight._native import call_ptr, f32, f64, load, native
 from rushlight._native import ptr as ptr_type
 
 if TYPE_CHECKING:
-    from rushlight._kernels.program import Program
+    from rushlight._backends.cpu.program.steps import Program
 
 __all__ = ["PIECES_AT", "PIECE_WORDS", "counting", "element_kernel", "update_rows"]
 

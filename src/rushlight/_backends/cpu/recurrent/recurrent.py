@@ -8,6 +8,7 @@ from typing import Any
 from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
+from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.recurrent.recurrent_cells import backward_cell, forward_cell
 from rushlight._backends.cpu.recurrent.recurrent_native import (
     DEPTH,
@@ -22,7 +23,6 @@ from rushlight._backends.cpu.recurrent.recurrent_native import (
 )
 from rushlight._host import runtime as _runtime
 from rushlight._host.stubs import make_kernel_callable
-from rushlight._kernels.program import ExternStep
 from rushlight._native import jit
 from rushlight._prims.recurrent_cell import GATES, SLOPES, Call, GradCall
 

@@ -1,6 +1,6 @@
 """One step of a recurrent cell as vector code: the part after the recurrent product, and its derivative.
 
-The formulas are those of `_prims/recurrent_cell.py`, the functions those of all other kernels (`_kernels/scalar`), so
+The formulas are those of `_prims/recurrent_cell.py`, the functions those of all other kernels (`_codegen/scalar`), so
 values differ from a chain of operators by rounding alone.  Rows are sequences, columns hidden units; pointers are to
 the first row and unit.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._kernels.scalar.emitter import Emitter
-from rushlight._kernels.scalar.writer import ModuleText, Val
+from rushlight._codegen.scalar.emitter import Emitter
+from rushlight._codegen.scalar.writer import ModuleText, Val
 from rushlight._prims.recurrent_cell import GATES, KEPT, SLOPES
 from rushlight._types.dtype import FLOAT32, FLOAT64
 

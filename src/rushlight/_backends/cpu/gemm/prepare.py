@@ -1,0 +1,188 @@
+"""Products of narrow floats, as the backend's routines take them: operands as they lie in memory, one rounding at the end.
+
+Bodies and derivatives widen both operands before they multiply.  Where nothing else is done to them, the routine does it while it packs
+them (a `dot` in the wider dtype), and where the result is narrowed at once, it does that too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rushlight._graph.core import rebuilt
+from rushlight._prims import build
+from rushlight._schedule.products import (
+    column_product,
+    converted_product,
+    in_pieces,
+    lies_in_memory,
+    outer_product,
+    row_product,
+    small_products,
+)
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rushlight._graph.core import Graph, Node, Value
+    from rushlight._types.dtype import DType
+
+__all__ = ["LARGE_SIDE", "LARGE_WORK", "PACKED", "dot_rule", "narrowed", "takes_prologues"]
+
+PACKED = ("float16", "bfloat16")  # what routines convert while they pack it
+LARGE_WORK = 1 << 28  # multiplications above which operands are packed once for all pieces
+LARGE_SIDE = 256  # the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
+SLENDER = 16  # elements of a matrix up to which a product of many rows by it is slender
+_MOVES = ("reshape", "transpose", "broadcast", "slice")
+
+
+def narrowed(graph: Graph) -> Graph:
+    """The graph with products of widened operands made products of what was widened; itself where there are none."""
+    products = {
+        node: found
+        for node in graph.nodes
+        if node.prim.name == "dot" and not _slender(*node.inputs) and (found := _sources(node.inputs)) is not None
+    }
+    if not products:
+        return graph
+    uses: dict[Value, int] = {}
+    for value in (*(v for node in graph.nodes for v in node.inputs), *graph.outputs):
+        uses[value] = uses.get(value, 0) + 1
+
+    def apply(node: Node, inputs: list[Any]) -> Any:
+        if node in products:
+            a, b = [_moved(chain, source) for source, chain in _sources(inputs) or ()]
+            return build.dot(a, b, node.outputs[0].dtype)
+        if _rounds(node, products, uses):
+            return build.dot(*inputs[0].node.inputs)
+        return node.prim(*inputs, **node.params)
+
+    return rebuilt(graph, apply)
+
+
+def takes_prologues(node: Node, vector_bytes: int) -> bool:
+    """Whether the operands of a product can be made while they are packed: it is large, and by our own kernels.
+
+    Packing then makes each element once.  A library reads operands from memory; it may be the faster one where vectors are short.
+    """
+    if node.prim.name != "dot":
+        return False
+    (a, b), dtype = node.inputs, node.inputs[0].dtype
+    if len(a.shape) != 2 or dtype.kind != "f" or not (dtype.name in PACKED or vector_bytes == 64):
+        return False
+    (m, k), n = a.shape, b.shape[1]
+    return min(m, n) >= LARGE_SIDE and m * n * k > LARGE_WORK
+
+
+def _sources(values: Sequence[Value]) -> list[tuple[Value, list[Node]]] | None:
+    """For both operands of a product, its inputs, the narrow value that was widened, and how it was moved; None where there is none."""
+    found = [_source(value) for value in values]
+    a, b = found
+    return [a, b] if a is not None and b is not None and a[0].dtype is b[0].dtype else None
+
+
+def _source(value: Value) -> tuple[Value, list[Node]] | None:
+    chain = []
+    while value.node is not None and value.node.prim.name in _MOVES:
+        chain.append(value.node)
+        value = value.node.inputs[0]
+    node = value.node
+    if (
+        node is None
+        or node.prim.name != "convert"
+        or node.inputs[0].dtype.name not in PACKED
+        or node.inputs[0].dtype.wide is not value.dtype
+    ):
+        return None
+    return node.inputs[0], chain[::-1]
+
+
+def _moved(chain: list[Node], x: Any) -> Any:
+    for node in chain:
+        x = node.prim(x, **node.params)
+    return x
+
+
+def _rounds(node: Node, products: dict[Node, Any], uses: dict[Value, int]) -> bool:
+    """Whether a node narrows a product that nobody else reads, to the dtype of its operands."""
+    if node.prim.name != "convert" or uses[node.inputs[0]] != 1:
+        return False
+    found = products.get(node.inputs[0].node) if node.inputs[0].node is not None else None
+    return found is not None and found[0][0].dtype is node.params["dtype"]
+
+
+def narrow_rule(node: Node) -> Any:
+    """What replaces a product of narrow floats: nothing where routines take them, else one of widened operands, which fuses with vectors."""
+    a, b = node.inputs
+    thin = 1 in (a.shape[-2], a.shape[-1], b.shape[-1]) or 0 in (*a.shape, *b.shape)
+    return _half_product if thin or _slender(a, b) or a.dtype.name not in PACKED else None
+
+
+def _slender(a: Value, b: Value) -> bool:
+    """Whether a product is many short rows times a small matrix: packing narrow numbers then takes longer than widening and multiplying them."""
+    k, n = b.shape[-2:]
+    return a.dtype.itemsize <= 4 and k * n <= SLENDER and a.shape[-2] >= 64 * max(k, n)
+
+
+def _half_product(a: Any, b: Any, dtype: DType) -> Any:
+    """Narrow dtypes multiplied and added up in a wider one and rounded once."""
+    wide = dtype.wide
+    return build.convert(build.dot(build.convert(a, wide), build.convert(b, wide)), dtype)
+
+
+# ***** products that are better sums *****
+
+MANY, TINY = (
+    64,
+    512,
+)  # matrices of a batch from which on, and multiplications up to which, plain sums are faster than anything for matrices
+SMALL = 9  # elements of a small matrix up to which the rows of many narrow numbers are multiplied by plain sums too
+SPLIT_STEPS = 4096  # steps from which on the sums of a small result may be made in pieces
+SPLIT_RESULT = 1 << 14  # elements of a result up to which that is done
+PIECE_STEPS, PIECE_WORK, MOST_PIECES = (
+    1024,
+    1 << 18,
+    32,
+)  # steps and multiplications of a piece, at least; pieces, at most
+
+
+def dot_rule(node: Node) -> Any:
+    (a, b), dtype = node.inputs, node.outputs[0].dtype
+    if dtype is not a.dtype:
+        return (
+            None if dtype.is_integer and len(a.shape) == 2 and numel(a.shape) and numel(b.shape) else converted_product
+        )
+    if (
+        b.shape[-2] >= SPLIT_STEPS
+        and (pieces := _pieces_of_steps(a.shape, b.shape)) > 1
+        and (a.dtype.wide is a.dtype or a.dtype.name in PACKED)
+    ):
+        return partial(in_pieces, pieces)
+    if numel(a.shape[:-2]) >= MANY and 0 < a.shape[-2] * b.shape[-2] * b.shape[-1] <= TINY and a.dtype.kind in "fc":
+        return small_products
+    if a.dtype.wide is not a.dtype:
+        return (
+            small_products
+            if numel(a.shape[:-1]) >= MANY and 0 < b.shape[-2] * b.shape[-1] <= SMALL
+            else narrow_rule(node)
+        )
+    if a.dtype.kind not in "fc" or numel(node.outputs[0].shape) == 0 or a.shape[-1] == 0:
+        return None
+    if a.shape[-1] == 1:
+        return outer_product
+    if b.shape[-1] == 1 and not lies_in_memory(a):
+        return column_product
+    if a.shape[-2] == 1 and not lies_in_memory(b):
+        return row_product
+    return None
+
+
+def _pieces_of_steps(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """Into how many sums those of a product are cut, from its sizes alone: otherwise a small result is one piece of work, however long they are."""
+    batch, (m, k), n = numel(a[:-2]), a[-2:], b[-1]
+    if batch * m * n > SPLIT_RESULT or batch >= 8 or 1 in (m, n):
+        return 1
+    most = min(MOST_PIECES // batch, k // PIECE_STEPS, m * n * k // PIECE_WORK)
+    # of equal length, if about as many can be
+    return next((count for count in range(most, most // 2, -1) if k % count == 0), most)

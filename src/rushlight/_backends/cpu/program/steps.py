@@ -1,0 +1,178 @@
+"""Programs: the steps that compute a graph, over numbered buffers.
+
+A program knows nothing of memory or of how kernels run; `compile` makes something to call of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._backends.cpu.epilogue.rectangle import Epilogue, Prologue
+from rushlight._base.digest import digest
+from rushlight._base.lazy import LazyModule
+from rushlight._codegen.loops import Kernel
+from rushlight._codegen.traffic import traffic
+from rushlight._graph.listing import graph_lines
+from rushlight._types.dtype import DType
+
+if TYPE_CHECKING:
+    from rushlight._codegen import llvm_function
+    from rushlight._graph.core import Graph
+    from rushlight._schedule.policy import Target
+else:
+    llvm_function = LazyModule("rushlight._codegen.llvm_function")  # kernels that are found on disk need no text
+
+__all__ = ["MAX_FRESH", "ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "RectangleStep", "Step"]
+
+MAX_FRESH = 5  # outputs that one kernel call can allocate
+
+
+class Operand:
+    """An array as a library call sees it."""
+
+    __slots__ = ("dtype", "place", "shape", "strides")
+
+    def __init__(self, place: int, dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> None:
+        self.place, self.dtype, self.shape, self.strides = place, dtype, tuple(shape), tuple(strides)
+
+    def __repr__(self) -> str:
+        return f"b{self.place}: {self.dtype.name}{list(self.shape)} strides {list(self.strides)}"
+
+
+class KernelStep:
+    """Runs a kernel: `words` are the places of its inputs, then of its arguments; `sizes` the bytes of the outputs it makes."""
+
+    __slots__ = ("_key", "big", "kernel", "sizes", "target", "words")
+
+    def __init__(self, kernel: Kernel, sizes: list[int], words: list[int], big: bool, target: Target) -> None:
+        self.kernel, self.sizes, self.words, self.big, self.target = kernel, sizes, words, big, target
+        self._key: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The kernel's class: equal keys are equal machine code."""
+        if self._key is None:
+            t = self.target
+            self._key = f"{t.vector_bytes} {int(t.fma)}\n{self.kernel.text()}"
+        return self._key
+
+    @property
+    def symbol(self) -> str:
+        return "k" + digest(self.key.encode()).hex()[:24]
+
+    def llvm(self) -> str:
+        """The LLVM module of the kernel, whose function is called `symbol`."""
+        t = self.target
+        return llvm_function.print_kernel(self.kernel, self.symbol, fma=t.fma, bits=8 * t.vector_bytes)
+
+    def ints(self) -> list[int]:
+        """The constants of a call: pieces, flags, outputs to allocate, their sizes, then the slots from word 8."""
+        head = [self.kernel.pieces, int(self.big), len(self.sizes), *self.sizes]
+        return head + [0] * (8 - len(head)) + self.kernel.slot_values()
+
+
+class RectangleStep:
+    """What a product does with its sums, or how it makes an operand: `step` is the kernel over a rectangle, without places of its own; `part` is
+    the epilogue or prologue that it was made for.
+
+    `arrays` says for each array the kernel touches after the rectangle which word of the product's call it is: the outputs that the call makes,
+    then the routine's operands, then `words`.
+    """
+
+    __slots__ = ("arrays", "part", "step", "words")
+
+    def __init__(self, part: Epilogue | Prologue, step: KernelStep, arrays: list[int], words: list[int]) -> None:
+        self.part, self.step, self.arrays, self.words = part, step, arrays, words
+
+
+class ExternStep:
+    """Calls a library routine: `name` with array operands; the outputs are allocated by the step.  `words`: the places of what the kernels of its
+    epilogue and its prologues (one for each operand, None: it lies in memory) touch beside.
+    """
+
+    __slots__ = ("epilogue", "inputs", "name", "outputs", "params", "prologues", "sizes", "words")
+
+    def __init__(
+        self, name: str, inputs: list[Operand], outputs: list[Operand], sizes: list[int], params: dict[str, Any],
+        epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (), words: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self.name, self.inputs, self.outputs, self.sizes, self.params = name, inputs, outputs, sizes, params
+        self.epilogue, self.prologues, self.words = epilogue, tuple(prologues), words
+
+    @property
+    def parts(self) -> list[RectangleStep]:
+        """The epilogue and the prologues, as far as there are any."""
+        return [part for part in (self.epilogue, *self.prologues) if part is not None]
+
+
+class ReadyStep:
+    """Runs a kernel that is at hand: `call` with the constants `numbers`, the rest as in a `KernelStep`.  `text` is the key of one that was
+    generated for the program."""
+
+    __slots__ = ("call", "numbers", "sizes", "text", "words")
+
+    def __init__(self, call: Any, numbers: Sequence[int], words: list[int], sizes: Sequence[int], text: str) -> None:
+        self.call, self.numbers, self.words, self.sizes, self.text = call, numbers, words, sizes, text
+
+
+Step = KernelStep | ExternStep | ReadyStep
+
+
+class Program:
+    """Steps over numbered places: tensor inputs, then scalar inputs, then what steps make, in order.
+
+    `results` are the places of the new outputs; -1 stands for an output without elements.  `graph` is None where the steps were made for other
+    sizes.
+    """
+
+    __slots__ = ("graph", "n_args", "n_inputs", "notes", "results", "steps")
+
+    def __init__(
+        self, graph: Graph | None, steps: list[Step], results: list[int], n_inputs: int, n_args: int, notes: list[str]
+    ) -> None:
+        self.graph, self.steps, self.results = graph, steps, results
+        self.n_inputs, self.n_args, self.notes = n_inputs, n_args, notes
+
+    def explain(self) -> str:
+        """The graph, what was fused, and the loop nests, as text."""
+        parts = (
+            []
+            if self.graph is None
+            else [
+                "graph",
+                *(f"  {line}" for line in graph_lines(self.graph)),
+                "fusion",
+                *(f"  {n}" for n in self.notes),
+            ]
+        )
+        for k, step in enumerate(self.steps):
+            if isinstance(step, ExternStep):
+                parts.append(f"step {k}: call {step.name} {step.params or ''}")
+                parts += [f"  in  {o}" for o in step.inputs] + [f"  out {o}" for o in step.outputs]
+                if step.epilogue is not None:
+                    parts += [
+                        "  each rectangle of sums goes through",
+                        *(f"  {line}" for line in step.epilogue.step.kernel.text().splitlines()),
+                    ]
+                for n, before in enumerate(step.prologues):
+                    if before is not None:
+                        parts += [
+                            f"  operand {n} is made while it is packed, by",
+                            *(f"  {line}" for line in before.step.kernel.text().splitlines()),
+                        ]
+                continue
+            if isinstance(step, ReadyStep):
+                parts += [
+                    f"step {k}: a kernel made for other sizes",
+                    *(f"  {line}" for line in step.text.splitlines()),
+                    f"  constants {list(step.numbers)}",
+                ]
+                continue
+            moved, flops = traffic(step.kernel)
+            parts.append(
+                f"step {k}: {step.symbol}  {step.kernel.pieces} pieces, about {moved} bytes, {flops} operations"
+            )
+            parts += [f"  {line}" for line in step.kernel.text().splitlines()]
+            parts.append("  slots " + " ".join(f"s{i}={n}" for i, n in enumerate(step.kernel.slot_values())))
+        return "\n".join(parts)

@@ -1,0 +1,151 @@
+"""Kernels as LLVM functions.
+
+Vector code is explicit: a loop over lanes becomes a main loop of `width * unroll` lanes and a masked loop for what is left.
+The parts: `llvm_scope` (scopes and loops), `llvm_index`, `llvm_memory` (loads), `llvm_values` (expressions and stores),
+`llvm_reduce` (reductions, scans, tiles).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._codegen.llvm_reduce import Reductions
+from rushlight._codegen.llvm_scope import Scope
+from rushlight._codegen.loops import Kernel, Loop, Section
+from rushlight._schedule.expressions import Store
+from rushlight._schedule.indexing import Data
+
+__all__ = ["print_kernel"]
+
+
+class Printer(Reductions):
+    """Writes one kernel as an LLVM function."""
+
+    def text(self) -> str:
+        """The whole module."""
+        sections: list[str] = []
+        piece = "%piece"
+        for i, section in enumerate(self.kernel.sections):
+            piece = self.put_section(section, piece, i, sections)
+        head = f"define i32 @{self.name}(ptr noundef %bufs, ptr noundef %ints, i64 noundef %piece) nounwind "
+        head += f'"prefer-vector-width"="{self.bits}" "min-legal-vector-width"="{self.bits}" {{\nentry:'
+        function = "\n".join([head, *self.allocas, *self.scopes[0].lines, "  br label %section0", *sections, "}"])
+        return "\n".join(["declare i32 @rl_fail(ptr, i64, i64, i64, i64, i64)", str(self.module), function, ""])
+
+    def put_section(self, section: Section, piece: str, number: int, lines: list[str]) -> str:
+        """Write one section to `lines`; the number of the piece as the next section counts it."""
+        self.section = section
+        last = number == len(self.kernel.sections) - 1
+        joined = self.kernel.joined
+        lines.append(f"section{number}:")
+        rest = piece
+        label = f"section{number}"
+        if not last and not joined:
+            here, rest, label = self.one.fresh(), self.one.fresh(), f"body{number}"
+            count = self.slot(section.pieces)
+            lines.append(f"  {here} = icmp slt i64 {piece}, {count}")
+            lines.append(f"  {rest} = sub i64 {piece}, {count}")
+            lines.append(f"  br i1 {here}, label %{label}, label %section{number + 1}")
+            lines.append(f"{label}:")
+        scope = Scope(label)
+        self.scopes.append(scope)  # what a section computes at its outermost level is not seen by the next one
+        split = section.split
+        if split is not None:
+            chunk = self.slot_word(("chunk", split.chunk), "i64")
+            lo = self.scalar(f"mul i64 {piece}, {chunk}", "i64", 1)
+            end = self.scalar(f"add i64 {lo}, {chunk}", "i64", 1)
+            self.bounds = (lo, self.smaller(end, self.slot(split.var.size)))
+            if split.index is not None:
+                self.names[split.index], self.depths[split.index] = piece, 1
+        self.statements(section.body)
+        self.scopes.pop()
+        lines.extend(scope.lines)
+        lines.append(f"  br label %section{number + 1}" if joined and not last else "  ret i32 0")
+        return rest
+
+    def statements(self, body: Sequence[Any]) -> None:
+        for statement in body:
+            getattr(self, "s_" + type(statement).__name__)(statement)
+
+    def s_Loop(self, s: Loop) -> None:
+        lo, hi = self.range_of(s.var)
+        section = self.section
+        assert section is not None
+        if not s.lanes:
+            if looks_up(s):
+                middle = self.main_end(lo, hi, STEPS)
+                self.loop(None, lo, middle, str(STEPS), (), lambda iv, carried: self.several(s, iv))
+                lo = middle
+            self.loop(s.var, lo, hi, "1", (), lambda iv, carried: self.nested(s.body))
+            return
+        wide = section.width * section.unroll
+        if section.width == 1:
+            self.over_lanes(s.var, lo, hi, 1, False, (), lambda carried: self.nested(s.body))
+            return
+        lo = self.first_line(s, lo, hi)
+        middle = lo
+        if section.unroll:
+            middle = self.main_end(lo, hi, wide)
+
+            def step(carried: list[str]) -> list[str]:
+                for buffer, ix, each in s.ahead:
+                    self.fetch_ahead(self.pointer(buffer, ix), each)
+                return self.nested(s.body)
+
+            self.over_lanes(s.var, lo, middle, wide, False, (), step)
+        self.over_lanes(s.var, middle, hi, section.width, True, (), lambda carried: self.nested(s.body))
+
+    def several(self, s: Loop, first: str) -> list[str]:
+        """A few steps of a loop in straight line."""
+        parent, here = self.scopes[-1], self.here()
+        for k in range(STEPS):
+            scope = Scope(parent.label)
+            self.scopes.append(scope)
+            self.names[s.var], self.depths[s.var] = self.scalar(f"add nsw i64 {first}, {k}", "i64", here + 1), here + 1
+            self.statements(s.body)
+            self.scopes.pop()
+            parent.lines.extend(scope.lines)
+            parent.label = scope.label
+        del self.names[s.var], self.depths[s.var]
+        return []
+
+    def first_line(self, s: Loop, lo: str, hi: str) -> str:
+        """Where the stores of a loop past the caches first meet a whole line; what is before that is done in masked lanes."""
+        store = s.body[0]
+        if len(s.body) != 1 or not isinstance(store, Store) or not store.stream or store.buffer.role != "input":
+            return lo
+        here, size, section = self.here(), store.buffer.dtype.itemsize, self.section
+        assert section is not None
+        place = self.scalar(
+            f"getelementptr i8, ptr {self.base(store.buffer)}, i64 {self.scalar(f'mul i64 {lo}, {size}', 'i64', here)}",
+            "ptr",
+            here,
+        )
+        address = self.scalar(f"ptrtoint ptr {place} to i64", "i64", here)
+        left = self.scalar(f"and i64 {self.scalar(f'sub i64 0, {address}', 'i64', here)}, 63", "i64", here)
+        count = self.scalar(f"udiv exact i64 {left}, {size}", "i64", here)
+        start = self.smaller(self.scalar(f"add i64 {lo}, {count}", "i64", here), hi)
+        self.over_lanes(s.var, lo, start, section.width, True, (), lambda carried: self.nested(s.body))
+        return start
+
+    def nested(self, body: Sequence[Any]) -> list[str]:
+        self.statements(body)
+        return []
+
+
+STEPS = 4  # elements that a scatter takes in a step of its loop
+
+
+def looks_up(s: Loop) -> bool:
+    """Whether a loop does no more than store each element where its index says: the counting would then take its share of the time."""
+    store = s.body[0]
+    return (
+        len(s.body) == 1 and isinstance(store, Store) and store.guard is None
+        and any(type(a) is Data and s.var in a.vars for a, _ in store.ix.terms)
+    )  # fmt: skip
+
+
+def print_kernel(kernel: Kernel, name: str, *, fma: bool, bits: int) -> str:
+    """The LLVM module that defines `i32 @name(ptr bufs, ptr ints, i64 piece)`, for vectors of `bits`."""
+    return Printer(kernel, name, fma, bits).text()

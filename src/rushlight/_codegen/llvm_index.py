@@ -1,0 +1,160 @@
+"""Index expressions and addresses as LLVM text: in scalars as far as all lanes agree, in vectors beyond."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rushlight._codegen.llvm_scope import Page, Value, element_type
+from rushlight._codegen.scalar import Val
+from rushlight._schedule.expressions import Buffer, Item, X
+from rushlight._schedule.indexing import Data, Div, Ix, Var
+
+__all__ = ["Indices"]
+
+
+class Indices(Page):
+    """Writes index expressions."""
+
+    if TYPE_CHECKING:  # written further on, over indices
+
+        def x(self, e: X) -> tuple[Value, int]: ...
+        def wide(self, e: X, width: int) -> Value: ...
+
+    def ix(self, ix: Ix) -> str:
+        """A scalar index expression; the lanes' variable counts with its first lane."""
+        return self.sum_terms(self.sorted_terms(ix), ix.const)
+
+    def sorted_terms(self, ix: Ix) -> list[tuple[int, Any, int]]:
+        """Terms from the outermost known to the innermost."""
+        return sorted([(self.depth(a.vars), a, c) for a, c in ix.terms], key=lambda t: (t[0], t[1].order))
+
+    def sum_terms(self, terms: list[tuple[int, Any, int]], const: int) -> str:
+        total: str | None = None if const == 0 else self.slot(const)
+        reached = 0
+        for depth, atom, c in terms:
+            reached = max(reached, depth)
+            value = self.atom(atom)
+            if c != 1:
+                value = self.scalar(f"mul nsw i64 {value}, {self.slot(c)}", "i64", depth)
+            total = value if total is None else self.scalar(f"add nsw i64 {total}, {value}", "i64", reached)
+        return total if total is not None else "0"
+
+    def atom(self, atom: Any) -> str:
+        kind = type(atom)
+        if kind is Var:
+            return self.names[atom]
+        depth = self.depth(atom.vars)
+        if kind is Data:
+            return str(self.data(atom)[0])
+        inner = self.ix(atom.ix)
+        return self.scalar(f"{'sdiv' if kind is Div else 'srem'} i64 {inner}, {self.slot(atom.by)}", "i64", depth)
+
+    def data(self, atom: Data) -> tuple[Val, int]:
+        """A checked index from data, and its width."""
+        depth = self.depth(atom.vars)
+        memo = self.scopes[depth].memo
+        found = memo.get(atom)
+        if found is None:
+            value, width = self.x(atom.value)
+            guard = None
+            if atom.guard is not None:
+                width = max(width, self.x(atom.guard)[1])
+                value, guard = self.wide(atom.value, width), self.wide(atom.guard, width)
+            em = self.emitter(width)
+            size = self.slot(atom.size)
+
+            def emit() -> tuple[Val, Val]:
+                n = em.splat(size, "i64")
+                place = em.select(value.lt(0), value + n, value) if atom.wraps else value
+                bad = place.ge(n, signed=False)
+                return place, bad if guard is None else bad & guard
+
+            index, bad = self.write(depth, emit)
+            self.check(depth, bad, width, atom.code, value, atom.dim, size)
+            found = memo[atom] = (index, width)
+        return found
+
+    def varies(self, vars: frozenset[Any]) -> bool:
+        """Whether a thing that depends on `vars` differs from lane to lane."""
+        lanes = self.lanes
+        if lanes is None or lanes.width == 1:
+            return False
+        if lanes.var in vars:
+            return True
+        return any(type(v) is Item and self.results[v][1] > 1 for v in vars)
+
+    def vector_ix(self, ix: Ix) -> Val:
+        """An index expression with a value per lane."""
+        lanes = self.lanes
+        assert lanes is not None
+        depth = self.depth(ix.vars)
+        memo = self.scopes[depth].memo
+        found = memo.get(("v", ix))
+        if found is None:
+            w = lanes.width
+            em = self.emitter(w)
+            uniform = [(a, c) for a, c in ix.terms if a is lanes.var or not self.varies(a.vars)]
+            base = self.ix(Ix(tuple(uniform), ix.const))
+            total = self.write(depth, lambda: em.splat(base, "i64"))
+            for a, c in ix.terms:
+                if not self.varies(a.vars):
+                    continue
+                steps = em.lane_index("i64") if a is lanes.var else self.vector_atom(a)
+                factor = self.slot(c)
+                total = self.write(depth, lambda: total + (steps if c == 1 else steps * em.splat(factor, "i64")))  # noqa: B023
+            found = memo["v", ix] = total
+        return found
+
+    def vector_atom(self, atom: Any) -> Val:
+        depth = self.depth(atom.vars)
+        if type(atom) is Data:
+            return self.data(atom)[0]
+        inner = self.vector_ix(atom.ix)
+        em = self.emitter(inner.em.width)
+        by = self.slot(atom.by)
+        name = "sdiv" if type(atom) is Div else "srem"
+        divisor = self.write(depth, lambda: em.splat(by, "i64"))
+        return self.write(depth, lambda: em.emit(f"{name} {inner.vt} {inner}, {divisor}", "i64"))
+
+    def pointer(self, buffer: Buffer, ix: Ix) -> str:
+        """The address of an element (that of the first lane), built from the outermost loop inward."""
+        pointer, t = self.base(buffer), element_type(buffer.dtype)
+        if ix.const:
+            pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {self.slot(ix.const)}", "ptr", 0)
+        reached = 0
+        for depth, atom, c in self.sorted_terms(ix):
+            reached = max(reached, depth)
+            value = self.atom(atom)
+            if c != 1:
+                value = self.scalar(f"mul nsw i64 {value}, {self.slot(c)}", "i64", depth)
+            pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {value}", "ptr", reached)
+        return pointer
+
+    def pointers(self, buffer: Buffer, ix: Ix) -> str:
+        """The addresses of all lanes."""
+        lanes = self.lanes
+        assert lanes is not None
+        t, w = element_type(buffer.dtype), lanes.width
+        uniform = [(a, c) for a, c in ix.terms if not self.varies(a.vars)]
+        varying = [(a, c) for a, c in ix.terms if self.varies(a.vars)]
+        depth = self.depth(ix.vars)
+        if all(a is lanes.var for a, c in varying):
+            base = self.pointer(buffer, ix)
+            offsets = self.lane_offsets(varying[0][1] if varying else 0)
+        else:
+            base = self.pointer(buffer, Ix(tuple(uniform), ix.const))
+            offsets = str(self.vector_ix(Ix(tuple(varying), 0)))
+        return self.scalar(f"getelementptr {t}, ptr {base}, <{w} x i64> {offsets}", "ptr", depth)
+
+    def lane_offsets(self, step: int) -> str:
+        assert self.lanes is not None
+        em = self.emitter(self.lanes.width)
+        if step == 0:
+            return str(em.const("i64", 0))
+        factor = self.slot(step)
+        return str(self.write(0, lambda: em.lane_index("i64") * em.splat(factor, "i64")))
+
+    def spread_ix(self, ix: Ix, width: int) -> Val:
+        """An index that all lanes share, in a vector."""
+        place, em = self.ix(ix), self.emitter(width)
+        return self.write(self.depth(ix.vars), lambda: em.splat(place, "i64"))

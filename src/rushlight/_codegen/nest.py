@@ -1,0 +1,542 @@
+"""From a group to loop nests: dims split and merged, loops put in order, lanes and pieces chosen.
+
+All choices depend on sizes and strides alone, never on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._codegen.loops import Loop, Reduce, Section, Split, Tile
+from rushlight._schedule.costs import Facts, facts_of
+from rushlight._schedule.expressions import Buffer, Builder, Item, Store, X, substitute
+from rushlight._schedule.groups import Group, Stage, refine
+from rushlight._schedule.indexing import Data, Div, Ix, Mod, Var
+from rushlight._schedule.policy import PIECE, Target
+from rushlight._types.layout import numel
+from rushlight._types.symbols import truncated
+
+__all__ = ["Nest"]
+
+LEAST = 1 << 12  # elements, of any cost, that take longer than handing a piece over does
+LEAST_TILE = 4  # elements of a side of what is transposed in registers
+LINE = 64  # bytes of a cache line
+ROW_AHEAD = 1 << 14  # bytes of a row that is fetched while the one before it is picked from, at most
+
+
+class Nest:
+    """Turns one group into sections of a kernel."""
+
+    def __init__(self, group: Group, target: Target) -> None:
+        self.builder: Builder = group.builder
+        self.target = target
+        self.stages = [s for s in group.stages if s.items or s.stores]
+        self.outer: list[Var] = [group.row] if group.row is not None else []
+        self.group = group
+
+    def shadow(self) -> Nest:
+        """A copy to try things on."""
+        other = Nest(self.group, self.target)
+        other.stages = []
+        for stage in self.stages:
+            twin = Stage(list(stage.loops))
+            twin.items = [Item(i.op, i.value, i.dtype, i.position) for i in stage.items]
+            twin.stores = [Store(s.buffer, s.ix, s.value, s.combine, s.guard) for s in stage.stores]
+            other.stages.append(twin)
+        return other
+
+    # ***** shaping *****
+
+    def all_loops(self) -> list[Var]:
+        return [*self.outer, *(v for s in self.stages for v in s.loops)]
+
+    def apply(self, mapping: dict[Var, Ix]) -> None:
+        """Rewrite all expressions with variables replaced."""
+        if not mapping:
+            return
+        ix, x = substitute(self.builder, mapping)
+        for stage in self.stages:
+            for item in stage.items:
+                item.value = x(item.value)
+                item.position = x(item.position) if item.position is not None else None
+            for store in stage.stores:
+                store.ix, store.value = ix(store.ix), x(store.value)
+                store.guard = x(store.guard) if store.guard is not None else None
+
+    def share_values(self) -> None:
+        """Keep costly values that two passes over a row need: the first puts them where the second will put its result."""
+        for at, early in enumerate(self.stages):
+            if not early.items or not early.loops:
+                continue
+            for late in self.stages[at + 1 :]:
+                if [v.size for v in late.loops] == [v.size for v in early.loops]:
+                    for store in late.stores:
+                        self.share_value(early, late, store)
+
+    def share_value(self, early: Stage, late: Stage, store: Store) -> None:
+        taken = [s.buffer for stage in self.stages if stage is not late for s in stage.stores]
+        if store.buffer.role != "output" or any(b is store.buffer for b in taken):
+            return  # a result has room for one value, and an earlier stage may have put its own there
+        ix, x = substitute(self.builder, {b: a.ix for a, b in zip(early.loops, late.loops, strict=True)})
+        known = facts_of([early]).seen
+        found = costly(store.value, store.buffer.dtype, lambda e: x(e) in known)
+        if found is None:
+            return
+        early.stores.append(Store(store.buffer, ix(store.ix), x(found)))
+        store.value = replace_part(self.builder, store.value, found, self.builder.load(store.buffer, store.ix))
+
+    def split_dims(self) -> None:
+        """Split loops so that divisions in index expressions vanish."""
+        facts = facts_of(self.stages)
+        if not any(type(a) is Div or type(a) is Mod for ix in facts.places for a, _ in ix.terms):
+            return
+        loops = self.all_loops()
+        mapping, _ = refine(list(facts.places), loops)
+        if not mapping:
+            return
+        parts = {v: sorted(i.terms, key=lambda t: -t[1]) for v, i in mapping.items()}
+
+        def expand(loops: list[Var]) -> list[Var]:
+            return [p for v in loops for p in ([a for a, _ in parts[v]] if v in parts else [v])]
+
+        self.outer = expand(self.outer)
+        for stage in self.stages:
+            stage.loops = expand(stage.loops)
+        self.apply(mapping)
+
+    def order_dims(self) -> None:
+        """Loops over dims with large steps come first."""
+        for stage in self.stages:
+            stage.loops = self.ordered(stage.loops, facts_of([stage]))
+        if self.outer:
+            self.outer = self.ordered(self.outer, facts_of(self.stages))
+
+    def ordered(self, loops: list[Var], facts: Facts) -> list[Var]:
+        """Sorted by steps: those of the first store if it has any in these loops, else of the largest load."""
+        if len(loops) < 2:
+            return loops
+        best: dict[Var, int] | None = None
+        most = -1.0
+        for buffer, ix, weight in facts.accesses:
+            steps = {a: abs(c) for a, c in ix.terms if type(a) is Var}
+            covered = [v for v in loops if v in steps]
+            score = weight * numel([v.size for v in covered]) * (1 + 0.5 * (weight > 1))
+            if covered and score > most:
+                best, most = steps, score
+            del buffer
+        if best is None:
+            return loops
+        known = [v for v in loops if v in best]
+        known.sort(key=lambda v: -best[v])
+        unknown = [v for v in loops if v not in best]
+        return [*unknown, *known]
+
+    def merge_dims(self) -> None:
+        """Merge neighbouring loops that all index expressions step through evenly."""
+        places = list(facts_of(self.stages).places)
+        mapping: dict[Var, Ix] = {}
+        self.outer = merge(self.outer, places, mapping)
+        reading: dict[
+            Var, list[Ix]
+        ] = {}  # a concatenation has as many stages as parts: each looks at its own places alone
+        for ix in places:
+            for var in ix.vars:
+                reading.setdefault(var, []).append(ix)
+        for stage in self.stages:
+            own: dict[Var, Ix] = {}
+            stage.loops = merge(
+                stage.loops, list(dict.fromkeys(ix for v in stage.loops for ix in reading.get(v, ()))), own
+            )
+            mapping.update(own)
+        self.apply(mapping)
+
+    # ***** choosing *****
+
+    def votes(self, loops: Sequence[Var], facts: Facts) -> dict[Var, float]:
+        """How much traffic would be contiguous with each variable in the lanes."""
+        result = dict.fromkeys(loops, 0.0)
+        rows = numel([v.size for v in self.outer])
+        for (buffer, ix, weight), runs in zip(facts.accesses, facts.runs, strict=True):
+            size = numel([a.size for a, _ in ix.terms if type(a) is Var])
+            traffic = (size + rows * runs) * weight
+            for a, c in ix.terms:
+                if a in result:
+                    result[a] += traffic * (
+                        1
+                        if c in (1, -1)
+                        else 0.5
+                        if c == 2
+                        else -0.5
+                        if abs(c) * buffer.dtype.itemsize >= LINE // 2
+                        else 0
+                    )
+                elif type(a) is Data:  # lanes that look their places up are fetched one by one
+                    for v in result.keys() & a.vars:
+                        result[v] -= 0.5 * traffic
+        for v in result:
+            if v.size < 8 and result[v] > 0:
+                result[v] *= v.size / 8
+        return result
+
+    def best_lane(self, loops: list[Var], facts: Facts) -> Var:
+        """The variable to put into lanes: the one that makes most traffic contiguous; at a draw the innermost."""
+        votes = self.votes(loops, facts)
+        if any(v.size >= 16 for v in loops):  # a handful of lanes is no use, unless all others jump
+            large = [v for v in loops if v.size >= 8]
+            if any(votes[v] > 0 for v in large) or not any(votes[v] > 0 and v.size >= 4 for v in loops):
+                loops = large
+            else:
+                return max(loops, key=lambda v: votes[v])
+        best = loops[-1]
+        for v in reversed(loops):
+            enough = min(v.size, 16) / min(best.size, 16)
+            if votes[v] > votes[best] and (votes[best] <= 0 or enough >= 0.5):
+                best = v
+        return best
+
+    def lanes_over_rows(self) -> bool:
+        """Whether the lanes go over rows (each lane reduces by itself) rather than along them."""
+        if not self.outer:
+            return False
+        inner = [v for s in self.stages for v in s.loops]
+        if not inner:
+            return True
+        facts = facts_of(self.stages)
+        longest = max(s.work for s in self.stages)
+        rows = numel([v.size for v in self.outer])
+        votes = self.votes([*self.outer, *inner], facts)
+        best_outer = max(votes[v] for v in self.outer)
+        best_inner = max(votes[v] for v in inner)
+        if longest <= 16 and rows >= 64:
+            return True
+        width = self.lane_count(facts)
+        if best_outer > best_inner:
+            lane = self.best_lane(self.outer, facts)
+            return lane.size >= width // 2 or longest < width
+        return False
+
+    def lane_count(self, facts: Facts) -> int:
+        return max(2, self.target.vector_bytes // max(facts.widest, 2))
+
+    # ***** building *****
+
+    def sections(self) -> list[Section]:
+        """The loop nest of the group."""
+        self.share_values()
+        self.split_dims()
+        self.order_dims()
+        self.merge_dims()
+        if self.group.row is None and not self.group.reductions:
+            return side_by_side([self.pointwise(s) for s in self.stages])
+        return [self.rows()]
+
+    def shape_of_lanes(self, facts: Facts, light_unroll: int = 4) -> tuple[int, int]:
+        """Lanes per vector and how many vectors a step of the main loop takes."""
+        width = self.lane_count(facts)
+        if facts.operations > 60 or facts.cost > 60:
+            return width, 1
+        if facts.cost > 8 or facts.operations > 16:
+            return width, 2
+        return width, light_unroll
+
+    def pointwise(self, stage: Stage) -> Section:
+        facts = facts_of([stage])
+        width, unroll = self.shape_of_lanes(facts)
+        loops = list(stage.loops)
+        if not loops:
+            return Section(list(stage.stores), None, 1, 1)
+        lane = self.best_lane(loops, facts)
+        loops.remove(lane)
+        loops.append(lane)
+        unroll = fitting(unroll, width, lane.size)
+        elements = numel([v.size for v in loops])
+        cost = facts.cost if facts.loads else facts.cost - 0.5  # what is only written moves half as much
+        work = cost * elements * min(facts.widest, 4) / 4  # four bytes are done as fast as one float
+        body: list[Any] = [Loop(lane, list(stage.stores), lanes=True, ahead=rows_ahead(facts, lane))]
+        turned = self.turned(stage, lane, loops[:-1], width)
+        if turned:
+            across = turned[0]
+            loops.remove(across)
+            loops.insert(-1, across)
+            body = [Tile(across, lane, list(stage.stores), turned[1])]
+            width = self.side_of_tiles(stage, loops, width)
+            split = self.cut(loops[:-1], 2 * work, elements, 4 * width, across)
+            loops = loops[:-1]
+        else:
+            if jumps(facts, lane):
+                unroll = 1
+            split = self.cut(loops, work, elements, width * unroll, lane)
+            self.stream(stage, loops, width * unroll)
+        for v in reversed(loops[:-1]):
+            body = [Loop(v, body)]
+        return Section(body, split, width, unroll)
+
+    def side_of_tiles(self, stage: Stage, loops: Sequence[Var], width: int) -> int:
+        """The side of the square tiles of the last two loops.
+
+        Where vectors are narrower than a cache line, tiles as wide as a line let large results bypass the caches: that is worth the registers.
+        """
+        sides = loops[-1].size, loops[-2].size
+        line = tile_width(max(width, LINE // min(s.buffer.dtype.itemsize for s in stage.stores)), *sides)
+        self.stream(stage, loops, line)
+        return line if any(s.stream for s in stage.stores) else tile_width(width, *sides)
+
+    def stream(self, stage: Stage, loops: Sequence[Var], step: int, others: Sequence[Stage] = ()) -> None:
+        """Large results bypass the caches: nobody would find them there, and lines need not be read before they are written.
+
+        Such stores must be aligned: outputs begin so, rows of them must be whole lines, and pieces begin at whole steps.  Memory that was
+        there before may begin anywhere; a single loop over it starts with what comes before the first line.  `others` must not read it either.
+        """
+        lane, read = loops[-1], {x.value[0] for x in facts_of([stage, *others]).loads}
+        for s in stage.stores:
+            size, steps = s.buffer.dtype.itemsize, dict(s.ix.terms)
+            if (
+                s.buffer.dtype.kind == "c"
+                or s.combine
+                or s.guard is not None
+                or s.buffer in read
+                or step * size % 64
+                or lane.size < step
+            ):
+                continue
+            if any(type(a) is not Var for a in steps) or steps.get(lane) != 1:
+                continue
+            if len(loops) == 1 and s.buffer.role == "input" and not s.ix.const and len(stage.stores) == 1:
+                s.stream = lane.size * size > self.target.l3_bytes // 2
+            whole = all(c * size % 64 == 0 for a, c in s.ix.terms if a is not lane) and s.ix.const * size % 64 == 0
+            if whole and s.buffer.role == "output":
+                s.stream = numel([v.size for v in loops]) * size > self.target.l3_bytes // 2
+
+    def turned(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[X]] | None:
+        """A loop along which some loads are contiguous while the lanes jump, and those loads: work for square tiles."""
+        if lane.size < LEAST_TILE:
+            return None
+        by_var: dict[Var, list[X]] = {}
+        for x in facts_of([stage]).loads:
+            buffer, ix = x.value
+            steps = {a: c for a, c in ix.terms if type(a) is Var}
+            if x.args or buffer.dtype.kind == "c" or len(steps) != len(ix.terms) or steps.get(lane, 0) <= 1:
+                continue
+            shares = (
+                lane.size >= width and steps[lane] * buffer.dtype.itemsize < LINE
+            )  # lanes that share lines are fetched well enough
+            for v in others:
+                if steps.get(v) == 1 and v.size >= (width // 2 if shares else LEAST_TILE):
+                    by_var.setdefault(v, []).append(x)
+        if not by_var:
+            return None
+        best = max(by_var, key=lambda v: len(by_var[v]))
+        return best, by_var[best]
+
+    def cut(self, loops: list[Var], work: float, elements: int, step: int, lane: Var | None) -> Split | None:
+        """Which loop is cut into pieces, and how."""
+        if not loops:
+            return None
+        wanted = truncated(max(min(work // PIECE, elements // LEAST, 1024), 1))
+        var = next((v for v in loops if v.size >= min(wanted, 16)), None) or max(loops, key=lambda v: v.size)
+        pieces = min(wanted, var.size)
+        chunk = -(-var.size // pieces)
+        if var is lane:
+            chunk = -(-chunk // step) * step
+        return Split(var, max(1, min(chunk, var.size)))
+
+    def rows(self) -> Section:
+        facts = facts_of(self.stages)
+        over_rows = self.lanes_over_rows()
+        width, unroll = self.shape_of_lanes(facts)
+        elements = sum(s.work for s in self.stages) * numel([v.size for v in self.outer])
+        outer = list(self.outer)
+        lane: Var | None = None
+        if over_rows:
+            lane = self.best_lane(outer, facts)
+            outer.remove(lane)
+            outer.append(lane)
+            unroll = self.wide_columns(facts, unroll, width, numel([v.size for v in outer]))
+            unroll = fitting(unroll, width, lane.size)
+        body = [self.stage_statement(s, not over_rows) for s in self.stages]
+        if not over_rows:
+            self.stream_rows(width * unroll)
+        flat = [statement for part in body for statement in part]
+        split = self.cut(outer, facts.cost * elements, elements, width * max(unroll, 1), lane)
+        for v in reversed(outer):
+            flat = [Loop(v, flat, lanes=v is lane)]
+        return Section(flat, split, width, unroll)
+
+    def stream_rows(self, step: int) -> None:
+        """The same for results that are stored row by row."""
+        for stage in self.stages:
+            if stage.loops and not stage.items:
+                lane = self.best_lane(stage.loops, facts_of([stage]))
+                self.stream(stage, [*self.outer, *(v for v in stage.loops if v is not lane), lane], step, self.stages)
+
+    def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
+        """Long columns are read in wide stripes, so that each row of memory gives several lines at a time."""
+        items = sum(len(s.items) for s in self.stages)
+        longest = max(s.work for s in self.stages)
+        if facts.cost > 4 or items > 2 or longest < 64 or self.target.vector_bytes < 64:
+            return unroll
+        wide = 16 // max(items, 1)
+        while wide > unroll and rows < 16 * width * wide:
+            wide //= 2
+        return max(wide, unroll)
+
+    def stage_statement(self, stage: Stage, along: bool) -> list[Any]:
+        """The statements of one stage; `along`: the lanes go along the row."""
+        loops = list(stage.loops)
+        if not loops:
+            for item in stage.items:  # a reduction over single elements
+                raise AssertionError(f"item {item} reduces over no loop")
+            return list(stage.stores)
+        if along:
+            lane = self.best_lane(loops, facts_of([stage]))
+            loops.remove(lane)
+            loops.append(lane)
+        if stage.items:
+            pair_items(stage.items, loops)
+            return [Reduce(loops, stage.items, along, stage.stores)]
+        body: list[Any] = list(stage.stores)
+        for v in reversed(loops):
+            body = [Loop(v, body, lanes=along and v is loops[-1])]
+        return body
+
+
+def side_by_side(sections: list[Section]) -> list[Section]:
+    """Sections over equally many rows are cut alike, so that one thread writes what lies side by side."""
+    splits = []
+    for s in sections:
+        outermost = s.body[0]
+        if s.split is not None and isinstance(outermost, Loop) and not outermost.lanes and s.split.var is outermost.var:
+            splits.append(s.split)
+    if 1 < len(sections) == len(splits) and len({s.var.size for s in splits}) == 1:
+        chunk = min(s.chunk for s in splits)
+        for split in splits:
+            split.chunk = chunk
+    return sections
+
+
+def jumps(facts: Facts, lane: Var) -> bool:
+    """Whether some lanes' elements are fetched one by one: such code grows with the lanes, and unrolling it gains nothing."""
+    return any(
+        a is not lane and lane in _variables(a) or (a is lane and c not in (1, -1))
+        for _, ix, _ in facts.accesses
+        for a, c in ix.terms
+    )
+
+
+def tile_width(width: int, *sides: int) -> int:
+    """The side of square tiles that cover most of a rectangle: what is left over is fetched element by element."""
+    while width > LEAST_TILE and any(4 * (side // width * width) < 3 * side for side in sides):
+        width //= 2
+    return width
+
+
+def rows_ahead(facts: Facts, lane: Var) -> list[tuple[Buffer, Ix, int]]:
+    """Rows of which the lanes pick most lines, in an order that no prefetcher foresees: where the next one is asked for meanwhile.
+
+    A row that is longer than `ROW_AHEAD` would push the one at hand out of the nearest cache; a short one, its neighbours foresee.
+    """
+    found: dict[tuple[Buffer, Ix], int] = {}
+    for buffer, ix, weight in facts.accesses:
+        picked = [a for a, c in ix.terms if type(a) is Data and c == 1 and lane in a.vars]
+        plain = [(a, c) for a, c in ix.terms if type(a) is Var]
+        if (
+            weight != 1
+            or len(picked) != 1
+            or len(plain) + 1 != len(ix.terms)
+            or not plain
+            or any(a is lane for a, _ in plain)
+        ):
+            continue
+        size = picked[0].size * buffer.dtype.itemsize
+        lines = -(-size // LINE)
+        if ROW_AHEAD // 8 <= size <= ROW_AHEAD and lane.size >= 2 * lines:
+            each = next(n for n in (8, 4, 2) if lane.size >= n * lines)
+            found[buffer, Ix(tuple(plain), ix.const + min(c for _, c in plain))] = each
+    return [(buffer, ix, each) for (buffer, ix), each in found.items()]
+
+
+def pair_items(items: Sequence[Item], loops: Sequence[Var]) -> None:
+    """A largest element whose place is wanted too is found on the way; note where places are met in rising order."""
+    for item in items:
+        if item.short:
+            steps, reach, item.rising = dict(item.position.value.terms), 1, True  # type: ignore[union-attr]
+            for v in reversed(loops):
+                item.rising &= steps.get(v, 0) >= reach
+                reach = steps.get(v, 0) * v.size
+        op = {"maximum": "argmax", "minimum": "argmin"}.get(item.op)
+        item.twin = next((i for i in items if i.op == op and i.value is item.value), None) if op else None
+
+
+def _variables(atom: Any) -> Any:
+    """The loop variables inside a quotient, a remainder or a looked-up index."""
+    return () if type(atom) is Var else atom.vars
+
+
+def fitting(unroll: int, width: int, size: int) -> int:
+    """No wider steps than a short loop fills."""
+    while unroll > 1 and width * unroll > size and size > width:
+        unroll //= 2
+    return unroll
+
+
+def costly(x: X, dtype: Any, shared: Callable[[X], bool]) -> X | None:
+    """The largest part of `x` of this dtype that is shared and dear enough to be kept in memory rather than computed again."""
+    if x.dtype is dtype and x.kind == "op" and shared(x):
+        facts = Facts()
+        facts.add(x)
+        return x if facts.cost >= 8 else None
+    for a in x.args if x.kind == "op" else ():
+        found = costly(a, dtype, shared)
+        if found is not None:
+            return found
+    return None
+
+
+def replace_part(builder: Builder, x: X, old: X, new: X) -> X:
+    """`x` with one of its parts exchanged."""
+    if x is old:
+        return new
+    if x.kind != "op":
+        return x
+    args = [replace_part(builder, a, old, new) for a in x.args]
+    if all(a is b for a, b in zip(args, x.args, strict=True)):
+        return x
+    prim, params = x.value
+    return builder.op(prim, args, x.dtype, params)
+
+
+def merge(loops: list[Var], places: Sequence[Ix], mapping: dict[Var, Ix]) -> list[Var]:
+    """Merge neighbours of `loops`; `mapping` receives what became of the old variables."""
+    result: list[Var] = []
+    current = list(places)
+    for var in loops:
+        if result and all(even(ix, result[-1], var) for ix in current):
+            outer = result.pop()
+            new = Var(outer.size * var.size, var.name)
+            one = {outer: Ix((), 0), var: new.ix}
+
+            def replace(a: Any, one: dict[Var, Ix] = one) -> Ix | None:
+                return one.get(a) if type(a) is Var else None
+
+            for v, ix in mapping.items():
+                mapping[v] = ix.rebuild(replace)
+            mapping[outer], mapping[var] = Ix((), 0), new.ix
+            current = [ix.rebuild(replace) for ix in current]
+            result.append(new)
+        else:
+            result.append(var)
+    return result
+
+
+def even(ix: Ix, outer: Var, inner: Var) -> bool:
+    """Whether a step of `outer` moves `ix` as far as all steps of `inner` do, here and inside divisions."""
+    a = b = 0
+    for atom, c in ix.terms:
+        if atom is outer:
+            a = c
+        elif atom is inner:
+            b = c
+        elif type(atom) is not Var and type(atom) is not Data and not even(atom.ix, outer, inner):
+            return False
+    return a == b * inner.size

@@ -1,1 +1,0 @@
-"""From graphs to kernels: schedule, fusion, loop nests, LLVM text.  How they are run is the backends' business."""

@@ -1,0 +1,127 @@
+"""Groups that become part of a product: its epilogue where they read what it makes, its prologue where they make an operand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rushlight._schedule.costs import facts_of
+from rushlight._schedule.grouping import MAX_STORES
+from rushlight._schedule.groups import Group
+from rushlight._schedule.placing import Extern, Placing
+from rushlight._types.layout import contiguous_strides
+
+if TYPE_CHECKING:
+    from rushlight._schedule.expressions import Buffer
+
+__all__ = ["fuse_epilogues", "fuse_prologues"]
+
+
+# ***** what follows a product *****
+
+
+def fuse_epilogues(schedule: Placing) -> None:
+    """Groups that read a product element by element become its epilogue (see `library.Library.epilogue`); the last products first."""
+    for at in range(len(schedule.groups) - 1, 0, -1):
+        group = schedule.groups[at]
+        if isinstance(group, Group):
+            for before in range(at - 1, -1, -1):
+                product = schedule.groups[before]
+                if (
+                    isinstance(product, Extern)
+                    and product.outputs[0].buffer in reads_of(group)
+                    and _follows(schedule, product, before, group, at)
+                ):
+                    break
+
+
+def _follows(schedule: Placing, product: Extern, before: int, group: Group, at: int) -> bool:
+    """Put the group into the product, where that may run in the group's place and the group fits it."""
+    library = schedule.target.library
+    if product.epilogue is not None or not library.has_epilogue(product.node):
+        return False
+    made = product.outputs[0]
+    operands = {s.buffer for s in product.inputs}
+    written = stores_of(group)
+    rewritten = [
+        (k, *schedule.overlaps.get(i, ())) for i, k in schedule.aliases.items() if schedule.targets[i].buffer in written
+    ]
+    shared = {schedule.input_buffers[j] for inputs in rewritten for j in inputs}
+    if operands & (written | shared) or made.strides != contiguous_strides(product.node.outputs[0].shape):
+        return False
+    for other in schedule.groups[before + 1 : at]:
+        if made.buffer in reads_of(other) or any(b.role == "input" for b in stores_of(other)):
+            return False
+    kept = made.buffer in schedule.outputs or any(made.buffer in reads_of(other) for other in schedule.groups[at + 1 :])
+    found = library.epilogue(product.node, made.buffer, group, schedule.args, kept, schedule.target)
+    if found is None or len(found.stored) > MAX_STORES:
+        return False
+    product.epilogue = found
+    schedule.groups[at] = product
+    del schedule.groups[before]
+    schedule.notes.append(f"group {at} is done in rectangles of group {before}")
+    return True
+
+
+# ***** what comes before a product *****
+
+
+def fuse_prologues(schedule: Placing) -> None:
+    """Groups that make nothing but an operand of a large product become its prologue (see `library.Library.prologue`)."""
+    target = schedule.target
+    for product in [
+        g for g in schedule.groups if isinstance(g, Extern) and target.library.has_prologue(g.node, target)
+    ]:
+        for which in range(len(product.inputs)):
+            _precedes(schedule, product, which)
+
+
+def _precedes(schedule: Placing, product: Extern, which: int) -> None:
+    """Put the group that makes an operand into the product, where it may run so late and fits."""
+    source, at = product.inputs[which], schedule.groups.index(product)
+    writers = [n for n, g in enumerate(schedule.groups) if source.buffer in stores_of(g)]
+    if source.buffer.role != "temporary" or len(writers) != 1:
+        return
+    group = schedule.groups[writers[0]]
+    if (
+        not isinstance(group, Group)
+        or sum(source.buffer in reads_of(g) for g in schedule.groups if g is not group) != 1
+    ):
+        return
+    if [s.buffer for s in product.inputs].count(source.buffer) != 1:
+        return
+    if any(
+        b.role == "input" for g in schedule.groups[writers[0] + 1 : at + 1] for b in stores_of(g)
+    ):  # it may be what the group reads
+        return
+    target, shape = schedule.target, product.node.inputs[which].shape
+    found = target.library.prologue(source, shape, group, schedule.args, target)
+    if found is not None:
+        product.prologues[which] = found
+        del schedule.groups[writers[0]]
+        schedule.notes.append(f"group {writers[0]} is done while group {at} packs its operand {which}")
+
+
+# ***** what groups read and write *****
+
+
+def reads_of(group: Any) -> set[Buffer]:
+    """The buffers that a group of a schedule reads (of a library call: its operands; of a group: also what it writes)."""
+    if hasattr(group, "inputs"):
+        parts = [part for part in (group.epilogue, *group.prologues) if part is not None]
+        operands = {s.buffer for s, before in zip(group.inputs, group.prologues, strict=True) if before is None}
+        return operands.union(b for part in parts for b in part.touched)
+    if hasattr(group, "source"):
+        return {group.source.buffer}
+    stages = group.stages if isinstance(group, Group) else group.group.stages
+    return {buffer for buffer, _, _ in facts_of(stages).accesses}
+
+
+def stores_of(group: Any) -> set[Buffer]:
+    """The buffers that a group of a schedule writes."""
+    if hasattr(group, "outputs"):
+        return {s.buffer for s in group.outputs} if group.epilogue is None else set(group.epilogue.stored)
+    if hasattr(group, "source"):
+        return {group.target.buffer}
+    if isinstance(group, Group):
+        return {s.buffer for stage in group.stages for s in stage.stores}
+    return {s.buffer for s in group.targets}

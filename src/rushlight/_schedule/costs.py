@@ -1,0 +1,104 @@
+"""Cost analysis: what a set of expressions reads and writes, and how expensive an element is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rushlight._schedule.expressions import Buffer, Item, Store, X
+from rushlight._schedule.groups import Stage
+from rushlight._schedule.indexing import Data, Ix, Var
+from rushlight._types.dtype import DType
+
+__all__ = ["COSTS", "Facts", "facts_of", "part_size"]
+
+COSTS = {
+    "div": 4, "sqrt": 4, "rsqrt": 4, "exp": 10, "exp2": 8, "expm1": 14, "log": 12, "log2": 12, "log10": 12, "log1p": 14, "sin": 16,
+    "cos": 16, "tan": 24, "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "tanh": 16, "asinh": 20, "acosh": 20,
+    "atanh": 20, "erf": 16, "erfc": 24, "erfinv": 24, "lgamma": 40, "digamma": 40, "pow": 30, "atan2": 24, "rem_trunc": 10,
+    "div_trunc": 12, "gcd": 60,
+}  # fmt: skip
+
+
+class Facts:
+    """What a set of expressions uses: index expressions, memory accesses, and how costly an element is."""
+
+    def __init__(self) -> None:
+        self.places: dict[Ix, None] = {}
+        self.accesses: list[tuple[Buffer, Ix, float]] = []
+        self.runs: list[float] = []  # how often each access happens in a row
+        self.work = 1
+        self.cost = 1.0
+        self.widest = 1
+        self.operations = 0
+        self.loads: list[X] = []
+        self.seen: set[X] = set()
+
+    def add_store(self, s: Store) -> None:
+        self.add_ix(s.ix)
+        self.accesses.append((s.buffer, s.ix, 2.0))
+        self.runs.append(self.work)
+        self.add(s.value)
+        if s.value.kind == "const":  # nothing else tells how wide the lanes are
+            self.widest = max(self.widest, part_size(s.buffer.dtype))
+        if s.guard is not None:
+            self.add(s.guard)
+
+    def add_item(self, item: Item) -> None:
+        self.add(item.value)
+        if item.short:
+            assert item.position is not None
+            self.add_ix(item.position.value)
+            self.widest = max(self.widest, 4)
+        elif item.position is not None:
+            self.add(item.position)
+
+    def add_ix(self, ix: Ix) -> None:
+        if ix in self.places:
+            return
+        self.places[ix] = None
+        for atom, _ in ix.terms:
+            if type(atom) is Data:
+                self.add(atom.value)
+                if atom.guard is not None:
+                    self.add(atom.guard)
+            elif type(atom) is not Var:
+                self.add_ix(atom.ix)
+
+    def add(self, x: X) -> None:
+        if x in self.seen:
+            return
+        self.seen.add(x)
+        for a in x.args:
+            if a not in self.seen:
+                self.add(a)
+        if x.kind == "load":
+            buffer, ix = x.value
+            self.add_ix(ix)
+            self.accesses.append((buffer, ix, 1.0))
+            self.runs.append(self.work)
+            self.loads.append(x)
+        elif x.kind == "ix":
+            self.add_ix(x.value)
+        elif x.kind == "inrange":
+            self.add_ix(x.value[0])
+        elif x.kind == "op":
+            self.operations += 1
+            self.cost += COSTS.get(x.value[0], 0.3)
+        if x.kind in ("op", "load", "ix"):
+            self.widest = max(self.widest, part_size(x.dtype))
+
+
+def part_size(dtype: DType) -> int:
+    """Bytes of a lane: those of a number, or of each part of a complex one."""
+    return dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+
+
+def facts_of(stages: Iterable[Stage]) -> Facts:
+    facts = Facts()
+    for stage in stages:
+        facts.work = stage.work
+        for item in stage.items:
+            facts.add_item(item)
+        for store in stage.stores:
+            facts.add_store(store)
+    return facts

@@ -1,0 +1,216 @@
+"""Scalar expressions over loop variables, and what is done with them: reductions and stores.
+
+Expressions (`X`) are hash-consed inside one `Builder`: equal expressions are one object, and an expression is computed once
+per scope, in the outermost loop where its operands are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._schedule.indexing import Data, Ix, Var
+from rushlight._types.dtype import BOOL, INT64, DType
+from rushlight._types.symbols import key_of
+
+__all__ = ["Buffer", "Builder", "Item", "Store", "X", "identity", "substitute"]
+
+
+class Buffer:
+    """An array that a kernel reads or writes: an output, an input or a temporary."""
+
+    __slots__ = ("dtype", "name", "role")
+
+    def __init__(self, name: str, dtype: DType, role: str) -> None:
+        self.name, self.dtype, self.role = name, dtype, role
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class X:
+    """A scalar expression.  `kind` is one of
+
+    const(value) · arg(number) · load(buffer, ix, guard) · op(prim, params; args) · ix(ix) as a number ·
+    inrange(ix, lo, hi): lo <= ix < hi · ref(reduction item): the result of a reduction or the running value of a scan.
+    """
+
+    __slots__ = ("args", "dtype", "kind", "order", "value", "vars")
+
+    def __init__(
+        self, kind: str, args: tuple[X, ...], value: Any, dtype: DType, vars: frozenset[Any], order: int
+    ) -> None:
+        self.kind, self.args, self.value, self.dtype, self.vars, self.order = kind, args, value, dtype, vars, order
+
+    def __repr__(self) -> str:
+        return f"x{self.order}:{self.kind}"
+
+
+_NOTHING: frozenset[Any] = frozenset()
+
+
+class Builder:
+    """Makes the expressions of one kernel."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, X] = {}
+
+    def _make(self, key: Any, kind: str, args: tuple[X, ...], value: Any, dtype: DType, vars: frozenset[Any]) -> X:
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = X(kind, args, value, dtype, vars, len(self._known))
+        return found
+
+    def const(self, value: Any, dtype: DType) -> X:
+        return self._make(("const", key_of(value), dtype), "const", (), value, dtype, _NOTHING)
+
+    def arg(self, number: int, dtype: DType) -> X:
+        return self._make(("arg", number), "arg", (), number, dtype, _NOTHING)
+
+    def load(self, buffer: Buffer, ix: Ix, guard: X | None = None) -> X:
+        """The element of `buffer` at `ix`, read only where `guard` holds."""
+        args = () if guard is None else (guard,)
+        vars = ix.vars if guard is None else ix.vars | guard.vars
+        return self._make(("load", buffer, ix, guard), "load", args, (buffer, ix), buffer.dtype, vars)
+
+    def op(self, prim: str, args: Sequence[X], dtype: DType, params: tuple[tuple[str, Any], ...] = ()) -> X:
+        vars = args[0].vars if len(args) == 1 else _NOTHING.union(*[a.vars for a in args])
+        return self._make(("op", prim, params, *map(id, args), dtype), "op", tuple(args), (prim, params), dtype, vars)
+
+    def index(self, ix: Ix, dtype: DType) -> X:
+        """An index as a number of `dtype`."""
+        return self._make(("ix", ix, dtype), "ix", (), ix, dtype, ix.vars)
+
+    def inrange(self, ix: Ix, lo: int, hi: int) -> X | None:
+        """Whether `lo <= ix < hi`; None where that always holds."""
+        if ix.lo >= lo and ix.hi < hi:
+            return None
+        return self._make(("inrange", ix, lo, hi), "inrange", (), (ix, lo, hi), BOOL, ix.vars)
+
+    def divides(self, ix: Ix, by: int) -> X | None:
+        """Whether `by` divides `ix`; None where it always does."""
+        rest = ix.mod(by)
+        return None if rest.lo == rest.hi == 0 else self.inrange(rest, 0, 1)
+
+    def ref(self, item: Item, part: int = 0) -> X:
+        """The result of a reduction item; of one with positions the position (part 0) or the value there (part 1)."""
+        dtype = INT64 if item.position is not None and part == 0 else item.dtype
+        return self._make(("ref", id(item), part), "ref", (), (item, part), dtype, frozenset((item,)))
+
+    def both(self, a: X | None, b: X | None) -> X | None:
+        """The conjunction of two conditions, of which None means true."""
+        if a is None or b is None or a is b:
+            return b if a is None else a
+        return self.op("bitwise_and", (a, b), BOOL)
+
+
+class Item:
+    """One result of a reduction, or of a scan.
+
+    `op` is a primitive's name (add mul maximum minimum), or one of argmax argmin lastmax lastmin, whose
+    `position` (int64) is reported; the last two take the last of equals.  `twin` is an item of the same loops whose value is this one's;
+    `rising`: the loops meet positions in rising order.
+    """
+
+    __slots__ = ("dtype", "op", "order", "position", "rising", "twin", "value")
+
+    _count = 0
+
+    def __init__(self, op: str, value: X, dtype: DType, position: X | None = None) -> None:
+        Item._count += 1
+        self.op, self.value, self.dtype, self.position, self.order = op, value, dtype, position, Item._count
+        self.twin: Item | None = None
+        self.rising = False
+
+    @property
+    def short(self) -> bool:
+        """Whether the positions are plain steps through fewer than 2**31 places, so that 32 bits hold them."""
+        at = self.position
+        return (
+            at is not None and not self.op.startswith("last") and at.kind == "ix"
+            and all(type(a) is Var for a, _ in at.value.terms) and -(1 << 31) < at.value.lo <= at.value.hi < (1 << 31) - 1
+        )  # fmt: skip
+
+
+class Store:
+    """Writes `value` to `buffer` at `ix`, where `guard` holds.  `combine` names a primitive that joins it with what is there."""
+
+    __slots__ = ("buffer", "combine", "guard", "ix", "stream", "value")
+
+    def __init__(
+        self, buffer: Buffer, ix: Ix, value: X, combine: str | None = None, guard: X | None = None, stream: bool = False,
+    ) -> None:  # fmt: skip
+        self.buffer, self.ix, self.value, self.combine, self.guard, self.stream = (
+            buffer,
+            ix,
+            value,
+            combine,
+            guard,
+            stream,
+        )
+
+
+def identity(op: str, dtype: DType) -> Any:
+    """The number that `op` leaves everything as it is with."""
+    if op in ("add", "mul"):
+        return op == "mul" if dtype is BOOL else int(op == "mul")
+    least = op.endswith("max") or op == "maximum"
+    if dtype is BOOL:
+        return not least
+    if dtype.kind == "f":
+        return float("-inf") if least else float("inf")
+    bits = 8 * dtype.itemsize
+    if dtype.kind == "u":
+        return 0 if least else (1 << bits) - 1
+    return -(1 << (bits - 1)) if least else (1 << (bits - 1)) - 1
+
+
+# ***** substitution *****
+
+
+def substitute(
+    builder: Builder, mapping: dict[Var, Ix], items: dict[Item, Item] | None = None
+) -> tuple[Callable[[Ix], Ix], Callable[[X], X]]:
+    """Functions that rebuild index expressions and scalar expressions with loop variables (and reductions) replaced."""
+    done: dict[X, X] = {}
+    keys: frozenset[Any] = frozenset(mapping).union(items or ())
+
+    def atom(a: Any) -> Ix | None:
+        if type(a) is Var:
+            return mapping.get(a)
+        if type(a) is Data:
+            return Ix(
+                ((Data(x(a.value), a.size, a.dim, a.code, x(a.guard) if a.guard is not None else None, a.wraps), 1),), 0
+            )
+        return None
+
+    def ix(i: Ix) -> Ix:
+        return i if keys.isdisjoint(i.vars) else i.rebuild(atom)
+
+    def x(e: X) -> X:
+        if keys.isdisjoint(e.vars):
+            return e
+        found = done.get(e)
+        if found is None:
+            found = done[e] = rebuild(e)
+        return found
+
+    def rebuild(e: X) -> X:
+        if e.kind == "load":
+            buffer, i = e.value
+            return builder.load(buffer, ix(i), x(e.args[0]) if e.args else None)
+        if e.kind == "op":
+            prim, params = e.value
+            return builder.op(prim, [x(a) for a in e.args], e.dtype, params)
+        if e.kind == "ix":
+            return builder.index(ix(e.value), e.dtype)
+        if e.kind == "inrange":
+            i, lo, hi = e.value
+            found = builder.inrange(ix(i), lo, hi)
+            return builder.const(True, BOOL) if found is None else found
+        if e.kind == "ref" and items is not None:
+            item, part = e.value
+            return builder.ref(items[item], part)
+        return e
+
+    return ix, x

@@ -1,0 +1,224 @@
+"""Stores and reductions find the group that takes them, and values that library calls read a place in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._schedule.costs import Facts
+from rushlight._schedule.groups import FusionError, Group, refine
+from rushlight._schedule.indexing import Var
+from rushlight._schedule.inline import Puller, Source, reduced_sizes
+from rushlight._schedule.placing import Placing, name_of
+from rushlight._schedule.policy import PIECE
+from rushlight._types.layout import contiguous_strides, is_contiguous, numel
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Node, Value
+
+__all__ = ["MANY_ROWS", "MAX_STORES", "Grouping"]
+
+_JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that lie this far apart (else 8)
+MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
+MAX_STORES = 5  # outputs that one call can allocate
+
+
+class Grouping(Placing):
+    """What joins a group, and what begins another."""
+
+    # ***** stores and reductions *****
+
+    def _store(self, value: Value, target: Source) -> None:
+        size = numel(value.shape)
+
+        def fits(group: Group) -> bool:
+            stores = sum(len(s.stores) for s in group.stages)
+            if stores >= MAX_STORES:
+                return False
+            if group.reductions:
+                return (group.rows >= MANY_ROWS and not self._columns(group)) or size <= 2 * PIECE or size == group.rows
+            return group.shape == tuple(s for s in value.shape if s != 1) and bool(self._shares(group, value))
+
+        number = self._join(fits, lambda g: g.add_store(value, target), f"store {name_of(value)}")
+        if id(value) not in self.placed:
+            self.placed[id(value)] = (target, number)
+
+    def _shares(self, group: Group, value: Value) -> bool:
+        """Whether a value reads something that the group reads or makes."""
+        seen: set[int] = set()
+        todo = [value]
+        mine = set(map(id, group.values))
+        while todo and len(seen) < 64:
+            v = todo.pop()
+            if id(v) in seen:
+                continue
+            seen.add(id(v))
+            if id(v) in group.reads or id(v) in mine:
+                return True
+            if v.node is not None and id(v) not in self.placed:
+                todo.extend(v.node.inputs)
+        return False
+
+    def _moves(self, node: Node, wanted: dict[int, list[int]]) -> list[Node]:
+        """The nodes that cut a reduction's results before anyone else sees them: what is cut off need not be computed."""
+        moves: list[Node] = []
+        value = node.outputs[0]
+        while id(value) not in wanted and self.uses.get(id(value)) == 1:
+            user = self.users[id(value)]
+            if user.prim.name not in ("slice", "reshape", "transpose", "flip"):
+                break
+            moves.append(user)
+            value = user.outputs[0]
+        while moves and moves[-1].prim.name != "slice":
+            moves.pop()
+        return moves if numel(moves[-1].outputs[0].shape if moves else ()) else []
+
+    def _reduce(self, node: Node, moves: list[Node]) -> None:
+        value = moves[-1].outputs[0] if moves else node.outputs[0]
+        rows, work = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node))
+
+        def fits(group: Group) -> bool:
+            if not group.reductions or group.rows != rows:
+                return False
+            if (rows >= MANY_ROWS and not self._columns(group)) or work <= 2 * PIECE:
+                return True
+            return not self._depends(node, group) and [v.size for v in group.stages[0].loops] == [
+                s for s in reduced_sizes(node) if s != 1
+            ]
+
+        number = self._join(fits, lambda g: g.add_reduction(node, moves), f"{node.prim.name} {name_of(value)}")
+        self.homes[id(value)] = number
+
+    def _columns(self, group: Group) -> bool:
+        """Whether a group reduces long columns that lie side by side, too few to occupy threads stripe by stripe or too many for a cache: they
+        are reduced in blocks of whole rows, and what follows from the results reads memory anew, in order."""
+        work = max(s.work for s in group.stages)
+        size = max((i.dtype.itemsize for s in group.stages for i in s.items), default=4)
+        if group.rows * work <= 2 * PIECE or group.direction() >= 0:
+            return False
+        few = work >= 1024 and group.rows * size < MANY_ROWS * 4 * self.target.vector_bytes
+        return few or (work >= 128 and group.rows * work * size >= 4 * self.target.l2_bytes)
+
+    def _depends(self, node: Node, group: Group) -> bool:
+        """Whether a node needs a reduction of the group."""
+        seen: set[int] = set()
+        todo = list(node.inputs)
+        while todo:
+            v = todo.pop()
+            if id(v) in group.reductions:
+                return True
+            if id(v) not in seen and v.node is not None:
+                seen.add(id(v))
+                todo.extend(v.node.inputs)
+        return False
+
+    def _join(self, fits: Any, add: Any, what: str) -> int:
+        """Add to the latest group that takes it, or to a new one; the group's number."""
+        tried = 0
+        for number in range(len(self.groups) - 1, -1, -1):
+            group = self.groups[number]
+            if not isinstance(group, Group) or not fits(group):
+                continue
+            tried += 1
+            if tried > 3:
+                break
+            self._begin()
+            before = len(group.stages)
+            reads = set(group.reads)
+            try:
+                add(group)
+            except FusionError as why:
+                del group.stages[before:]
+                group.probe = None
+                group.reads = reads
+                self.notes.append(f"group {number}: does not take {what}: {why}")
+                continue
+            self._commit()
+            self.notes.append(f"group {number}: takes {what}")
+            return number
+        number = len(self.groups)
+        self._begin()
+        group = Group(self.held_for(number))
+        add(group)
+        self.groups.append(group)
+        self._commit()
+        self.notes.append(f"group {number}: starts with {what}")
+        return number
+
+    # ***** what calls read *****
+
+    def as_source(self, value: Value, dense: bool = False) -> Source:
+        """A value in memory: where it is, or as a strided view of what is there, or stored for the purpose.
+
+        `dense` asks for row-major memory.
+        """
+        found = self.placed.get(id(value))
+        if (
+            found is not None
+            and isinstance(found[0], Source)
+            and (not dense or is_contiguous(value.shape, found[0].strides))
+        ):
+            return found[0]
+        if numel(value.shape) == 0:
+            return self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+        view = self._as_view(value)
+        if view is not None and (not dense or is_contiguous(value.shape, view.strides)):
+            return view
+        if not dense and value.node is not None and value.node.prim.name == "broadcast":
+            return self._repeated(value.node)
+        strides = contiguous_strides(value.shape) if dense else self._columns_first(value)
+        target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides)
+        self._store(value, target)
+        if found is None:
+            self.placed[id(value)] = (target, self.placed[id(value)][1])
+        return target
+
+    def _repeated(self, node: Node) -> Source:
+        """What a broadcast repeats, in memory, seen as often as it says."""
+        x, shape = node.inputs[0], node.outputs[0].shape
+        held, strides = self.as_source(x), [0] * len(shape)
+        for size, stride, dim in zip(x.shape, held.strides, node.params["dims"], strict=True):
+            strides[dim] = stride if size == shape[dim] else 0
+        return Source(held.buffer, strides)
+
+    def _columns_first(self, value: Value) -> Sequence[int] | None:
+        """Strides with the last two dims exchanged, where the reads that make a matrix run along its columns."""
+        if len(value.shape) < 2 or value.shape[-2] < 2 or value.shape[-1] < 2:
+            return None
+        self._begin()
+        group = Group(self.held_for(len(self.groups)))
+        dims = [Var(s, "d") for s in value.shape]
+        x = group.puller.pull(value, [d.ix for d in dims])
+        self._begin()
+        facts = Facts()
+        facts.add(x)
+        mapping, _ = refine(list(facts.places), dims)
+        runs = []
+        for dim in dims[-2:]:
+            parts = mapping[dim].terms if dim in mapping else ((dim, 1),)
+            inner = next((v for v, c in parts if c == 1), dim)
+            places = [i.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) for _, i, _ in facts.accesses]
+            runs.append(max((inner.size / _JUMP.get(i.coefficient(inner) or 0, 8) for i in places), default=1))
+        if runs[0] <= runs[1]:
+            return None
+        strides = list(contiguous_strides(value.shape))
+        strides[-2], strides[-1] = 1, value.shape[-2]
+        return strides
+
+    def _as_view(self, value: Value) -> Source | None:
+        self._begin()
+        group = Group(self.held_for(len(self.groups)))
+        dims = [Var(s, "d") for s in value.shape]
+        x = Puller(group.builder, group.resolve).pull(value, [d.ix for d in dims])
+        if x.kind != "load" or x.args:
+            self._begin()
+            return None
+        buffer, ix = x.value
+        if ix.const or any(type(a) is not Var for a, _ in ix.terms):
+            self._begin()
+            return None
+        self._commit()
+        steps = dict(ix.terms)
+        if any(c < 0 for c in steps.values()):
+            return None
+        return Source(buffer, [steps.get(d, 0) for d in dims])

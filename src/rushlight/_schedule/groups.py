@@ -1,0 +1,369 @@
+"""Groups: the parts of a graph that become one kernel each, as stages over a common row space.
+
+A group has a row variable (for pure pointwise work there is none) and stages.  A stage is a set of loops inside the row in
+which reductions are accumulated and stores are done.  Softmax has three: the maximum, the sum, and the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._schedule.expressions import Builder, Item, Store, X, substitute
+from rushlight._schedule.indexing import ZERO, Div, Ix, Mod, Var, delinearize, linearize
+from rushlight._schedule.inline import REDUCTIONS, Puller, Source, index_before, unwindow_element
+from rushlight._types.dtype import INT64
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Node, Value
+
+__all__ = ["Group", "FusionError", "Stage", "items_of", "mixed_radix", "refine"]
+
+
+MANY_ELEMENTS = 1 << 15  # of these on, reading in the wrong direction costs more than reading twice
+
+
+SHORT_RUN = 64  # elements: fewer that lie together are less than a few lines
+
+
+class FusionError(Exception):
+    """A value does not fit into a group."""
+
+
+class Stage:
+    """Loops inside the row, with what is accumulated and stored in them."""
+
+    __slots__ = ("items", "loops", "stores")
+
+    def __init__(self, loops: list[Var]) -> None:
+        self.loops = loops
+        self.items: list[Item] = []
+        self.stores: list[Store] = []
+
+    @property
+    def work(self) -> int:
+        return numel([v.size for v in self.loops])
+
+
+def items_of(x: X) -> list[Item]:
+    """The reductions that an expression needs directly."""
+    return [v for v in x.vars if type(v) is Item]
+
+
+class Group:
+    """A kernel in the making.  `held(value)` says where a value lies in memory (a `Source`, an argument's `X`), or None."""
+
+    def __init__(self, held: Callable[[Value], Any]) -> None:
+        self.builder = Builder()
+        self.held = held
+        self.row: Var | None = None
+        self.rows = 1
+        self.shape: tuple[int, ...] | None = None
+        self.stages: list[Stage] = []
+        self.reductions: dict[int, Item] = {}
+        self.values: list[Value] = []
+        self.probe: list[Ix] | None = None
+        self.puller = Puller(self.builder, self.resolve)
+        self.reads: set[int] = set()
+
+    # ***** what a value is to this group *****
+
+    def resolve(self, value: Value, index: Sequence[Ix], guard: X | None) -> X | None:
+        """A value that is not to be computed from its node here: a load, an argument, or a reduction of this group."""
+        item = self.reductions.get(id(value))
+        if item is not None:
+            place = linearize(index, value.shape)
+            if self.probe is not None:
+                self.probe.append(place)
+            elif place != self.row_ix:
+                raise FusionError("a reduction is wanted in another row than the one at hand")
+            return self.builder.ref(item)
+        held = self.held(value)
+        if held is None:
+            return None
+        self.reads.add(id(value))
+        if isinstance(held, Source):
+            return self.builder.load(held.buffer, held.place(index), guard)
+        number, dtype = held
+        return self.builder.arg(number, dtype)
+
+    @property
+    def row_ix(self) -> Ix:
+        return self.row.ix if self.row is not None else ZERO
+
+    # ***** adding *****
+
+    def add_reduction(self, node: Node, moves: Sequence[Node] = ()) -> None:
+        """Add a reducing node; FusionError when its rows are not those of this group.
+
+        `moves` are nodes that cut or reorder its elements, one after the other: the rows are the elements that are left.
+        """
+        value = moves[-1].outputs[0] if moves else node.outputs[0]
+        count = numel(value.shape)
+        if not self.stages:
+            self.rows = count
+            self.row = Var(count, "row") if count != 1 else None
+        elif count != self.rows:
+            raise FusionError("another number of rows")
+        index = delinearize(self.row_ix, value.shape)
+        for move in reversed(moves):
+            index = index_before(move, index)
+        sizes, element = reduction_body(node, index)
+        loops = [Var(s, "r") for s in sizes if s != 1]
+        x, position = element(self.puller, loops)
+        if self.rows * numel(sizes) > MANY_ELEMENTS and self.direction() * direction(x, self.row, loops) < 0:
+            raise FusionError("its rows are the others' columns")
+        first = self.after(x)
+        loops, x, position, stage = self.place(loops, x, position, first)
+        op = REDUCTIONS.get(node.prim.name, "add")
+        item = Item(op, x, x.dtype, position)
+        stage.items.append(item)
+        self.reductions[id(value)] = item
+        self.values.append(value)
+
+    @property
+    def joins(self) -> bool:
+        """Whether it stores a concatenation, each operand by a stage of its own."""
+        return self.shape == (-1,)
+
+    def direction(self) -> int:
+        """In which direction the reductions so far go through memory; see `direction`."""
+        return sum(direction(i.value, self.row, s.loops) for s in self.stages for i in s.items)
+
+    def after(self, x: X) -> int:
+        """The first stage that may use `x`: the one after all reductions it needs."""
+        needed = set(map(id, items_of(x)))
+        return max((k + 1 for k, s in enumerate(self.stages) if any(id(i) in needed for i in s.items)), default=0)
+
+    def place(self, loops: list[Var], x: X, position: X | None, first: int) -> tuple[list[Var], X, X | None, Stage]:
+        """A stage from `first` on with loops of these sizes, and the expressions in terms of its variables."""
+        sizes = [v.size for v in loops]
+        for stage in self.stages[first:]:
+            if [v.size for v in stage.loops] == sizes and loops:
+                _, sub = substitute(self.builder, {old: new.ix for old, new in zip(loops, stage.loops, strict=True)})
+                return stage.loops, sub(x), sub(position) if position is not None else None, stage
+        stage = Stage(loops)
+        self.stages.append(stage)
+        return loops, x, position, stage
+
+    def add_store(self, value: Value, target: Source) -> None:
+        """Add the storing of a value; FusionError when its elements do not follow the rows of this group."""
+        if value.node is not None and value.node.prim.name == "cat" and not self.stages:
+            self.store_regions(value.node, target)
+            return
+        if not value.shape or numel(value.shape) == 1:
+            dims: list[Var | None] = [None] * len(value.shape)
+        else:
+            dims = [Var(s, "d") if s != 1 else None for s in value.shape]
+        shared = self.shared_dims(dims)
+        if shared is not None:
+            dims = shared
+        index = [d.ix if d is not None else ZERO for d in dims]
+        if self.row is None and self.rows == 1 and not self.reductions:
+            self.store_point(value, target, dims, index)
+            return
+        self.probe = []
+        self.puller._memo.clear()  # what it holds would not show which reductions it reads
+        x = self.puller.pull(value, index)
+        found, self.probe = self.probe, None
+        self.puller._memo.clear()  # what was pulled for the probe may hold references at other rows
+        if not found:
+            raise FusionError("it uses no reduction of this group")
+        place = target.place(index)
+        mapping, rest = self.match_rows([d for d in dims if d is not None], found)
+        sub_ix, sub = substitute(self.builder, mapping)
+        x, place = sub(x), sub_ix(place)
+        if numel(value.shape) > MANY_ELEMENTS and interleaved(place, rest):
+            raise FusionError("its rows lie between each other")
+        if rest:
+            _, x, at, stage = self.place(rest, x, self.builder.index(place, INT64), self.after(x))
+            assert at is not None
+            place = at.value
+        else:
+            stage = Stage([])
+            self.stages.append(stage)
+        stage.stores.append(Store(target.buffer, place, x))
+        self.values.append(value)
+
+    def shared_dims(self, dims: list[Var | None]) -> list[Var | None] | None:
+        """The variables of a pointwise group for another value of the same shape."""
+        if self.row is None and not self.reductions and self.stages:
+            loops = iter(self.stages[0].loops)
+            return [next(loops) if d is not None else None for d in dims]
+        return None
+
+    def store_point(self, value: Value, target: Source, dims: list[Var | None], index: list[Ix]) -> None:
+        loops = [d for d in dims if d is not None]
+        if not self.stages:
+            self.shape = tuple(v.size for v in loops)
+            self.stages.append(Stage(loops))
+        x = self.puller.pull(value, index)
+        self.stages[0].stores.append(Store(target.buffer, target.place(index), x))
+        self.values.append(value)
+
+    def store_regions(self, node: Node, target: Source) -> None:
+        """A concatenation that is stored: each operand has loops of its own, so no element asks whose it is."""
+        self.shape = (-1,)  # see `joins`: nothing else fits
+        self._store_regions(node, target, [0] * len(node.outputs[0].shape))
+        self.values.append(node.outputs[0])
+
+    def _store_regions(self, node: Node, target: Source, corner: Sequence[int]) -> None:
+        """The operands of a concatenation whose first element belongs at `corner`; those of concatenations among them in their turn."""
+        start = list(corner)
+        for x in node.inputs:
+            if x.node is not None and x.node.prim.name == "cat" and self.held(x) is None:
+                self._store_regions(x.node, target, start)
+            elif numel(x.shape):
+                dims = [Var(s, "d") if s != 1 else None for s in x.shape]
+                index = [d.ix if d is not None else ZERO for d in dims]
+                stage = Stage([d for d in dims if d is not None])
+                place = target.place([i + first for i, first in zip(index, start, strict=True)])
+                stage.stores.append(Store(target.buffer, place, self.puller.pull(x, index)))
+                self.stages.append(stage)
+            start[node.params["dim"]] += x.shape[node.params["dim"]]
+
+    def match_rows(self, dims: list[Var], places: list[Ix]) -> tuple[dict[Var, Ix], list[Var]]:
+        """How the dims of a value follow from the row, given where it reads the group's reductions; and the dims that do not."""
+        if self.rows == 1:
+            return {}, dims
+        first = places[0]
+        if any(p != first for p in places):
+            raise FusionError("reductions are read at several rows at once")
+        mapping, loops = refine([first], dims)
+        place = first.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) if mapping else first
+        coefficients = mixed_radix(place, self.rows)
+        if coefficients is None:
+            raise FusionError("the rows are read in another order")
+        row = self.row_ix
+        solved = {v: row.floordiv(c).mod(v.size) for v, c in coefficients.items()}
+        result = {v: v.ix.rebuild(_both(mapping, solved)) for v in dims}
+        rest = [v for v in loops if v not in coefficients]
+        return {v: i for v, i in result.items() if i != v.ix}, rest
+
+
+def direction(x: X, row: Var | None, loops: Sequence[Var]) -> int:
+    """How many more of an expression's loads have neighbours along these loops than have them from row to row."""
+    votes, seen, todo = 0, set(), [x]
+    while todo:
+        e = todo.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        todo.extend(e.args)
+        if e.kind == "load" and row in e.vars and any(v in e.vars for v in loops):
+            for atom, c in e.value[1].terms:
+                if c in (1, -1):
+                    votes += 1 if atom in loops else -1 if row in variables(atom) else 0
+    return votes
+
+
+def interleaved(place: Ix, loops: Sequence[Var]) -> bool:
+    """Whether these loops go through memory in short runs, with those of others between."""
+    run, steps = 1, sorted((c, a.size) for a, c in place.terms if a in loops)
+    for step, size in steps:
+        run = run * size if step == run else run
+    return 1 < run < SHORT_RUN and any(step > run for step, _ in steps)
+
+
+def variables(atom: Any) -> Any:
+    """The loop variables that an atom of an index depends on."""
+    return (atom,) if type(atom) is Var else atom.vars
+
+
+def _both(mapping: dict[Var, Ix], solved: dict[Var, Ix]) -> Callable[[Any], Ix | None]:
+    """Replaces dims by the parts they were split into, and those by what the row says."""
+
+    def replace(a: Any) -> Ix | None:
+        if type(a) is not Var:
+            return None
+        split = mapping.get(a)
+        if split is None:
+            return solved.get(a)
+        return split.rebuild(lambda b: solved.get(b) if type(b) is Var else None)
+
+    return replace
+
+
+def mixed_radix(place: Ix, count: int) -> dict[Var, int] | None:
+    """The coefficient of each variable when `place` numbers their combinations 0..count-1, each once; else None."""
+    step, result = 1, {}
+    if place.const:
+        return None
+    for atom, c in sorted(place.terms, key=lambda t: t[1]):
+        if type(atom) is not Var or c != step:
+            return None
+        result[atom] = c
+        step *= atom.size
+    return result if step == count else None
+
+
+def refine(places: Sequence[Ix], loops: Sequence[Var], limit: int = 16) -> tuple[dict[Var, Ix], list[Var]]:
+    """Split loop variables until divisions in `places` vanish where they can.
+
+    Returns the old variables in terms of the new ones, and the new list of loops.
+    """
+    mapping: dict[Var, Ix] = {}
+    current = list(places)
+    loops = list(loops)
+    for _ in range(limit):
+        found = next((hit for ix in current for hit in [splittable(ix, loops)] if hit), None)
+        if found is None:
+            break
+        var, inner = found
+        outer_var, inner_var = Var(var.size // inner, var.name), Var(inner, var.name)
+        new = outer_var.ix * inner + inner_var.ix
+        one = {var: new}
+        mapping = {v: i.rebuild(lambda a: one.get(a) if type(a) is Var else None) for v, i in mapping.items()}  # noqa: B023
+        mapping[var] = new
+        current = [i.rebuild(lambda a: one.get(a) if type(a) is Var else None) for i in current]  # noqa: B023
+        at = loops.index(var)
+        loops[at : at + 1] = [outer_var, inner_var]
+    return mapping, loops
+
+
+def splittable(ix: Ix, loops: Sequence[Var]) -> tuple[Var, int] | None:
+    """A loop variable whose splitting would simplify a division in `ix`, and the size of its inner part."""
+    for atom, _ in ix.terms:
+        if type(atom) is not Div and type(atom) is not Mod:
+            continue
+        inner = splittable(atom.ix, loops)
+        if inner is not None:
+            return inner
+        for v, c in atom.ix.terms:
+            if type(v) is Var and c > 0 and atom.by % c == 0:
+                size = atom.by // c
+                if 1 < size < v.size and v.size % size == 0 and v in loops:
+                    return v, size
+    return None
+
+
+def reduction_body(
+    node: Node, index: Sequence[Ix]
+) -> tuple[list[int], Callable[[Puller, list[Var]], tuple[X, X | None]]]:
+    """Sizes of the reduced loops of a node, and a function from loop variables (of those not 1) to value and position."""
+    x = node.inputs[0]
+    if node.prim.name == "unwindow":
+        return list(node.params["size"]), lambda p, loops: (
+            unwindow_element(p, node, index, _spread(node.params["size"], loops), None), None,
+        )  # fmt: skip
+    single = "dim" in node.params
+    dims = [node.params["dim"]] if single else list(node.params["dims"])
+    sizes = [x.shape[d] for d in dims]
+
+    def element(p: Puller, loops: list[Var]) -> tuple[X, X | None]:
+        inner = dict(zip(dims, _spread(sizes, loops), strict=True))
+        outer = iter(index)
+        full = [inner[d] if d in inner else next(outer) for d in range(len(x.shape))]
+        position = None
+        if REDUCTIONS[node.prim.name] in ("argmax", "argmin"):
+            position = p.builder.index(inner[dims[0]], INT64)
+        return p.pull(x, full), position
+
+    return sizes, element
+
+
+def _spread(sizes: Sequence[int], loops: list[Var]) -> list[Ix]:
+    """One index per size, taking variables for those that are not 1."""
+    it = iter(loops)
+    return [ZERO if s == 1 else next(it).ix for s in sizes]

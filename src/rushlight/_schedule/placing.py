@@ -1,0 +1,190 @@
+"""Where the values of a graph lie while its groups are formed: inputs, outputs and temporaries, and what groups give to later ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rushlight._schedule.expressions import Buffer
+from rushlight._schedule.groups import FusionError, Group
+from rushlight._schedule.inline import Source, is_trivial
+from rushlight._schedule.interleaved import images_last
+from rushlight._schedule.policy import Target
+from rushlight._types.layout import channels_last_strides, contiguous_strides, extent
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph, Node, Value
+
+__all__ = ["Copy", "Extern", "Placing", "Special", "is_reduction", "name_of"]
+
+
+class Special:
+    """A scan or a scatter: a kernel of its own form, with its producers fused in.
+
+    `in_place`: the scatter writes into its first operand, so nothing is copied before.
+    """
+
+    def __init__(self, node: Node, group: Group, targets: list[Source], in_place: bool = False) -> None:
+        self.node, self.group, self.targets, self.in_place = node, group, targets, in_place
+
+
+class Extern:
+    """A library call on values that lie in memory; `epilogue`: what is done to a product in place of storing it; `prologues`: for each operand,
+    what makes it while it is packed in place of reading it.
+
+    `params` are to be told to the routine beside those of the node.
+    """
+
+    def __init__(self, node: Node, inputs: list[Source], outputs: list[Source], params: dict[str, Any]) -> None:
+        self.node, self.inputs, self.outputs, self.params = node, inputs, outputs, params
+        self.epilogue: Any = None  # an `Attachment` in the form of the target's library
+        self.prologues: list[Any] = [None] * len(inputs)
+
+
+class Copy:
+    """Brings a temporary into the memory of an input that could not be written at once."""
+
+    def __init__(self, source: Source, target: Source, shape: tuple[int, ...]) -> None:
+        self.source, self.target, self.shape = source, target, shape
+
+
+class Placing:
+    """The groups of a graph as they grow, and where its values lie.
+
+    `sizes` maps every buffer to its size in elements; `inputs` and `args` are those of the graph, `outputs` holds the buffer
+    of each output that is not written into an input.
+    """
+
+    def __init__(
+        self, graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None,
+        aliases: dict[int, int], overlaps: dict[int, Sequence[int]], target: Target,
+    ) -> None:  # fmt: skip
+        self.graph, self.target = graph, target
+        self.aliases, self.overlaps = aliases, overlaps
+        self.groups: list[Group | Special | Extern | Copy] = []
+        self.sizes: dict[Buffer, int] = {}
+        self.notes: list[str] = []
+        self.placed: dict[int, tuple[Any, int]] = {}  # value -> (where it lies, index of the group that puts it there)
+        self.homes: dict[int, int] = {}  # reduction -> index of its group
+        self.pending: dict[int, Source] = {}
+        self._pending_values: dict[int, Value] = {}
+        self.inputs: list[Buffer] = []
+        self.args: list[Any] = []
+        self.input_buffers: dict[int, Buffer] = {}
+        self.uses = _count_uses(graph)
+        self.users = {id(x): node for node in graph.nodes for x in node.inputs}
+        self._take_inputs(layouts)
+        self._images_last = images_last(graph, layouts)
+        self.targets = self._targets(out_strides)
+        self.outputs = [t.buffer for i, t in enumerate(self.targets) if i not in aliases]
+
+    def _take_inputs(self, layouts: Sequence[Sequence[int] | None]) -> None:
+        if len(layouts) != len(self.graph.inputs):
+            raise TypeError(f"the graph has {len(self.graph.inputs)} inputs, got {len(layouts)} layouts")
+        self.sources: list[Source | None] = []
+        for k, (value, strides) in enumerate(zip(self.graph.inputs, layouts, strict=True)):
+            if strides is None:
+                if value.shape:
+                    raise TypeError(
+                        f"input {k} has shape {list(value.shape)} and no strides: only 0-d values are handed over as numbers"
+                    )
+                self.placed[id(value)] = ((len(self.args), value.dtype), -1)
+                self.args.append(value.dtype)
+                self.sources.append(None)
+                continue
+            buffer = Buffer(f"input{k}", value.dtype, "input")
+            self.inputs.append(buffer)
+            self.input_buffers[k] = buffer
+            self.sizes[buffer] = extent(value.shape, strides)
+            source = Source(buffer, strides)
+            self.sources.append(source)
+            self.placed[id(value)] = (source, -1)
+
+    def _targets(self, out_strides: Sequence[Sequence[int] | None] | None) -> list[Source]:
+        targets = []
+        for i, value in enumerate(self.graph.outputs):
+            alias = self.aliases.get(i)
+            if alias is not None:
+                source = self.sources[alias]
+                given = self.graph.inputs[alias]
+                if source is None or given.shape != value.shape or given.dtype is not value.dtype:
+                    raise ValueError(f"output {i} cannot be written into input {alias}: shapes or dtypes differ")
+                targets.append(source)
+                continue
+            strides = out_strides[i] if out_strides is not None else None
+            targets.append(self.new_buffer(value, f"output{i}", "output", strides))
+        return targets
+
+    def new_buffer(self, value: Value, name: str, role: str, strides: Sequence[int] | None = None) -> Source:
+        """Memory for a value."""
+        if strides is None:
+            last = role == "temporary" and self._images_last and len(value.shape) in (4, 5)
+            strides = channels_last_strides(value.shape) if last else contiguous_strides(value.shape)
+        buffer = Buffer(name, value.dtype, role)
+        self.sizes[buffer] = extent(value.shape, strides)
+        return Source(buffer, strides)
+
+    def held_for(self, number: int) -> Any:
+        """The function that tells the group `number` where values lie."""
+
+        def held(value: Value) -> Any:
+            found = self.placed.get(id(value))
+            if found is not None:
+                where, group = found
+                if group < number:
+                    return where
+                if group > number:
+                    raise FusionError("it needs what is made later")
+            home = self.homes.get(id(value))
+            if home is None:
+                node = value.node
+                if node is not None and (
+                    is_reduction(node) or node.prim.lower[0] in ("extern", "scan", "scatter", "index_write")
+                ):
+                    raise FusionError("it needs what is made later")
+                return None
+            if home == number:
+                return None
+            if home > number:
+                raise FusionError("it needs a reduction of a later group")
+            source = self.pending.get(id(value))
+            if source is None:
+                source = self.pending[id(value)] = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+                self._pending_values[id(value)] = value
+            return source
+
+        return held
+
+    def _begin(self) -> None:
+        self.pending = {}
+        self._pending_values = {}
+
+    def _commit(self) -> None:
+        """Store the reductions of other groups that the last addition asked for."""
+        for key, source in self.pending.items():
+            home = self.homes[key]
+            group = self.groups[home]
+            assert isinstance(group, Group)
+            group.add_store(self._pending_values[key], source)
+            self.placed[key] = (source, home)
+            self.notes.append(f"group {home}: stores {name_of(self._pending_values[key])} for later groups")
+        self._begin()
+
+
+def is_reduction(node: Node) -> bool:
+    """Whether a node's elements each run a loop of their own."""
+    return (node.prim.lower[0] in ("reduce", "argreduce") or node.prim.name == "unwindow") and not is_trivial(node)
+
+
+def _count_uses(graph: Graph) -> dict[int, int]:
+    uses: dict[int, int] = {}
+    for node in graph.nodes:
+        for x in node.inputs:
+            uses[id(x)] = uses.get(id(x), 0) + 1
+    return uses
+
+
+def name_of(value: Value) -> str:
+    """What notes call a value."""
+    made = value.node.prim.name if value.node is not None else "input"
+    return f"{made} {value.dtype.name}{list(value.shape)}"

@@ -1,0 +1,296 @@
+"""What is fused with what: a graph becomes groups, each group a kernel (or two), and library calls between them.
+
+Everything that can be computed from an index is recomputed where it is used, not stored.  What is stored: outputs, operands
+of library calls, results of scans and scatters, and reductions that are wanted outside of their group.  Nodes are taken in
+graph order; each reduction or stored value joins the latest group it fits into, or starts one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rushlight._schedule.attached import fuse_epilogues, fuse_prologues
+from rushlight._schedule.costs import COSTS
+from rushlight._schedule.grouping import Grouping
+from rushlight._schedule.groups import Group
+from rushlight._schedule.hazards import mend_hazards
+from rushlight._schedule.inline import Source
+from rushlight._schedule.placing import Extern, Special, is_reduction, name_of
+from rushlight._schedule.scans import prepare
+from rushlight._types.layout import channels_last_strides, contiguous_strides, is_contiguous, numel, view_strides
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Node, Value
+
+__all__ = ["Schedule"]
+
+MANY_READS = 8  # arrays that a value may read before it is stored for its second use
+
+
+class Schedule(Grouping):
+    """The groups of a graph in the order they run."""
+
+    # ***** the walk *****
+
+    def run(self) -> Schedule:
+        """Form the groups."""
+        wanted: dict[int, list[int]] = {}
+        for i, value in enumerate(self.graph.outputs):
+            wanted.setdefault(id(value), []).append(i)
+        self._trees: dict[int, tuple[frozenset[int], float, bool]] = {}
+        for value in self.graph.inputs:
+            self._store_outputs(value, wanted)
+        for node in self.graph.nodes:
+            self._take_node(node, wanted)
+            for value in node.outputs:
+                self._store_outputs(value, wanted)
+        mend_hazards(self)
+        fuse_epilogues(self)
+        fuse_prologues(self)
+        return self
+
+    def _store_outputs(self, value: Value, wanted: dict[int, list[int]]) -> None:
+        for i in wanted.get(id(value), ()):
+            target = self.targets[i]
+            if numel(value.shape) == 0:
+                continue
+            held = self.placed.get(id(value))
+            if held is not None and held[0] is target:
+                continue
+            self._store(value, target)
+
+    def _take_node(self, node: Node, wanted: dict[int, list[int]]) -> None:
+        kind = node.prim.lower[0]
+        if all(numel(v.shape) == 0 for v in node.outputs):
+            return
+        self._keep_dear(node)
+        if kind == "extern":
+            self._extern(node, wanted)
+        elif kind in ("scan", "scatter", "index_write"):
+            self._special(node, wanted)
+        elif is_reduction(node):
+            self._reduce(node, self._moves(node, wanted))
+
+    # ***** what is better stored than computed again *****
+
+    def _tree(self, value: Value) -> tuple[frozenset[int], float, bool]:
+        """What computing an element of `value` takes: the values in memory it reads, the cost, whether a reduction is in it."""
+        found = self._trees.get(id(value))
+        if found is None:
+            node = value.node
+            if id(value) in self.placed or node is None or not _is_map(node):
+                found = frozenset((id(value),)), 0.0, node is not None and is_reduction(node)
+            else:
+                parts = [self._tree(x) for x in node.inputs]
+                cost = COSTS.get(node.prim.name, 0.3) + sum(p[1] for p in parts)
+                found = frozenset[int]().union(*(p[0] for p in parts)), cost, any(p[2] for p in parts)
+            self._trees[id(value)] = found
+        return found
+
+    def _keep_dear(self, node: Node) -> None:
+        """Store values that would else be computed many times over: inputs of overlapping windows, of broadcasts and of scatters,
+        where they are dear, and values that several others use and that read many arrays."""
+        name = node.prim.name
+        if name in ("window", "broadcast"):
+            x, out = node.inputs[0], node.outputs[0]
+            size = numel(x.shape)
+            if size >= 64 and numel(out.shape) >= 4 * size:
+                _, cost, reduces = self._tree(x)
+                if name == "broadcast" and _is_spread(x):
+                    self._keep(x)
+                elif cost >= 8 and not reduces and not self._is_to_spread(out):
+                    self._keep(x)
+                elif cost >= 4 and reduces and self._from_columns(x):
+                    self._keep(x)
+        if (
+            node.prim.lower[0] == "scatter"
+        ):  # which takes its elements one by one, and what it is told them by without vectors
+            for x in node.inputs[1:]:
+                while x.node is not None and x.node.prim.name in ("broadcast", "reshape") and id(x) not in self.placed:
+                    x = x.node.inputs[0]
+                _, cost, reduces = self._tree(x)
+                if numel(x.shape) >= 64 and cost >= 8 and not reduces:
+                    self._keep(x)
+        if len(self.graph.nodes) > 24 and _is_map(node):
+            value = node.outputs[0]
+            if self.uses.get(id(value), 0) >= 2 and len(self._tree(value)[0]) > MANY_READS:
+                self._keep(value)
+
+    def _is_to_spread(self, value: Value) -> bool:
+        """Whether a value is read by a broadcast alone, which keeps it."""
+        return self.uses.get(id(value)) == 1 and self.users[id(value)].prim.name == "broadcast"
+
+    def _from_columns(self, value: Value) -> bool:
+        """Whether all reductions that a value needs are of groups that are closed to others (see `_columns`), so that it will be read from memory."""
+        todo, seen = [value], set[int]()
+        while todo:
+            v = todo.pop()
+            if id(v) in seen or id(v) in self.placed:
+                continue
+            seen.add(id(v))
+            home = self.homes.get(id(v))
+            if home is not None:
+                group = self.groups[home]
+                if not isinstance(group, Group) or not self._columns(group):
+                    return False
+            elif v.node is not None:
+                todo.extend(v.node.inputs)
+        return True
+
+    def _keep(self, value: Value) -> None:
+        if id(value) in self.placed:
+            return
+        self._store(value, self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
+        self._trees.clear()
+        self.notes.append(f"keeps {name_of(value)}, which would be computed again and again")
+
+    # ***** special kernels and library calls *****
+
+    def _special(self, node: Node, wanted: dict[int, list[int]]) -> None:
+        number = len(self.groups)
+        self._begin()
+        group = Group(self.held_for(number))
+        targets = []
+        values = [self._rounded(value, wanted) for value in node.outputs]
+        for value in values:
+            targets.append(
+                self._home(value, wanted) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+            )
+        own = self._own_memory(node, wanted)
+        special = Special(node, group, [own] if own is not None else targets, own is not None)
+        targets = special.targets
+        prepare(special)
+        self.groups.append(special)
+        self._commit()
+        for value, target in zip(values, targets, strict=True):
+            self._place_all(value, target, number, wanted)
+        self.notes.append(f"group {number}: {node.prim.name}")
+
+    def _own_memory(self, node: Node, wanted: dict[int, list[int]]) -> Source | None:
+        """The memory of a scatter's first operand, where the result belongs there and nobody else reads it."""
+        x, value = node.inputs[0], node.outputs[0]
+        if node.prim.lower[0] == "scan" or self.uses.get(id(x)) != 1 or id(x) in wanted:
+            return None
+        for i in wanted.get(id(value), ()):
+            k = self.aliases.get(i)
+            if k is not None and self.graph.inputs[k] is x and not self.overlaps.get(i):
+                return self.sources[k]
+        return None
+
+    def _rounded(self, value: Value, wanted: dict[int, list[int]]) -> Value:
+        """A scan's result, or its converted form where that is all anyone wants of it."""
+        if (
+            value.node is None
+            or value.node.prim.lower[0] != "scan"
+            or id(value) in wanted
+            or self.uses.get(id(value)) != 1
+        ):
+            return value
+        for node in self.graph.nodes:
+            if node.prim.name == "convert" and node.inputs[0] is value:
+                return node.outputs[0]
+        return value
+
+    def _extern(self, node: Node, wanted: dict[int, list[int]]) -> None:
+        form = self.target.library.form(node)
+        conjugated, operands = _conjugated(node) if form.conjugates else ((), node.inputs)
+        inputs = [self.as_source(x, not form.strided or k in form.dense) for k, x in enumerate(operands)]
+        outputs = []
+        number = len(self.groups)
+        for k, value in enumerate(node.outputs):
+            placed = k in form.placed
+            last = form.keeps_layout and len(value.shape) == 4 and value.shape[1] > 1 and inputs[0].strides[1] == 1
+            home = self._home_of_moved(value, wanted, number, last) if placed else self._home(value, wanted)
+            anywhere = placed or form.strided_results
+            if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
+                home = None
+            dense = None if placed else contiguous_strides(value.shape)
+            strides = channels_last_strides(value.shape) if last else dense
+            outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
+        self.groups.append(Extern(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
+        for value, target in zip(node.outputs, outputs, strict=True):
+            self._place_all(value, target, number, wanted)
+        self.notes.append(f"group {number}: calls {node.prim.name}")
+
+    def _home(self, value: Value, wanted: dict[int, list[int]]) -> Source | None:
+        """The memory of the new output that is this value, or that is this value in another shape."""
+        for v in self._reshaped(value):
+            for i in wanted.get(id(v), ()):
+                target = self.targets[i]
+                if i in self.aliases:
+                    continue
+                if v is value:
+                    return target
+                if is_contiguous(v.shape, target.strides):
+                    return Source(target.buffer, contiguous_strides(value.shape))
+        return None
+
+    def _home_of_moved(
+        self, value: Value, wanted: dict[int, list[int]], number: int, last: bool = False
+    ) -> Source | None:
+        """The memory of the new output that is this value with its dims moved about, for what group `number` writes with any strides.
+
+        With `last` only memory in which the channels (dim 1) lie together will do.
+        """
+        moves: list[Node] = []
+        v = value
+        while True:
+            for i in wanted.get(id(v), ()):
+                strides: Sequence[int] | None = self.targets[i].strides if i not in self.aliases else None
+                for move in reversed(moves):
+                    strides = _strides_before(move, strides)
+                if strides is not None and not (last and strides[1] != 1):
+                    if moves:
+                        self.placed[id(v)] = (self.targets[i], number)
+                        return Source(self.targets[i].buffer, strides)
+                    return self.targets[i]
+            user = self.users.get(id(v))
+            if user is None or self.uses.get(id(v)) != 1 or user.prim.name not in ("reshape", "transpose"):
+                return None
+            moves.append(user)
+            v = user.outputs[0]
+
+    def _reshaped(self, value: Value) -> list[Value]:
+        """A value and its reshapes, as far as each is used once."""
+        chain = [value]
+        while self.uses.get(id(chain[-1]), 0) == 1:
+            user = self.users[id(chain[-1])]
+            if user.prim.name != "reshape":
+                break
+            chain.append(user.outputs[0])
+        return chain
+
+    def _place_all(self, value: Value, target: Source, number: int, wanted: dict[int, list[int]]) -> None:
+        """Note where a value lies, also under the shape in which it is an output."""
+        self.placed[id(value)] = (target, number)
+        for v in self._reshaped(value)[1:]:
+            for i in wanted.get(id(v), ()):
+                if self.targets[i].buffer is target.buffer:
+                    self.placed[id(v)] = (self.targets[i], number)
+
+
+def _conjugated(node: Node) -> tuple[tuple[bool, ...], Sequence[Value]]:
+    """Which operands of a product are conjugates of others, which its routine reads in their place; and what it reads."""
+    found = tuple(x.node is not None and x.node.prim.name == "conj" for x in node.inputs)
+    return found, [x.node.inputs[0] if c and x.node is not None else x for x, c in zip(node.inputs, found, strict=True)]
+
+
+def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] | None:
+    """The strides of what a node moves about, where its result has those; None where no strides do it."""
+    if strides is None:
+        return None
+    x, out = node.inputs[0], node.outputs[0]
+    if node.prim.name == "transpose":
+        return [strides[node.params["perm"].index(d)] for d in range(len(strides))]
+    return view_strides(out.shape, strides, x.shape)
+
+
+def _is_spread(value: Value) -> bool:
+    """Whether a value repeats another over a few neighbours (see `interleaved`)."""
+    return value.node is not None and value.node.prim.name == "broadcast"
+
+
+def _is_map(node: Node) -> bool:
+    """Whether each element is computed from elements of the inputs alone."""
+    return node.prim.lower[0] in ("scalar", "index", "gather", "index_read") and not is_reduction(node)
