@@ -220,6 +220,17 @@ def test_files_that_pages_name_exist(path: Path) -> None:
     assert not missing, f"{name(path)} names files that do not exist: {missing}"
 
 
+def test_walks_find_what_they_look_for() -> None:
+    page = ROOT / "docs" / "walks.md"
+    for section in page.read_text(encoding="utf-8").split("\n## ")[1:]:
+        for table in section.split("| --- |"):
+            rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", table, re.MULTILINE)
+            assert len(rows) <= 5, f"a walk opens {len(rows)} files: {section.splitlines()[0]}"
+            for file, words in rows:
+                path = next(p for p in (ROOT / file, ROOT / "src" / "rushlight" / file) if p.is_file())
+                assert words in path.read_text(encoding="utf-8"), f"{words} is not in {file}"
+
+
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     named = {(index.parent / target).resolve() for target in LINK.findall(index.read_text(encoding="utf-8"))}
