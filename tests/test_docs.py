@@ -190,7 +190,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 # Names of files that the pages take as examples of the reader's own.
-EXAMPLES_OF_FILES = {"train.py", "program.py", "script.py", "utils.py", "mydev.py", "model.py"}
+EXAMPLES_OF_FILES = {"train.py", "program.py", "script.py", "utils.py", "hubconf.py", "mydev.py", "model.py"}
 FOLDERS = {p.name for folder in (ROOT, ROOT / "src" / "rushlight") for p in folder.iterdir() if p.is_dir()}
 
 
@@ -310,8 +310,35 @@ def test_log_topics_are_documented() -> None:
 def test_the_architecture_page_names_every_room() -> None:
     layers = [x for x in (ROOT / "src/rushlight/LAYERS").read_text().split("\n") if x and not x.startswith("#")]
     page = (ROOT / "docs" / "architecture.md").read_text()
-    order = [line.split("`")[1] for line in page.splitlines() if line.startswith(("| `_", "| `public"))]
-    assert order == layers
+    order = re.findall(r"^\| \[`(\w+)`\]\(rooms/(\w+)\.md\)", page, re.MULTILINE)
+    assert order == [(room, room.lstrip("_")) for room in layers]
+
+
+def test_the_pages_of_rooms_name_every_file() -> None:
+    """What the sentences say is up to the files; `python tools/rooms.py` writes them anew."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        rooms = importlib.import_module("rooms")
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+    assert rooms.PICTURE.read_text(encoding="utf-8") == rooms.drawing(), "run `python tools/rooms.py`"
+    for room in rooms.layers():
+        page = rooms.page_of(room).read_text(encoding="utf-8")
+        named = re.findall(r"^\| `([^`]+)` \|", page.partition(rooms.BEGIN)[2].partition(rooms.END)[0], re.MULTILINE)
+        files = re.findall(r"^\| `([^`]+)` \|", "\n".join(rooms.table(room)), re.MULTILINE)
+        assert named == files, f"run `python tools/rooms.py`: {sorted({*files} ^ {*named})}"
+        assert rooms.files_in(room) == [] or files
+
+
+def test_pages_state_one_number_of_primitives() -> None:
+    from rushlight._prims import PRIMITIVES
+
+    for path in PAGES:
+        if path.name != "CHANGELOG.md":
+            stated = re.findall(
+                r"\b(\d+|[Aa]bout a hundred) (?:\*\*|strict )?(?:primitives|operations that op)", path.read_text()
+            )
+            assert {*stated} <= {str(len(PRIMITIVES))}, f"{name(path)}: {stated}"
 
 
 def test_the_changelog_knows_this_version() -> None:

@@ -153,11 +153,15 @@ def drawing() -> str:
         parts.append(f"<rect x='{LEFT}' y='{y}' width='{BOX}' height='{HEIGHT}' rx='7' fill='#fff' stroke='{EDGE}'/>")
         parts.append(text(LEFT + 14, y + 28, room, 14.5, INK, MONO, "font-weight='600'"))
         lines = lines_of(holds.get(room, ""), 66, 2)
-        parts += [text(LEFT + 142, y + (28 if len(lines) == 1 else 20) + 16 * i, w, 12, FAINT) for i, w in enumerate(lines)]
+        parts += [
+            text(LEFT + 142, y + (28 if len(lines) == 1 else 20) + 16 * i, w, 12, FAINT) for i, w in enumerate(lines)
+        ]
     parts.append(
         f"<path d='M{LEFT + BOX + 16} {TOP + 4}V{bottom - GAP - 6}' stroke='{FAINT}' stroke-width='1.5' marker-end='url(#down)'/>"
     )
-    parts.append(text(0, 0, "imports", 12, FAINT, SANS, f"transform='translate({LEFT + BOX + 31} {TOP + 40}) rotate(90)'"))
+    parts.append(
+        text(0, 0, "imports", 12, FAINT, SANS, f"transform='translate({LEFT + BOX + 31} {TOP + 40}) rotate(90)'")
+    )
     parts += _way(at)
     note = "Nothing above _backends knows which device computes; nothing below _native runs machine code."
     return "\n".join([*parts, text(LEFT, bottom + 26, note, 12.5, FAINT), "</svg>", ""])
