@@ -1,1 +1,1 @@
-"""What every room may use and nothing of ours: knobs, errors, logs, lazy imports, pytrees."""
+"""Base utilities without dependencies on other rooms: knobs, errors, logs, lazy imports, pytrees."""

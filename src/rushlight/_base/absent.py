@@ -1,5 +1,5 @@
-"""Names of PyTorch's that programs mention (to import them, to ask `isinstance`) and that nothing here does the work of: using one is an error
-that names it.
+"""Names of PyTorch that programs mention (in imports, in `isinstance`) but that rushlight does not implement: using one
+raises an error that names it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ __all__ = ["absent_class", "absent_function", "absent_value", "refuse"]
 
 
 def refuse(name: str, why: str) -> NoReturn:
-    """Raise the error of a thing that is not there: its name, and what is missing or what would work."""
+    """Raise the error for an absent feature: its name, and what is missing or what works instead."""
     raise MissingFeatureError(f"rushlight has no {name} yet: {why}")
 
 
 def absent_function(name: str, why: str) -> Callable[..., Any]:
-    """A function that may be mentioned; calling it raises NotImplementedError."""
+    """A function that may be mentioned; a call raises NotImplementedError."""
 
     def function(*args: Any, **kwargs: Any) -> NoReturn:
         refuse(f"{name}()", why)
@@ -30,7 +30,8 @@ def absent_function(name: str, why: str) -> Callable[..., Any]:
 
 
 def absent_class(name: str, why: str, bases: tuple[type, ...] = (), **members: Any) -> type:
-    """A class of which there are no objects: `isinstance` is False, it may be inherited from, making one raises NotImplementedError."""
+    """A class without objects: `isinstance` is False, it may be inherited from, an attempt to create one raises
+    NotImplementedError."""
 
     def new(cls: type, *args: Any, **kwargs: Any) -> NoReturn:
         refuse(name, why)
@@ -46,7 +47,7 @@ def absent_class(name: str, why: str, bases: tuple[type, ...] = (), **members: A
 
 
 class _Absent:
-    """A constant that may be mentioned; calling it, or asking for an attribute, raises NotImplementedError."""
+    """A constant that may be mentioned; a call, or an attribute, raises NotImplementedError."""
 
     def __init__(self, name: str, why: str) -> None:
         self.__name__, self.__doc__ = name, why
@@ -64,5 +65,5 @@ class _Absent:
 
 
 def absent_value(name: str, why: str) -> Any:
-    """A constant that may be mentioned and imported; whatever is done with it raises NotImplementedError."""
+    """A constant that may be mentioned and imported; any use raises NotImplementedError."""
     return _Absent(name, why)

@@ -1,12 +1,12 @@
-"""`torch` as another name for rushlight, in this process and in those that it starts.
+"""`torch` as another name for rushlight, in this process and its child processes.
 
-`install` puts a finder before all others: whoever imports `torch` or `torch.nn.functional` from then on receives the
-module `rushlight` or `rushlight.nn.functional` itself, not a copy.  What does not exist is reported by the name that was
-asked for, whether it was wanted as a module, as an attribute or in a `from` import.  Public classes go by their names in
-PyTorch (`torch.nn.modules.linear.Linear`), so what is printed and what is pickled is the same as there.
+`install` puts a finder before all others: `import torch` or `import torch.nn.functional` then gives the module
+`rushlight` or `rushlight.nn.functional` itself, not a copy.  A missing name is reported as it was asked for, whether as
+a module, as an attribute or in a `from` import.  Public classes have their names in PyTorch
+(`torch.nn.modules.linear.Linear`), so printed and pickled objects are the same as there.
 
-The folder `as_torch` stands on `sys.path` and, for child processes, on PYTHONPATH.  It holds a package `torch` whose only
-act is to call `install`, and what `importlib.metadata` reads of a distribution of that name.
+The folder `as_torch` is on `sys.path` and, for child processes, on PYTHONPATH.  It holds a package `torch` that only
+calls `install`, and the metadata that `importlib.metadata` reads of a distribution of that name.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from rushlight._base.tracebacks import shorten
 __all__ = ["FOLDER", "LEVEL", "PRIVATE_PAGES", "install", "install_as_torch"]
 
 OURS, THEIRS = "rushlight", "torch"
-# The PyTorch whose interface this is; the label says that it is not PyTorch's own build.
+# The PyTorch version whose interface this is; the label says that it is not PyTorch's own build.
 LEVEL = "2.13.0+rushlight"
-# Private modules of PyTorch that programs use, and that are pages of ours at the same place.
+# Private modules of PyTorch that programs use; ours have the same path.
 PRIVATE_PAGES = frozenset((
     "_C", "_custom_ops", "_dynamo", "_functorch", "_guards", "_higher_order_ops", "_subclasses", "_tensor", "_tensor_str", "_utils",
 ))  # fmt: skip
-# Modules of PyTorch whose names are on a page of ours that is one file: the import gives the page.
+# Modules of PyTorch whose names are in one file of ours: the import returns that file's module.
 ONE_PAGE = {
     f"{page}.{part}": page
     for page, parts in {
@@ -47,12 +47,13 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "as_torch")
 
 
 def install_as_torch(*, children: bool = True) -> None:
-    """From now on `import torch` means rushlight in this process, and unless `children` is False in those that it starts.
+    """Make `import torch` mean rushlight in this process and, unless `children` is False, in its child processes.
 
-    It is what `python -m rushlight program.py` does before the program begins; a second call changes nothing.  `torch.__version__`
-    and `importlib.metadata.version("torch")` name the PyTorch whose interface this is, `torch.version.rushlight` rushlight's own version.
+    `python -m rushlight program.py` does so before the program begins; a second call changes nothing.
+    `torch.__version__` and `importlib.metadata.version("torch")` name the PyTorch version whose interface this is,
+    `torch.version.rushlight` rushlight's own version.
 
-    RuntimeError where real PyTorch is already imported: half a program would then speak of other tensors.
+    RuntimeError if real PyTorch is already imported: a program cannot mix both kinds of tensors.
     """
     install(children=children)
 
@@ -73,28 +74,28 @@ def install(*, children: bool = True) -> None:
         for name, module in list(sys.modules.items()):
             if name.partition(".")[0] == OURS and _is_public(name.partition(".")[2]):
                 _take_part(module)
-        if FOLDER not in sys.path:  # after the program's own folder, where PYTHONPATH would be
+        if FOLDER not in sys.path:  # after the program's own folder, like PYTHONPATH
             sys.path.insert(0 if sys.flags.safe_path else 1, FOLDER)
     if children:
         _tell_children()
 
 
 def _is_ours(module: ModuleType) -> bool:
-    """Whether what is imported as torch is rushlight, or the package in `as_torch` that is about to make it so."""
+    """Whether the imported `torch` is rushlight, or the package in `as_torch` that is about to replace itself with it."""
     return module is sys.modules.get(OURS) or os.path.dirname(getattr(module, "__file__", None) or "") == os.path.join(
         FOLDER, THEIRS
     )
 
 
 def _tell_children() -> None:
-    """Programs that this one starts find the package `torch` in `as_torch` first."""
+    """Let child processes find the package `torch` in `as_torch` first."""
     there = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     if FOLDER not in there:
         os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *there])
 
 
 def _say_level() -> None:
-    """The version is that of PyTorch's interface for those who know us as torch."""
+    """Report PyTorch's version to programs that import `torch`."""
     ours: Any = sys.modules[OURS]
     ours.__version__ = type(ours.__version__)(LEVEL)
     version: Any = sys.modules.get(f"{OURS}.version")
@@ -103,7 +104,7 @@ def _say_level() -> None:
 
 
 def _is_public(dotted: str) -> bool:
-    """Whether a name below the package is the users'."""
+    """Whether a name below the package is public."""
     first = dotted.partition(".")[0]
     return first in PRIVATE_PAGES or not first.startswith("_") or first.startswith("__")
 
@@ -112,16 +113,16 @@ def _is_public(dotted: str) -> bool:
 
 
 class _Same(InspectLoader):
-    """Loads `torch.x` by putting `rushlight.x` in its place."""
+    """Loads `torch.x` as `rushlight.x`."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None  # an empty module that lives until exec_module replaces it
+        return None  # an empty module until exec_module replaces it
 
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
         sys.modules[name] = _named(name, importlib.import_module)
 
-    # What `runpy` and `inspect` ask of a module that is not loaded.
+    # Queries of `runpy` and `inspect` for a module that is not loaded.
 
     def is_package(self, fullname: str) -> bool:
         return _named(fullname, _spec).submodule_search_locations is not None
@@ -134,18 +135,18 @@ class _Same(InspectLoader):
 
 
 def _named(name: str, get: Callable[[str], Any]) -> Any:
-    """`get` of the module of ours that `torch.x` stands for."""
+    """`get` of our module that `torch.x` stands for."""
     real = _page_of(name)
     try:
         return get(real)
     except ModuleNotFoundError as error:
         if error.name is None or not (real == error.name or real.startswith(error.name + ".")):
-            raise  # something that rushlight itself needs is absent
+            raise  # a dependency of rushlight is missing
         raise ModuleNotFoundError(absent_module(name, name[len(THEIRS) + 1 :]), name=name) from None
 
 
 def _page_of(name: str) -> str:
-    """The module of ours that `torch.x` is."""
+    """Our module for `torch.x`."""
     rest = name[len(THEIRS) + 1 :]
     return f"{OURS}.{ONE_PAGE.get(rest, rest)}" if rest else OURS
 
@@ -158,7 +159,7 @@ def _spec(real: str) -> ModuleSpec:
 
 
 class _Watched(InspectLoader):
-    """Loads a module of ours as usual, then makes it known under its name in PyTorch."""
+    """Loads one of our modules as usual, then registers it under its name in PyTorch."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -191,13 +192,13 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         root, _, rest = fullname.partition(".")
         if root == THEIRS:
-            if not _is_public(rest):  # PyTorch's private modules; ours of the same name are something else
+            if not _is_public(rest):  # PyTorch's private modules; ours of the same name are different
                 if _is_import() or importlib.util.find_spec(f"{OURS}.{rest.partition('.')[0]}") is not None:
                     raise ModuleNotFoundError(absent_module(fullname, rest), name=fullname)
                 return None
             try:
                 real = importlib.util.find_spec(_page_of(fullname))
-            except ModuleNotFoundError as error:  # below a page that has the names of a folder there
+            except ModuleNotFoundError as error:  # a page whose names are in a folder of PyTorch
                 if error.name is None or not _page_of(fullname).startswith(f"{error.name}."):
                     raise
                 return None
@@ -215,7 +216,8 @@ class _Finder(MetaPathFinder):
 
 
 class _Absent(MetaPathFinder):
-    """The last finder: an import of a module that nobody found says what rushlight lacks.  Who merely asks (`find_spec`) gets None."""
+    """The last finder: an import of a missing module raises an error that names what rushlight lacks.  `find_spec` gets
+    None."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -232,19 +234,19 @@ class _Absent(MetaPathFinder):
 
 
 def _is_import() -> bool:
-    """Whether the finder that calls this was asked by an import statement, and not by `importlib.util.find_spec`."""
-    frame = sys._getframe(2).f_back  # above the finder: importlib's loop over the finders, then who wants the module
+    """Whether an import statement called the finder, and not `importlib.util.find_spec`."""
+    frame = sys._getframe(2).f_back  # above the finder: importlib's loop over the finders, then the importer
     return frame is not None and frame.f_code.co_name == "_find_and_load_unlocked"
 
 
 # ***** modules of ours under their names in PyTorch *****
 
-# Packages whose names are made when they are first asked for, and which programs look through by `__dict__`.
+# Packages with lazy names whose `__dict__` programs inspect.
 _LOOKED_THROUGH = ("optim",)
 
-# Classes that live in inner rooms here and on the first page there.
+# Classes in inner rooms that PyTorch has on its first page.
 _ON_THE_FIRST_PAGE = ("Tensor", "Size", "dtype", "device", "layout", "memory_format")
-# Classes of inner rooms whose objects programs pickle and print, and the page that PyTorch has them on.
+# Classes of inner rooms whose objects programs pickle and print, with their page in PyTorch.
 _ON_OTHER_PAGES = {
     "_base.handles": ("utils.hooks", ("RemovableHandle",)),
     "_engine.autograd.function": ("autograd.function", ("Function",)),
@@ -254,7 +256,7 @@ _ON_OTHER_PAGES = {
 
 
 def _take_part(module: ModuleType) -> None:
-    """A public module of ours goes by its name in PyTorch too, calls its classes as they are called there, and reports missing names."""
+    """Register a public module under its name in PyTorch, give its classes their names there, and report missing names."""
     theirs = THEIRS + module.__name__[len(OURS) :]
     sys.modules[theirs] = module
     if module.__name__ in [f"{OURS}.{name}" for name in _LOOKED_THROUGH]:
@@ -263,7 +265,7 @@ def _take_part(module: ModuleType) -> None:
     for value in list(vars(module).values()):
         _call_as_there(value, module.__name__)
     if theirs == THEIRS:
-        vars(module)[THEIRS] = module  # PyTorch's first page imports itself, so `torch.torch` is there too
+        vars(module)[THEIRS] = module  # PyTorch's first page imports itself, so `torch.torch` exists too
         for name in _ON_THE_FIRST_PAGE:
             kind = vars(module)[name]
             kind.__module__, kind.__qualname__, kind.__name__ = THEIRS, name, name
@@ -276,13 +278,13 @@ def _take_part(module: ModuleType) -> None:
     _report_missing(module)
     if not hasattr(
         module, "__path__"
-    ):  # what is one file here may be a folder there: an import of a part asks the finders, who say what is missing
+    ):  # one file here may be a folder there: an import of a submodule asks the finders, which report what is missing
         module.__path__ = []
     module.__name__ = theirs
 
 
 def _pickle_as_there(page: Any) -> None:
-    """From now on ordinary pickles hold what PyTorch's hold: constants by their names, tensors and storages in its form."""
+    """Make ordinary pickles hold the same as PyTorch's: constants by name, tensors and storages in its format."""
     for kind in (page.dtype, page.layout, page.memory_format, page.qscheme):
         kind.__reduce__ = _by_name
 
@@ -299,26 +301,26 @@ def _by_name(constant: Any) -> str:
 
 
 def _call_as_there(value: Any, ours: str) -> None:
-    """A class or function that is defined on a page of ours, or that pickles find on one of PyTorch's private pages."""
+    """Rename a class or function defined on one of our pages, or that pickles find on one of PyTorch's private pages."""
     if isinstance(value, (type, FunctionType)) or type(value).__name__ == "operator_function":
         home = value.__dict__.get("__module__", getattr(value, "__module__", None))
         page = THEIRS + ours[len(OURS) :]
         shown = isinstance(value, FunctionType) and value.__qualname__ in vars(sys.modules[ours]).get("__all__", ())
         if (
             shown and isinstance(home, str) and home.startswith((f"{ours}.", f"{page}.", f"{OURS}._"))
-        ):  # the page shows what other files hold
+        ):  # the page re-exports names of other files
             value.__module__ = page
         elif home in (ours, f"{OURS}._utils", f"{OURS}._tensor", f"{OURS}.serialization"):
             line = value.__dict__.get("__firstlineno__")
             value.__module__ = THEIRS + home[len(OURS) :]
             if (
                 isinstance(value, type) and line is not None
-            ):  # from Python 3.13 on a class that moves forgets where it begins; ours is still there
+            ):  # since Python 3.13 a class that moves loses its first line; ours keeps it
                 value.__firstlineno__ = line  # type: ignore[attr-defined]
 
 
 def _report_missing(module: ModuleType) -> None:
-    """Give a public module of ours a `__getattr__` whose error says what rushlight lacks."""
+    """Give one of our public modules a `__getattr__` whose error says what rushlight lacks."""
     ours = module.__name__
     inner: Callable[[str], Any] | None = module.__dict__.get("__getattr__")
 
@@ -329,7 +331,7 @@ def _report_missing(module: ModuleType) -> None:
                     value = inner(name)
                 except AttributeError as error:
                     if error.__cause__ is not None:
-                        raise  # it knows more than that the name is missing
+                        raise  # its message says more than a missing name
                 else:
                     _call_as_there(value, ours)
                     return value

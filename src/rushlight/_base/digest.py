@@ -1,7 +1,7 @@
-"""Digests under which compiled code is kept.
+"""Digests that name compiled code in the cache.
 
-BLAKE2b, from the module that implements it: importing `hashlib` starts OpenSSL, which takes longer than all the hashing that
-a program does at its start.
+BLAKE2b, from the module that implements it: importing `hashlib` starts OpenSSL, which takes longer than all the hashing
+at a program's start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Exceptions of our own, and the user's place in a program.
+"""Our own exceptions, and the user's location in a program.
 
 Where PyTorch raises a built-in exception (`RuntimeError`, `IndexError`, `TypeError`, `ValueError`) we raise the same
-class; the classes here refine those where a caller may want to tell the cases apart.
+class; the classes here refine those that a caller may want to distinguish.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class DTypeError(TypeError):
-    """A primitive does not compute with a dtype: `dtype`."""
+    """A primitive does not support a dtype: `dtype`."""
 
     def __init__(self, text: str, dtype: Any) -> None:
         super().__init__(text)
@@ -42,19 +42,19 @@ class DTypeError(TypeError):
 
 
 class MisfitError(ValueError):
-    """The shapes or parameters of a primitive's call do not go together."""
+    """The shapes or parameters of a primitive's call do not fit."""
 
 
 class MissingFeatureError(NotImplementedError):
-    """A part of PyTorch that rushlight does not have; the text names it."""
+    """A part of PyTorch that rushlight lacks; the text names it."""
 
 
 class MissingDeviceError(AssertionError, RuntimeError):
-    """A device that this machine, or rushlight, does not have; PyTorch's builds for the CPU say so with AssertionError."""
+    """A device that this machine, or rushlight, lacks; PyTorch's CPU builds raise AssertionError for it."""
 
 
 def install_command(extra: str) -> str:
-    """The command that installs an extra, into a checkout where that is what runs."""
+    """The command that installs an extra, into a checkout if that is running."""
     checkout = os.path.dirname(os.path.dirname(PACKAGE.rstrip(os.sep)))
     if os.path.isfile(os.path.join(checkout, "pyproject.toml")):
         return f"pip install -e '{checkout}[{extra}]'"
@@ -62,7 +62,7 @@ def install_command(extra: str) -> str:
 
 
 class MissingExtraError(ImportError):
-    """A library that belongs to one of our extras is not installed."""
+    """A library of one of our extras is not installed."""
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(
@@ -71,11 +71,11 @@ class MissingExtraError(ImportError):
 
 
 class NotDifferentiableError(NotImplementedError):
-    """A derivative was wanted that does not exist; the text says of what, and why."""
+    """A derivative that does not exist was requested; the text says of what, and why."""
 
 
 class OutOfMemoryError(RuntimeError):
-    """The memory pool could not serve a request; the text says how much was asked and how much is held."""
+    """The memory pool could not serve a request; the text gives the requested and the reserved bytes."""
 
 
 def user_frame() -> tuple[str, int, str] | None:
@@ -92,12 +92,12 @@ def user_frame() -> tuple[str, int, str] | None:
 
 
 def user_line() -> str:
-    """The user's place as one line of text: `file.py:12 in train: loss = f(x)`."""
+    """The user's location as one line of text: `file.py:12 in train: loss = f(x)`."""
     return describe_place(user_frame())
 
 
 def describe_place(place: tuple[str, int, str] | None) -> str:
-    """Text for a place found by `user_frame`, with the source line where it can be read."""
+    """Text for a location from `user_frame`, with the source line if it can be read."""
     if place is None:
         return "<unknown place>"
     import linecache
@@ -108,9 +108,10 @@ def describe_place(place: tuple[str, int, str] | None) -> str:
 
 
 def user_code(depth: int = 2) -> tuple[Any, int]:
-    """The user's place as (code object, instruction): cheap to take, turned into text by `describe_code` when an error needs it.
+    """The user's location as (code object, instruction): cheap to record, turned into text by `describe_code` when an
+    error needs it.
 
-    The search starts `depth` frames up: a caller that knows how deep it stands saves steps.
+    The search starts `depth` frames up: a caller that knows its depth saves steps.
     """
     frame = sys._getframe(depth)
     while frame.f_code.co_filename.startswith(PACKAGE):
@@ -121,11 +122,11 @@ def user_code(depth: int = 2) -> tuple[Any, int]:
     return frame.f_code, frame.f_lasti
 
 
-USER_CODE: list[Any] = [user_code]  # natively, once the runtime is there
+USER_CODE: list[Any] = [user_code]  # replaced by a native function once the runtime is loaded
 
 
 def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the user's line, however deep in the package the caller stands."""
+    """Warn at the user's line, whatever the depth of the caller in the package."""
     frame, level = sys._getframe(1), 1
     while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
@@ -133,7 +134,7 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
 
 
 _SAID: set[str] = set()
-WARN_ALWAYS = [False]  # whether what is said once by default is said every time (`torch.set_warn_always`)
+WARN_ALWAYS = [False]  # whether warnings given once by default are given every time (`torch.set_warn_always`)
 
 
 def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
@@ -144,7 +145,7 @@ def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
 
 
 def describe_code(place: tuple[Any, int] | None) -> str:
-    """Text for a place taken by `user_code`."""
+    """Text for a location from `user_code`."""
     if place is None:
         return "a line that is no longer known"
     code, at = place

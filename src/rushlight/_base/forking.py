@@ -1,7 +1,8 @@
-"""Forks beside other threads: what a thread of the parent holds at that moment would be held in the child for ever.
+"""Forks beside other threads: a lock that a thread of the parent holds at that moment would stay locked in the child
+for ever.
 
-A fork waits until no other thread imports a module that operations need, and until our locks are free.  It holds nothing while it waits:
-a thread that imports may need one of the locks, and the reverse.
+A fork waits until no other thread imports a module that operations need, and until our locks are free.  It holds
+nothing while it waits: an importing thread may need one of the locks, and vice versa.
 """
 
 from __future__ import annotations
@@ -20,23 +21,25 @@ __all__ = ["LOADED_LATE", "free_after_fork"]
 
 L = TypeVar("L")
 _LOCKS: WeakSet[Any] = WeakSet()
-_RELEASE: list[Callable[[], Any]] = []  # undoes what was taken before the fork, last first
+_RELEASE: list[Callable[[], Any]] = []  # releases what was taken before the fork, last first
 
-# Top names of the modules that operations load when they first need them.  Imports of other modules are not waited for: one may last for ever.
+# Top names of the modules that operations load on first use.  Imports of other modules are not waited for: one may last
+# for ever.
 LOADED_LATE = {"rushlight", "torch", *sys.stdlib_module_names}
-_PATIENCE = 1.0  # seconds until a module's lock that nobody owns counts as left over
+_PATIENCE = 1.0  # seconds after which a module lock without an owner is ignored
 
 _bootstrap: Any = importlib._bootstrap
 
 
 def free_after_fork(lock: L) -> L:
-    """Let forks wait for a lock, so that it is free in the child and what it guards is whole; returns the lock."""
+    """Make forks wait for a lock, so that in the child it is free and what it guards is consistent; returns the lock."""
     _LOCKS.add(lock)
     return lock
 
 
 def _take() -> Any:
-    """Take the import lock, so that no thread begins an import, and all of ours; the lock in the way, with nothing taken, or None."""
+    """Take the import lock, so that no thread begins an import, and all of ours; returns the lock in the way, with
+    nothing taken, or None."""
     _imp.acquire_lock()
     _RELEASE.append(_imp.release_lock)
     hindrance = _other_import()
@@ -78,7 +81,7 @@ def _wait_for(lock: Any, since: float) -> None:
         return
     if getattr(lock, "owner", lock) is None and time.monotonic() - since > _PATIENCE:
         _IGNORED.add(lock)
-    time.sleep(1e-4)  # it is about to be taken, or to be forgotten
+    time.sleep(1e-4)  # it is about to be taken, or to be removed
 
 
 def _before() -> None:

@@ -1,4 +1,4 @@
-"""Receipts for registered hooks."""
+"""Handles of registered hooks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ __all__ = ["RemovableHandle"]
 
 
 class RemovableHandle:
-    """The receipt for a registered hook: `remove()` takes the hook out of every table that knows it.
+    """The handle of a registered hook: `remove()` deletes the hook from every table that has it.
 
     `hooks_dict` is the table that holds the hook under `handle.id`; `extra_dict` is one table or a list of tables with
-    flags for the same id. Tables are held weakly, so a handle never keeps a module alive. Works as a context manager.
+    flags for the same id.  Tables are referenced weakly, so a handle never keeps a module alive.  Works as a context
+    manager.
 
     Example: `with module.register_forward_hook(hook): module(x)`
     """
@@ -29,7 +30,7 @@ class RemovableHandle:
         self.extra_dict_ref: tuple[Any, ...] = tuple(weakref.ref(table) for table in extras)
 
     def remove(self) -> None:
-        """Forget the hook. Removing twice, or after the owner died, does nothing."""
+        """Remove the hook.  Removing twice, or after the owner died, does nothing."""
         for ref in (self.hooks_dict_ref, *self.extra_dict_ref):
             table = ref()
             if table is not None:

@@ -1,8 +1,9 @@
-"""Imports that no signal handler sees half done.
+"""Imports that signal handlers do not see half done.
 
-Operations load modules when they first need them, so a handler may begin at any moment of an import.  An operation in it would find modules
-that are half made, and an interrupt would leave some behind that cannot be loaded again (NumPy's are such).  So the main thread, which
-handlers run in, notes signals while it loads a module of ours, or one that we need, and hands them on when the import is over.
+Operations load modules on first use, so a handler may run at any moment of an import.  An operation in it would find
+incomplete modules, and an interrupt would leave some behind that cannot be loaded again (NumPy, for one).  So the main
+thread, which runs handlers, records signals while it loads one of our modules or dependencies, and delivers them when
+the import is over.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rushlight._base.errors import PACKAGE
 __all__ = ["import_whole", "install"]
 
 _bootstrap: Any = importlib._bootstrap
-_NOTED: list[list[int]] = []  # of the region that the main thread is in: the signals that came
+_NOTED: list[list[int]] = []  # of the main thread's current region: the signals that came
 
 
 def _hand_on(numbers: list[int]) -> None:
@@ -33,7 +34,7 @@ def _hand_on(numbers: list[int]) -> None:
 
 @contextmanager
 def _undisturbed(after: Callable[[list[int]], Any]) -> Iterator[None]:
-    """A region in which the main thread notes signals instead of handling them; `after` is given those that came."""
+    """A region in which the main thread records signals instead of handling them; `after` receives them."""
     if _NOTED or threading.get_ident() != threading.main_thread().ident:
         yield
         return
@@ -65,7 +66,7 @@ def _is_loading(module: ModuleType) -> bool:
 
 
 def import_whole(name: str) -> ModuleType:
-    """Import a module; signals that come meanwhile are handled when it is there."""
+    """Import a module; signals that come meanwhile are handled afterwards."""
     module = sys.modules.get(name)
     if module is not None and not _is_loading(module):
         return module
@@ -74,9 +75,10 @@ def import_whole(name: str) -> ModuleType:
 
 
 class _Source(SourceFileLoader):
-    """Runs a module's code undisturbed.
+    """Runs a module's code without signal handlers.
 
-    An exception in here would make the import system forget the module, so handlers are called when it has released the module's lock.
+    An exception here would make the import system drop the module, so handlers are called after it has released the
+    module's lock.
     """
 
     _there: ModuleType | None = None  # loaded by a handler that ran after this import began
@@ -111,7 +113,7 @@ def _finder(path: str) -> FileFinder:
 
 
 def install() -> None:
-    """From now on modules below this package are loaded so."""
+    """Load modules of this package this way from now on."""
     sys.path_hooks.insert(0, _finder)
     for path in [path for path in sys.path_importer_cache if (path + os.sep).startswith(PACKAGE)]:
         del sys.path_importer_cache[path]

@@ -1,4 +1,4 @@
-"""Which interpreters rushlight runs on; what it cannot run on is said at import, not by a crash in the first call."""
+"""The interpreters that rushlight supports; others are refused at import, instead of a crash in the first call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ __all__ = ["require_supported", "what_is_wrong"]
 
 
 def what_is_wrong(name: str, system: str, object_bytes: int, largest: int, byteorder: str) -> str | None:
-    """Why an interpreter cannot be used, from its name, its system, the size of a plain object, the largest index and the order of bytes; None if
-    it can.
+    """The reason why an interpreter is not supported, from its name, its system, the size of a plain object, the
+    largest index and the byte order; None if it is.
 
-    The native code reads objects as CPython with the GIL lays them out: a count of 8 bytes, the type, then the rest. Without the GIL an object
-    begins with its thread and a lock, and counts that only atomic instructions may change; PyPy's objects lie elsewhere altogether.
+    The native code reads objects in the layout of CPython with the GIL: a count of 8 bytes, the type, then the rest.
+    Without the GIL an object begins with its thread and a lock, and counts that only atomic instructions may change;
+    PyPy's objects have another layout altogether.
     """
     if name != "cpython":
         return f"it is made for CPython, and this is {name}"
@@ -26,7 +27,7 @@ def what_is_wrong(name: str, system: str, object_bytes: int, largest: int, byteo
 
 
 def require_supported() -> None:
-    """ImportError where the running interpreter cannot be used."""
+    """ImportError if the running interpreter is not supported."""
     wrong = what_is_wrong(sys.implementation.name, sys.platform, object.__basicsize__, sys.maxsize, sys.byteorder)
     if wrong is not None:
         raise ImportError(f"rushlight cannot run on Python {sys.version.split()[0]}: {wrong}")

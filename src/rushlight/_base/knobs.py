@@ -1,4 +1,4 @@
-"""Every setting is one typed, documented object, readable from the environment and settable in code.
+"""Settings: each is one typed, documented object, readable from the environment and settable in code.
 
 >>> from rushlight._base.knobs import Knob
 >>> depth = Knob("example_depth", env="RUSHLIGHT_EXAMPLE_DEPTH", kind=int, default=3, doc="How deep to look.")
@@ -49,7 +49,7 @@ class Knob(Generic[T]):
         KNOBS[name] = self
 
     def get(self) -> T:
-        """The value in force."""
+        """The current value."""
         if self._value is not _UNSET:
             return self._value
         text = os.environ.get(self.env)
@@ -67,7 +67,7 @@ class Knob(Generic[T]):
         self._value = value
 
     def reset(self) -> None:
-        """Forget a value set in code; the environment is read again by the next `get`."""
+        """Discard a value set in code; the next `get` reads the environment again."""
         self._value = _UNSET
 
     @contextmanager

@@ -1,7 +1,7 @@
-"""Modules that are loaded by their first use.
+"""Modules that are loaded on first use.
 
-`import rushlight` must not pay for NumPy (60 ms) or LLVM (50 ms): those are loaded by the first operation
-that needs them.  A `LazyModule` stands for the module until then.
+`import rushlight` must not pay for NumPy (60 ms) or LLVM (50 ms): those are loaded by the first operation that needs
+them.  A `LazyModule` replaces the module until then.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["LazyModule", "lazy_files", "lazy_names", "llvm", "numpy", "require"]
 
 
 class LazyModule(ModuleType):
-    """A module that is imported when one of its attributes is first asked for.
+    """A module that is imported when one of its attributes is first read.
 
-    After the first use the real module's attributes are copied into this object, so later accesses cost the same as on
-    the module itself.
+    After that the real module's attributes are copied into this object, so later accesses cost the same as on the
+    module itself.
     """
 
     def __init__(self, name: str, extra: str | None = None) -> None:
@@ -42,7 +42,7 @@ class LazyModule(ModuleType):
 
 
 def require(name: str, extra: str | None = None) -> ModuleType:
-    """Import `name`; when it is absent and belongs to an extra of ours, say which one to install."""
+    """Import `name`; if it is missing and belongs to an extra of ours, the error says which one to install."""
     LOADED_LATE.add(name.partition(".")[0])
     try:
         return import_whole(name)
@@ -53,7 +53,8 @@ def require(name: str, extra: str | None = None) -> ModuleType:
 
 
 def lazy_names(page: str, find: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The `__getattr__` of a module by its full name: what `find` gives for a name is kept in the module; for None it is an AttributeError."""
+    """The `__getattr__` of a module by its full name: the value of `find` for a name is stored in the module; None
+    raises AttributeError."""
 
     def __getattr__(name: str) -> Any:
         try:
@@ -70,7 +71,7 @@ def lazy_names(page: str, find: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def lazy_files(page: str, places: Mapping[str, str], modules: Container[str] = ()) -> Callable[[str], Any]:
-    """`lazy_names` of a package: `places` says which of its modules has a name, `modules` are attributes themselves."""
+    """`lazy_names` of a package: `places` maps names to its modules, `modules` are attributes themselves."""
 
     def find(name: str) -> Any:
         if name in modules:

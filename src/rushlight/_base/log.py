@@ -1,6 +1,6 @@
-"""`RUSHLIGHT_LOG=topic,topic`: prints what happens inside, as it happens, to standard error.
+"""`RUSHLIGHT_LOG=topic,topic`: prints internal events to standard error as they happen.
 
-Topics: `plan` (a call that found no plan), `graph` (primitive graphs), `schedule`, `loops`, `llvm`, `asm`, `cache`,
+Topics: `plan` (a call without a plan), `graph` (primitive graphs), `schedule`, `loops`, `llvm`, `asm`, `cache`,
 `threads`, `all`.
 """
 
@@ -38,6 +38,6 @@ def enabled(topic: str) -> bool:
 
 
 def log(topic: str, text: str) -> None:
-    """Print `text` under `topic` when that topic is enabled."""
+    """Print `text` under `topic` if that topic is enabled."""
     if topic in LOG.get():
         print(f"[rushlight {topic}] {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What is said of a name that a page does not have: PyTorch has it and rushlight lacks it yet, or it is not written as meant."""
+"""Errors for names that a page lacks: PyTorch has the name and rushlight lacks it yet, or it is misspelled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch_names.
 
 @cache
 def _pages() -> dict[str, frozenset[str]]:
-    """What PyTorch's public modules show, by their names below `torch`; see tools/pytorch_names.py."""
+    """The names of PyTorch's public modules, by module below `torch`; see tools/pytorch_names.py."""
     found: dict[str, frozenset[str]] = {}
     with open(_FILE, encoding="utf-8") as file:
         for line in file:
@@ -29,7 +29,8 @@ def _below(name: str) -> str:
 
 
 def is_pytorchs(name: str) -> bool | None:
-    """Whether PyTorch has a name, be it a module or what a module shows, without the leading `torch.`; None for private names, of which few are known."""
+    """Whether PyTorch has a name, a module or a name of a module, without the leading `torch.`; None for private names,
+    few of which are known."""
     page, _, last = name.rpartition(".")
     pages = _pages()
     if name in pages or last in pages.get(page, ()):
@@ -38,7 +39,8 @@ def is_pytorchs(name: str) -> bool | None:
 
 
 def missing(name: str, asked: str | None = None) -> str | None:
-    """What is said of a name that PyTorch has, or may have, and rushlight lacks, without the leading `torch.`; None for any other."""
+    """The message for a name, without the leading `torch.`, that PyTorch has, or may have, and rushlight lacks; None
+    for any other."""
     known = is_pytorchs(name)
     return (
         None
@@ -48,12 +50,12 @@ def missing(name: str, asked: str | None = None) -> str | None:
 
 
 def absent_module(asked: str, name: str) -> str:
-    """What is said of an import of a module that is not there, `name` without the leading `torch.`."""
+    """The message for an import of a missing module, `name` without the leading `torch.`."""
     return missing(name, asked) or f"No module named {asked!r}, neither in rushlight nor in PyTorch{_suggestion(asked)}"
 
 
 def absent_name(page: str, name: str) -> str:
-    """What is said of a name that a page, a module by its full name, does not have."""
+    """The message for a missing name of a page, a module by its full name."""
     full = ".".join(filter(None, (_below(page), name)))
     return (
         not name.startswith("__")
@@ -63,7 +65,7 @@ def absent_name(page: str, name: str) -> str:
 
 
 def _suggestion(full: str) -> str:
-    """The name that was probably meant, among those of the page; an empty text where there is none."""
+    """The name that was probably meant, among those of the page; an empty text if there is none."""
     page, _, name = full.rpartition(".")
     known = [each for each in dir(sys.modules.get(page)) if each.startswith("_") == name.startswith("_")]
     same = [each for each in known if each.casefold() == name.casefold()]
@@ -75,7 +77,7 @@ def _suggestion(full: str) -> str:
 
 
 class _NoName(AttributeError):
-    """Its text is made when it is read: most of these errors answer `hasattr`."""
+    """Its text is built when it is read: most of these errors answer `hasattr`."""
 
     page: str
 
@@ -90,7 +92,7 @@ _NoName.__module__, _NoName.__name__, _NoName.__qualname__ = (
     "builtins",
     "AttributeError",
     "AttributeError",
-)  # what tracebacks say
+)  # the class's name in tracebacks
 
 
 def no_name(page: str, name: str) -> AttributeError:

@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["NODES", "spec_text", "tree_flatten", "tree_map", "tree_unflatten"]
 
 
-# Classes that users registered as containers: how one is taken apart into (children, context), and put together again.
+# Classes that users registered as containers: the function that splits one into (children, context), and its inverse.
 NODES: dict[type, tuple[Callable[[Any], tuple[Any, Any]], Callable[[Any, Any], Any]]] = {}
 
 
@@ -31,7 +31,7 @@ def _walk(tree: Any, leaves: list[Any]) -> Any:
 
 
 def tree_unflatten(leaves: list[Any], structure: Any) -> Any:
-    """Rebuild what `tree_flatten` took apart, around other leaves."""
+    """The inverse of `tree_flatten`, with other leaves."""
     remaining = iter(leaves)
     return _build(structure, remaining)
 

@@ -1,14 +1,14 @@
 """Tracebacks that end in the user's frame.
 
-Where an exception leaves the package, frames of the package and of what it calls are taken off its traceback, and off those of the exceptions
-that it is chained to.  Frames of the user's own functions that the package called (hooks, overrides, `forward`) stay.  Dispatchers do so
-natively.  Functions in Python end with
+When an exception leaves the package, frames of the package and of its callees are removed from its traceback, and from
+those of the exceptions that it is chained to.  Frames of the user's own functions that the package called (hooks,
+overrides, `forward`) stay.  Dispatchers do so natively.  Functions in Python end with
 
     except BaseException as error:
         shorten(error)
         raise
 
-which costs nothing while nothing fails; a `raise` without an exception does not note its own frame again.
+which costs nothing unless an exception passes; a `raise` without an exception does not add its own frame again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _NEEDED = tuple(os.path.join("-packages", name, "") for name in ("numpy", "llvml
 
 
 def _is_below(file: str) -> bool:
-    """Whether a file is of Python's library, or of a library that we stand on: what the package calls there is its own affair."""
+    """Whether a file belongs to Python's library or to a dependency: frames below the package's calls are not the
+    user's."""
     return (
         any(name in file for name in _NEEDED)
         or file.startswith((_LIBRARY, "<frozen "))
@@ -46,7 +47,7 @@ def _is_below(file: str) -> bool:
 
 
 def _shortened(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of the package, and of what it called."""
+    """A traceback without the frames of the package, and of its callees."""
     kept: list[TracebackType] = []
     within = False
     while trace is not None:
@@ -62,9 +63,10 @@ def _shortened(trace: TracebackType | None) -> TracebackType | None:
 
 
 def shorten(error: BaseException) -> None:
-    """Take the package's frames off an exception's traceback, and off those it is chained to; unless the knob asks for all.
+    """Remove the package's frames from an exception's traceback, and from those it is chained to; unless the knob asks
+    for all.
 
-    An exception that the package met on its way, and that the error was not said to come from, is no longer mentioned.
+    An exception that the package handled on its way, and that is not the error's stated cause, is no longer mentioned.
     """
     if TRACEBACK.get() == "full":
         return

@@ -1,7 +1,7 @@
 """Activation functions.
 
-Most have a gradient of their own: it reads the input alone, is one pass, and stays finite where the pieces of the derived one
-(exp of what a branch does not take) would not.
+Most have a hand-written gradient: it reads the input alone, is one pass, and stays finite where the terms of the
+derived one (exp in the branch not taken) would not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _log1p_exp(x: Any) -> Any:
 
 
 def _number(item: Any, x: Any) -> Any:
-    """A number at hand, or one given at run time in the dtype of `x`."""
+    """A literal number, or one given at run time, in the dtype of `x`."""
     return item if is_number(item) else number_value(item, x.dtype)
 
 
@@ -143,7 +143,7 @@ def _(ct: Any, out: Any, x: Any, weight: Any) -> Any:
     positive = x > 0.0
     slopes = build.select(
         positive, 0.0, ct * build.select(positive, 0.0, x)
-    )  # the transpose multiplies too, and an infinite x has no part in it
+    )  # the transpose multiplies too, and an infinite x must not take part
     channels = (1,) if weight.shape and weight.shape[0] != 1 else ()
     summed = prim.sum(slopes, dims=tuple(d for d in range(len(x.shape)) if d not in channels)) if x.shape else slopes
     return build.select(positive, ct, ct * _channels(x, weight)), build.reshape(summed, weight.shape)
@@ -316,7 +316,7 @@ def _(ct: Any, out: Any, x: Any, beta: Any, threshold: Any) -> Any:
     scaled = x * beta
     curved = build.select(
         scaled >= threshold, build.full_like(scaled, 1) * threshold, scaled
-    )  # at the threshold the slope does not change
+    )  # at the threshold the slope is constant
     return build.select(scaled > threshold, ct, ct * logistic(curved))
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic of two numbers, and what is made of it."""
+"""Arithmetic of two numbers, and operators derived from it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BOTH = ("input", "other")
 
 
 def _alpha(alpha: Any, x: Any, other: Any) -> Any:
-    """alpha * other; nothing to do for a literal 1."""
+    """alpha * other; `other` itself for a literal 1."""
     kind = number_kind(alpha)
     if kind == "b" and x.dtype is not BOOL:
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
@@ -56,14 +56,14 @@ def _alpha(alpha: Any, x: Any, other: Any) -> Any:
 
 
 def _added(x: Any, y: Any, alpha: Any, subtracts: bool = False) -> Any:
-    """x + alpha * y, or x - alpha * y; of real floats the sum is rounded once, as in PyTorch's vector code."""
+    """x + alpha * y, or x - alpha * y; a sum of real floats is rounded once, as in PyTorch's vector code."""
     if (is_number(alpha) and alpha == 1) or not _single(x):
         return x + _alpha(alpha, x, y)
     _alpha(alpha, x, y)
     low = given_dtype(x)
     if (
         low.wide is x.dtype and low is not x.dtype and given_dtype(y) is low
-    ):  # a number in PyTorch's kernel has the tensors' dtype
+    ):  # PyTorch's kernel converts a number to the tensors' dtype
         alpha = build.convert(
             build.convert(build.full((), alpha, x.dtype) if is_number(alpha) else alpha, low), x.dtype
         )
@@ -71,12 +71,12 @@ def _added(x: Any, y: Any, alpha: Any, subtracts: bool = False) -> Any:
 
 
 def _single(*values: Any) -> bool:
-    """Whether these are real floats that are computed with as they are."""
+    """Whether these are real floats without a wider dtype of computation."""
     return all(v.dtype.kind == "f" and v.dtype.wide is v.dtype for v in values)
 
 
 def fused(a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, broadcast, in one rounding."""
+    """a * b + c, broadcast, with one rounding."""
     return prim.fma(*build.match(a, b, c))
 
 
@@ -143,7 +143,7 @@ def mul(x: Any, y: Any) -> Any:
 
 
 def _floats(x: Any, y: Any) -> tuple[Any, Any]:
-    """Operands of a true division.  A number becomes a float at once: 300 is none of the values of a uint8 tensor that it divides."""
+    """Operands of a true division.  A number becomes a float at once: a uint8 tensor that 300 divides cannot hold 300."""
     return pair(*[v if is_weak(v) else as_float(v) for v in (x, y)])
 
 
@@ -221,7 +221,7 @@ def floor_divide(x: Any, y: Any) -> Any:
     out=True,
 )
 def remainder(x: Any, y: Any) -> Any:
-    """input - other * floor(input / other): what dividing downward leaves; it has the sign of `other`, as Python's %."""
+    """input - other * floor(input / other): the remainder of floor division; it has the sign of `other`, as Python's %."""
     x, y = pair(x, y)
     refuse(x, "remainder_cpu", "bc", joined=True)
     rest = prim.rem_trunc(x, y)
@@ -247,7 +247,8 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
     out=True,
 )
 def fmod(x: Any, y: Any) -> Any:
-    """input - other * trunc(input / other): what dividing toward 0 leaves; it has the sign of `input`, as C's fmod."""
+    """input - other * trunc(input / other): the remainder of division toward 0; it has the sign of `input`, as C's
+    fmod."""
     x, y = pair(x, y)
     refuse(x, "fmod_cpu", "bc", joined=True)
     return prim.rem_trunc(x, y)
@@ -267,7 +268,7 @@ def _power_operands(base: Any, exponent: Any) -> tuple[Any, Any]:
         if kind in "ib" and dtype is BOOL:
             return build.convert(base, INT64), exponent
         return base, exponent
-    if is_weak(base):  # a number in PyTorch's kernel has the tensor's dtype
+    if is_weak(base):  # PyTorch's kernel converts a number to the tensor's dtype
         base = rounded(number_value(base, exponent.dtype), given_dtype(exponent))
     return pair(base, exponent)
 
@@ -284,7 +285,7 @@ _FIXED_POWERS: dict[Any, Any] = {
 
 
 def power(base: Any, exponent: Any, low: DType | None = None) -> Any:
-    """base ^ exponent; a half type `low` holds the exponent that is given as a number, and bfloat16 the steps of fixed powers."""
+    """base ^ exponent; a half type `low` rounds a literal exponent, and bfloat16 the steps of fixed powers."""
     if not is_number(exponent):
         return prim.pow(base, exponent)
     whole = base.dtype.is_integer
@@ -311,10 +312,10 @@ def pow_(base: Any, exponent: Any) -> Any:
 
 @pow_.gradient
 def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
-    """Half types hold every step, as in PyTorch: a power that overflows there is an infinity, which times 0 is NaN."""
+    """Half types round every step, as in PyTorch: a power that overflows there is an infinity, and times 0 it is NaN."""
     low = given_dtype(ct)
     held = lambda v: rounded(v, low)
-    # the logarithm of a number is taken before it is rounded
+    # the logarithm of a number precedes its rounding
     log = prim.log(number_value(base, exponent.dtype)) if is_weak(base) else None
     base, exponent = _power_operands(base, exponent)
     if is_number(exponent):
@@ -441,7 +442,7 @@ def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
 
 @operator("nextafter(Tensor input, Tensor other) -> Tensor", like="operands", inplace=True, inplace_spaces=(), out=True)
 def nextafter(x: Any, y: Any) -> Any:
-    """input + one step of its dtype in the direction of other: the next number there is."""
+    """input + one step of its dtype in the direction of other: the next representable number."""
     x, y = common((x, y))
     if not x.dtype.is_floating_point:
         raise not_implemented("nextafter", x.dtype)
@@ -462,13 +463,13 @@ def _next_half(x: Any, y: Any) -> Any:
 
 @nextafter.gradient
 def _(ct: Any, out: Any, x: Any, y: Any) -> Any:
-    """A step is as long as before wherever one is made."""
+    """A step has constant length wherever one is made."""
     x, y = pair(*common((x, y)))
     return build.select(prim.eq(wide(x), wide(y)), 0.0, ct), build.zeros_like(ct)
 
 
 def _log_sum(x: Any, y: Any, exp: str, log: Any) -> Any:
-    """log(b^x + b^y) through the greater of the two."""
+    """log(b^x + b^y) relative to the greater of the two."""
     great = prim.maximum(x, y)
     equal_infinite = prim.eq(x, y) & isinf(x)
     apart = build.select(equal_infinite, 0.0, -prim.abs(x - y))
@@ -513,7 +514,7 @@ def _x_times(x: Any, y: Any, log: Any) -> Any:
 
 
 def _by_numbers(stem: str) -> Callable[..., str]:
-    """The node's name by which of two operands is a number."""
+    """The node's name, by which of the two operands is a number."""
     return lambda input, other: (
         f"{stem}Backward{1 if not hasattr(input, 'shape') else 2 if not hasattr(other, 'shape') else 0}"
     )

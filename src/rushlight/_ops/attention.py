@@ -48,7 +48,7 @@ def _divided(x: Any, held: int) -> Any:
 
 
 def _shared(query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
-    """Operands in which a head of keys and values stands beside the heads of queries that share it."""
+    """Operands in which each head of keys and values is aligned with the heads of queries that share it."""
     heads, held = query.shape[-3], key.shape[-3]
     if any(not v.shape[-3] or heads % v.shape[-3] for v in (key, value)):
         raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
@@ -66,7 +66,7 @@ def _shared(query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any,
 
 
 def _repeated(x: Any, heads: int) -> Any:
-    """Each head as often as queries share it."""
+    """Each head repeated for the queries that share it."""
     if x.shape[-3] == heads:
         return x
     *lead, held, places, width = x.shape
@@ -81,7 +81,8 @@ def _scale_of(query: Any, scale: float | None) -> float:
 
 
 def _like_query(shape: Any, specs: Any) -> Any:
-    """The result lies in memory as the queries do, where they have heads, the values are as wide, and all numbers of a place lie side by side."""
+    """The result has the queries' memory layout if they have heads, the values are as wide, and the numbers of a
+    position are contiguous."""
     query, key, value = specs[:3]
     beside = all(x.strides[-1] == 1 for x in (query, key, value))
     if beside and len(shape) == 4 and query.shape == shape and value.shape[-1] == shape[-1]:
@@ -96,7 +97,7 @@ def sdpa_core(
 ) -> Any:
     """softmax(query key^T * scale + mask) value over the last two dims.
 
-    A bool mask says what takes part, a float one is added.  The scores are never held as a whole.
+    A bool mask selects the pairs that take part, a float one is added.  The scores are never stored as a whole.
     """
     _checked(query, key, value, attn_mask, is_causal)
     cut = 3 if enable_gqa else 2

@@ -1,4 +1,4 @@
-"""What the bodies of operators share: checks in PyTorch's words, numbers and dtypes, dims, and small pieces of graphs."""
+"""Common parts of operator bodies: checks in PyTorch's words, numbers and dtypes, dims, and small pieces of graphs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 HALF = frozenset((FLOAT16, BFLOAT16))
 CPP_NAME = {d.name: d.scalar for d in ALL_DTYPES}
-# what C++ calls the types
+# C++'s names of the types
 C_NAME = {
     "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int",
     "uint16": "short unsigned int", "uint32": "unsigned int", "uint64": "long unsigned int", "float16": "c10::Half",
@@ -54,7 +54,7 @@ _EPSILON = ByName({"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23
 
 
 def is_number(item: Any) -> bool:
-    """Whether it is a literal Python number (burned into the graph)."""
+    """Whether it is a literal Python number (a constant of the graph)."""
     return isinstance(item, (bool, int, float, complex))
 
 
@@ -64,7 +64,7 @@ def is_weak(item: Any) -> bool:
 
 
 def given_dtype(x: Any) -> DType:
-    """The dtype that the caller gave, before promotion converted the value."""
+    """The dtype of the caller's argument, before promotion converted the value."""
     node = getattr(x, "node", None)
     if node is not None and node.prim.name == "convert" and node.inputs[0].node is None:
         return node.inputs[0].dtype
@@ -83,7 +83,8 @@ def number_kind(item: Any) -> str:
 
 
 def number_value(item: Any, dtype: DType) -> Any:
-    """A literal or weak number as a value of shape () and this dtype; RuntimeError for a complex number where the dtype is real."""
+    """A literal or weak number as a value of shape () and this dtype; RuntimeError for a complex number and a real
+    dtype."""
     if dtype.kind in "uif" and number_kind(item) == "c":
         raise RuntimeError(f"value cannot be converted to type {dtype.name} without overflow")
     return build.full((), item, dtype) if is_number(item) else build.convert(item, dtype)
@@ -98,20 +99,22 @@ def check_range(value: Any, dtype: DType) -> None:
 
 
 def not_implemented(name: str, dtype: DType) -> NotImplementedError:
-    """The error for an operator that does not take a dtype."""
+    """The error for an operator that does not support a dtype."""
     way = "; convert the input first, for example with .float()" if dtype.kind in "bui" else ""
     return NotImplementedError(f"\"{name}\" not implemented for '{CPP_NAME.get(dtype.name, dtype.scalar)}'{way}")
 
 
 def refuse(x: Any, what: str, kinds: str, joined: bool = False) -> None:
-    """NotImplementedError in PyTorch's words when the dtype of `x` is of one of `kinds`: the one that was given, or what all were `joined` to."""
+    """NotImplementedError in PyTorch's words if the dtype of `x` is of one of `kinds`: the given one, or the one that
+    all were `joined` to."""
     dtype = x.dtype if joined else given_dtype(x)
     if dtype.kind in kinds:
         raise not_implemented(what, dtype)
 
 
 def check_norm_dtype(name: str, given: DType, wanted: DType) -> None:
-    """RuntimeError unless a norm of numbers of one dtype can be computed in another: both floats or both complex, nothing narrowed."""
+    """RuntimeError unless a norm of numbers of one dtype can be computed in another: both floats or both complex,
+    nothing narrowed."""
     if not (wanted.is_floating_point or wanted.is_complex):
         raise RuntimeError(f"{name}: dtype should be floating point or complex, but got {wanted.scalar}")
     if given.is_complex is not wanted.is_complex:
@@ -124,17 +127,18 @@ def check_norm_dtype(name: str, given: DType, wanted: DType) -> None:
 
 
 def wide(x: Any) -> Any:
-    """Narrow dtypes as those in which they are computed (float16 and bfloat16 as float32, complex32 as complex64); others as they are."""
+    """Convert narrow dtypes to their dtype of computation (float16 and bfloat16 to float32, complex32 to complex64);
+    others are unchanged."""
     return build.convert(x, x.dtype.wide)
 
 
 def narrow(x: Any, dtype: DType) -> Any:
-    """Back to the dtype that users see."""
+    """Convert back to the result's dtype."""
     return build.convert(x, dtype)
 
 
 def rounded(x: Any, dtype: DType | None) -> Any:
-    """What is computed for a half type as that would hold it, for functions that take several steps in PyTorch; else as it is."""
+    """Round to a half type, for functions that take several steps in PyTorch; other dtypes are unchanged."""
     return (
         build.convert(build.convert(x, dtype), x.dtype)
         if dtype is not None and dtype in HALF and x.dtype is dtype.wide
@@ -150,7 +154,7 @@ def as_float(x: Any) -> Any:
 
 
 def as_dtype(x: Any, dtype: DType | None) -> Any:
-    """`x` converted where a dtype is asked for."""
+    """`x` converted to `dtype`, if given."""
     return x if dtype is None else build.convert(x, dtype)
 
 
@@ -160,12 +164,12 @@ def as_bool(x: Any) -> Any:
 
 
 def count_dtype(x: Any, dtype: DType | None) -> DType:
-    """The dtype of a sum: as asked for, else int64 for integers and bool."""
+    """The dtype of a sum: the requested one, else int64 for integers and bool."""
     return dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else INT64)
 
 
 def common(values: Sequence[Any]) -> list[Any]:
-    """Values of several dtypes made one dtype by the rules of promotion (for operators that promote by themselves)."""
+    """Convert values to one dtype by the rules of promotion (for operators that promote by themselves)."""
     if all(v.dtype is values[0].dtype for v in values):
         return list(values)
     dtype = result_type([(v.dtype, len(v.shape)) for v in values], [], join)
@@ -208,7 +212,7 @@ def pair(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def isnan(x: Any) -> Any:
-    """NaN is what differs from itself."""
+    """Whether x is NaN: it differs from itself."""
     if x.dtype.is_complex:
         return isnan(prim.real(x)) | isnan(prim.imag(x))
     return prim.ne(x, x)
@@ -228,7 +232,7 @@ def wrap(dim: int, x: Any) -> int:
 
 
 def dims_of(x: Any, dim: Any, empty_is_all: bool = True) -> tuple[int, ...]:
-    """The dims that a reduction takes away: all for None (and for [] where PyTorch means so), in rising order."""
+    """The dims that a reduction removes: all for None (and for [] if PyTorch treats it so), in increasing order."""
     if isinstance(dim, int):
         dim = (dim,)
     ndim = len(x.shape)
@@ -254,7 +258,7 @@ def div_floor(x: Any, y: Any) -> Any:
 
 
 def reduce_dims(name: str, x: Any, dims: Sequence[int]) -> Any:
-    """A reduction primitive by name; nothing to do for no dims."""
+    """A reduction primitive by name; `x` itself for no dims."""
     return getattr(prim, name)(x, dims=tuple(dims)) if dims else x
 
 
@@ -264,23 +268,23 @@ def keep(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def finish(reduced: Any, shape: Sequence[int], dims: Sequence[int], keepdim: bool) -> Any:
-    """The result of a reduction of something shaped `shape`, with the lost dims put back as 1 for keepdim."""
+    """The result of a reduction of shape `shape`, with the removed dims as 1 for keepdim."""
     return build.reshape(reduced, keep(shape, dims)) if keepdim else reduced
 
 
 def spread(reduced: Any, shape: Sequence[int], dims: Sequence[int]) -> Any:
-    """A reduction's result (with or without keepdim) repeated over what was reduced."""
+    """A reduction's result (with or without keepdim) broadcast over the reduced dims."""
     lost = tuple(size for d, size in enumerate(shape) if d not in dims)
     return build.keep_dims(build.reshape(reduced, lost), shape, dims)
 
 
 def onto(vector: Any, shape: Sequence[int], dim: int) -> Any:
-    """A vector repeated over all dims of `shape` but `dim`, along which it lies."""
+    """A vector along `dim`, broadcast over all other dims of `shape`."""
     return prim.broadcast(vector, shape=tuple(shape), dims=(dim,))
 
 
 def along(shape: Sequence[int], dim: int) -> Any:
-    """The index along `dim`, to compare with: in int32 where it fits, so that a vector of it is as wide as one of floats."""
+    """The index along `dim`, for comparisons: in int32 if it fits, so that its vectors are as wide as those of floats."""
     return prim.iota(shape=tuple(shape), dim=dim, dtype=INT32 if shape[dim] < 1 << 31 else INT64)
 
 
@@ -295,7 +299,7 @@ def flat(x: Any) -> Any:
 
 
 def take_slice(x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:
-    """x[..., start:stop:step, ...] along one dim; itself where that is everything."""
+    """x[..., start:stop:step, ...] along one dim; `x` itself if that is everything."""
     if start == 0 and stop == x.shape[dim] and step == 1:
         return x
     starts = [0] * len(x.shape)
@@ -315,25 +319,25 @@ def pad_dim(x: Any, dim: int, before: int, after: int, value: Any = 0) -> Any:
 
 
 def like_input(shape: Any, specs: Any) -> Any:
-    """Strides of a result that is laid like the first operand (an operator's `like`)."""
+    """Strides of a result with the layout of the first operand (an operator's `like`)."""
     return preserved(shape, specs[0].strides)
 
 
 def in_order_of_input(shape: Any, specs: Any) -> Any:
-    """Strides of a dense result whose dims lie in the order of the first operand's (an operator's `like`)."""
+    """Strides of a dense result with the dim order of the first operand (an operator's `like`)."""
     first = specs[0]
     return dense_strides(shape, memory_order(first.shape, first.strides)) if len(shape) == len(first.shape) else None
 
 
 def accumulator(dtype: DType) -> DType:
-    """The dtype in which a running sum is kept: twice as wide as the data."""
+    """The dtype of a running sum: twice as wide as the data."""
     if dtype.wide is FLOAT32:
         return FLOAT64
     return COMPLEX128 if dtype.is_complex else dtype
 
 
 def logistic(x: Any) -> Any:
-    """1 / (1 + exp(-x)), written so that its derivatives are right where exp(-x) overflows."""
+    """1 / (1 + exp(-x)), written so that its derivatives are correct where exp(-x) overflows."""
     if x.dtype.is_complex:
         return 1.0 / (1.0 + prim.exp(-x))
     small = prim.exp(build.select(x < 0.0, x, -x))

@@ -1,4 +1,4 @@
-"""Comparisons, logic, bits, and choosing between values."""
+"""Comparisons, logic, bits, and selection."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ _shift("bitwise_right_shift", "shift_right", "input >> other: bits moved down by
 
 
 def _numbers_alone(x: Any, y: Any) -> list[Any]:
-    """Two numbers as values of the dtype that PyTorch gives to numbers."""
+    """Two numbers as values of PyTorch's dtype for numbers."""
     order = "bifc"
     kind = order[max(order.index(number_kind(v)) for v in (x, y))]
     dtype = {"b": BOOL, "i": INT64, "f": default_dtype(), "c": default_dtype().to_complex()}[kind]
@@ -207,7 +207,7 @@ def masked_fill(x: Any, mask: Any, value: Any) -> Any:
 
 
 def _bounds(x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
-    """All three in one shape and dtype; a bound that is missing stays None."""
+    """All three in one shape and dtype; a missing bound stays None."""
     refuse(x, "clamp", "c", joined=True)
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")

@@ -15,7 +15,7 @@ Ints = tuple[int, ...]
 
 
 def _ints(value: Any, n: int, name: str) -> Ints:
-    """One number for each dim of space."""
+    """One number for each spatial dim."""
     items = (value,) * n if isinstance(value, int) else tuple(value)
     items = items * n if len(items) == 1 else items
     if len(items) != n:
@@ -60,7 +60,7 @@ def _check(x: Any, weight: Any, bias: Any, n: int, transposed: bool, groups: int
 
 
 def _padding(padding: Any, x: Any, kernel: Ints, stride: Ints, dilation: Ints) -> tuple[Any, Ints]:
-    """(x, padding): "same" may need more on one side, which is then padded by hand."""
+    """(x, padding): "same" may need more on one side, which is added explicitly."""
     n = len(kernel)
     if padding == "valid":
         return x, (0,) * n
@@ -97,12 +97,12 @@ def _positive(stride: Ints, padding: Any, dilation: Ints) -> None:
 
 
 def _with_bias(y: Any, bias: Any, dtype: Any) -> Any:
-    """The result in `dtype`: rounded once, with the bias in it."""
+    """The result in `dtype`, with the bias added before the only rounding."""
     return narrow(y if bias is None else y + onto(wide(bias), y.shape, 1), dtype)
 
 
 def _widened(bias: Any, x: Any, weight: Any) -> tuple[Any, Any]:
-    """What to convolve where a bias is added before rounding."""
+    """The operands in a wider dtype if a bias is added before rounding."""
     return (x, weight) if bias is None else (wide(x), wide(weight))
 
 
@@ -124,10 +124,11 @@ def _convolve(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilatio
 
 
 def _layout(shape: Any, specs: Any) -> Any:
-    """Channels last where the image or the weight is; of three dims of space only batches in float32 and bfloat16, as in PyTorch."""
+    """Channels last if the image or the weight is; for three spatial dims only batches in float32 and bfloat16, as in
+    PyTorch."""
     if len(shape) not in (3, 4, 5) or len(specs[1].shape) != len(shape):  # not a single image
         return None
-    if len(shape) == 3:  # an image of one row, which PyTorch makes of an input that is contiguous
+    if len(shape) == 3:  # PyTorch converts a contiguous input to an image of one row
         seen = [s for s in specs[:2] if s is specs[1] or s.contiguous]
         rows = [
             ((*s.shape[:2], 1, s.shape[2]), (*s.strides[:2], s.shape[2] * s.strides[2], s.strides[2])) for s in seen
@@ -161,7 +162,7 @@ def _declare(n: int) -> None:
 def transposed(
     x: Any, weight: Any, stride: Ints, padding: Ints, output_padding: Ints, dilation: Ints, groups: int
 ) -> Any:
-    """The gradient of a convolution by its input: spread x by the stride, convolve with the turned kernel."""
+    """The gradient of a convolution by its input: dilate x by the stride, convolve with the flipped kernel."""
     n = len(stride)
     channels, outs, *kernel = weight.shape
     reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
@@ -241,7 +242,7 @@ for _n in (1, 2, 3):
 def im2col(x: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
     """The windows of [N, C, H, W] as columns: [N, C * kernel, number of windows]."""
     if len(x.shape) not in (3, 4):
-        kind = IndexError if len(x.shape) < 3 else RuntimeError  # PyTorch looks for the image first
+        kind = IndexError if len(x.shape) < 3 else RuntimeError  # PyTorch checks the image first
         raise kind(
             f"Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {list(x.shape)}"
         )

@@ -1,4 +1,4 @@
-"""Values from nothing: the cores of `arange`, `linspace` and their kin, over `iota`.  They take no tensors."""
+"""Values without tensor operands: the cores of `arange`, `linspace` and their kin, over `iota`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ def _fused(first: Any, step: Any, at: Any) -> Any:
 
 
 def _between(first: Any, last: Any, steps: int, combine: Callable[[Any, Any, Any], Any], dtype: DType) -> Any:
-    """`steps` places counted from both ends toward the middle, so that the ends are exact and the halves mirror each other.
+    """`steps` points counted from both ends toward the middle, so that the ends are exact and the halves mirror each
+    other.
 
-    first and last are values of shape (); `combine(end, step, how many steps)` makes a place.
+    first and last are values of shape (); `combine(end, step, number of steps)` computes a point.
     """
     shape = (steps,)
     step = (last - first) / as_double(steps - 1)
@@ -57,7 +58,7 @@ def _counted(number: Any, dtype: DType) -> Any:
 
 
 def _line(start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """Numbers at equal distances, to the bit those of PyTorch: products and sums are rounded together, but one by one in half types."""
+    """Equally spaced numbers, bit for bit as in PyTorch: a product and a sum are rounded once, but twice in half types."""
     first, last = number_value(start, dtype), number_value(end, dtype)
     if steps == 1:
         return build.broadcast_to(first, (1,))
@@ -88,7 +89,8 @@ def _half_line(first: Any, last: Any, steps: int, dtype: DType) -> Any:
 
 @operator("linspace_core(Scalar start, Scalar end, int steps, dtype dtype) -> Tensor", **CORE)
 def linspace_core(start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """`steps` numbers from start to end at equal distances; for integers the ends and then all places are cut toward 0."""
+    """`steps` numbers from start to end at equal distances; for integers the ends and then all points are truncated
+    toward 0."""
     if steps == 0:
         return build.full((0,), 0, dtype)
     if dtype.is_integer:
@@ -97,7 +99,7 @@ def linspace_core(start: Any, end: Any, steps: int, dtype: DType) -> Any:
 
 
 def _exponents(start: Any, end: Any, steps: int, dtype: DType) -> Any:
-    """Places between ends that are rounded to `dtype`, in float64."""
+    """Points between ends rounded to `dtype`, in float64."""
     first, last = (build.convert(number_value(v, dtype), FLOAT64) for v in (start, end))
     if steps == 1:
         return build.broadcast_to(first, (1,))
@@ -125,21 +127,21 @@ def eye_core(n: int, m: int, dtype: DType) -> Any:
 
 @operator("tril_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def tril_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
-    """(i, j) with j - i <= offset: rows and columns of the places on and below a diagonal, as a (2, n) tensor."""
+    """(i, j) with j - i <= offset: rows and columns of the elements on and below a diagonal, as a (2, n) tensor."""
     return _places(row, col, [0] * row, [min(max(i + offset + 1, 0), col) for i in range(row)], dtype)
 
 
 @operator("triu_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def triu_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
-    """(i, j) with j - i >= offset: rows and columns of the places on and above a diagonal, as a (2, n) tensor."""
+    """(i, j) with j - i >= offset: rows and columns of the elements on and above a diagonal, as a (2, n) tensor."""
     return _places(row, col, [min(max(i + offset, 0), col) for i in range(row)], [col] * row, dtype)
 
 
 def _places(row: int, col: int, starts: list[int], stops: list[int], dtype: DType) -> Any:
-    """The places start..stop of each row, as two rows of indices.
+    """The elements start..stop of each row, as two rows of indices.
 
-    Starts and stops change by at most one from row to row, between 0 and `col`: both are functions of the row that are worked out in
-    the graph, so that its size does not grow with the number of rows.
+    Starts and stops change by at most one from row to row, between 0 and `col`: the graph computes both as functions of
+    the row, so that its size does not grow with the number of rows.
     """
     total = sum(stop - start for start, stop in zip(starts, stops, strict=True))
     if not total:
@@ -153,7 +155,7 @@ def _places(row: int, col: int, starts: list[int], stops: list[int], dtype: DTyp
 
 
 def _ramp_of(numbers: list[int], top: int) -> Any:
-    """Numbers that rise by one from row to row as far as 0 and `top` allow, or stay."""
+    """Numbers that increase by one from row to row within 0 and `top`, or stay."""
     count = len(numbers)
     at = _index((count,), 0, INT64)
     if numbers[0] == numbers[-1]:

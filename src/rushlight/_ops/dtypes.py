@@ -1,12 +1,12 @@
-"""What PyTorch's CPU operators refuse to compute with, though a body would give an answer: by operator, kinds of dtype.
+"""Dtypes that PyTorch's CPU operators refuse although a body could compute with them: kinds by operator.
 
-`REFUSED` has those for which there is no kernel (NotImplementedError), `CHECKED` those that are looked at before any kernel (RuntimeError),
-`ALIKE` the arguments that must have one dtype (RuntimeError too).
+`REFUSED` lists those without a kernel (NotImplementedError), `CHECKED` those that are checked before any kernel
+(RuntimeError), `ALIKE` the arguments that must have one dtype (RuntimeError too).
 
-A kind is a letter of `DType.kind` (b u i f c), `h` stands for the half formats (float16, bfloat16), `n` for signed integers other than int64,
-`8` for the floats of eight bits.  What no primitive takes needs no entry:
-the body's own error becomes the operator's.  The dtype that is looked at is the one to which all were joined where the operator joins
-them, else the first tensor's.
+A kind is a letter of `DType.kind` (b u i f c), `h` stands for the half formats (float16, bfloat16), `n` for signed
+integers other than int64, `8` for the floats of eight bits.  Dtypes that no primitive supports need no entry: the
+body's own error becomes the operator's.  The checked dtype is the promoted one if the operator promotes, else the first
+tensor's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ CHECKED: dict[str, str] = {
     "kl_div": "buic", "soft_margin_loss": "bui", "margin_ranking_loss": "b", "triplet_margin_loss": "b", "hinge_embedding_loss": "b",
 }  # fmt: skip
 
-# Operator -> argument -> kinds that it may not have, whatever the others are: a subtraction that takes no bool, a product in place.
+# Operator -> argument -> kinds that it may not have, whatever the others are: a subtraction of bool, a product in
+# place.
 CHECKED_ARGUMENTS: dict[str, dict[str, str]] = {
     "l1_loss": {"input": "b", "target": "b"},
     "margin_ranking_loss": {"input1": "b", "input2": "b", "target": "b"},
@@ -66,10 +67,11 @@ CHECKED_ARGUMENTS: dict[str, dict[str, str]] = {
     "kl_div": {"input": "buic", "target": "buic"}, "dist": {"input": "b", "other": "b"}, "multilabel_soft_margin_loss": {"target": "b"},
 }  # fmt: skip
 
-# Of these the joined dtype is looked at, though they are computed in a float in any case.
+# Operators checked for the promoted dtype, though they compute in a float in any case.
 JOINED = frozenset(("cosine_similarity", "mse_loss", "smooth_l1_loss", *(f"special_{name}" for name in _NO_HALF)))
 
-# Operator -> its arguments that must have one dtype.  Where "mixed" ends the list, parameters in float32 go with an input in a half type.
+# Operator -> its arguments that must have one dtype.  "mixed" at the end allows parameters in float32 with an input in
+# a half type.
 ALIKE: dict[str, tuple[str, ...]] = {
     "linear": ("input", "weight", "bias"), "bilinear": ("input1", "input2", "weight", "bias"), "prelu": ("input", "weight"),
     "cross_entropy": ("input", "weight"), "nll_loss": ("input", "weight"), "binary_cross_entropy": ("input", "target"),
@@ -79,7 +81,7 @@ ALIKE: dict[str, tuple[str, ...]] = {
 
 
 def check_arguments(name: str, given: Mapping[str, DType]) -> None:
-    """RuntimeError where one of an operator's arguments, by name, has a dtype that it may not have."""
+    """RuntimeError if one of an operator's arguments, by name, has a dtype that it may not have."""
     for argument, kinds in CHECKED_ARGUMENTS[name].items():
         if argument in given and given[argument].kind in kinds:
             cure = "" if given[argument].is_complex else f"; convert it first, for example {argument}.float()"
@@ -87,7 +89,7 @@ def check_arguments(name: str, given: Mapping[str, DType]) -> None:
 
 
 def _words(name: str, dtype: DType, found: DType, other: str, biased: bool) -> str:
-    """PyTorch's words for two dtypes that should be one, where there are such: people look for them."""
+    """PyTorch's message for two dtypes that should be one, if it has a specific one: people search for it."""
     ours, theirs = CPP_NAME[dtype.name], CPP_NAME[found.name]
     if name == "linear" and other == "bias":
         words = f"self and mat2 must have the same dtype, but got {theirs} and {ours}"
@@ -109,14 +111,15 @@ def _words(name: str, dtype: DType, found: DType, other: str, biased: bool) -> s
 
 
 def check_alike(name: str, given: Mapping[str, DType]) -> None:
-    """RuntimeError where an operator's arguments, by name, have not the one dtype that they must have."""
+    """RuntimeError if an operator's arguments, by name, do not have the required common dtype."""
     first, *others = ALIKE[name]
     dtype = given[first]
     mixed = "mixed" in others and dtype.kind == "f" and dtype.itemsize == 2
     for other in others:
         found = given.get(other)
         if found is not None and found is not dtype and not (mixed and found is FLOAT32):
-            wide = found if found.kind in "fc" and dtype.kind not in "fc" else dtype  # what a conversion should be to
+            # the target of a conversion in the message
+            wide = found if found.kind in "fc" and dtype.kind not in "fc" else dtype
             way, target = (first, found) if wide is found else (other, dtype)
             raise RuntimeError(
                 f"{_words(name, dtype, found, other, 'bias' in given)}{name}(): expected {other} to have the dtype of {first}, {dtype.name}, but found "
@@ -125,7 +128,7 @@ def check_alike(name: str, given: Mapping[str, DType]) -> None:
 
 
 def refuse_dtype(name: str, kinds: str, dtype: DType, checked: bool = False) -> None:
-    """NotImplementedError in PyTorch's words where `dtype` is of one of the kinds; RuntimeError where it is `checked` for."""
+    """NotImplementedError in PyTorch's words if `dtype` is of one of the kinds; RuntimeError if it is `checked`."""
     narrow = {"f": "h8"[dtype.itemsize == 1] if dtype.itemsize < 4 else "", "i": "n" if dtype.itemsize < 8 else ""}.get(
         dtype.kind, ""
     )

@@ -18,7 +18,7 @@ _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def _labels(text: str, what: str) -> list[str]:
-    """The labels of one operand; "..." is one label until the dims it stands for are known."""
+    """The labels of one operand; "..." is one label until the number of its dims is known."""
     labels, i = [], 0
     while i < len(text):
         if text.startswith("...", i):
@@ -81,7 +81,7 @@ def _expand(labels: list[str], extra: int) -> list[str]:
 
 
 def _without_repeats(x: Any, labels: list[str]) -> tuple[Any, list[str]]:
-    """A label that stands twice in one operand takes the diagonal."""
+    """The diagonal of a label that occurs twice in one operand."""
     labels = list(labels)
     while len(set(labels)) != len(labels):
         label = next(n for n in labels if labels.count(n) > 1)
@@ -112,7 +112,7 @@ def _check_sizes(values: Sequence[Any], operands: Sequence[list[str]]) -> dict[s
 
 
 def _sum_out(x: Any, labels: list[str], kept: set[str]) -> tuple[Any, list[str]]:
-    """Add up what no other operand and not the result needs."""
+    """Sum over labels that no other operand and not the result needs."""
     dims = tuple(d for d, n in enumerate(labels) if n not in kept)
     if not dims:
         return x, labels
@@ -121,19 +121,19 @@ def _sum_out(x: Any, labels: list[str], kept: set[str]) -> tuple[Any, list[str]]
 
 
 def _arranged(x: Any, labels: list[str], groups: Sequence[Sequence[str]]) -> Any:
-    """Dims in the order of the groups, each group made one dim."""
+    """Dims in the order of the groups, each group merged to one dim."""
     order = [labels.index(n) for group in groups for n in group]
     moved = build.transpose(x, order)
     return build.reshape(moved, [numel([x.shape[labels.index(n)] for n in group]) for group in groups])
 
 
 def _pair(a: Any, la: list[str], b: Any, lb: list[str], kept: set[str], sizes: dict[str, int]) -> tuple[Any, list[str]]:
-    """The product of two operands, summed over what both have and nothing later needs."""
+    """The product of two operands, summed over the labels that both have and nothing later needs."""
     a, la = _sum_out(a, la, kept | set(lb))
     b, lb = _sum_out(b, lb, kept | set(la))
     a, b = common([a, b])
     size_a, size_b = dict(zip(la, a.shape, strict=True)), dict(zip(lb, b.shape, strict=True))
-    # A size of 1 against a larger one is a broadcast: then the operand does not really have the label.
+    # A size of 1 against a larger one is a broadcast: then the operand does not have the label.
     a, la = _drop(a, la, [n for n in la if n in size_b and size_a[n] == 1 and size_b[n] != 1])
     b, lb = _drop(b, lb, [n for n in lb if n in size_a and size_b[n] == 1 and size_a[n] != 1])
     both = [n for n in la if n in lb]
@@ -159,7 +159,7 @@ def _times(left: Any, right: Any) -> Any:
 
 
 def _drop(x: Any, labels: list[str], gone: list[str]) -> tuple[Any, list[str]]:
-    """Forget dims of size 1."""
+    """Drop dims of size 1."""
     if not gone:
         return x, labels
     return build.squeeze(x, [labels.index(n) for n in gone]), [n for n in labels if n not in gone]
@@ -171,7 +171,7 @@ def einsum_core(equation: str, operands: Sequence[Any]) -> Any:
     if not operands:
         raise RuntimeError("einsum(): must provide at least one operand")
     labels, result = parse_equation(equation, [x.shape for x in operands])
-    most = max(len(x.shape) for x in operands)  # each operand gets the dims of all before they meet
+    most = max(len(x.shape) for x in operands)  # each operand gets the dims of all before they are combined
     dtype = result_type([(x.dtype, most) for x in operands], [], join)
     operands = [build.convert(x, dtype) for x in operands]
     reduced = [_without_repeats(x, n) for x, n in zip(operands, labels, strict=True)]

@@ -1,4 +1,4 @@
-"""Rows of a weight by their numbers, bags of them, and one-hot vectors."""
+"""Rows of a weight by index, reductions of such rows, and one-hot vectors."""
 
 from __future__ import annotations
 
@@ -71,9 +71,11 @@ def _over_rows(values: Any, shape: Sequence[int]) -> Any:
 def embedding_bag_core(
     x: Any, weight: Any, starts: Any, ends: Any, per_sample_weights: Any, width: int, padding_idx: int, mode: str
 ) -> Any:
-    """out[b, :] = sum, mean or max over j of weight[input[b, j], :], without those of the row `padding_idx` (-1: with all).
+    """out[b, :] = sum, mean or max over j of weight[input[b, j], :], without those of the row `padding_idx` (-1: with
+    all).
 
-    With `starts` bag b is input[starts[b] : ends[b]], of `width` elements at most; without `ends` it ends where the next one starts.
+    With `starts` bag b is input[starts[b] : ends[b]], of at most `width` elements; without `ends` it ends where the
+    next one starts.
     """
     places, counted, scales = build.convert(x, INT64), None, per_sample_weights
     if starts is not None:
@@ -96,10 +98,10 @@ def embedding_bag_core(
 
 
 def _bags(rows: Any, counted: Any, mode: str) -> Any:
-    """Rows (bags, places, columns) reduced over the places that count (None: all); a bag of none gives zeros."""
+    """Rows (bags, slots, columns) reduced over the counted slots (None: all); an empty bag gives zeros."""
     if counted is not None:
         rows = build.select(_over_rows(counted, rows.shape), rows, lowest(rows.dtype) if mode == "max" else 0.0)
-    if mode == "max":  # the gradient goes to the first of equals
+    if mode == "max":  # the gradient goes to the first of equal elements
         best = prim.argmax(rows, dim=1)
         found = prim.gather(rows, build.reshape(best, (rows.shape[0], 1, rows.shape[2])), dim=1)
         found = build.reshape(found, (rows.shape[0], rows.shape[2]))

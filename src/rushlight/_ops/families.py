@@ -1,4 +1,4 @@
-"""Importing this declares every operator: one module a family."""
+"""Declares every operator on import: one module a family."""
 
 from __future__ import annotations
 

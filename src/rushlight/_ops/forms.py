@@ -1,4 +1,4 @@
-"""The forms in which users write a call, where a Python function takes more than its own signature says.
+"""The forms of a call, for a Python function whose own signature does not show them.
 
     @forms(
         "(input: Tensor) -> Tensor",
@@ -6,10 +6,11 @@
     )
     def max(input, *args, **kwargs): ...
 
-Each is a signature in Python's notation.  Type stubs and documentation pages are made from them; a function without forms is
-described by its own annotations.  The names that may stand in a form are those of the function's module, and the words of
-`_surface/annotations.py` (`Tensor`, `Scalar`, `dtype`, `Device`, `return_types.max`, ...).  `**options: Factory` stands for the keywords of
-every function that makes tensors; `... -> T` keeps the function's own parameters and says only what they give.
+Each is a signature in Python's notation.  Type stubs and documentation pages are generated from them; a function
+without forms is described by its own annotations.  A form may use the names of the function's module, and those of
+`_surface/annotations.py` (`Tensor`, `Scalar`, `dtype`, `Device`, `return_types.max`, ...).  `**options: Factory` stands
+for the keywords of every function that creates tensors; `... -> T` keeps the function's own parameters and declares
+only its result.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 
 def forms(*signatures: str) -> Callable[[_F], _F]:
-    """Say how a function may be called; it is the same function afterwards."""
+    """Declare the forms of a function's calls; returns the same function."""
 
     def keep(function: _F) -> _F:
         function.__dict__["__forms__"] = signatures
@@ -33,5 +34,5 @@ def forms(*signatures: str) -> Callable[[_F], _F]:
 
 
 def forms_of(function: object) -> tuple[str, ...]:
-    """The forms that were given to a function, or ()."""
+    """The declared forms of a function, or ()."""
     return getattr(function, "__dict__", {}).get("__forms__", ())

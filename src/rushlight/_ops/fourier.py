@@ -1,6 +1,6 @@
-"""The three Fourier transforms of which `torch.fft` is made: complex to complex, real to half, half to real.
+"""The three Fourier transforms behind `torch.fft`: complex to complex, real to half, half to real.
 
-`norm` says what the sums are multiplied by: "none", "ortho" (1 / sqrt of how many numbers are transformed), "mean" (1 / how many).
+`norm` scales the sums: "none", "ortho" (1 / sqrt of the number of transformed elements), "mean" (1 / that number).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HIDDEN: dict[str, Any] = {"spaces": (), "method": False}
 
 @operator("fft_c2c(Tensor input, int[] dim, bool inverse, str norm='none') -> Tensor", node="FftC2CBackward0", **HIDDEN)
 def fft_c2c(x: Any, dim: Sequence[int], inverse: bool, norm: str) -> Any:
-    """The sum over n of x[n] exp(-2 pi i k n / N) over dims of a complex tensor; with + in the exponent where `inverse`."""
+    """The sum over n of x[n] exp(-2 pi i k n / N) over dims of a complex tensor; with + in the exponent for `inverse`."""
     return prim.fft(x, dims=tuple(dim), inverse=inverse, norm=norm)
 
 
@@ -36,7 +36,7 @@ def fft_r2c(x: Any, dim: Sequence[int], norm: str) -> Any:
     **HIDDEN,
 )
 def fft_c2r(x: Any, dim: Sequence[int], size: int, norm: str) -> Any:
-    """The way back from such a half: real, with `size` elements along the last of `dim`."""
+    """The inverse of such a half: real, with `size` elements along the last of `dim`."""
     if len(dim) > 1:
         x = prim.fft(x, dims=tuple(dim[:-1]), inverse=True, norm=norm)
     return prim.irfft(x, dim=dim[-1], size=size, norm=norm)

@@ -1,4 +1,4 @@
-"""Reading at places that are data, and writing by `x[tensors] = values`."""
+"""Reads at indices that are data, and writes by `x[tensors] = values`."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def _common_shape(indices: Sequence[Any]) -> list[Any]:
 
 
 def _place(dims: Sequence[int]) -> int:
-    """Where the dims of the indices stand in the result: at the first indexed dim if these are neighbours, else in front."""
+    """The position of the indices' dims in the result: the first indexed dim if these are adjacent, else the front."""
     return dims[0] if list(dims) == list(range(dims[0], dims[0] + len(dims))) else 0
 
 
 def _result_order(ndim: int, dims: Sequence[int], count: int) -> tuple[int, ...]:
-    """The permutation that takes [*index dims, *other dims] to the result's order."""
+    """The permutation from [*index dims, *other dims] to the result's order."""
     at = _place(dims)
     rest = list(range(count, count + ndim - len(dims)))
     return (*rest[:at], *range(count), *rest[at:])
 
 
 def _check_room(x: Any, dims: Sequence[int], places: Any) -> None:
-    """IndexError where dims without places are indexed: kernels that read every place of a dim at once do not ask where it is."""
+    """IndexError if empty dims are indexed: kernels that read a whole dim at once do not check indices."""
     if numel(places.shape) and any(not x.shape[d] for d in dims):
         raise IndexError("index is out of bounds for dimension with size 0")
 
@@ -135,7 +135,7 @@ def _(ct: Any, out: Any, x: Any, dims: Any, indices: Sequence[Any], values: Any,
 
 @operator("index_select(Tensor input, int dim, Tensor index) -> Tensor", out="exact", tags=("apart",))
 def index_select(x: Any, dim: int, index: Any) -> Any:
-    """out[..., i, ...] = input[..., index[i], ...]: the places listed along dim."""
+    """out[..., i, ...] = input[..., index[i], ...]: the indices listed along dim."""
     places = from_zero(index_vector("index_select", index))
     lines, dim = lines_of(x, dim)
     moved, perm = to_front(lines, (dim,))
@@ -185,7 +185,7 @@ def take(x: Any, index: Any) -> Any:
     tags=("unordered", "alone"),
 )
 def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
-    """out.flat[index[i]] = source[i] (or += with `accumulate`): the input with flat places written over."""
+    """out.flat[index[i]] = source[i] (or += with `accumulate`): the input with elements at flat indices replaced."""
     if numel(index.shape) != numel(source.shape):
         raise IndexError(f"put_(): Expected source and index to have the same number of elements, but got source.numel() = {numel(source.shape)}, "
                            f"index.numel() = {numel(index.shape)}")  # fmt: skip
@@ -214,7 +214,8 @@ def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
     node="GatherBackward0",
 )
 def take_along_dim(x: Any, indices: Any, dim: int | None) -> Any:
-    """out[i][j] = input[indices[i][j]][j] for dim 0, and so on: `gather` whose operands broadcast; without dim in the flattened input."""
+    """out[i][j] = input[indices[i][j]][j] for dim 0, and so on: `gather` whose operands broadcast; without dim in the
+    flattened input."""
     places = as_index("torch.take_along_dim", indices)
     if dim is None:
         return prim.gather(flat(x), flat(places), dim=0)
@@ -232,7 +233,7 @@ def take_along_dim(x: Any, indices: Any, dim: int | None) -> Any:
 
 
 def _around(places: Any, size: int) -> Any:
-    """Places counted around a dim: -1 is the last one, and `size` the first again."""
+    """Indices modulo the size of a dim: -1 is the last one, and `size` the first again."""
     if not size:
         return places
     rest = prim.rem_trunc(places, build.full_like(places, size))

@@ -1,7 +1,8 @@
-"""Linear algebra by elimination: triangular systems, Cholesky, LU, and what follows from them: inverses, systems, determinants.
+"""Linear algebra by elimination: triangular systems, Cholesky, LU, and functions over them: inverses, systems,
+determinants.
 
-Rows whose results hold `info` never raise for what the numbers are; the functions that do (`linalg.cholesky`, `linalg.inv`, ...) are composites that
-look at `info`.
+Rows whose results include `info` never raise because of numbers; the functions that do (`linalg.cholesky`,
+`linalg.inv`, ...) are composites that check `info`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["expanded", "floats_only", "fortran", "matrices"]
 
 
 def fortran(shape: Any, specs: Any) -> Any:
-    """Strides of matrices that lie column by column; whatever has fewer dims than the operand is contiguous."""
+    """Strides of column-major matrices; results with fewer dims than the operand are contiguous."""
     strides = list(contiguous_strides(shape))
     if len(shape) >= 2 and len(shape) >= len(specs[0].shape):
         strides[-2:] = 1, max(shape[-2], 1)
@@ -39,7 +40,7 @@ def columns_first(shape: Any, specs: Any) -> Any:
 
 
 def matrices(name: str, x: Any, square: bool = False, argument: str = "A") -> None:
-    """RuntimeError for what is no batch of (square) matrices."""
+    """RuntimeError unless it is a batch of (square) matrices."""
     if len(x.shape) < 2:
         raise RuntimeError(f"{name}: The input tensor {argument} must have at least 2 dimensions.")
     if square and x.shape[-1] != x.shape[-2]:
@@ -49,7 +50,8 @@ def matrices(name: str, x: Any, square: bool = False, argument: str = "A") -> No
 
 
 def floats_only(name: str, x: Any, kernel: str = "", integers: bool = True) -> None:
-    """The errors for dtypes: integers are refused in words (by the kernel unless `integers`), half types by the kernel where it is named."""
+    """The errors for dtypes: integers are refused in words (by the kernel unless `integers`), half types by the kernel
+    if it is named."""
     known = x.dtype.is_floating_point or x.dtype.is_complex
     word = CPP_NAME[x.dtype.name]
     if not known and (integers or not kernel):
@@ -61,12 +63,12 @@ def floats_only(name: str, x: Any, kernel: str = "", integers: bool = True) -> N
 
 
 def expanded(x: Any, lead: Any) -> Any:
-    """Matrices with these batch dims."""
+    """Matrices broadcast to these batch dims."""
     return build.broadcast_to(x, (*lead, *x.shape[-2:]))
 
 
 def common_batch(*xs: Any) -> tuple[int, ...]:
-    """The batch dims that these matrices broadcast to."""
+    """The common batch dims of these matrices."""
     return broadcast_shapes(*(x.shape[:-2] for x in xs))
 
 
@@ -99,7 +101,7 @@ def _fits(name: str, a: Any, b: Any, left: bool) -> None:
     spaces=("linalg",), method=False, out="exact", like=columns_first,
 )  # fmt: skip
 def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool, unitriangular: bool) -> Any:
-    """X with A X = B (X A = B unless `left`) for triangular A; what lies beyond the triangle is not read."""
+    """X with A X = B (X A = B unless `left`) for triangular A; elements beyond the triangle are not read."""
     name = "linalg.solve_triangular"
     matrices(name, a, square=True)
     matrices(name, b, argument="B")
@@ -132,7 +134,7 @@ def triangular_solve(b: Any, a: Any, upper: bool, transpose: bool, unitriangular
 
 
 def _legacy_pair(name: str, b: Any, a: Any) -> None:
-    """The checks of the older functions for systems."""
+    """The checks of the legacy functions for systems."""
     if b.dtype is not a.dtype:
         words = CPP_NAME[b.dtype.name], CPP_NAME[a.dtype.name]
         raise RuntimeError(
@@ -164,7 +166,8 @@ def _cholesky(name: str, a: Any, upper: bool, integers: bool) -> tuple[Any, Any]
     method=False, out="exact", like=fortran,
 )  # fmt: skip
 def cholesky_ex(a: Any, *, upper: bool, check_errors: bool) -> Any:
-    """(L, info) with A = L L^H, L lower triangular (or U^H U with `upper`); info is the order of the first minor that is not positive, or 0."""
+    """(L, info) with A = L L^H, L lower triangular (or U^H U with `upper`); info is the order of the first minor that
+    is not positive, or 0."""
     return _cholesky("linalg.cholesky", a, upper, True)
 
 
@@ -194,7 +197,7 @@ def _cholesky_gradient(ct: Any, factor: Any, upper: bool) -> Any:
     node="CholeskyBackward0",
 )
 def cholesky_core(a: Any, upper: bool) -> Any:
-    """(L, info) with A = L L^H, as `torch.cholesky` needs them."""
+    """(L, info) with A = L L^H, for `torch.cholesky`."""
     return _cholesky("cholesky", a, upper, False)
 
 
@@ -262,7 +265,8 @@ def _lu(name: str, a: Any, pivot: bool) -> tuple[Any, Any, Any]:
     spaces=("linalg",), method=False, out="exact", like=fortran,
 )  # fmt: skip
 def lu_factor_ex(a: Any, *, pivot: bool, check_errors: bool) -> Any:
-    """(LU, pivots, info): both triangles in one matrix, with which row each was exchanged (from 1), and the first zero on U's diagonal, or 0."""
+    """(LU, pivots, info): both triangles in one matrix, the row that each was exchanged with (from 1), and the first
+    zero on U's diagonal, or 0."""
     return _lu("torch.lu_factor", a, pivot)
 
 
@@ -297,7 +301,7 @@ def lu(a: Any, *, pivot: bool) -> Any:
     out="exact", like="contiguous",
 )  # fmt: skip
 def lu_unpack(both: Any, pivots: Any, unpack_data: bool, unpack_pivots: bool) -> Any:
-    """(P, L, U) with A = P L U, from what `lu_factor` gives; what is not asked for is empty."""
+    """(P, L, U) with A = P L U, from the result of `lu_factor`; results that are not requested are empty."""
     if len(both.shape) < 2:
         raise RuntimeError(
             f"torch.lu_unpack: Expected tensor with 2 or more dimensions. Got size: {list(both.shape)} instead"
@@ -323,7 +327,7 @@ def lu_unpack(both: Any, pivots: Any, unpack_data: bool, unpack_pivots: bool) ->
 
 
 def by_lu(both: Any, order: Any, b: Any, how: str = "plain") -> Any:
-    """X with A X = B from the factors of A; `how` puts A^T ("transpose") or A^H ("adjoint") in the place of A."""
+    """X with A X = B from the factors of A; `how` replaces A by A^T ("transpose") or A^H ("adjoint")."""
     if how == "plain":
         return solve(both, solve(both, reorder(b, order), upper=False, unit=True), upper=True)
     both = build.conj(both) if how == "adjoint" else both
@@ -333,7 +337,7 @@ def by_lu(both: Any, order: Any, b: Any, how: str = "plain") -> Any:
 
 
 def _system(both: Any, order: Any, b: Any, left: bool, adjoint: bool = False) -> Any:
-    """A X = B or X A = B, where factors and B may be broadcast."""
+    """A X = B or X A = B, with broadcast factors and B."""
     lead = common_batch(both, b)
     b, both = expanded(b, lead), expanded(both, lead)
     order = build.broadcast_to(order, (*lead, order.shape[-1]))
@@ -345,7 +349,7 @@ def _system(both: Any, order: Any, b: Any, left: bool, adjoint: bool = False) ->
 
 
 def _of_vectors(a: Any, b: Any) -> bool:
-    """Whether B holds vectors and not matrices."""
+    """Whether B holds vectors rather than matrices."""
     return len(b.shape) == 1 or (len(a.shape) - 1 == len(b.shape) and b.shape == a.shape[:-1])
 
 
@@ -381,7 +385,7 @@ def _solve_gradient(cts: Any, outs: Any, a: Any, b: Any, left: bool) -> Any:
         row = prim.broadcast(build.conj(x), shape=(*x.shape, x.shape[-1]), dims=(*range(n - 1), n))
         return -(build.broadcast_to(to_b, row.shape) * row), build.reshape(to_b, ct.shape)
     to_b = _system(both, order, ct, left, adjoint=True)
-    to_a = -(times(to_b, mH(x)) if left else mH(times(mH(to_b), x)))  # x itself is read, so that it is what is saved
+    to_a = -(times(to_b, mH(x)) if left else mH(times(mH(to_b), x)))  # x itself is read, so that it is the saved value
     return to_a, to_b
 
 
@@ -403,7 +407,7 @@ def _(cts: Any, outs: Any, a: Any, b: Any, *, left: bool, check_errors: bool) ->
     "solve_right_core(Tensor A, Tensor B) -> (Tensor result, Tensor info)", spaces=(), method=False, like="contiguous", node="LinalgSolveExBackward0",
 )  # fmt: skip
 def solve_right(a: Any, b: Any) -> Any:
-    """(X, info) with X A = B: `linalg.solve_ex` with `left=False`, whose result lies row by row."""
+    """(X, info) with X A = B: `linalg.solve_ex` with `left=False`, whose result is row-major."""
     return _solve(a, b, False)
 
 
@@ -435,7 +439,7 @@ def _lu_solve(both: Any, pivots: Any, b: Any, left: bool, adjoint: bool) -> Any:
     method=False, out="exact", like=columns_first,
 )  # fmt: skip
 def linalg_lu_solve(both: Any, pivots: Any, b: Any, *, left: bool, adjoint: bool) -> Any:
-    """X with A X = B (X A = B unless `left`), given the factors of A; with `adjoint` A^H takes the place of A."""
+    """X with A X = B (X A = B unless `left`), given the factors of A; `adjoint` replaces A by A^H."""
     return _lu_solve(both, pivots, b, left, adjoint)
 
 
@@ -444,7 +448,7 @@ def linalg_lu_solve(both: Any, pivots: Any, b: Any, *, left: bool, adjoint: bool
     node="LinalgLuSolveBackward0",
 )  # fmt: skip
 def lu_solve_right(both: Any, pivots: Any, b: Any, *, adjoint: bool) -> Any:
-    """X with X A = B: `linalg.lu_solve` with `left=False`, whose result lies row by row."""
+    """X with X A = B: `linalg.lu_solve` with `left=False`, whose result is row-major."""
     return _lu_solve(both, pivots, b, False, adjoint)
 
 

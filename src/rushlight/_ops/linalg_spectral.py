@@ -1,4 +1,4 @@
-"""Orthogonal factors, eigenvalues, singular values, and what follows from them."""
+"""Orthogonal factors, eigenvalues, singular values, and functions over them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def _reflections(a: Any, tau: Any) -> Any:
     like=columns_first,
 )  # fmt: skip
 def householder_product(a: Any, tau: Any) -> Any:
-    """(I - tau[0] v[0] v[0]^H) (I - tau[1] v[1] v[1]^H) ...: the first columns of the product of the reflections that `geqrf` keeps in `input` and `tau`."""
+    """(I - tau[0] v[0] v[0]^H) (I - tau[1] v[1] v[1]^H) ...: the first columns of the product of the reflections that
+    `geqrf` returns as `input` and `tau`."""
     return _reflections(a, tau)
 
 
@@ -120,7 +121,8 @@ def orgqr(a: Any, tau: Any) -> Any:
     like=columns_first,
 )
 def ormqr(a: Any, tau: Any, other: Any, left: bool, transpose: bool) -> Any:
-    """`other` times Q (or Q^H) from the left or the right, where Q is the product of the reflections that `geqrf` keeps."""
+    """`other` times Q (or Q^H) from the left or the right, where Q is the product of the reflections that `geqrf`
+    returns."""
     _check_ormqr(a, tau, other, left)
     if left:
         return reflect(a, tau, other, adjoint=transpose)
@@ -162,7 +164,7 @@ def _check_ormqr(a: Any, tau: Any, other: Any, left: bool) -> None:
 
 
 def _hermitian(name: str, a: Any, uplo: str) -> Any:
-    """The matrices as primitives want them: the lower triangle is read."""
+    """The matrices in the primitives' form: the lower triangle is read."""
     matrices(name, a, square=True)
     if uplo.upper() not in ("L", "U"):
         raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {uplo}")
@@ -175,7 +177,7 @@ def _hermitian(name: str, a: Any, uplo: str) -> Any:
     node="LinalgEighBackward0",
 )  # fmt: skip
 def eigh(a: Any, uplo: str) -> Any:
-    """A = V diag(w) V^H as (w, rising; V; info), of Hermitian matrices of which one triangle is read."""
+    """A = V diag(w) V^H as (w, increasing; V; info), of Hermitian matrices of which one triangle is read."""
     return prim.eigh(_hermitian("linalg.eigh", a, uplo), vectors=True)
 
 
@@ -229,7 +231,7 @@ def _svd_input(a: Any) -> Any:
     node="LinalgSvdBackward0",
 )  # fmt: skip
 def svd(a: Any, full: bool) -> Any:
-    """(U, S, V^H, info) with A = U diag(S) V^H, singular values falling."""
+    """(U, S, V^H, info) with A = U diag(S) V^H, singular values decreasing."""
     full = full and a.shape[-1:] != a.shape[-2:-1]
     return prim.svd(_svd_input(a), full=full, vectors=True)
 
@@ -238,7 +240,7 @@ def svd(a: Any, full: bool) -> Any:
     "linalg_svdvals_core(Tensor A) -> (Tensor S, Tensor info)", spaces=(), method=False, node="LinalgSvdBackward0"
 )
 def svdvals(a: Any) -> Any:
-    """S of A = U diag(S) V^H alone, falling, and info."""
+    """S of A = U diag(S) V^H alone, decreasing, and info."""
     return prim.svd(_svd_input(a), full=False, vectors=False)
 
 
@@ -246,7 +248,8 @@ def svdvals(a: Any) -> Any:
 
 
 def _tolerance(sizes: Any, shape: Any, dtype: Any, atol: Any, rtol: Any) -> Any:
-    """Below max(atol, rtol * greatest) singular values count as 0; without `rtol` it follows from the dtype, or is 0 where `atol` is not."""
+    """The bound max(atol, rtol * greatest) below which singular values count as 0; without `rtol` it follows from the
+    dtype, or is 0 if `atol` is not."""
     greatest = prim.amax(sizes, dims=(len(sizes.shape) - 1,))
 
     def given(x: Any) -> Any:
@@ -271,7 +274,7 @@ def _tolerance(sizes: Any, shape: Any, dtype: Any, atol: Any, rtol: Any) -> Any:
 
 
 def _is_zero(sizes: Any, bound: Any) -> Any:
-    """Which singular values do not count: those not above the bound, all of them where it is NaN."""
+    """The singular values that count as zero: those not above the bound, all of them if it is NaN."""
     n = len(sizes.shape)
     bound = build.broadcast_to(bound, sizes.shape[:-1]) if len(bound.shape) < n else bound
     return ~(sizes > prim.broadcast(bound, shape=(*bound.shape, sizes.shape[-1]), dims=tuple(range(n - 1))))
@@ -336,7 +339,7 @@ def _(cts: Any, outs: Any, a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> 
     method=False, numbers=("atol", "rtol"), like="contiguous",
 )  # fmt: skip
 def matrix_rank(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
-    """How many singular values are greater than max(atol, rtol * greatest), and info."""
+    """The number of singular values greater than max(atol, rtol * greatest), and info."""
     matrices("torch.linalg.matrix_rank", a, hermitian, argument="input")
     if a.dtype.name not in _EPSILON:
         raise RuntimeError("This function doesn't handle types other than float and double")
@@ -352,7 +355,7 @@ def matrix_rank(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
 
 
 def _over_rows(shape: Any, specs: Any) -> Any:
-    """Solutions lie column by column where the right sides lay: in columns as long as A has rows, if those are more."""
+    """Solutions are column-major like the right sides: in columns as long as A has rows, if those are more."""
     if len(shape) < len(specs[1].shape):
         return contiguous_strides(shape)
     longest = max(specs[0].shape[-2:])
@@ -373,7 +376,8 @@ def _lstsq_gradient(ct: Any, P: Any, a: Any, b: Any) -> tuple[Any, Any]:
     method=False, node="LinalgLstsqBackward0", like=_over_rows, static=("rcond",),
 )  # fmt: skip
 def lstsq_pivoted(a: Any, b: Any, rcond: float) -> Any:
-    """As `linalg_lstsq_core`, by a QR factorisation with exchanged columns, whose R is cut where its condition passes 1 / rcond; B in A's batch."""
+    """As `linalg_lstsq_core`, by a QR factorisation with exchanged columns, whose R is cut where its condition passes 1
+    / rcond; B in A's batch."""
     (*lead, m, n) = a.shape
     right = expanded(b, lead)
     if n > m:
@@ -391,7 +395,7 @@ def _(cts: Any, outs: Any, a: Any, b: Any, rcond: float) -> Any:
 
 
 def _pseudo_inverse(a: Any, rcond: float) -> tuple[Any, Any, Any]:
-    """That of matrices, their rank, and info; singular values up to rcond times the greatest count as 0."""
+    """The pseudo-inverse of matrices, their rank, and info; singular values up to rcond times the greatest count as 0."""
     m, n = a.shape[-2:]
     if not numel(a.shape):
         rank, info = (build.full(a.shape[:-2], 0, dtype) for dtype in (INT64, INT32))

@@ -42,12 +42,12 @@ __all__: list[str] = []
 NN = ("nn.functional",)
 LEGACY = "bool? size_average=None, bool? reduce=None, str reduction='mean'"
 LOSS: dict[str, Any] = {"promote": "float", "spaces": NN, "method": False, "like": "contiguous"}
-# A loss for each element lies in memory as what it is computed from.
+# The losses of single elements have the memory layout of the operands.
 PAIRED: dict[str, Any] = {**LOSS, "like": "operands"}
 
 
 def _like_operand(place: int) -> Any:
-    """An operator's `like`: each element's loss lies as this operand, with which PyTorch's formula begins."""
+    """An operator's `like`: each element's loss has the layout of this operand, the first of PyTorch's formula."""
 
     def strides(shape: Any, specs: Any) -> Any:
         lead = specs[place] if len(specs) > place else specs[0]
@@ -60,7 +60,7 @@ def _like_operand(place: int) -> Any:
 
 
 def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    """The reduction that is meant, from today's argument or the two deprecated ones."""
+    """The requested reduction, from the current argument or the two deprecated ones."""
     if size_average is not None or reduce is not None:
         average = True if size_average is None else size_average
         wanted = True if reduce is None else reduce
@@ -72,7 +72,7 @@ def reduction_of(size_average: bool | None, reduce: bool | None, reduction: str)
 
 
 def reduced(loss: Any, reduction: str) -> Any:
-    """The mean, the sum, or each one."""
+    """The mean, the sum, or the losses themselves."""
     if reduction == "none":
         return loss
     total = reduce_dims("sum", loss, dims_of(loss, None))
@@ -85,7 +85,7 @@ def _each(ct: Any, shape: Any, reduction: str) -> Any:
 
 
 def _alike(x: Any, y: Any) -> tuple[Any, Any]:
-    """Input and target broadcast; a warning where their shapes differ, because that is rarely meant."""
+    """Input and target broadcast; a warning if their shapes differ, because that is rarely intended."""
     if x.shape != y.shape:
         warn_user(
             f"Using a target size (torch.Size({list(y.shape)})) that is different to the input size (torch.Size({list(x.shape)})). This will likely lead to incorrect "
@@ -117,7 +117,7 @@ def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, wei
 
 
 def _real_for(given: DType, y: Any) -> None:
-    """RuntimeError where a target is complex and the input, whose dtype the loss has, is not."""
+    """RuntimeError if a target is complex and the input, whose dtype the loss has, is not."""
     found = given_dtype(y)
     if found.is_complex and not given.is_complex:
         raise RuntimeError(
@@ -126,7 +126,7 @@ def _real_for(given: DType, y: Any) -> None:
 
 
 def _floats_for_mean(dtype: DType, reduction: str) -> None:
-    """RuntimeError where whole numbers would be averaged."""
+    """RuntimeError if whole numbers would be averaged."""
     if dtype.kind in "ui" and reduction == "mean":
         raise RuntimeError(
             f"mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: {CPP_NAME[dtype.name]}"
@@ -162,7 +162,7 @@ def smooth_l1_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: st
         return reduced(size, reduction)
     return reduced(
         build.select(size < beta, 0.5 * d * d / beta, size - 0.5 * beta), reduction
-    )  # d, not its size: no corner at zero
+    )  # d, not |d|: no corner at zero
 
 
 @operator(
@@ -178,7 +178,7 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
     x, y = _alike(x, y)
     d = x - y
     size = prim.abs(d)
-    loss = build.select(size <= delta, 0.5 * d * d, delta * (size - 0.5 * delta))  # d, not its size: no corner at zero
+    loss = build.select(size <= delta, 0.5 * d * d, delta * (size - 0.5 * delta))  # d, not |d|: no corner at zero
     how = reduction_of(None, None, reduction)
     if weight is None:
         return narrow(reduced(loss, how), given)
@@ -192,7 +192,7 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
 
 
 def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
-    """The dim of the classes; errors where input, target and weight do not fit."""
+    """The dim of the classes; errors if input, target and weight do not fit."""
     if not x.shape:
         raise (IndexError if name == "cross_entropy" else RuntimeError)(
             f"{name}: expected input to have at least one dimension"
@@ -219,7 +219,7 @@ def _classes(x: Any, target: Any, weight: Any, name: str) -> int:
 
 
 def _class_dtype(target: Any, x: Any, name: str) -> None:
-    """RuntimeError where a target cannot hold classes."""
+    """RuntimeError if a target cannot hold classes."""
     if target.dtype is not INT64 and target.dtype is not UINT8:
         way = f", or probabilities in the shape of input, {list(x.shape)}" if name == "cross_entropy" else ""
         raise RuntimeError(
@@ -233,25 +233,26 @@ def _class_dtype(target: Any, x: Any, name: str) -> None:
 
 
 def _single(x: Any, target: Any) -> Any:
-    """The target of a single sample, which may come as a vector of one."""
+    """The target of a single sample, which may be a vector of one."""
     return build.reshape(target, ()) if len(x.shape) == 1 and target.shape == (1,) else target
 
 
 def _targets(target: Any, ignore_index: int) -> tuple[Any, Any]:
-    """(class to read, whether it counts).  A negative class that is not `ignore_index` reads out of range: an IndexError."""
+    """(class to read, whether it counts).  A negative class other than `ignore_index` reads out of range: an
+    IndexError."""
     target = build.convert(target, INT64)
     counts = build.ne(target, ignore_index)
     return from_zero(build.select(counts, target, 0)), counts
 
 
 def _at_class(x: Any, classes: Any, dim: int) -> Any:
-    """x at the class of each place."""
+    """x at the class of each position."""
     shape = tuple(1 if d == dim else s for d, s in enumerate(x.shape))
     return build.reshape(prim.gather(x, build.reshape(classes, shape), dim=dim), classes.shape)
 
 
 def _class_weights(x: Any, weight: Any, classes: Any, counts: Any) -> Any:
-    """The weight of each place, 0 where its class is ignored."""
+    """The weight of each position, 0 if its class is ignored."""
     ones = build.full(classes.shape, 1.0, x.dtype) if weight is None else prim.index(weight, classes)
     return build.select(counts, ones, 0.0)
 
@@ -265,15 +266,16 @@ def _average(losses: Any, weights: Any, reduction: str) -> Any:
 
 
 def _one_hot(x: Any, classes: Any, dim: int) -> Any:
-    """Whether a place of `x` is the class that its target names."""
+    """Whether an element of `x` is at the class of its target."""
     here = along(x.shape, dim)
     return prim.eq(here, spread(build.convert(classes, here.dtype), x.shape, (dim,)))
 
 
 def _per_place(ct: Any, weights: Any, total: Any, reduction: str, counts: Any) -> Any:
-    """The cotangent of each place's -log p, times its weight; `total` is the sum of the weights.
+    """The cotangent of each position's -log p, times its weight; `total` is the sum of the weights.
 
-    Where nothing counts the mean is nan, but the gradient of what is ignored is still zero."""
+    If nothing counts the mean is nan, but the gradient of ignored positions is still zero.
+    """
     if reduction == "mean":
         ct = ct / total
     return build.select(counts, build.broadcast_to(ct, weights.shape) * weights, 0.0)
@@ -287,7 +289,7 @@ NLL = "(Tensor input, Tensor target, Tensor? weight=None, bool? size_average=Non
 def nll_loss(
     x: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str
 ) -> Any:
-    """Minus the log probability of the target's class; classes lie along dim 1 (dim 0 of a single sample)."""
+    """Minus the log probability of the target's class; classes are along dim 1 (dim 0 of a single sample)."""
     reduction = reduction_of(size_average, reduce, reduction)
     refuse(x, "nll_loss_out_frame", "c")
     target = _single(x, target)
@@ -346,7 +348,7 @@ def cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, ignore_in
                   label_smoothing: float) -> Any:  # fmt: skip
     """-log softmax(input) at the target's class, or weighted by the target's class probabilities.
 
-    Classes lie along dim 1 (dim 0 of a single sample).  The forward keeps the logsumexp of each row for the backward.
+    Classes are along dim 1 (dim 0 of a single sample).  The forward saves the logsumexp of each row for the backward.
     """
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}")
@@ -457,7 +459,7 @@ def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, re
 
 
 def _fits(weight: Any, x: Any) -> None:
-    """RuntimeError where a weight is larger than what it weighs."""
+    """RuntimeError if a weight is larger than its operand."""
     if weight is not None and broadcast_shapes(x.shape, weight.shape) != x.shape:
         raise RuntimeError(
             f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, weight.shape))}"
@@ -494,7 +496,7 @@ def binary_cross_entropy_with_logits(
         )
     _fits(weight, x)
     loss = reduced(_logits_loss(x, target, weight, pos_weight), reduction_of(size_average, reduce, reduction))
-    return build.convert(loss, given_dtype(target))  # PyTorch sums it up where 1 - target was
+    return build.convert(loss, given_dtype(target))  # PyTorch sums in the dtype of 1 - target
 
 
 @binary_cross_entropy_with_logits.gradient
@@ -530,7 +532,8 @@ def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: 
 
 @soft_margin_loss.gradient
 def _(ct: Any, out: Any, x: Any, y: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
-    """-target z / (1 + z) with z = exp(-target * input).  Half types hold every step, as in PyTorch: NaN where z overflows there."""
+    """-target z / (1 + z) with z = exp(-target * input).  Half types round every step, as in PyTorch: NaN where z
+    overflows there."""
     held = lambda v, low=given_dtype(ct): rounded(v, low)
     x, y = pair(x, y)
     z = held(prim.exp(-held(y * x)))
@@ -621,8 +624,8 @@ def gaussian_nll_loss(x: Any, y: Any, var: Any, full: bool, eps: float, reductio
 
 
 def _straight_through(bounded: Any, var: Any) -> Any:
-    """The bounded value, whose gradient passes to the unbounded one as if nothing had been cut (the bound is set outside of the
-    graph in PyTorch): var plus a difference that comes through bits, which carry no gradient."""
+    """The bounded value, whose gradient passes to the unbounded one unchanged (PyTorch sets the bound outside of the
+    graph): var plus a difference that comes through bits, which carry no gradient."""
     width = INT64 if var.dtype.itemsize == 8 else INT32
     gap = prim.bitcast(prim.bitcast(bounded - var, dtype=width), dtype=var.dtype)
     return var + gap
@@ -632,7 +635,7 @@ def _straight_through(bounded: Any, var: Any) -> Any:
 
 
 def _sides(y: Any) -> Any:
-    """A target that is compared with 1 and -1, in a dtype that tells them apart."""
+    """A target that is compared with 1 and -1, in a dtype that distinguishes them."""
     return build.convert(y, INT32) if y.dtype is BOOL else wide(y)
 
 
@@ -642,7 +645,7 @@ def _positive_part(x: Any) -> Any:
 
 
 def _clamped(x: Any) -> Any:
-    """max(x, 0) whose slope is 1 at 0 and 0 at NaN, as `clamp_min` has it."""
+    """max(x, 0) with slope 1 at 0 and 0 at NaN, as `clamp_min` has it."""
     low = build.select(isnan(x), math.nan, build.zeros_like(x)) if x.dtype.is_floating_point else 0
     return build.select(x >= 0, x, low)
 
@@ -827,7 +830,7 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
     size = rows.shape[1]
     none = build.eq(listed, -1)
     valid = build.eq(prim.cumsum(build.convert(none, INT64), dim=1, reverse=False), 0)
-    safe = build.select(none, 0, from_zero(listed))  # those behind the end are looked at, too: they must be classes
+    safe = build.select(none, 0, from_zero(listed))  # classes behind the end are checked, too
     cube = (rows.shape[0], size, size)  # [row, listed class, class]
     named = prim.eq(prim.broadcast(safe, shape=cube, dims=(0, 1)), prim.iota(shape=cube, dim=2, dtype=INT64))
     named = named & prim.broadcast(valid, shape=cube, dims=(0, 1))
@@ -845,13 +848,14 @@ def multilabel_margin_loss(x: Any, target: Any, size_average: Any, reduce: Any, 
 
 # ***** alignments *****
 
-NEVER = -1e30  # stands for log(0): sums of a few of them stay finite, so that no gradient becomes NaN
+NEVER = -1e30  # replaces log(0): sums of a few of them stay finite, so that no gradient becomes NaN
 
 
 def _arrivals(reached: Any, barred: Any) -> tuple[Any, list[Any]]:
-    """How each place of a path is arrived at: from itself, from the place before, from the one before that where it is not barred.
+    """The terms by which each state of a path is reached: from itself, from the state before, from the one before that
+    unless barred.
 
-    The greatest of the logarithms, and exp of each less the greatest.
+    Returns the greatest of the logarithms, and exp of each less the greatest.
     """
 
     def moved(by: int) -> Any:
@@ -865,7 +869,8 @@ def _arrivals(reached: Any, barred: Any) -> tuple[Any, list[Any]]:
 @operator("ctc_step(Tensor reached, Tensor scores, Tensor barred) -> Tensor", spaces=(), promote="same", promote_over=("reached", "scores"),
           method=False)  # fmt: skip
 def ctc_step(reached: Any, scores: Any, barred: Any) -> Any:
-    """The next step of `ctc_loss`: log-probabilities of having reached each place of a path (sequences, places), the step's scores among them."""
+    """The next step of `ctc_loss`: log-probabilities of having reached each state of a path (sequences, states),
+    including the step's scores."""
     if reached.shape[1] < 2:
         return prim.maximum(reached + scores, build.full_like(reached, NEVER))
     top, parts = _arrivals(reached, barred)

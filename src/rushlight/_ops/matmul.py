@@ -1,4 +1,4 @@
-"""Sums of products: everything that ends in the primitive `dot`."""
+"""Sums of products: everything over the primitive `dot`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _batches(name: str, a: Any, b: Any) -> None:
 
 
 def turned(x: Any) -> Any:
-    """The last two dims exchanged."""
+    """Exchange the last two dims."""
     n = len(x.shape)
     return build.transpose(x, (*range(n - 2), n - 1, n - 2))
 
@@ -202,7 +202,7 @@ def _factor(x: Any, factor: Any) -> Any:
 
 
 def _plus(x: Any, found: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
-    """beta * x + alpha * found, rounded once to `dtype` (default: that of `found`); x is not read where beta is 0."""
+    """beta * x + alpha * found, rounded once to `dtype` (default: that of `found`); x is not read if beta is 0."""
     dtype = found.dtype if dtype is None else dtype
     check_range(beta, dtype)
     check_range(alpha, dtype)
@@ -223,7 +223,7 @@ def _plus(x: Any, found: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
         return narrow(total, dtype)
     if dtype is BFLOAT16 and is_number(
         beta
-    ):  # beta * x is not rounded by itself: so does oneDNN, whose bits an iteration may amplify
+    ):  # beta * x is not rounded by itself: neither does oneDNN, whose bits an iteration may amplify
         added = build.broadcast_to(wide(x), shape)
         return narrow(prim.fma(added, build.full_like(added, beta), total), dtype)
     return narrow(total + build.broadcast_to(_factor(wide(x), beta), shape), dtype)
@@ -271,7 +271,7 @@ def addr(x: Any, a: Any, b: Any, *, beta: Any, alpha: Any) -> Any:
 
 
 def _crossed(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two vectors over all pairs of their elements."""
+    """Products of all pairs of elements of two vectors."""
     shape = (a.shape[0], b.shape[0])
     return prim.broadcast(a, shape=shape, dims=(0,)), prim.broadcast(b, shape=shape, dims=(1,))
 
@@ -328,7 +328,7 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
     rows = build.reshape(x, (numel(x.shape[:-1]), x.shape[-1]))
     if bias is None:
         found = build.dot(rows, turned(weight))
-    else:  # rounded once, with the bias in it
+    else:  # rounded once, including the bias
         sums = build.dot(wide(rows), turned(wide(weight)))
         found = narrow(sums + build.broadcast_to(wide(bias), sums.shape), x.dtype)
     return build.reshape(found, (*x.shape[:-1], weight.shape[0]))
@@ -345,7 +345,7 @@ def _(ct: Any, out: Any, x: Any, weight: Any, bias: Any) -> Any:
     rows = numel(x.shape[:-1])
     grad, flat = build.reshape(ct, (rows, weight.shape[0])), build.reshape(x, (rows, x.shape[-1]))
     to_x = build.reshape(build.dot(grad, build.conj(weight)), x.shape)
-    # The gradient of the weight is made in the weight's own layout, not as the transpose of its transpose.
+    # The gradient of the weight is computed in the weight's own layout, not as the transpose of its transpose.
     to_weight = build.dot(turned(grad), build.conj(flat))
     to_bias = None if bias is None else build.sum_to(wide(grad), bias.shape)
     return to_x, to_weight, None if to_bias is None else narrow(to_bias, bias.dtype)
@@ -440,7 +440,8 @@ def inner(a: Any, b: Any) -> Any:
 
 @operator("kron(Tensor input, Tensor other) -> Tensor", promote="same", like="contiguous", out=True, tags=("aligned",))
 def kron(a: Any, b: Any) -> Any:
-    """out[i p + k, j q + l] = input[i, j] other[k, l], other being (p, q): every element times all of other, laid out as blocks."""
+    """out[i p + k, j q + l] = input[i, j] other[k, l], other being (p, q): every element times all of other, arranged
+    as blocks."""
     ndim = max(len(a.shape), len(b.shape))
     sizes = [(1,) * (ndim - len(x.shape)) + x.shape for x in (a, b)]
     pairs = tuple(s for both in zip(*sizes, strict=True) for s in both)

@@ -1,4 +1,4 @@
-"""Copies, fills and casts, and the basic-index view: what the engine itself is built from."""
+"""Copies, fills and casts, and the basic-index view: operators that the engine itself uses."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _index_node(input: Any, index: Any) -> str:
 
 
 def _index_strides(spec: Any, index: Any) -> list[int]:
-    """PyTorch's: one item after the other, so that a new dim spans what then comes after it."""
+    """PyTorch's strides: item after item, so that a new dim spans the dims after it."""
     strides, dim = [], 0
     for item in index:
         if item[0] == "n":
@@ -141,8 +141,8 @@ def _index_strides(spec: Any, index: Any) -> list[int]:
 def basic_index(x: Any, index: Any) -> Any:
     """`x[index]` for ints, slices and None.
 
-    `index` has one item per dim of the input, and ("n",) for new ones: ("i", k) takes one place and drops the dim, ("s", start, stop, step)
-    a range; a slice without bounds is ("s", None, None, 1).
+    `index` has one item per dim of the input, and ("n",) for new ones: ("i", k) takes one index and drops the dim,
+    ("s", start, stop, step) a range; a slice without bounds is ("s", None, None, 1).
     """
     starts, stops, steps, shape = [], [], [], []
     dim = 0

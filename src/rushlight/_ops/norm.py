@@ -1,7 +1,7 @@
 """Normalisation.
 
-Layer norm, group norm and RMS norm are one pass over each row; their gradients too: they keep the mean and the reciprocal of
-the deviation of each row, and nothing as large as the input.
+Layer norm, group norm and RMS norm are one pass over each row; their gradients too: they save the mean and the
+reciprocal of the deviation of each row, and nothing as large as the input.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__: list[str] = []
 
 
 def _statistics(x: Any, dims: Sequence[int], eps: float) -> tuple[Any, Any, Any, Any]:
-    """(x - mean, mean, variance, 1 / deviation), the last three over dims that vanish."""
+    """(x - mean, mean, variance, 1 / deviation), the last three over removed dims."""
     count = as_double(count_of(x, dims))
     middle = reduce_dims("sum", x, dims) / count
     apart = x - spread(middle, x.shape, dims)
@@ -56,7 +56,7 @@ def _row_gradient(ct: Any, normal: Any, scale: Any, dims: Sequence[int], centred
 
 
 def _trailing(name: str, x: Any, normalized_shape: Sequence[int], *parameters: Any) -> tuple[int, ...]:
-    """The dims that are normalised; RuntimeError where shapes do not fit."""
+    """The normalised dims; RuntimeError if shapes do not fit."""
     shape = tuple(normalized_shape)
     if not shape:
         raise RuntimeError(
@@ -77,7 +77,7 @@ def _trailing(name: str, x: Any, normalized_shape: Sequence[int], *parameters: A
 
 
 def _like_rows(parameter: Any, x: Any) -> Any:
-    """A parameter of the trailing shape, repeated for every row."""
+    """A parameter of the trailing shape, broadcast to every row."""
     return build.broadcast_to(parameter, x.shape)
 
 
@@ -238,7 +238,7 @@ def batch_norm_train(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 @batch_norm_train.gradient
 def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
-    ct, to_mean, to_variance = cts  # the last two where gradients are differentiated: the mean is kept for them
+    ct, to_mean, to_variance = cts  # the last two only if gradients are differentiated: the mean is saved for them
     dims = _per_channel(x)
     middle, scale = outs[-2:]
     apart = x - onto(middle, x.shape, 1)
@@ -324,7 +324,7 @@ def normalize(x: Any, p: float, dim: int, eps: float) -> Any:
 
 @normalize.gradient
 def _(ct: Any, outs: Any, x: Any, p: float | None, dim: int | None, eps: float) -> Any:
-    """Those of a quotient and a norm; half types hold what passes from one to the other, as in PyTorch."""
+    """The gradients of a quotient and a norm; half types round between the two, as in PyTorch."""
     ct, given, dims, x = wide(ct), x.dtype, dims_of(x, dim), wide(x)
     norm = rounded(outs[1], given)
     bound = spread(prim.maximum(norm, build.full_like(norm, eps)), x.shape, dims)
@@ -348,11 +348,11 @@ def local_response_norm(x: Any, size: int, alpha: float, beta: float, k: float) 
         raise not_implemented("avg_pool3d_out_frame", given_dtype(x))
     lo, hi = [0] * len(x.shape), [0] * len(x.shape)
     channels = x.shape[1]
-    lo[1], hi[1] = min(size // 2, channels), min((size - 1) // 2, channels)  # further away there are none
+    lo[1], hi[1] = min(size // 2, channels), min((size - 1) // 2, channels)  # no channels beyond these
     padded = build.pad(x * x, lo, hi, [0] * len(x.shape))
     windows = prim.window(padded, dims=(1,), size=(lo[1] + hi[1] + 1,), stride=(1,), dilation=(1,))
     total = prim.sum(windows, dims=(len(x.shape),))
-    whole = x.dtype.is_integer  # the mean of integers is cut, as `avg_pool` does
+    whole = x.dtype.is_integer  # the mean of integers is truncated, as in `avg_pool`
     mean = as_float(prim.div_trunc(total, build.full_like(total, size))) if whole else total / as_double(size)
     x = as_float(x)
     base = mean * alpha + k

@@ -1,4 +1,4 @@
-"""Elements in order, the first of them, the one of a rank, and where a number belongs among ordered ones."""
+"""Sorting, the first elements in order, the element of one rank, and binary search."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
 
 @operator("argsort(Tensor input, int dim=-1, bool descending=False, bool stable=False) -> Tensor", like="operands")
 def argsort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
-    """indices with input[indices[i]] <= input[indices[i + 1]] along dim: where values in order come from."""
+    """indices with input[indices[i]] <= input[indices[i + 1]] along dim: the source of each sorted value."""
     return _sorted(x, dim, descending, stable)[1]
 
 
@@ -60,7 +60,8 @@ def msort(x: Any) -> Any:
     out="exact", tags=("sized",),
 )  # fmt: skip
 def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
-    """values[0] >= ... >= values[k - 1], values[i] = input[indices[i]]: the k greatest (or least) along dim, and where they are."""
+    """values[0] >= ... >= values[k - 1], values[i] = input[indices[i]]: the k greatest (or least) along dim, and their
+    indices."""
     refuse(x, "topk", "c")
     lines, dim = lines_of(x, dim)
     if not 0 <= k <= lines.shape[dim]:
@@ -73,13 +74,13 @@ def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
 
 
 def _kth(lines: Any, rank: int, place: int, ties: str) -> tuple[Any, Any]:
-    """The value of a rank (from 0) along a dim, and where it is."""
+    """The value of a rank (from 0) along a dim, and its index."""
     values, indices = prim.kth(wide(lines), rank=rank, dim=place, ties=ties)
     return narrow(values, lines.dtype), indices
 
 
 def _one_each(x: Any, dim: int, keepdim: bool, found: tuple[Any, Any]) -> tuple[Any, ...]:
-    """What was found along a dim, one element of each line, in the shape of results."""
+    """A result with one element of each line, in the shape of a reduction."""
     lines, place = lines_of(x, dim)
     shape = lines.shape if x.shape else ()
     each = [build.squeeze(v, (place,)) for v in found]
@@ -92,7 +93,7 @@ def _one_each(x: Any, dim: int, keepdim: bool, found: tuple[Any, Any]) -> tuple[
     tags=("apart", "sized"),
 )
 def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
-    """The k-th least value along dim, and where it is."""
+    """The k-th least value along dim, and its index."""
     refuse(x, "kthvalue_cpu", "bc")
     lines, place = lines_of(x, dim)
     if not lines.shape[place]:
@@ -105,7 +106,7 @@ def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
 @operator("median(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name="median_dim", spaces=(), method=False,
           out=True, node="MedianBackward1")  # fmt: skip
 def median_dim(x: Any, dim: int, keepdim: bool) -> Any:
-    """sorted(input)[(n - 1) // 2] along a dim of size n (the lower of two middles), and where it is; NaN where there is one."""
+    """sorted(input)[(n - 1) // 2] along a dim of size n (the lower of two middles), and its index; NaN if there is one."""
     refuse(x, "median", "bc")
     lines, place = lines_of(x, dim)
     if lines.shape[place] == 0:
@@ -124,7 +125,7 @@ def median_dim(x: Any, dim: int, keepdim: bool) -> Any:
     "median(Tensor input) -> Tensor", name="median_all", spaces=(), method=False, out=True, node="MedianBackward0"
 )
 def median_all(x: Any) -> Any:
-    """sorted(input)[(n - 1) // 2] of all n values (the lower of two middles); NaN for none, or where there is one."""
+    """sorted(input)[(n - 1) // 2] of all n values (the lower of two middles); NaN for none, or if there is one."""
     refuse(x, "median", "bc")
     if numel(x.shape) == 0:
         return build.full((), float("nan") if x.dtype.is_floating_point else lowest(x.dtype), x.dtype)
@@ -138,7 +139,7 @@ def median_all(x: Any) -> Any:
 
 @median_all.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    """The same share for all elements that are the median."""
+    """Elements equal to the median share the gradient evenly."""
     x, out, share = wide(x), build.broadcast_to(wide(out), x.shape), wide(ct)
     same = build.eq(x, out) | (prim.ne(x, x) & prim.ne(out, out))
     each = share / build.total(build.convert(same, share.dtype), range(len(x.shape)))
@@ -147,7 +148,7 @@ def _(ct: Any, out: Any, x: Any) -> Any:
 
 @operator("bucketize_core(Tensor input, Tensor boundaries, bool right) -> Tensor", spaces=(), method=False)
 def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
-    """the number of i with boundaries[i] < x (<= x with `right`), for each element x: by halving, as often as the boundaries need."""
+    """the number of i with boundaries[i] < x (<= x with `right`), for each element x: by bisection."""
     if len(boundaries.shape) != 1 and (len(boundaries.shape) != len(x.shape) or boundaries.shape[:-1] != x.shape[:-1]):
         raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({len(boundaries.shape)})")
     x, boundaries = (wide(v) for v in common([x, boundaries]))
@@ -155,7 +156,7 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
         raise not_implemented("searchsorted_out_cpu", x.dtype)
     size = boundaries.shape[-1]
     low, left = build.full(x.shape, 0, INT64), size
-    while left:  # the number is `low` at least and `low + left` at most; of each half as many are left
+    while left:  # the number is at least `low` and at most `low + left`; each half has as many left
         half = (left + 1) // 2
         middle = low + (half - 1)
         held = (
@@ -163,6 +164,6 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
             if len(boundaries.shape) == 1
             else prim.gather(boundaries, middle, dim=len(x.shape) - 1)
         )
-        goes_up = ~(held > x if right else held >= x)  # NaN stands behind all numbers
+        goes_up = ~(held > x if right else held >= x)  # NaN is greater than all numbers
         low, left = build.select(goes_up, low + half, low), left - half
     return low

@@ -1,4 +1,4 @@
-"""Places that are data, as operators that read or write at them take them: checked, as int64, with the dim they lie along in front."""
+"""Index arguments of operators: checked, as int64, with their dim moved to the front."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def as_index(name: str, index: Any, allowed: str = "int64") -> Any:
 
 
 def from_zero(index: Any) -> Any:
-    """An index as int64 in which negatives do not count from the end: they are moved out of every range, and errors still tell what they were."""
+    """An index as int64 in which negatives do not count from the end: they are moved out of every range, and errors
+    still report the original."""
     places = build.convert(index, INT64)
     return build.select(places < 0, places - BELOW_ALL, places)
 
@@ -46,13 +47,13 @@ def inverse_perm(perm: Sequence[int]) -> tuple[int, ...]:
 
 
 def to_front(x: Any, dims: Sequence[int]) -> tuple[Any, tuple[int, ...]]:
-    """These dims moved to the front, and the permutation that did it."""
+    """These dims moved to the front, and the permutation for it."""
     perm = (*dims, *(d for d in range(len(x.shape)) if d not in dims))
     return build.transpose(x, perm), perm
 
 
 def adding(x: Any, function: Any) -> Any:
-    """Sums are kept in float32 for half types: `function(wide x)` rounded."""
+    """Sums in float32 for half types: `function(wide x)` rounded."""
     return narrow(function(wide(x)), x.dtype)
 
 
@@ -70,7 +71,7 @@ def lines_of(x: Any, dim: int) -> tuple[Any, int]:
 
 
 def check_ranks(name: str, x: Any, index: Any, source: Any = None) -> None:
-    """RuntimeError where index, `x` and the source differ in their number of dims (a number counts as one dim)."""
+    """RuntimeError if index, `x` and the source differ in their number of dims (a number counts as one dim)."""
     if max(len(x.shape), 1) != max(len(index.shape), 1):
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as {'input' if source is None else 'self'} tensor"
@@ -80,7 +81,7 @@ def check_ranks(name: str, x: Any, index: Any, source: Any = None) -> None:
 
 
 def check_fits(name: str, x: Any, index: Any, dim: int) -> None:
-    """RuntimeError where an index is longer than `x` in another dim than the indexed one."""
+    """RuntimeError if an index is longer than `x` in another dim than the indexed one."""
     for d, (n, size) in enumerate(zip(index.shape, x.shape, strict=True)):
         if d != dim and n > size:
             raise RuntimeError(

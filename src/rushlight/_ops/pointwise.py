@@ -1,4 +1,4 @@
-"""Functions of one number: powers, exponentials, circles, special functions, rounding, sign."""
+"""Functions of one number: powers, exponential, trigonometric and special functions, rounding, sign."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ Body = Callable[..., Any]
 
 
 def _unary(name: str, doc: str, body: Body, promote: str = "float", refused: str = "", **options: Any) -> Operator:
-    """Declare `name(Tensor input) -> Tensor` with in-place and `out=` forms; `refused` lists kinds of dtypes it does not take."""
+    """Declare `name(Tensor input) -> Tensor` with in-place and `out=` forms; `refused` lists kinds of dtypes that it
+    does not support."""
 
     def checked(x: Any) -> Any:
         refuse(x, name, refused)
         return body(x)
 
     settings: dict[str, Any] = {"promote": promote, "inplace": True, "doc": doc, **options}
-    # Where nothing is promoted PyTorch does not cast either.
+    # Without promotion PyTorch does not cast to `out` either.
     settings.setdefault("out", "exact" if promote == "same" and name != "square" else True)
     return operator(f"{name}(Tensor input) -> Tensor", **settings)(checked if refused else body)
 
@@ -218,7 +219,7 @@ _unary("signbit", "Whether the sign is set (also of -0.0).", lambda x: build.ful
 
 
 def _test(name: str, doc: str, body: Body, exact: bool, method: bool = True) -> None:
-    """A question that gives bool; `exact` is the answer for integers and bool, which are never NaN or infinite."""
+    """A predicate with bool results; `exact` is the result for integers and bool, which are never NaN or infinite."""
 
     def answer(x: Any) -> Any:
         if x.dtype.is_floating_point or x.dtype.is_complex:
@@ -341,7 +342,8 @@ def polar(abs: Any, angle: Any) -> Any:
 
 @polar.gradient
 def _(ct: Any, out: Any, abs: Any, angle: Any) -> Any:
-    """By the result: its direction stands for e^(i angle), so that a negative `abs` counts as a turn, and a zero has no slope."""
+    """By the result: its direction is e^(i angle), so that a negative `abs` counts as a rotation, and a zero has no
+    slope."""
     turned = prim.conj(ct)
     zero = build.zeros_like(abs)
     return prim.real(turned * prim.sign(out)), prim.real(turned * out * prim.complex(zero, zero + 1.0))
@@ -349,7 +351,7 @@ def _(ct: Any, out: Any, abs: Any, angle: Any) -> Any:
 
 @operator("conj_physical(Tensor input) -> Tensor", inplace=True, out="exact", like="operands")
 def conj_physical(x: Any) -> Any:
-    """re(x) - im(x) i, as new numbers."""
+    """re(x) - im(x) i, computed as new numbers."""
     return build.conj(x)
 
 

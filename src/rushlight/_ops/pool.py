@@ -1,7 +1,7 @@
 """Pooling.
 
-Small windows are unrolled: one strided read for each place of the window, joined element by element in one fused kernel.
-Larger ones go through the primitive `window` and a reduction.
+Small windows are unrolled: one strided read for each position of the window, combined element by element in one fused
+kernel.  Larger ones go through the primitive `window` and a reduction.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def _unbatched(y: Any, x: Any) -> Any:
 
 
 def as_row(shape: Ints, specs: Any) -> Ints | None:
-    """Strides of what PyTorch pools as rows of images [N, C, 1, L]: channels last where those suggest it, else None (row-major)."""
+    """Strides of a result that PyTorch pools as rows of images [N, C, 1, L]: channels last if those suggest it, else
+    None (row-major)."""
     x = specs[0]
     if len(x.shape) != 3 or len(shape) != 3:
         return None
@@ -64,7 +65,7 @@ def as_row(shape: Ints, specs: Any) -> Ints | None:
 
 
 class _Windows:
-    """Where the windows of a pooling lie: sizes of the result, and how far it reaches beyond the input on either side."""
+    """The geometry of a pooling's windows: sizes of the result, and the reach beyond the input on either side."""
 
     def __init__(
         self, x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, name: str
@@ -103,15 +104,15 @@ class _Windows:
         return count - 1 if ceil_mode and (count - 1) * s >= size + p else count
 
     def padded(self, x: Any, value: Any) -> Any:
-        """The input widened (or cut) to just what the windows touch."""
+        """The input padded (or cut) to the extent of the windows."""
         return build.pad(x, (0, 0, *self.padding), (0, 0, *self.after), (0,) * len(x.shape), value=value)
 
     def places(self) -> Any:
-        """All places of one window."""
+        """All positions of one window."""
         return itertools.product(*map(range, self.kernel))
 
     def at(self, padded: Any, place: Sequence[int]) -> Any:
-        """What lies at this place of every window."""
+        """The elements at this position of every window."""
         starts = tuple(d * k for d, k in zip(self.dilation, place, strict=True))
         stops = tuple(a + (o - 1) * s + 1 for a, o, s in zip(starts, self.out, self.stride, strict=True))
         return prim.slice(padded, starts=(0, 0, *starts), stops=(*padded.shape[:2], *stops), steps=(1, 1, *self.stride))
@@ -125,14 +126,14 @@ class _Windows:
 
     @property
     def apart(self) -> bool:
-        """Whether every element lies in at most one window, without padding: then the gradient needs no sums."""
+        """Whether every element is in at most one window, without padding: then the gradient needs no sums."""
         return all(
             k == s and p == 0 and d == 1 and a <= 0
             for k, s, p, d, a in zip(self.kernel, self.stride, self.padding, self.dilation, self.after, strict=True)
         )
 
     def pour_back(self, windows: Any, space_shape: Ints) -> Any:
-        """[N, C, *out, *kernel] summed back to where the elements came from."""
+        """[N, C, *out, *kernel] summed back to the elements that they were read from."""
         n = len(self.kernel)
         shape = (*space_shape[:2], *(s + p + a for s, p, a in zip(self.space, self.padding, self.after, strict=True)))
         whole = build.unwindow(
@@ -152,7 +153,8 @@ class _Windows:
 
 
 def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
-    """(values, place within the window); a NaN wins.  Places are small numbers: to keep them is cheaper than to look for them again."""
+    """(values, position within the window); a NaN wins.  Positions are small numbers: saving them is cheaper than
+    searching again."""
     floats, number_type = images.dtype.is_floating_point, INT8 if numel(w.kernel) <= 128 else INT32
     padded = w.padded(images, lowest(images.dtype))
     if numel(w.kernel) > UNROLLED:
@@ -173,7 +175,7 @@ def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
 
 
 def _flat_index(w: _Windows, place: Any) -> Any:
-    """Places within windows as indices into the flattened space of the input."""
+    """Positions within windows as indices into the flattened space of the input."""
     index = None
     rest = build.convert(place, INT64)
     sizes = list(w.kernel)
@@ -218,7 +220,7 @@ def _declare_max(n: int) -> None:
 
     def plain(x: Any, *rest: Any) -> Any:
         if n == 1:
-            refuse(x, "max_pool1d_impl", "ui")  # with indices it is one of images, which may be whole numbers
+            refuse(x, "max_pool1d_impl", "ui")  # with indices it is one of images, which may be integers
         images, w = prepare(x, *rest)
         values, place = _greatest(w, wide(images))
         return _unbatched(narrow(values, x.dtype), x), place
@@ -253,7 +255,7 @@ def _declare_max(n: int) -> None:
 
 
 def _divisor(w: _Windows, shape: Ints, dtype: Any, count_include_pad: bool, divisor_override: int | None) -> Any:
-    """How many elements each window counts: a number, or values where windows differ."""
+    """The number of elements that each window counts: a number, or values if windows differ."""
     if divisor_override is not None:
         return float(divisor_override)
     if all(p == 0 and a <= 0 for p, a in zip(w.padding, w.after, strict=True)):
@@ -331,7 +333,7 @@ def _declare_avg(n: int) -> None:
         divisor_override: Any = None,
     ) -> Any:
         refuse(x, f"avg_pool{n}d", "bc")
-        if n == 2 and len(x.shape) < 3:  # which PyTorch notices only when it looks for the channels
+        if n == 2 and len(x.shape) < 3:  # PyTorch notices it only when it looks for the channels
             raise IndexError(
                 f"Dimension out of range (avg_pool2d() expects a 3D or 4D tensor, but got: {list(x.shape)})"
             )
@@ -359,9 +361,10 @@ for _n in (1, 2, 3):
 
 
 def _longest(size: int, out: int) -> int:
-    """How many elements the longest of the windows from i size // out to ceil((i + 1) size / out) has.
+    """The length of the longest of the windows from i size // out to ceil((i + 1) size / out).
 
-    The remainders of i size by out are the multiples of what both have in common; the longest window is the one with the greatest.
+    The remainders of i size by out are the multiples of their greatest common divisor; the longest window has the
+    greatest remainder.
     """
     rest = size % out
     if not rest:
@@ -381,7 +384,7 @@ def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
         raise RuntimeError(f"elements of output_size must be greater than or equal to 0 but received {list(sizes)}")
     if len(x.shape) not in (n + 1, n + 2):
         raise RuntimeError(f"{name}: Expected {n + 1}D or {n + 2}D tensor, but got {list(x.shape)}")
-    # PyTorch counts dims after the first, whether that is a batch or not; means of one or two dims look at what they divide alone
+    # PyTorch counts dims after the first, batch or not; means of one or two dims check only the dims that they divide
     if 0 in (space if name.startswith("adaptive_avg") and n < 3 else x.shape[1:]):
         raise RuntimeError(
             f"{name}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {list(x.shape)}"
@@ -390,7 +393,7 @@ def _target(x: Any, n: int, output_size: Any, name: str) -> tuple[Any, Ints]:
 
 
 def _window_table(size: int, out: int, dtype: Any) -> tuple[Any, Any, Any]:
-    """Windows of two lengths along a dim: (places [K, out], weights [K, out], how many elements each has [out]).
+    """Windows of two lengths along a dim: (indices [K, out], weights [K, out], number of elements of each [out]).
 
     K is the greater length; a window that is shorter by one counts its last element twice, half each time.
     """
@@ -406,8 +409,9 @@ def _window_table(size: int, out: int, dtype: Any) -> tuple[Any, Any, Any]:
 
 
 def _means(x: Any, sizes: Ints) -> Any:
-    """Means of windows that divide the dims after the first two into so many parts: sums where they are of equal length, else weighted sums."""
-    for dim, out in enumerate(sizes, 2):  # the first dims first: what is left of rows are fewer elements
+    """Means of windows that divide the dims after the first two into so many parts: sums if they are of equal length,
+    else weighted sums."""
+    for dim, out in enumerate(sizes, 2):  # the first dims first: fewer elements are left of rows
         size = x.shape[dim]
         if not out:
             x = prim.slice(
@@ -451,7 +455,8 @@ def _declare_adaptive_max(n: int) -> None:
     name = f"adaptive_max_pool{n}d"
 
     def gathered(images: Any, sizes: Ints) -> tuple[Any, Any]:
-        """([*out, *widest window, N, C] values, index in the flattened space); short windows repeat their last place."""
+        """([*out, *widest window, N, C] values, index in the flattened space); short windows repeat their last
+        position."""
         space = images.shape[2:]
         widest = [_longest(size, out) if out else 1 for size, out in zip(space, sizes, strict=True)]
         shape = (*sizes, *widest)
@@ -503,7 +508,7 @@ for _n in (1, 2, 3):
 
 
 def _norm_layout(shape: Ints, specs: Any, arguments: Any) -> Any:
-    """That of the mean of the powers, as work element by element keeps it."""
+    """The layout of the mean of the powers, which elementwise work preserves."""
     n = len(arguments[2])
     strides = (
         image_strides(shape, specs[0].shape, specs[0].strides) if n == 2 else as_row(shape, specs) if n == 1 else None
@@ -525,7 +530,7 @@ def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_m
     windows = w.windows(w.padded(raised, 0))
     total = prim.sum(windows, dims=tuple(range(n + 2, 2 * n + 2)))
     if any(p or a > 0 for p, a in zip(w.padding, w.after, strict=True)):
-        # The mean counts only what lies inside, and is then scaled to the whole window.
+        # The mean counts only elements inside, and is then scaled to the whole window.
         total = total * (as_double(numel(w.kernel)) / _divisor(w, total.shape, total.dtype, True, None))
     positive = prim.sign(total) * prim.maximum(prim.abs(total), build.zeros_like(total))
     return _unbatched(narrow(prim.pow(positive, build.full_like(total, 1.0 / norm_type)), x.dtype), x)
@@ -535,7 +540,8 @@ def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_m
 
 
 def _random_starts(samples: Any, axis: int, size: int, kernel: int, out: int, dtype: Any) -> Any:
-    """Where the windows along one axis start, [N, C, out]: Graham's pseudorandom steps (2014), the last window at the end.
+    """The starts of the windows along one axis, [N, C, out]: Graham's pseudorandom steps (2014), the last window at the
+    end.
 
     Half types are rounded after every step, because a start depends on the last bit.
     """
@@ -586,7 +592,7 @@ def _declare_fractional(n: int) -> None:
             raise RuntimeError(
                 f"{name}(): expected _random_samples of shape {[*images.shape[:2], n]}, got {list(samples.shape)}"
             )
-        # More samples than images are allowed: those that are left over are not used.
+        # More samples than images are allowed: the rest is not used.
         used = prim.slice(samples, starts=(0, 0, 0), stops=(images.shape[0], *samples.shape[1:]), steps=(1, 1, 1))
         index = windows(images, used, kernel, sizes)
         flat = build.reshape(wide(images), (*images.shape[:2], numel(images.shape[2:])))
@@ -615,7 +621,7 @@ def _declare_fractional(n: int) -> None:
 
 
 def _back_to_places(ct: Any, index: Any, x: Any, n: int) -> Any:
-    """Cotangents of maxima added up where the maxima came from."""
+    """Add the cotangents of maxima to the elements that they came from."""
     lead, space, count = numel(x.shape[:-n]), numel(x.shape[-n:]), numel(index.shape[-n:])
     grad, at = (build.reshape(v, (lead, count)) for v in (wide(ct), index))
     zeros = build.full((lead, space), 0, grad.dtype)

@@ -1,7 +1,7 @@
-"""Which operators change the dtypes of their arguments where automatic casting is on, and how: the lists of `torch.autocast` on the CPU.
+"""The dtype rules of automatic casting, by operator: the lists of `torch.autocast` on the CPU.
 
-A name is a row of the table or a composite (with its space before it where that is `linalg` or `fft`).  Everything else takes
-what it gets.
+A name is a row of the table or a composite (with its space before it for `linalg` and `fft`).  Everything else keeps
+its dtypes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ __all__ = ["KEEP", "LOWER", "POLICIES", "SINGLE", "WIDEST", "choose"]
 
 LOWER, SINGLE, WIDEST, KEEP = "lower", "single", "widest", "keep"
 
-# Much arithmetic for each element that is read, and a sum that is kept wide inside: fast in 16 bits, and accurate enough.
+# Much arithmetic for each element read, and a wide accumulator inside: fast in 16 bits, and accurate enough.
 _LOWER = """
     _addmm_activation addbmm addmm affine_grid affine_grid_generator baddbmm bmm conv1d conv2d conv3d conv_tbc conv_transpose1d
     conv_transpose2d conv_transpose3d linalg_vecdot linear matmul mm prelu scaled_dot_product_attention
 """
 
-# Losses, and what loses too much in 16 bits or has no 16-bit form: computed in float32.
+# Losses, and functions that lose too much in 16 bits or have no 16-bit form: computed in float32.
 _SINGLE = """
     adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d binary_cross_entropy binary_cross_entropy_with_logits cdist cholesky cholesky_inverse
     cholesky_solve cosine_embedding_loss cross_entropy ctc_loss fake_quantize_per_tensor_affine fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft
@@ -35,10 +35,10 @@ _SINGLE = """
     view_as_complex
 """
 
-# What joins several tensors takes the widest of their dtypes.
+# Functions that join several tensors use the widest of their dtypes.
 _WIDEST = "cat index_copy stack"
 
-# What is written here with products, and is one operator in PyTorch: nothing is cast, inside neither.
+# Composites of products here that are one operator in PyTorch: nothing is cast, inside neither.
 _KEEP = "linalg_matrix_exp matrix_exp"
 
 POLICIES: dict[str, str] = {
@@ -57,7 +57,7 @@ def _pad(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
 
 
 def _tensordot(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
-    """A product of matrices, unless all that is left is one number: that is a dot product."""
+    """A product of matrices, unless the result is one number: that is a dot product."""
     left, right = shapes
     _, _, dims_left, dims_right = template
     summed = prod(left[d] for d in dims_left) * prod(right[d] for d in dims_right)
@@ -70,7 +70,7 @@ def _inner(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
 
 
 def _einsum(template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
-    """Two operands are a product of matrices where something is summed over, else they are multiplied element by element."""
+    """Two operands are a product of matrices if something is summed over, else they are multiplied element by element."""
     if len(shapes) != 2:
         return None
     (left, right), result = parse_equation(template[0], shapes)
@@ -86,7 +86,7 @@ _CHOICES: dict[str, Callable[[Sequence[Any], Sequence[Any]], str | None]] = {
 
 
 def choose(name: str, template: Sequence[Any], shapes: Sequence[Any]) -> str | None:
-    """What a row of the table does in this call, given the shapes of its tensors and, by place, what else it was given."""
+    """The casting rule of this call, given the shapes of its tensors and, by position, its other arguments."""
     policy = POLICIES.get(name)
     if policy is None and name in _CHOICES:
         return _CHOICES[name](template, shapes)

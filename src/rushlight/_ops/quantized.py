@@ -1,7 +1,7 @@
-"""Fake quantization: numbers rounded to those that a quantized dtype could hold, with the gradient of the identity in between.
+"""Fake quantization: numbers rounded to those of a quantized dtype, with the gradient of the identity in between.
 
-"Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference" (Jacob et al., 2018), section 3: the
-gradient passes where the number lies in the range, and is zero where it was cut off.
+"Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference" (Jacob et al., 2018),
+section 3: the gradient passes where the number is in the range, and is zero where it was clamped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def _check_range(quant_min: int, quant_max: int) -> None:
 
 
 def _steps(x: Any, scale: Any, zero_point: Any) -> Any:
-    """The numbers of steps from the zero point, rounded to even, before they are cut to the range.
+    """The numbers of steps from the zero point, rounded to even, before they are clamped to the range.
 
-    The shift by a whole zero point does not change the rounding of what lies between two steps; one with a fraction does.
+    The shift by a whole zero point does not change the rounding between two steps; one with a fraction does.
     """
     steps, shift = x * build.convert(1.0 / scale, x.dtype), build.convert(zero_point, x.dtype)
     whole = prim.floor(shift)
@@ -98,7 +98,7 @@ def _per_channel(x: Any, scale: Any, zero_point: Any, axis: int) -> tuple[Any, A
 def fake_quantize_per_channel_affine(
     x: Any, scale: Any, zero_point: Any, axis: int, quant_min: int, quant_max: int
 ) -> Any:
-    """`fake_quantize_per_tensor_affine` with a scale and a zero point for each place along the dim `axis`."""
+    """`fake_quantize_per_tensor_affine` with a scale and a zero point for each index along the dim `axis`."""
     _check_range(quant_min, quant_max)
     refuse(x, "fake_quantize_channel_cachemask_kernel_type_handling", "buic")
     if not 0 <= axis < max(len(x.shape), 1):

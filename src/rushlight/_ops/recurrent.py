@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def _bias(mode: str, size: int, w: Any, b_ih: Any, b_hh: Any) -> Any:
-    """Both biases in one; those of a GRU's n stay apart."""
+    """Both biases in one; those of a GRU's n stay separate."""
     if b_ih is None:
         return build.full((BIASES[mode] * size,), 0, w.dtype)
     total = b_ih + b_hh
@@ -27,7 +27,7 @@ def _bias(mode: str, size: int, w: Any, b_ih: Any, b_hh: Any) -> Any:
 def _layer(
     x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any], sizes: Any, mode: str, reverse: bool
 ) -> Any:
-    """The inputs of all steps are projected at once; only the recurrence goes step by step."""
+    """Project the inputs of all steps at once; only the recurrence runs step by step."""
     bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
     return prim.recurrence(
         build.dot(x, turned(w_ih)),
@@ -53,7 +53,7 @@ def _layer_gradient(
     mode: str,
     reverse: bool,
 ) -> Any:
-    """The derived one, but that the gradient of `w_ih` is made in its own layout, not as the transpose of its transpose."""
+    """The derived gradient, except that `w_ih`'s is computed in its own layout, not as the transpose of its transpose."""
     if all(ct is None for ct in cts):
         return [None] * (len(states) + 6)
     given = (*cts, *[None] * (len(outs) - len(cts)))
@@ -79,7 +79,8 @@ _FLOATS = ("input", "h", "c", "w_ih", "w_hh", "b_ih", "b_hh")
     spaces=(), method=False, promote="same", promote_over=_FLOATS, like="contiguous",
 )  # fmt: skip
 def lstm_layer(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, sizes: Any, *, reverse: bool) -> Any:
-    """One direction of an LSTM layer over rows that lie step by step; `sizes` tells how many sequences run at each step (all, if it is None)."""
+    """One direction of an LSTM layer over rows ordered by steps; `sizes` is the number of sequences at each step (all,
+    if it is None)."""
     return _layer(x, w_ih, w_hh, b_ih, b_hh, [h, c], sizes, "lstm", reverse)
 
 

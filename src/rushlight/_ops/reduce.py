@@ -50,7 +50,7 @@ def _by_dim(name: str) -> Callable[..., str]:
 
 
 def count_of(x: Any, dims: Any) -> int:
-    """How many elements a reduction over `dims` joins."""
+    """The number of elements that a reduction over `dims` combines."""
     return numel([x.shape[d] for d in dims])
 
 
@@ -141,7 +141,7 @@ def prod(x: Any, dim: int | None, keepdim: bool, *, dtype: DType | None) -> Any:
 
 @operator("count_nonzero(Tensor input, int[1]? dim=None) -> Tensor")
 def count_nonzero(x: Any, dim: Any) -> Any:
-    """How many elements are not 0."""
+    """The number of elements that are not 0."""
     return reduce_dims("sum", build.convert(as_bool(wide(x)), INT64), dims_of(x, dim))
 
 
@@ -229,7 +229,7 @@ _position("argmin", "the first i with x[i] = min(x), over the flattened input or
 
 
 def _extreme_with_index(name: str, doc: str) -> None:
-    """`max` and `min` along a dim.  The gradient goes to the one place that the index names."""
+    """`max` and `min` along a dim.  The gradient goes to the one element that the index names."""
     public = name.removesuffix("_dim")
 
     def body(x: Any, dim: int, keepdim: bool) -> Any:
@@ -249,7 +249,7 @@ def _extreme_with_index(name: str, doc: str) -> None:
 
 
 def _to_place(ct: Any, index: Any, x: Any, dim: int) -> Any:
-    """`ct` where the index along dim points, 0 elsewhere."""
+    """`ct` at the index along dim, 0 elsewhere."""
     dims = dims_of(x, dim)
     if not dims:
         return ct
@@ -293,14 +293,14 @@ def aminmax(x: Any, *, dim: int | None, keepdim: bool) -> Any:
 
 
 def _correction(dim: Any, unbiased: bool, correction: float | None) -> tuple[Any, float]:
-    """Sort out the forms `var(unbiased)`, `var(dim, unbiased, keepdim)` and `var(dim, correction=...)`."""
+    """Resolve the forms `var(unbiased)`, `var(dim, unbiased, keepdim)` and `var(dim, correction=...)`."""
     if isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], bool):
         unbiased, dim = dim[0], None
     return dim, float(unbiased) if correction is None else float(correction)
 
 
 def _moments(x: Any, dims: Any, correction: float) -> tuple[Any, Any]:
-    """(variance, mean) without keepdim; the variance of complex numbers is that of their parts added."""
+    """(variance, mean) without keepdim; the variance of complex numbers is the sum of those of their parts."""
     if x.dtype.is_complex:
         parts = [_moments(part, dims, correction) for part in (prim.real(x), prim.imag(x))]
         return parts[0][0] + parts[1][0], prim.complex(parts[0][1], parts[1][1])
@@ -319,13 +319,14 @@ def _slope(ct: Any, x: Any, middle: Any, dims: Any, correction: float) -> Any:
     """Gradient of the variance: 2 (x - mean) / (n - correction)."""
     count = as_double(count_of(x, dims))
     apart = x - spread(middle, x.shape, dims)
-    # Dividing as a value: one element and correction 1 give 0 * inf, which is NaN as in PyTorch, not a ZeroDivisionError.
+    # A division of values: one element and correction 1 give 0 * inf, which is NaN as in PyTorch, not a
+    # ZeroDivisionError.
     scaled = spread(ct * 2.0, x.shape, dims) / (count - correction)
     return (build.complex_(scaled) if x.dtype.is_complex else scaled) * apart
 
 
 def _spread_family() -> None:
-    """var, std, var_mean, std_mean."""
+    """Declare var, std, var_mean, std_mean."""
     signature = (
         "(Tensor input, int[1]? dim=None, bool unbiased=True, bool keepdim=False, *, float? correction=None) -> "
     )
@@ -398,7 +399,7 @@ def real_order(ord: Any) -> float:
 
 
 def powers(x: Any, ord: float, dims: Any) -> Any:
-    """The norm over dims that vanish, for real or complex float x."""
+    """The norm over removed dims, for real or complex float x."""
     if ord == 2 and not x.dtype.is_complex:
         return prim.sqrt(reduce_dims("sum", x * x, dims)) if dims else prim.abs(x)
     size = prim.abs(x)
@@ -420,7 +421,8 @@ def powers(x: Any, ord: float, dims: Any) -> Any:
 def norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any, low: DType) -> Any:
     """ct times the derivative of the norm; 0 where the norm is 0 (norms of order >= 1 have a corner there).
 
-    The steps are PyTorch's, and a half type `low` holds every one of them."""
+    The steps are PyTorch's, and a half type `low` rounds every one of them.
+    """
     held = lambda v: rounded(v, low)
     raised = lambda v, exponent: held(power(v, exponent, low))
     norm, ct = spread(held(norm), x.shape, dims), spread(ct, x.shape, dims)
@@ -563,7 +565,7 @@ def _(ct: Any, out: Any, x: Any, p: Any) -> Any:
         build.select(itself, at, build.reshape(prim.gather(v, pair, dim=0), (rows, rows)))
         for v, at in ((ct, 0.0), (out, 1.0))
     )
-    # what a row gets as the first of a pair and as the second one: gaps differ in sign alone
+    # the terms of a row as the first of a pair and as the second one: gaps differ in sign alone
     return reduce_dims("sum", norm_slope(_gaps_of_pairs(x), norm, float(p), (2,), ct, x.dtype), (1,))
 
 
@@ -571,7 +573,7 @@ def _(ct: Any, out: Any, x: Any, p: Any) -> Any:
 
 
 def log_sum_exp(x: Any, dims: Any) -> Any:
-    """log(sum(exp(x))) over dims that vanish, through the greatest."""
+    """log(sum(exp(x))) over removed dims, relative to the greatest."""
     if numel(x.shape) == 0:
         return prim.log(reduce_dims("sum", prim.exp(x), dims))
     top = reduce_dims("amax", prim.real(x) if x.dtype.is_complex else x, dims)
@@ -605,7 +607,7 @@ def _scan(name: str, doc: str, primitive: str) -> None:
         x = build.convert(x, result)
         if not numel(x.shape) or not x.shape:
             return x
-        # A long running sum loses digits: it is kept twice as wide as the data, as in PyTorch.
+        # A long running sum loses digits: it is twice as wide as the data, as in PyTorch.
         return narrow(getattr(prim, primitive)(build.convert(x, accumulator(result)), dim=dim, reverse=False), result)
 
     operator(
@@ -667,8 +669,8 @@ def _(ct: Any, out: Any, x: Any, dim: int) -> Any:
 def _shares(g: Any, x: Any, out: Any, dim: int) -> Any:
     """Sums of g[i] * exp(x[j] - out[i]) over i >= j, linear in g, so that derivatives hold where g is 0 too.
 
-    `out` never falls.  Sums are taken relative to the greatest `out`, then, for those far below, relative to the greatest of them, as in `_log_sums`;
-    a sum needs nothing that is lower than its own `out`.
+    `out` never decreases.  Sums are taken relative to the greatest `out`, then, for those far below, relative to the
+    greatest of them, as in `_log_sums`; a sum needs no term lower than its own `out`.
     """
     reach = REACH / 2  # leaves room for a large g
     found, top = g * prim.exp(x - out), build.full_like(out, INF)
@@ -687,7 +689,7 @@ def _shares(g: Any, x: Any, out: Any, dim: int) -> Any:
 
 
 def _held(x: Any) -> Any:
-    """The same number without a gradient, for what only keeps exponentials within range."""
+    """The same number without a gradient, for offsets that only keep exponentials within range."""
     return prim.bitcast(prim.bitcast(x, dtype=INT64), dtype=x.dtype)
 
 
@@ -697,8 +699,8 @@ REACH = 600.0  # exponentials of float64 hold this and as much again
 def _log_sums(x: Any, dim: int) -> Any:
     """log of running sums of exp(x), x in float64.
 
-    Sums relative to the greatest of all serve wherever the running maximum is near it; those far below are taken relative to the
-    greatest of them, three times, and what is lower still is its maximum.
+    Sums relative to the greatest of all are accurate where the running maximum is near it; those far below are taken
+    relative to the greatest of them, three times, and still lower ones equal their maximum.
     """
     running = _held(prim.cummax(x, dim=dim)[0])
     found, top = running, build.full_like(x, INF)
@@ -713,7 +715,8 @@ def _log_sums(x: Any, dim: int) -> Any:
 
 
 def _complex_log_sums(x: Any, dim: int) -> Any:
-    """The same for complex numbers; the angle goes on from the greater of a sum and its next summand, turn by turn, as PyTorch's does."""
+    """The same for complex numbers; the angle continues from the greater of a sum and its next summand, including full
+    turns, as PyTorch's does."""
     top = _held(build.keep_dims(prim.amax(prim.real(x), dims=(dim,)), x.shape, (dim,)))
     top = build.complex_(build.select(prim.abs(top) < INF, top, 0.0))
     sums = prim.log(prim.cumsum(prim.exp(x - top), dim=dim, reverse=False)) + top

@@ -1,9 +1,10 @@
-"""Resizing of signals, images and volumes: every result element is a weighted sum of a few elements along each spatial dim.
+"""Resizing of signals, images and volumes: every result element is a weighted sum of a few elements along each spatial
+dim.
 
-Where element i of the result lies in the input: at (i + 1/2) step - 1/2, counted in elements, or at i step with aligned corners; `step` is the
-input's size by the output's (or one by the scale that the user gave).  The steps are arguments of the kernels, so one kernel serves every
-scale.  With antialiasing the filter is as wide as a step, as in Pillow.  uint8 images are resized in whole numbers, as in Pillow too: weights
-of 16 bits, width before height, rounded in between.
+Element i of the result is at input coordinate (i + 1/2) step - 1/2, or i step with aligned corners; `step` is the
+input's size by the output's (or one by the scale that the user gave).  The steps are arguments of the kernels, so one
+kernel serves every scale.  With antialiasing the filter is as wide as a step, as in Pillow.  uint8 images are resized
+in integers, as in Pillow too: weights of 16 bits, width before height, rounded in between.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _triangle(x: Any) -> Any:
 
 
 def _cubic(a: float) -> Callable[[Any], Any]:
-    """R. G. Keys' cubic convolution (IEEE Trans. ASSP 29, 1981), with its free parameter."""
+    """R. G. Keys' cubic convolution (IEEE Trans.  ASSP 29, 1981), with its free parameter."""
 
     def value(x: Any) -> Any:
         size = prim.abs(x)
@@ -70,14 +71,14 @@ def _iota(count: int, dtype: Any) -> Any:
 
 
 def _inside(place: Any, size: int) -> Any:
-    """Whole-numbered places, brought to the nearest element."""
+    """Integer coordinates clamped to the nearest element."""
     index = build.convert(place, INT64)
     index = build.select(index < 0, 0, index)
     return build.select(index > size - 1, size - 1, index)
 
 
 def _read(x: Any, dim: int, index: Any) -> Any:
-    """Elements of x along `dim`; the dims of `index` stand in its place."""
+    """Elements of x along `dim`; the dims of `index` replace it."""
     others = [d for d in range(len(x.shape)) if d != dim]
     found = prim.index(build.transpose(x, (dim, *others)), index)
     k = len(index.shape)
@@ -94,7 +95,7 @@ def _along(weights: Any, x: Any, dim: int) -> Any:
 
 
 def _nearest(size: int, out: int, step: Any, mode: str, dtype: Any) -> Any:
-    """The only element for each of the result."""
+    """The only element of each result."""
     at = _iota(out, FLOAT64 if dtype is FLOAT64 else FLOAT32)
     return _inside(prim.floor((at + 0.5 if mode == "nearest-exact" else at) * step), size)
 
@@ -107,7 +108,7 @@ def _repeated(x: Any, dim: int, times: int) -> Any:
 
 
 def _few(size: int, out: int, step: Any, mode: str, align: bool, dtype: Any) -> list[tuple[Any, Any]]:
-    """Without antialiasing: (index, weight) of two elements or four, the border repeated outside."""
+    """Without antialiasing: (index, weight) of two or four elements, the border repeated outside."""
     at = _iota(out, FLOAT64 if dtype is FLOAT64 else FLOAT32)
     place = at * step if align else (at + 0.5) * step - 0.5
     if mode == "linear":
@@ -128,7 +129,7 @@ def _stacked(rows: Sequence[Any]) -> Any:
 def _window(
     size: int, out: int, step: Any, taps: int, kind: Filter, align: bool, antialias: bool, dtype: Any
 ) -> tuple[Any, Any]:
-    """(indices, weights) of the elements that take part in each element of the result; both [out, taps]."""
+    """(indices, weights) of the elements of each result; both [out, taps]."""
     half = 0.5 - (0.5 if align and not antialias else 0.0)
     centre = (_iota(out, dtype) + half) * step
     wide = (
@@ -164,7 +165,7 @@ def _window(
 
 
 def mixed(x: Any, tables: dict[int, tuple[Any, Any]]) -> Any:
-    """x with some dims of space replaced by weighted sums along them, the last dim first; the tables are [taps, result]."""
+    """x with some spatial dims replaced by weighted sums along them, the last dim first; the tables are [taps, result]."""
     shape, dims = x.shape, sorted(tables, reverse=True)
     while dims:
         last = dims[0] == len(shape) - 1
@@ -181,11 +182,11 @@ def mixed(x: Any, tables: dict[int, tuple[Any, Any]]) -> Any:
     return x
 
 
-PRECISIONS = 22  # bits of a weight's fraction, at the most
+PRECISIONS = 22  # most bits of a weight's fraction
 
 
 def _whole(x: Any, dim: int, index: Any, weights: Any) -> Any:
-    """uint8: with weights of 16 bits, as many of them for the fraction as the greatest weight leaves."""
+    """uint8: weights of 16 bits, with as many fraction bits as the greatest weight leaves."""
     top = prim.amax(weights, dims=(0, 1))
     bits = build.full((), 0, INT64)
     for k in range(PRECISIONS):
@@ -225,11 +226,12 @@ def _node(**given: Any) -> str:
           tags=("sized",))  # fmt: skip
 def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, second: Any, third: Any, mode: str, align_corners: bool,
              antialias: bool) -> Any:  # fmt: skip
-    """`input` (N, C, *) with its spatial dims resized: out[i] = sum over k of w[i, k] input[j(i, k)] along each of them.
+    """`input` (N, C, *) with its spatial dims resized: out[i] = sum over k of w[i, k] input[j(i, k)] along each of
+    them.
 
-    The steps from element to element stand in `first`, `second`, `third`; `taps` says for each dim how many elements take part at most where
-    the filter's width depends on the step, and is 0 where it does not.  For the nearest element it says how often each is repeated, and is 0
-    where that is not the same for all.
+    `first`, `second`, `third` are the steps from element to element; `taps` is for each dim the most elements of a
+    result if the filter's width depends on the step, else 0.  For the nearest element it is the number of repetitions
+    of each, or 0 if they differ.
     """
     if not x.dtype.is_floating_point and (x.dtype is not UINT8 or (mode == "linear" and 0 in taps)):
         raise NotImplementedError(f"\"upsample_{mode}{len(size)}d\" not implemented for '{CPP_NAME[x.dtype.name]}'")

@@ -1,7 +1,8 @@
 """Small calls of every operator, from which tests are derived.
 
-A call is `Call(*args, **kwargs)` in which a `Draw` stands for a tensor of random numbers.  `samples_of(op)` gives the calls of one
-operator; the modules `samples_*` hold them by family, as tables, apart from the operators because only tests read them.
+A call is `Call(*args, **kwargs)` in which a `Draw` stands for a tensor of random numbers.  `samples_of(op)` gives the
+calls of one operator; the modules `samples_*` hold them by family, as tables, apart from the operators because only
+tests read them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ __all__ = ["Call", "Draw", "give", "samples_of"]
 class Draw:
     """A tensor of random numbers: uniform in [low, high) (whole ones for integers), or given ones.
 
-    Floats lie about evenly, each a little off its place: no two are tied, and no difference of two lies on a corner.
+    Floats are spread evenly, each a little off its grid point: no two are equal, and no difference of two is at a
+    corner.
     """
 
     __slots__ = ("dtype", "high", "low", "shape", "values")
@@ -86,5 +88,5 @@ def give(key: str, *calls: Call | Callable[[], Sequence[Call]]) -> None:
 
 
 def samples_of(op: Operator) -> list[Call]:
-    """The calls of one operator; none where none were given."""
+    """The calls of one operator; empty if there are none."""
     return list(op.samples()) if op.samples is not None else []

@@ -1,4 +1,4 @@
-"""Calls of the operators that know dims: reductions, products, views, shapes, indexing, layers."""
+"""Calls of the operators over dims: reductions, products, views, shapes, indexing, layers."""
 
 from __future__ import annotations
 

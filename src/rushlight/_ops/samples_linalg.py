@@ -1,4 +1,4 @@
-"""Calls of linear algebra.  Matrices that must be of a kind are given element by element."""
+"""Calls of linear algebra.  Matrices with required properties are given element by element."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TALL = Draw(4, 3)
 WIDE = Draw(2, 3, 4)
 REAL = Draw(
     3, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5, 0.1, 0.3, 2.0]
-)  # what is fixed is not tried with complex numbers: vectors would turn
+)  # fixed numbers are not tried as complex ones: the phase of vectors would change
 REAL_TALL = Draw(4, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5, 0.1, 0.3, 2.0, -0.4, 0.6, 0.2])
 REAL_WIDE = Draw(2, 3, values=[1.5, -0.5, 0.25, 0.75, -1.0, 0.5])
 NONE = Draw(2, 0, 0)

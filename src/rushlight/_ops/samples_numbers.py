@@ -1,4 +1,4 @@
-"""Calls of the operators that work element by element."""
+"""Calls of the elementwise operators."""
 
 from __future__ import annotations
 

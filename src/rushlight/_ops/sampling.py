@@ -1,6 +1,6 @@
-"""Reading images at arbitrary places: `grid_sample`, and the grids of affine maps.
+"""Reading images at arbitrary coordinates: `grid_sample`, and the grids of affine maps.
 
-Spatial axes are counted as grids do: x, the last dim of the image, first.
+Spatial axes are in the order of grids: x, the last dim of the image, first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHANGED = (
 
 
 class _Reader:
-    """One call: where the places of the grid lie in the image, counted in elements (0 is the centre of the first one)."""
+    """One call: the grid's coordinates in the image, counted in elements (0 is the centre of the first one)."""
 
     def __init__(self, x: Any, grid: Any, padding: str, align: bool) -> None:
         self.padding, self.align = padding, align
@@ -49,7 +49,8 @@ class _Reader:
             )
 
     def padded(self, place: Any, size: int) -> Any:
-        """Bring places outside of the image inside, as the padding says; on the border and beyond they do not move any more."""
+        """Move coordinates outside of the image inside, by the padding mode; on the border and beyond their derivative
+        is zero."""
         if self.padding == "zeros":
             return place
         if self.padding == "reflection":
@@ -65,7 +66,7 @@ class _Reader:
         return build.select(place > 0.0, build.select(place < top, place, top), 0.0)
 
     def index(self, places: Sequence[Any]) -> tuple[Any, Any]:
-        """Which whole-numbered places [N, points] are inside of the image (NaN is not), and the elements that are there."""
+        """A mask of the integer coordinates [N, points] inside of the image (NaN is not), and clamped indices."""
         inside = index = None
         for place, size in zip(reversed(places), reversed(self.sizes), strict=True):
             good = (place >= 0.0) & (place <= as_double(size - 1))
@@ -75,7 +76,7 @@ class _Reader:
         return inside, index
 
     def read(self, places: Sequence[Any], outside: Any) -> Any:
-        """The values [N, C, points] at whole-numbered places, `outside` outside of the image."""
+        """The values [N, C, points] at integer coordinates, `outside` outside of the image."""
         inside, index = self.index(places)
         shape = (*self.flat.shape[:2], index.shape[1])
         index = prim.broadcast(build.select(inside, index, 0), shape=shape, dims=(0, 2))
@@ -85,7 +86,7 @@ class _Reader:
         )
 
     def weighted(self, taps: Sequence[tuple[Sequence[Any], Any]]) -> Any:
-        """The sum of the values [N, C, points] at places times their weights; there are zeros outside of the image."""
+        """The sum of the values [N, C, points] at indices times their weights; zeros outside of the image."""
         found = [self.index(places) for places, _ in taps]
         return prim.weighted_taps(
             self.flat, *(build.select(inside, index, -1) for inside, index in found), *(weight for _, weight in taps)
@@ -98,7 +99,8 @@ class _Reader:
 
     @staticmethod
     def still(places: Sequence[Any], sizes: Sequence[int]) -> Any:
-        """Zeros that belong to the grid: what is read moves by nothing with it, so its gradient is zero, and not missing."""
+        """Zeros that depend on the grid: the result is locally constant in it, so its gradient is zero, and not
+        missing."""
         total = None
         for place, size in zip(places, sizes, strict=True):
             part = prim.floor(build.select((place >= 0.0) & (place <= as_double(size - 1)), place, 0.0) * 0.0)
@@ -184,14 +186,16 @@ SAMPLER: dict[str, Any] = {"promote": "opmath", "like": "contiguous", "method": 
 @operator("grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool? align_corners=None) -> Tensor",
           spaces=NN, **SAMPLER)  # fmt: skip
 def grid_sample(x: Any, grid: Any, mode: str, padding_mode: str, align_corners: bool | None) -> Any:
-    """Read `input` (N, C, H, W) or (N, C, D, H, W) at the places of `grid` (N, *, 2 or 3), coordinates x, y(, z) in [-1, 1].
+    """Read `input` (N, C, H, W) or (N, C, D, H, W) at the points of `grid` (N, *, 2 or 3), coordinates x, y(, z) in
+    [-1, 1].
 
-    `mode` is "bilinear", "nearest" or (4-D) "bicubic"; places outside give what `padding_mode` says: "zeros", "border" or
-    "reflection".  With `align_corners` -1 and 1 are the centres of the first and the last element, else their outer edges.
+    `mode` is "bilinear", "nearest" or (4-D) "bicubic"; `padding_mode` defines points outside: "zeros", "border" or
+    "reflection".  With `align_corners` -1 and 1 are the centres of the first and the last element, else their outer
+    edges.
 
-        >>> image, grid = torch.ones(1, 1, 4, 4), torch.zeros(1, 2, 3, 2)
-        >>> torch.nn.functional.grid_sample(image, grid, align_corners=False).shape
-        torch.Size([1, 1, 2, 3])
+    >>> image, grid = torch.ones(1, 1, 4, 4), torch.zeros(1, 2, 3, 2)
+    >>> torch.nn.functional.grid_sample(image, grid, align_corners=False).shape
+    torch.Size([1, 1, 2, 3])
     """
     for name, value, known in (("mode", mode, MODES), ("padding_mode", padding_mode, PADDINGS)):
         if value not in known:
@@ -255,7 +259,7 @@ def _affine(theta: Any, size: Sequence[int], align: bool) -> Any:
 
     total = column(n)
     for axis in range(n):
-        dim = n - axis  # x lies along the last spatial dim
+        dim = n - axis  # x is the last spatial dim
         total = total + column(axis) * _line(space[dim - 1], shape, dim, align, theta.dtype)
     return total
 

@@ -1,4 +1,4 @@
-"""Writing at places along one dim that are data: written over, added, multiplied, reduced."""
+"""Writes at indices along one dim that are data: overwriting, adding, multiplying, reducing."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any, *, value: Any, 
 
 
 def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
-    """The cotangent of a source: what lies at its places, and 0 where the index did not reach it."""
+    """The cotangent of a source: the gradient at its indices, and 0 where the index did not reach it."""
     found = prim.gather(grad, places, dim=dim)
     sizes = src.shape or (1,)
     if numel(sizes) == 0 or numel(places.shape) == 0:
@@ -139,7 +139,7 @@ def _identity(dtype: Any, reduce: str) -> Any:
 @operator("as_strided_scatter_core(Tensor input, Tensor places, Tensor src) -> Tensor", spaces=(), method=False, node="AsStridedScatterBackward0",
           tags=("reverse_only",))  # fmt: skip
 def as_strided_scatter_core(x: Any, places: Any, src: Any) -> Any:
-    """out.flat[places[i]] = src[i], `input` elsewhere; places are counted row by row."""
+    """out.flat[places[i]] = src[i], `input` elsewhere; places are row-major flat indices."""
     flat = prim.scatter(
         build.reshape(x, (numel(x.shape),)), places, build.reshape(src, places.shape), dim=0, reduce="set"
     )
@@ -148,7 +148,8 @@ def as_strided_scatter_core(x: Any, places: Any, src: Any) -> Any:
 
 @as_strided_scatter_core.gradient
 def _(ct: Any, out: Any, x: Any, places: Any, src: Any) -> Any:
-    """PyTorch's choice, which is no slope: `input` gets the gradient of the places that src covers, and nothing elsewhere."""
+    """PyTorch's choice, which is no slope: `input` gets the gradient of the elements that src covers, and nothing
+    elsewhere."""
     flat = build.reshape(ct, (numel(ct.shape),))
     covered = prim.gather(flat, places, dim=0)
     kept = prim.scatter(build.zeros_like(flat), places, covered, dim=0, reduce="set")
@@ -158,7 +159,8 @@ def _(ct: Any, out: Any, x: Any, places: Any, src: Any) -> Any:
 @operator("masked_scatter_core(Tensor input, Tensor mask, Tensor source) -> (Tensor values, Tensor count)", spaces=(), method=False,
           node="MaskedScatterBackward0")  # fmt: skip
 def masked_scatter_core(x: Any, mask: Any, source: Any) -> tuple[Any, Any]:
-    """`input` with the n-th element of `source` (its last one from there on) at the n-th place where the mask holds, and how many places these are."""
+    """`input` with the n-th element of `source` (its last one from there on) at the n-th element where the mask holds,
+    and the number of these."""
     shape = broadcast_shapes(x.shape, mask.shape)
     mask, count = build.broadcast_to(mask, shape), numel(shape)
     if not count:
@@ -176,7 +178,8 @@ def masked_scatter_core(x: Any, mask: Any, source: Any) -> tuple[Any, Any]:
 @operator("scatter_reduce(Tensor input, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", out="exact",
           inplace=True, inplace_spaces=())  # fmt: skip
 def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool) -> Any:
-    """out[index[i][j]][j] = reduce(input, all src[i][j] that go there) for dim 0, and so on; without `include_self` only what src brings."""
+    """out[index[i][j]][j] = reduce(input, all src[i][j] that go there) for dim 0, and so on; without `include_self`
+    only the elements of src."""
     if reduce not in _REDUCE_NAMES:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
     lines, places, source, dim = _scatter_operands("scatter_reduce", x, dim, index, src)
@@ -200,7 +203,7 @@ def _reduce_at(x: Any, places: Any, source: Any, dim: int, reduce: str, include_
 
 
 def _counts(x: Any, places: Any, dim: int, include_self: bool) -> Any:
-    """How many values meet at each place, at least 1."""
+    """The number of values that meet at each element, at least 1."""
     start = build.full(x.shape, 1 if include_self else 0, INT64)
     count = prim.scatter(start, places, build.full(places.shape, 1, INT64), dim=dim, reduce="add")
     return prim.maximum(count, build.full_like(count, 1))
@@ -233,7 +236,8 @@ def _mean_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int
 
 
 def _prod_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
-    """The product of the others: by division among those that are not zero, times the only zero, which has a slope of its own."""
+    """The product of the others: by division among those that are not zero, times the only zero, which has a slope of
+    its own."""
     safe_x = build.select(build.eq(x, 0.0), 1.0, x) if include_self else build.full_like(x, 1.0)
     start = build.convert(build.eq(x, 0.0), INT64) if include_self else build.full(x.shape, 0, INT64)
     nothing = build.eq(source, 0.0)
@@ -260,7 +264,7 @@ def _prod_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int
 
 
 def _tie_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
-    """Equals share the gradient."""
+    """Equal elements share the gradient."""
     mine = build.convert(prim.eq(x, out), x.dtype)
     theirs = build.convert(prim.eq(source, prim.gather(out, places, dim=dim)), x.dtype)
     start = (
@@ -300,7 +304,7 @@ def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> t
 
 
 def _places_exist(name: str, x: Any, places: Any, dim: int) -> None:
-    """IndexError where places are listed in a dim that has none: no kernel would run that could look at them."""
+    """IndexError if an empty dim is indexed: no kernel would run that could check the indices."""
     if numel(places.shape) and not x.shape[dim]:
         raise IndexError(f"{name}(): index is out of bounds for dimension {dim} with size 0")
 
@@ -308,7 +312,7 @@ def _places_exist(name: str, x: Any, places: Any, dim: int) -> None:
 @operator("index_add(Tensor input, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", out="exact", inplace=True,
           inplace_spaces=(), tags=("alone",))  # fmt: skip
 def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
-    """`input` with alpha * source added at the places listed along dim."""
+    """`input` with alpha * source added at the indices listed along dim."""
     if x.dtype is not source.dtype:
         raise RuntimeError(f"index_add(): self ({x.dtype}) and source ({source.dtype}) must have the same scalar type")
     lines, places, values, dim = _lines_and_source("index_add", x, dim, index, source)
@@ -325,7 +329,7 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
 
 
 def _added_along(lines: Any, places: Any, values: Any, dim: int) -> Any:
-    """Values added where the places are along dim: whole slices, or elements where no more than those lie side by side."""
+    """Add values at the indices along dim: whole slices, or elements if no more than those are contiguous."""
     if 0 < dim == len(lines.shape) - 1:
         return prim.scatter(
             lines, prim.broadcast(places, shape=values.shape, dims=(dim,)), values, dim=dim, reduce="add"
@@ -343,7 +347,7 @@ def _added_along(lines: Any, places: Any, values: Any, dim: int) -> Any:
     inplace_spaces=(),
 )
 def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
-    """out[..., index[i], ...] = source[..., i, ...]: `input` with places along dim written over."""
+    """out[..., index[i], ...] = source[..., i, ...]: `input` with slices along dim overwritten."""
     if x.dtype is not source.dtype:
         raise RuntimeError(
             f"index_copy_(): self and source expected to have the same dtype, but got (self) {x.dtype.name} and (source) {source.dtype.name}"
@@ -365,7 +369,7 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
     node=lambda value, **_: f"IndexFillBackward{int(hasattr(value, 'shape'))}",
 )
 def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
-    """out[..., index[i], ...] = value: `input` with places along dim filled."""
+    """out[..., index[i], ...] = value: `input` with slices along dim filled."""
     if not is_weak(value) and value.shape:
         raise RuntimeError(
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {len(value.shape)} dimension(s)."
@@ -382,7 +386,7 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     filled = number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype)
     if (
         dim and 8 * numel(places.shape) >= lines.shape[dim]
-    ):  # many places across rows: one pass that asks which they are
+    ):  # many indices across rows: one pass that tests each element
         return build.select(_hit(places, lines, dim), build.broadcast_to(filled, lines.shape), lines)
     moved, perm = to_front(lines, (dim,))
     filled = build.broadcast_to(filled, (*places.shape, *moved.shape[1:]))
@@ -402,7 +406,7 @@ def _(ct: Any, out: Any, x: Any, dim: int, index: Any, value: Any) -> Any:
 
 
 def _hit(places: Any, lines: Any, dim: int) -> Any:
-    """Which elements lie at one of the places along dim."""
+    """A mask of the elements at one of the indices along dim."""
     size = (lines.shape[dim],)
     hit = prim.index_put(build.full(size, False, BOOL), build.full(places.shape, True, BOOL), places, accumulate=False)
     return prim.broadcast(hit, shape=lines.shape, dims=(dim,))

@@ -1,13 +1,13 @@
 """Signatures of operators, in the notation of PyTorch's schemas.
 
-    >>> from rushlight._ops.schema import parse_schema
-    >>> schema = parse_schema("softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor")
-    >>> schema.name, [(a.name, a.type) for a in schema.arguments]
-    ('softmax', [('input', 'Tensor'), ('dim', 'int'), ('dtype', 'dtype?')])
+>>> from rushlight._ops.schema import parse_schema
+>>> schema = parse_schema("softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor")
+>>> schema.name, [(a.name, a.type) for a in schema.arguments]
+('softmax', [('input', 'Tensor'), ('dim', 'int'), ('dtype', 'dtype?')])
 
-Types: Tensor, Scalar, int, float, bool, str, dtype, device, layout, memory_format, Generator, ints, any; `T?` may be None; `T[]` is a
-sequence and `T[2]` one that a single item may stand for (it is repeated); `T?[2]` is one with items that may be None, and `ints` an int or a
-sequence of them, which differ.  `*` starts keyword-only arguments.
+Types: Tensor, Scalar, int, float, bool, str, dtype, device, layout, memory_format, Generator, ints, any; `T?` may be
+None; `T[]` is a sequence and `T[2]` one that a single item may replace (it is repeated); `T?[2]` is one with items that
+may be None, and `ints` an int or a sequence of them, which differ.  `*` starts keyword-only arguments.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _REQUIRED: Any = object()
 
 
 class Argument:
-    """One declared argument.  `base` is the type without `?` and `[]`; `repeat` is N of `T[N]`, 0 for `T[]`, None otherwise; `holes`
-    says that items of the sequence may be None (`T?[N]`).
+    """One declared argument.  `base` is the type without `?` and `[]`; `repeat` is N of `T[N]`, 0 for `T[]`, None
+    otherwise; `holes` allows None items in the sequence (`T?[N]`).
     """
 
     __slots__ = ("base", "default", "holes", "keyword_only", "name", "optional", "repeat", "type")
@@ -61,7 +61,7 @@ class Argument:
 
     @property
     def required(self) -> bool:
-        """Whether the caller must give it."""
+        """Whether the caller must pass it."""
         return self.default is _REQUIRED
 
     @property
@@ -124,7 +124,7 @@ def _split(text: str) -> list[str]:
 
 
 def parse_schema(text: str) -> Schema:
-    """Read one signature; ValueError for what does not fit the notation."""
+    """Parse one signature; ValueError for invalid notation."""
     head, arrow, tail = text.partition("->")
     name, paren, rest = head.partition("(")
     rest = rest.strip()

@@ -19,9 +19,10 @@ SCATTER = {"sum": "add", "mean": "add", "prod": "mul", "max": "amax", "min": "am
 @operator("segment_reduce_core(Tensor data, Tensor offsets, str reduce, int axis, Scalar? initial) -> Tensor", spaces=(), method=False,
           promote="opmath", promote_over=("data",), node="SegmentReduceBackward0")  # fmt: skip
 def segment_reduce_core(data: Any, offsets: Any, reduce: str, axis: int, initial: Any) -> Any:
-    """LoweredCall of `data` along a dim reduced: the i-th is offsets[i]..offsets[i + 1], where the offsets (*, segments + 1) rise.
+    """Reduce segments of `data` along a dim: the i-th is offsets[i]..offsets[i + 1], where the offsets (*, segments +
+    1) increase.
 
-    An element's segment is the number of offsets at or before it; all are scattered in one sweep.
+    An element's segment is the number of offsets at or before it; all are scattered in one pass.
     """
     refuse(data, "_segment_reduce_cpu", "buic")
     lead, size, rest = numel(data.shape[:axis]), data.shape[axis], numel(data.shape[axis + 1 :])
@@ -33,7 +34,7 @@ def segment_reduce_core(data: Any, offsets: Any, reduce: str, axis: int, initial
     )
     passed = prim.cumsum(marks, dim=1, reverse=False)
     passed = prim.slice(passed, starts=(0, 0), stops=(lead, size), steps=(1, 1))
-    # What lies before the first offset or at the last and after it goes to one more segment, which is cut off.
+    # Elements before the first offset, and from the last on, go to one more segment, which is cut off.
     segment = build.select((passed > 0) & (passed <= count), passed - 1, count)
     x = build.reshape(data, (lead, size, rest))
     index = prim.broadcast(segment, shape=x.shape, dims=(0, 1))
@@ -48,7 +49,7 @@ def segment_reduce_core(data: Any, offsets: Any, reduce: str, axis: int, initial
 
 
 def _with_initial(found: Any, length: Any, reduce: str, initial: Any) -> Any:
-    """The reduction begun with a number; an empty segment is that number alone."""
+    """The reduction started with a number; an empty segment is that number alone."""
     if reduce == "mean":
         total = found if initial is None else found + initial
         nothing = float("nan") if initial is None else initial
@@ -67,7 +68,7 @@ def _with_initial(found: Any, length: Any, reduce: str, initial: Any) -> Any:
 
 @operator("hash_tensor(Tensor input, int[1]? dim=None, *, bool keepdim=False, int mode=0) -> Tensor", out="exact")
 def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
-    """The bits of elements, widened to 64, joined by exclusive or: over all, or along dims.
+    """The bits of elements, widened to 64, combined by exclusive or: over all, or along dims.
 
     A bit of the result is the parity of a count; half of the 64 counts share a word with one of the other half.
     """

@@ -1,4 +1,4 @@
-"""Shapes that need new memory: joining, repeating, turning, padding, triangles."""
+"""Shape operators that need new memory: joining, repeating, flipping, padding, triangles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _no_tensors(name: str, tensors: Sequence[Any]) -> None:
 
 
 def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
-    """Tensors one after another; a 1-dim tensor without elements is left out, as PyTorch has always done."""
+    """Tensors joined along a dim; a 1-dim tensor without elements is left out, as in PyTorch."""
     _no_tensors("cat", tensors)
     values = common(tensors)
     for i, x in enumerate(values):
@@ -55,7 +55,7 @@ def _joined(name: str, tensors: Sequence[Any], dim: int) -> Any:
 
 
 def _format_of_all(shape: Sequence[int], specs: Sequence[Any]) -> tuple[int, ...] | None:
-    """Channels last where all operands are, else row by row."""
+    """Channels last if all operands are, else row-major."""
     if len(shape) in (4, 5) and all(
         len(s.shape) == len(shape) and tuple(s.strides) == channels_last_strides(s.shape) for s in specs
     ):
@@ -72,7 +72,7 @@ def _format_of_all(shape: Sequence[int], specs: Sequence[Any]) -> tuple[int, ...
     tags=("apart",),
 )
 def cat(tensors: Sequence[Any], dim: int) -> Any:
-    """out.shape[dim] = sum of the sizes there: tensors one after another along a dim; their other sizes are equal."""
+    """out.shape[dim] = sum of the sizes there: tensors joined along a dim; their other sizes are equal."""
     return _joined("cat", tensors, dim)
 
 
@@ -95,7 +95,8 @@ def stack(tensors: Sequence[Any], dim: int) -> Any:
 
 
 def _at_least(x: Any, ndim: int) -> Any:
-    """PyTorch's rule for `hstack` and its kin: numbers become rows, rows become matrices, matrices get a third dim behind."""
+    """PyTorch's rule for `hstack` and its kin: numbers become rows, rows become matrices, matrices get a third dim at
+    the end."""
     if ndim >= 1 and not x.shape:
         x = build.reshape(x, (1,))
     if ndim >= 2 and len(x.shape) == 1:
@@ -105,7 +106,7 @@ def _at_least(x: Any, ndim: int) -> Any:
 
 @operator("hstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
 def hstack(tensors: Sequence[Any]) -> Any:
-    """Side by side: along dim 1, or dim 0 for vectors."""
+    """Joined along dim 1, or dim 0 for vectors."""
     _no_tensors("hstack", tensors)
     raised = [_at_least(x, 1) for x in tensors]
     return _joined("hstack", raised, 0 if len(raised[0].shape) == 1 else 1)
@@ -120,21 +121,21 @@ def hstack(tensors: Sequence[Any]) -> Any:
     node="CatBackward0",
 )
 def vstack(tensors: Sequence[Any]) -> Any:
-    """One above the other: along dim 0, vectors as rows."""
+    """Joined along dim 0, vectors as rows."""
     _no_tensors("vstack", tensors)
     return _joined("vstack", [_at_least(x, 2) for x in tensors], 0)
 
 
 @operator("dstack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
 def dstack(tensors: Sequence[Any]) -> Any:
-    """One behind the other: along dim 2."""
+    """Joined along dim 2."""
     _no_tensors("dstack", tensors)
     return _joined("dstack", [_at_least(x, 3) for x in tensors], 2)
 
 
 @operator("column_stack(Tensor[] tensors) -> Tensor", method=False, out=True, like=_format_of_all, node="CatBackward0")
 def column_stack(tensors: Sequence[Any]) -> Any:
-    """hstack((x if x.ndim > 1 else x[:, None])): side by side, vectors as columns."""
+    """hstack((x if x.ndim > 1 else x[:, None])): joined along dim 1, vectors as columns."""
     _no_tensors("column_stack", tensors)
     raised = [build.reshape(x, (numel(x.shape), 1)) if len(x.shape) <= 1 else x for x in tensors]
     return _joined("column_stack", raised, 1)
@@ -169,7 +170,7 @@ def _flipped(x: Any, dims: Sequence[int]) -> Any:
 
 @operator("flip(Tensor input, int[] dims) -> Tensor", like=like_input)
 def flip(x: Any, dims: Any) -> Any:
-    """out[..., i, ...] = x[..., n - 1 - i, ...]: the order of places along dims turned round."""
+    """out[..., i, ...] = x[..., n - 1 - i, ...]: the order of elements along dims reversed."""
     return _flipped(x, _flip_dims(x, dims))
 
 
@@ -190,7 +191,7 @@ def flipud(x: Any) -> Any:
 
 
 def _turned(shape: Any, specs: Any, given: Any) -> Any:
-    """The layout of a flip, with the two dims changed for odd quarters; a copy in rows of none."""
+    """The layout of a flip, with the two dims exchanged for odd quarter turns; a row-major copy for no turn."""
     x, (_, k, (first, second)) = specs[0], given
     strides = list(preserved(x.shape, x.strides))
     if k % 2:
@@ -200,7 +201,7 @@ def _turned(shape: Any, specs: Any, given: Any) -> Any:
 
 @operator("rot90(Tensor input, int k=1, int[] dims=[0, 1]) -> Tensor", like=_turned, tags=("laid_by_arguments",))
 def rot90(x: Any, k: int, dims: Any) -> Any:
-    """out[i, j] = x[j, n - 1 - i], k times over: turned by k quarters from the first dim toward the second."""
+    """out[i, j] = x[j, n - 1 - i], k times over: rotated by k quarter turns from the first dim toward the second."""
     if len(dims) != 2:
         raise RuntimeError(f"expected total rotation dims == 2, but got dims = {len(dims)}")
     if len(x.shape) < 2:
@@ -222,7 +223,8 @@ def rot90(x: Any, k: int, dims: Any) -> Any:
           like=lambda shape, specs: specs[0].strides if 0 in shape else image_strides(shape, specs[0].shape, specs[0].strides),
           tags=("sized",))  # fmt: skip
 def roll(x: Any, shifts: Any, dims: Any) -> Any:
-    """out[..., (i + shift) % n, ...] = x[..., i, ...]: places moved along dims, round the end; without dims in the flattened input."""
+    """out[..., (i + shift) % n, ...] = x[..., i, ...]: elements moved cyclically along dims; without dims in the
+    flattened input."""
     if not shifts:
         raise RuntimeError("`shifts` required")
     if dims or len(shifts) != 1:
@@ -248,7 +250,8 @@ def _moved_round(x: Any, shifts: Any, dims: Any, sign: int) -> Any:
 
 
 def _rolled_flat(x: Any, dim: int, shift: int) -> Any:
-    """x with the places of dims 0 to `dim`, taken as one, moved: what leaves a row at its end comes to the next one."""
+    """x with the elements of dims 0 to `dim`, taken as one, moved: an element that leaves a row at its end enters the
+    next one."""
     if dim == 0:
         return _rolled(x, ((0, shift),))
     size = x.shape[dim]
@@ -262,7 +265,7 @@ def _rolled_flat(x: Any, dim: int, shift: int) -> Any:
 
 
 def _rolled(x: Any, moves: tuple[tuple[int, int], ...]) -> Any:
-    """x with places of each dim moved; what is joined are pieces of x itself, each copied as a whole."""
+    """x with elements of each dim moved; it is joined from slices of x, each copied as a whole."""
     if not moves:
         return x
     (dim, shift), rest = moves[0], moves[1:]
@@ -280,7 +283,7 @@ def _rolled(x: Any, moves: tuple[tuple[int, int], ...]) -> Any:
 
 @operator("repeat(Tensor input, int[] repeats) -> Tensor", spaces=(), tags=("sized",))
 def repeat(x: Any, repeats: Any) -> Any:
-    """out[..., i, ...] = x[..., i % n, ...]: the whole of x so often along each dim; more repeats than dims make new dims in front."""
+    """out[..., i, ...] = x[..., i % n, ...]: x repeated along each dim; more repeats than dims make new dims in front."""
     if len(repeats) < len(x.shape):
         raise RuntimeError("Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor")
     if any(n < 0 for n in repeats):
@@ -302,7 +305,8 @@ def tile(x: Any, dims: Any) -> Any:
 @operator("repeat_interleave(Tensor input, int repeats, int? dim=None) -> Tensor", name="repeat_interleave_core", spaces=(), method=False,
           node="ViewBackward0", tags=("sized",))  # fmt: skip
 def repeat_interleave_core(x: Any, repeats: int, dim: int | None) -> Any:
-    """out[..., i, ...] = x[..., i // repeats, ...]: each place so often, along dim (of the flattened input without one)."""
+    """out[..., i, ...] = x[..., i // repeats, ...]: each element repeated along dim (of the flattened input without
+    one)."""
     if repeats < 0:
         raise RuntimeError("Repeats must be non-negative")
     if dim is None:
@@ -318,7 +322,7 @@ def repeat_interleave_core(x: Any, repeats: int, dim: int | None) -> Any:
 
 
 def _pad_pairs(x: Any, pad: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(dim, before, after), from PyTorch's list that starts at the last dim."""
+    """(dim, before, after), from PyTorch's list, which starts at the last dim."""
     if len(pad) % 2:
         raise RuntimeError("Padding length must be divisible by 2")
     if len(pad) // 2 > len(x.shape):
@@ -359,7 +363,7 @@ def _replicated(x: Any, dim: int, before: int, after: int) -> Any:
 
 
 def _wrapped(x: Any, dim: int, before: int, after: int) -> Any:
-    """The far side comes in again."""
+    """Padding from the opposite side."""
     size = x.shape[dim]
     if before > size or after > size:
         raise RuntimeError("Padding value causes wrapping around more than once.")
@@ -386,14 +390,15 @@ def _pad_node(mode: str = "constant", pad: Any = (), **_: Any) -> str:
 
 
 def _pad_layout(shape: Any, specs: Any, arguments: Any) -> Any:
-    """Channels last where the input is, but for circular pads."""
+    """Channels last if the input is, except for circular padding."""
     return None if arguments[2] == "circular" else image_strides(shape, specs[0].shape, specs[0].strides)
 
 
 @operator("pad(Tensor input, int[] pad, str mode='constant', float? value=None) -> Tensor", spaces=("nn.functional",), method=False,
           like=_pad_layout, tags=("laid_by_arguments", "sized"), node=_pad_node)  # fmt: skip
 def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
-    """out[..., i + left, ...] = x[..., i, ...]: more room around x, from the last dim on, filled with `value` or by what lies inside; negative pads cut off."""
+    """out[..., i + left, ...] = x[..., i, ...]: room around x, from the last dim on, filled with `value` or from x;
+    negative pads cut off."""
     pairs = _pad_pairs(x, pad)
     if mode == "constant":
         lo, hi = [0] * len(x.shape), [0] * len(x.shape)
@@ -429,7 +434,7 @@ def pad(x: Any, pad: Any, mode: str, value: float | None) -> Any:
 
 
 def _constant_pad(x: Any, lo: Sequence[int], hi: Sequence[int], value: Any) -> Any:
-    """Cuts come first: RuntimeError where one takes away more than there is, though the other side may make up for it."""
+    """Cuts come first: RuntimeError if one removes more than there is, though the other side may make up for it."""
     for d, (size, a, b) in enumerate(zip(x.shape, lo, hi, strict=True)):
         if min(a, b) < 0 and size + min(a, 0) + min(b, 0) < 0:
             raise RuntimeError(
@@ -484,7 +489,7 @@ _triangle("triu", "What lies on and above a diagonal, 0 elsewhere.", ge)
 
 
 def _embedded(x: Any, offset: int, dim1: int, dim2: int) -> Any:
-    """A new dim pair that holds the last dim on a diagonal."""
+    """The last dim on the diagonal of two new dims."""
     ndim = len(x.shape) + 1
     first, second = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
     if first == second:
@@ -660,7 +665,7 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
 @operator("channel_shuffle(Tensor input, int groups) -> Tensor", spaces=("torch", "nn.functional"), method=False, like="image",
           aliases=("native_channel_shuffle",))  # fmt: skip
 def channel_shuffle(x: Any, groups: int) -> Any:
-    """[*, g (C / g), H, W] as [*, (C / g) g, H, W]: channels of the groups dealt out in turn."""
+    """[*, g (C / g), H, W] as [*, (C / g) g, H, W]: channels of the groups interleaved."""
     if len(x.shape) < 3:
         raise RuntimeError(f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(x.shape)}")
     batch, channels, *space = x.shape

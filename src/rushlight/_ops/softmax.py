@@ -32,7 +32,7 @@ def exponentials(x: Any, dims: tuple[int, ...]) -> tuple[Any, Any]:
 
 @operator("softmax(Tensor input, int dim, dtype? dtype=None) -> Tensor", out="exact", aliases=("special.softmax",))
 def softmax(x: Any, dim: int, dtype: DType | None) -> Any:
-    """exp(x) / sum(exp(x)) along dim: one division for all elements of a sum, and a product for each."""
+    """exp(x) / sum(exp(x)) along dim: one division for each sum, and a product for each element."""
     x, dims, result = _prepare("softmax_lastdim_kernel_impl", x, dim, dtype)
     raised, total = exponentials(x, dims)
     return narrow(raised * spread(1.0 / total, x.shape, dims), result)

@@ -1,7 +1,9 @@
-"""Functions of `torch.special` beyond the elementary ones: Bessel functions, the normal distribution, zeta, polynomials.
+"""Functions of `torch.special` beyond the elementary ones: Bessel functions, the normal distribution, zeta,
+polynomials.
 
-Bessel and Airy functions are Chebyshev series near 0 and their asymptotic forms, with series for what is smooth in them, far away
-(Abramowitz and Stegun, chapters 9 and 10); the coefficients are computed, not copied: tools/make_special_tables.py.
+Bessel and Airy functions are Chebyshev series near 0 and their asymptotic forms, with series for their smooth factors,
+far away (Abramowitz and Stegun, chapters 9 and 10); the coefficients are computed, not copied:
+tools/make_special_tables.py.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def _function(name: str, doc: str, body: Callable[[Any], Any], key: str = "", **
 # ***** modified Bessel functions *****
 
 
-NEAR_ZERO = 1e-18  # below it an odd function is a line in any dtype, and quotients by it overflow
+NEAR_ZERO = 1e-18  # below it an odd function is linear in any dtype, and quotients by it overflow
 
 
 def _size(x: Any) -> Any:
@@ -109,7 +111,7 @@ _i0e_op.gradient(lambda ct, out, x: ct * (_odd(x, _scaled_i(1, x)) - prim.sign(x
 
 @_i1_op.gradient
 def _(ct: Any, out: Any, x: Any) -> Any:
-    away = prim.abs(x) > NEAR_ZERO  # not so for NaN, where PyTorch's gradient is 1/2 too
+    away = prim.abs(x) > NEAR_ZERO  # false for NaN, where PyTorch's gradient is 1/2 too
     return ct * build.select(away, _i0(x) - out / build.select(away, x, 1.0), 0.5)
 
 
@@ -223,7 +225,7 @@ def _airy(x: Any) -> Any:
     return build.select(isnan(x) | build.eq(prim.abs(x), math.inf), math.nan, value)
 
 
-# in float64: far below 0 the angle is large, and float32 would leave few digits of it
+# in float64: far below 0 the angle is large, and few digits of it would be left in float32
 _function(
     "airy_ai",
     "Ai(x), the solution of y'' = x y that vanishes for large x.",
@@ -354,7 +356,7 @@ def polygamma(n: int, x: Any) -> Any:
 polygamma.gradient(lambda ct, out, n, x: ct * rounded(_polygamma(n + 1, x), given_dtype(ct)))
 
 
-MOST_TERMS = 1 << 24  # of a sum for one element
+MOST_TERMS = 1 << 24  # most terms of a sum for one element
 
 
 @operator("mvlgamma(Tensor input, int p) -> Tensor", promote="float", like="contiguous", inplace=True, inplace_spaces=(), out=True,
@@ -425,7 +427,8 @@ def _fourth_kind(x: Any, n: Any) -> Any:
 
 
 def _overflowing(body: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A closed form that is NaN where the recurrence is: where the value two degrees before has overflown, infinities are subtracted."""
+    """A closed form that is NaN where the recurrence is: once the value two degrees before has overflown, infinities
+    are subtracted."""
 
     def function(x: Any, n: Any) -> Any:
         wide, degree = build.convert(x, FLOAT64), prim.trunc(build.convert(n, FLOAT64))

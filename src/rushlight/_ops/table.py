@@ -1,8 +1,8 @@
-"""The operator table: how one operator is declared.
+"""The operator table: declarations of operators.
 
     @operator("gelu(Tensor input, *, str approximate='none') -> Tensor", promote="float", spaces=("nn.functional",), method=False)
     def gelu(x, *, approximate):
-        ...                       # a body over primitives and values; see `_prims/build.py` for the kind layer
+        ...                       # a body over primitives and values; see `_prims/build.py` for broadcasting helpers
 
     @gelu.gradient                # only where the derived one is not good enough; a test compares the two
     def _(ct, out, x, *, approximate):
@@ -10,13 +10,13 @@
 
 Everything else (shapes, kernels, gradients, method, in-place and `out=` forms, stubs, pages) is derived from that.
 
-What a body gets: for a `Tensor` argument a traced value, already converted to the dtype that `promote` finds (float16 and bfloat16
-are computed in float32 and rounded at the end, as PyTorch does); for `Tensor?` a value or None; for `Tensor[]` a list of values;
-for `Scalar` a weak value (the number is an argument of the kernel, not part of its code) unless it is listed in `static`; for every
-other type the plain Python value, ints wrapped in tuples where the type is a list.  Positional arguments come positionally,
-keyword-only ones by keyword.  A body may raise (RuntimeError, IndexError, ...) exactly what PyTorch raises.  It returns one value, or
-a tuple as the schema says; further values after those are residuals: computed only when a gradient is recorded, and given
-to the hand-written gradient.
+Arguments of a body: for `Tensor` a traced value, already converted to the dtype of `promote` (float16 and bfloat16 are
+computed in float32 and rounded at the end, as PyTorch does); for `Tensor?` a value or None; for `Tensor[]` a list of
+values; for `Scalar` a weak value (the number is an argument of the kernel, not part of its code) unless it is listed in
+`static`; for every other type the plain Python value, ints wrapped in tuples if the type is a list.  Positional
+arguments come positionally, keyword-only ones by keyword.  A body may raise (RuntimeError, IndexError, ...) exactly
+what PyTorch raises.  It returns one value, or a tuple as in the schema; further values after those are residuals:
+computed only when a gradient is recorded, and passed to the hand-written gradient.
 """
 
 from __future__ import annotations
@@ -34,34 +34,38 @@ OPERATORS: dict[str, Operator] = {}
 class Operator:
     """One row of the table.
 
-    - `promote`: None (bodies see the dtypes that were given), "same" (all to their common dtype), "float" (the same, but integers
-      and bool become the default float), "opmath" (no promotion among arguments, but half types are computed in float32).
+    - `promote`: None (bodies see the given dtypes), "same" (all to their common dtype), "float" (the same, but integers
+      and bool become the default float), "opmath" (no promotion among arguments, but half types are computed in
+      float32).
     - `promote_over`: names of the arguments that take part in promotion; default all `Tensor` and `Scalar` arguments.
-    - `like`: layout of the results: "operands" (PyTorch's TensorIterator rule: memory order of the operands), "image" (channels
-      last where the first tensor is), "contiguous", or a function of the result's shape and the operands' specs.
-    - `spaces`: where the function lives: "torch", "nn.functional", "linalg", "special", ...
-    - `method`, `inplace`, `out`: which other forms exist; `out="exact"` means that the dtype of `out` must be the result's (else it may
-      be any that the result can be cast to), "truth" that it must be bool or uint8, "dim" that only the form with a `dim` takes one;
-      `inplace` is the in-place method (`relu_`), also found in the spaces where PyTorch has it (`inplace_spaces`).
-    - `node`: name of the backward node, e.g. "GeluBackward0"; derived from the name by default.  It may be a function of the
-      call's arguments by name (a tensor as its spec), because overloads of one name have different nodes; see `node_name`.
+    - `like`: layout of the results: "operands" (PyTorch's TensorIterator rule: memory order of the operands), "image"
+      (channels last if the first tensor is), "contiguous", or a function of the result's shape and the operands' specs.
+    - `spaces`: the namespaces of the function: "torch", "nn.functional", "linalg", "special", ...
+    - `method`, `inplace`, `out`: the other forms that exist; `out="exact"` means that the dtype of `out` must be the
+      result's (else it may be any that the result can be cast to), "truth" that it must be bool or uint8, "dim" that
+      only the form with a `dim` takes one; `inplace` is the in-place method (`relu_`), also present in the spaces where
+      PyTorch has it (`inplace_spaces`).
+    - `node`: name of the backward node, e.g. "GeluBackward0"; derived from the name by default.  It may be a function
+      of the call's arguments by name (a tensor as its spec), because overloads of one name have different nodes; see
+      `node_name`.
     - `aliases`: other names of the same function, in the same spaces and with the same method and in-place forms
-      ("absolute"); one with a dot lives in that space alone and is no method ("special.expit").
-    - `numbers`: the `Tensor` arguments for which a Python number may stand; the body then gets a weak value, or the plain number
-      where the argument is listed in `static`.
-    - `strides`: of a view whose primitives leave strides of dims with fewer than two elements open: a function of the input's spec and the
-      other arguments that gives the strides of the result.
-    - `underivable`: why the operator has no derivative at all, in either mode, whatever its body is made of; PyTorch has none for it either.
-    - `constants`: arguments by which there is no derivative and for which none may be asked (RuntimeError); `choosing`: arguments that only choose
-      among the others, so that a result does not want a gradient for their sake.
+      ("absolute"); one with a dot is in that space alone and is no method ("special.expit").
+    - `numbers`: the `Tensor` arguments that may be a Python number; the body then gets a weak value, or the plain
+      number if the argument is listed in `static`.
+    - `strides`: of a view whose primitives leave strides of dims with fewer than two elements open: a function from the
+      input's spec and the other arguments to the strides of the result.
+    - `underivable`: the reason why the operator has no derivative at all, in either mode, whatever its body; PyTorch
+      has none for it either.
+    - `constants`: arguments without a derivative, for which none may be requested (RuntimeError); `choosing`: arguments
+      that only select among the others, so that a result does not require a gradient for their sake.
     - `kind`: "graph" or "view".
-    - `tags`, among others: "sized" where the whole numbers of a call are sizes, as its tensors' are: calls that differ in these are of one family
-      (`_engine.dispatch.shape_classes`);
-      "aligned" where operands get the same number of dims before they meet: one without dims is promoted like the others.
+    - `tags`, among others: "sized" if the integers of a call are sizes, as its tensors' are: calls that differ in these
+      are of one shape class (`_engine.dispatch.shape_classes`); "aligned" if operands get the same number of dims
+      before they are combined: one without dims is promoted like the others.
 
-    `public` is the name that users write; `name` is the key in `OPERATORS`, and differs where two spaces use one public name.
-    An argument that was not given, or equals its default, stays in the call as that literal, so that a body can leave out `alpha * x`
-    when alpha is 1.
+    `public` is the name that users write; `name` is the key in `OPERATORS`, and differs if two spaces use one public
+    name.  An argument that was not given, or equals its default, stays in the call as that literal, so that a body can
+    leave out `alpha * x` when alpha is 1.
     """
 
     promote: str | None = None
@@ -101,18 +105,19 @@ class Operator:
         OPERATORS[self.name] = self
 
     def __getattr__(self, name: str) -> Any:
-        """What follows from the rest is found when it is first asked for: an import declares hundreds of rows and uses none."""
+        """Derived attributes, computed on first use: an import declares hundreds of rows and uses none."""
         if name not in _DERIVED:
             raise AttributeError(f"an operator has no {name!r}")
         value = self.__dict__[name] = _DERIVED[name](self)
         return value
 
     def gradient(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Give a hand-written gradient: `rule(cts, outs, *inputs, **keywords)` -> one cotangent (or None) per declared tensor argument, also for
-        those that may be None or a number.
+        """Attach a hand-written gradient: `rule(cts, outs, *inputs, **keywords)` -> one cotangent (or None) per
+        declared tensor argument, also for those that may be None or a number.
 
-        `cts` and `outs` are single values for one result and no residuals, else tuples (a result without a cotangent has None);
-        `inputs` are the body's arguments.  For `Tensor[]` arguments the cotangents come flat, in the order of the tensors.
+        `cts` and `outs` are single values for one result and no residuals, else tuples (a result without a cotangent
+        has None); `inputs` are the body's arguments.  For `Tensor[]` arguments the cotangents are flat, in the order of
+        the tensors.
         """
         self.gradient_rule = rule
         return rule
@@ -134,7 +139,7 @@ _OPTIONS = frozenset((
     "aliases", "choosing", "constants", "doc", "inplace", "inplace_spaces", "like", "limits", "method", "name", "node", "numbers", "out", "promote", "promote_over",
     "samples", "spaces", "static", "strides", "tags", "underivable",
 ))  # fmt: skip
-# Operators whose in-place form PyTorch differentiates by another formula, from its result: the node bears another number.
+# Operators whose in-place form PyTorch differentiates by another formula, from its result: the node has another number.
 _OTHER_IN_PLACE = frozenset(
     ("acosh", "asinh", "atanh", "celu", "conj_physical", "elu", "leaky_relu", "selu", "threshold")
 )
@@ -154,7 +159,7 @@ def default_node_name(name: str) -> str:
 
 
 def operator(schema: str, **options: Any) -> Callable[[Callable[..., Any]], Operator]:
-    """Declare an operator over primitives; see the module's text and `Operator` for the options."""
+    """Declare an operator over primitives; see the module's docstring and `Operator` for the options."""
 
     def declare(body: Callable[..., Any]) -> Operator:
         return Operator(schema, body, "graph", options)

@@ -22,7 +22,8 @@ def _inverse(perm: Sequence[int]) -> tuple[int, ...]:
 
 @view("view(Tensor input, int[] size) -> Tensor", spaces=())
 def view_(x: Any, size: Any) -> Any:
-    """out.flat[i] = input.flat[i]: the same elements under another shape; RuntimeError where strides cannot show them so (`reshape` copies then)."""
+    """out.flat[i] = input.flat[i]: the same elements under another shape; RuntimeError if no strides can show them so
+    (`reshape` copies then)."""
     return prim.reshape(x, shape=infer_size(size, numel(x.shape)))
 
 
@@ -66,7 +67,7 @@ def broadcast_to(x: Any, size: Any) -> Any:
 @view("squeeze(Tensor input, int[1]? dim=None) -> Tensor",
       node=lambda input, dim: f"SqueezeBackward{0 if dim is None else 1 if len(dim) == 1 else 2}")  # fmt: skip
 def squeeze(x: Any, dim: Any) -> Any:
-    """Dims of size 1 dropped: all, or those named (one that is larger stays)."""
+    """Dims of size 1 dropped: all, or those named (a larger one stays)."""
     dims = range(len(x.shape)) if dim is None else _distinct(x, dim)
     return prim.reshape(x, shape=tuple(s for d, s in enumerate(x.shape) if d not in dims or s != 1))
 
@@ -82,7 +83,7 @@ def _distinct(x: Any, dims: Sequence[int]) -> list[int]:
 
 @view("unsqueeze(Tensor input, int dim) -> Tensor")
 def unsqueeze(x: Any, dim: int) -> Any:
-    """A dim of size 1 put in at `dim` of the result."""
+    """A dim of size 1 inserted at `dim` of the result."""
     n = len(x.shape)
     at = wrap_dim(dim, n + 1)
     shape = (*x.shape[:at], 1, *x.shape[at:])
@@ -146,7 +147,7 @@ def swapaxes(x: Any, axis0: int, axis1: int) -> Any:
 
 @view("t(Tensor input) -> Tensor")
 def t(x: Any) -> Any:
-    """out[j, i] = input[i, j]: a matrix turned; vectors and numbers as they are."""
+    """out[j, i] = input[i, j]: a matrix transposed; vectors and numbers are unchanged."""
     if len(x.shape) > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {len(x.shape)}D")
     return prim.transpose(x, perm=(1, 0) if len(x.shape) == 2 else tuple(range(len(x.shape))))
@@ -156,7 +157,7 @@ def t(x: Any) -> Any:
     "movedim(Tensor input, int[1] source, int[1] destination) -> Tensor", aliases=("moveaxis",), node="PermuteBackward0"
 )
 def movedim(x: Any, source: Any, destination: Any) -> Any:
-    """out.shape[destination] = input.shape[source]: dims put at other places; the others keep their order."""
+    """out.shape[destination] = input.shape[source]: dims moved; the others keep their order."""
     if len(source) != len(destination):
         raise RuntimeError(
             f"movedim: Invalid source or destination dims: source ({list(source)} dims) should contain the same number of dims as destination "
@@ -188,7 +189,7 @@ def _but_one(spec: Any, dim: int, index: int) -> list[int]:
 
 @view("select(Tensor input, int dim, int index) -> Tensor", strides=_but_one)
 def select(x: Any, dim: int, index: int) -> Any:
-    """input[..., index, ...]: one place along dim; the dim vanishes."""
+    """input[..., index, ...]: one index along dim; the dim is removed."""
     if not x.shape:
         raise IndexError("select() cannot be applied to a 0-dim tensor.")
     dim = wrap(dim, x)
@@ -205,7 +206,7 @@ def _part(x: Any, dim: int, start: int, stop: int, step: int = 1) -> Any:
 
 @view("slice(Tensor input, int dim=0, int? start=None, int? end=None, int step=1) -> Tensor", spaces=(), method=False)
 def slice_(x: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
-    """input[..., start:end:step, ...]: places along dim."""
+    """input[..., start:end:step, ...]: a range along dim."""
     if not x.shape:
         raise RuntimeError("slice() cannot be applied to a 0-dim tensor.")
     if step <= 0:
@@ -217,7 +218,7 @@ def slice_(x: Any, dim: int, start: int | None, end: int | None, step: int) -> A
 
 @view("narrow(Tensor input, int dim, int start, int length) -> Tensor", node="SliceBackward0", tags=("index_tensor",))
 def narrow(x: Any, dim: int, start: int, length: int) -> Any:
-    """input[..., start:start + length, ...]: `length` places along dim."""
+    """input[..., start:start + length, ...]: `length` indices along dim."""
     if not x.shape:
         raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
     if length < 0:
@@ -253,7 +254,8 @@ def diagonal(x: Any, offset: int, dim1: int, dim2: int) -> Any:
 
 @view("unfold(Tensor input, int dimension, int size, int step) -> Tensor", spaces=())
 def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
-    """out[..., i, ..., j] = x[..., i step + j, ...]: windows of `size` along a dim; their number takes the place of the dim, their elements are a new last dim."""
+    """out[..., i, ..., j] = x[..., i step + j, ...]: windows of `size` along a dim; their number replaces the dim,
+    their elements are a new last dim."""
     if not x.shape:
         wrap(dimension, x)
         if size > 1 or size < 0 or step <= 0:
@@ -276,7 +278,7 @@ def unfold(x: Any, dimension: int, size: int, step: int) -> Any:
 
 
 def _empty_windows(x: Any, dim: int, step: int) -> Any:
-    """Windows without elements: as many as there are places to start, plus the end."""
+    """Windows without elements: as many as there are starts, plus the end."""
     count = x.shape[dim] // step + 1
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :], 0)
     empty = take_slice(x, dim, 0, 0)
@@ -295,7 +297,7 @@ def _cut(x: Any, dim: int, sizes: Sequence[int]) -> list[Any]:
 
 
 def _joined(cts: Sequence[Any], x: Any, dim: int, sizes: Sequence[int]) -> Any:
-    """The cotangent of something cut into parts: the parts' cotangents in a row, zeros where one is missing."""
+    """The cotangent of a value cut into parts: the parts' cotangents joined, zeros where one is missing."""
     whole = []
     for ct, size in zip(cts, sizes, strict=True):
         shape = (*x.shape[:dim], size, *x.shape[dim + 1 :])
@@ -310,7 +312,7 @@ def _no_scalar(name: str, x: Any) -> None:
 
 
 def _countable(parts: int) -> int:
-    """A number of views to make; RuntimeError for more than memory holds."""
+    """The number of views to make; RuntimeError for more than memory holds."""
     if parts > 1 << 31:
         raise RuntimeError(f"a tensor cannot be cut into {parts} parts: their list would be larger than memory")
     return parts
@@ -363,7 +365,7 @@ def _as_list(cts: Any) -> list[Any]:
 
 @view("split_with_sizes(Tensor input, int[] split_sizes, int dim=0) -> Tensor[]")
 def split_with_sizes(x: Any, split_sizes: Any, dim: int) -> Any:
-    """out[k] = the next sizes[k] places of input along dim."""
+    """out[k] = the next sizes[k] indices of input along dim."""
     return split(x, tuple(split_sizes), dim)
 
 
@@ -383,7 +385,7 @@ def _chunk_sizes(x: Any, chunks: int, dim: int) -> list[int]:
 
 @view("chunk(Tensor input, int chunks, int dim=0) -> Tensor[]", node="SplitBackward0")
 def chunk(x: Any, chunks: int, dim: int) -> Any:
-    """parts of ceil(n / chunks) places along a dim of size n, at most `chunks`; the last may be smaller."""
+    """parts of ceil(n / chunks) indices along a dim of size n, at most `chunks`; the last may be smaller."""
     _no_scalar("chunk", x)
     dim = wrap(dim, x)
     return _cut(x, dim, _chunk_sizes(x, chunks, dim))
@@ -416,7 +418,8 @@ def _tensor_split_sizes(x: Any, where: Any, dim: int) -> list[tuple[int, int]]:
 
 @view("tensor_split(Tensor input, ints indices_or_sections, int dim=0) -> Tensor[]", node="SliceBackward0")
 def tensor_split(x: Any, indices_or_sections: Any, dim: int) -> Any:
-    """parts of n // sections places along a dim of size n, the first n % sections one longer; or parts that end at the indices listed."""
+    """parts of n // sections indices along a dim of size n, the first n % sections one longer; or parts that end at the
+    indices listed."""
     _no_scalar("tensor_split", x)
     dim = wrap(dim, x)
     return [_part(x, dim, a, b) for a, b in _tensor_split_sizes(x, indices_or_sections, dim)]
@@ -460,7 +463,7 @@ def dsplit(x: Any, indices_or_sections: Any) -> Any:
 
 @view("unbind(Tensor input, int dim=0) -> Tensor[]")
 def unbind(x: Any, dim: int) -> Any:
-    """out[k] = input[..., k, ...] for all places k along dim; the dim vanishes."""
+    """out[k] = input[..., k, ...] for all indices k along dim; the dim is removed."""
     if not x.shape:
         raise IndexError("Dimension specified as 0 but tensor has no dimensions")
     dim = wrap(dim, x)

@@ -1,4 +1,4 @@
-"""The primitives: 127 strict operations that every operator is written over.
+"""The primitives: 127 strict operations; every operator is written over them.
 
     from rushlight._prims import prim
     y = prim.exp(x)             # inside a trace
@@ -8,7 +8,7 @@ Each family is one file and each primitive one record (`record.Primitive`) with 
 
 from rushlight._prims.record import PRIMITIVES, Primitive, not_differentiable, prim
 
-# The families, in the order of what they need.  Importing a family declares its primitives.
+# The families, in the order of their dependencies.  Importing a family declares its primitives.
 from rushlight._prims import create, pointwise, arithmetic, stepwise, logic, complexes  # isort: skip
 from rushlight._prims import (
     diagonal,

@@ -39,7 +39,7 @@ pointwise(
 def _fma_reference(a: Any, b: Any, c: Any) -> Any:
     if a.dtype == np.float32:
         return (a.astype(np.float64) * b + c).astype(np.float32)
-    # Dekker's product and Knuth's sum keep what is lost: the result is off by less than the last bit.
+    # Dekker's product and Knuth's sum keep the rounding errors: the result is off by less than the last bit.
     with np.errstate(all="ignore"):
         product = a * b
         parts = []
@@ -110,7 +110,7 @@ def _pow_base(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:
 
 
 def _pow_exponent(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:
-    """a^b log a, but 0 for 0^b with b >= 0, where log 0 would spoil it."""
+    """a^b log a, but 0 for 0^b with b >= 0, where log 0 would give NaN."""
     positive = (prim.real(b) if b.dtype.is_complex else b) >= 0.0
     return build.select(build.eq(a, 0.0) & positive, build.zeros_like(t), t * c(out * prim.log(a)))
 
@@ -146,7 +146,7 @@ pointwise(
 
 
 def _copysign_rule(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:
-    """Whether the sign was turned; 0 at 0, where the result has a corner."""
+    """The sign of the change; 0 at 0, where the result has a corner."""
     turned = build.select(prim.eq(out, a), t, -t)
     return build.select(build.eq(a, 0.0), build.zeros_like(t), turned)
 

@@ -1,7 +1,7 @@
 """Attention: the softmax of scaled products with keys, applied to values; and its derivative.
 
-Both are one primitive each, because kernels compute them block by block and never hold a matrix of scores (Dao et al., "FlashAttention", 2022).
-What they mean is written in simpler primitives below (`decompose`); there the scores exist.
+Both are one primitive each, because kernels compute them block by block and never store a matrix of scores (Dao et al.,
+"FlashAttention", 2022).  Their definition in simpler primitives is below (`decompose`); there the scores exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from rushlight._types.dtype import BOOL, FLOAT32, FLOAT64, INT64
 
 __all__ = ["FEW_QUERIES"]
 
-# A panel is filled by so many; fewer of them leave few scores, and products that are bound by memory: they are computed as `decompose` says.
+# So many queries fill a panel; fewer have few scores, and products that are bound by memory: they are computed by
+# `decompose`.
 FEW_QUERIES = 32
 
 _FLOATS = frozenset((FLOAT32, FLOAT64, *HALF))
@@ -64,12 +65,12 @@ def _last(x: Any) -> tuple[int, ...]:
 
 
 def _spread(x: Any, like: Any) -> Any:
-    """One number a row, for each element of the row."""
+    """Broadcast one number a row over the row."""
     return build.keep_dims(x, like.shape, _last(like))
 
 
 def _scores(q: Any, k: Any, mask: Sequence[Any], causal: bool, scale: float) -> Any:
-    """q k^T * scale, what is left out at -inf."""
+    """q k^T * scale, -inf where masked."""
     found = build.dot(_wide(q), _turned(_wide(k))) * scale
     if causal:
         n = len(found.shape)
@@ -89,7 +90,7 @@ def _decompose(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -
     base = build.select(dead, 0.0, top)
     raised = prim.exp(scores - _spread(base, scores))
     total = build.select(dead, 1.0, prim.sum(raised, dims=_last(raised)))
-    # Divided at the end, where there are fewer numbers than weights.
+    # Divide at the end, where there are fewer numbers than weights.
     mixed = build.dot(raised, _wide(v))
     norm = build.select(dead, math.inf, prim.log(total) + base)
     return build.convert(mixed / _spread(total, mixed), q.dtype), norm
@@ -150,12 +151,12 @@ def _vjp(ct: Any, out: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, sc
     given = build.zeros_like(made) if ct[0] is None else ct[0]
     if (
         q.dtype in HALF and q.shape[-2] < FEW_QUERIES
-    ):  # a result that was rounded would do where weights are small, and the scores are few
+    ):  # a rounded result is accurate enough where weights are small, and the scores are few
         share = _weights(q, k, norm, mask, causal, scale) * build.dot(_wide(given), _turned(_wide(v)))
         delta = prim.sum(share, dims=_last(share))
     else:
         delta = prim.sum(_wide(given) * _wide(made), dims=_last(made))
-    if ct[1] is not None:  # the logarithm of a row's sum changes by the row's weights
+    if ct[1] is not None:  # the derivative of the logarithm of a row's sum is the row's weights
         delta = delta - ct[1]
     found = prim.attention_grad(given, q, k, v, norm, delta, *mask, causal=causal, scale=scale)
     if not mask:
@@ -178,7 +179,7 @@ def _operands() -> Samples:
             yield xs, {"causal": True, "scale": 1.5}
             yield [*xs, any_dtype((*lead, rows, keys), dtype, 5)], {"causal": False, "scale": 0.5}
             kept = integers((*lead, rows, keys), 6, dtype="bool")
-            kept[..., 0] = True  # differences of infinities are no derivatives
+            kept[..., 0] = True  # avoids differences of infinities
             yield [*xs, kept], {"causal": False, "scale": 0.5}
 
 

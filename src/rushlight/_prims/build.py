@@ -1,4 +1,4 @@
-"""The kind layer over the strict primitives: broadcasting and Python numbers, for operator bodies and for rules.
+"""Broadcasting helpers over the strict primitives, for operator bodies and rules: they also take Python numbers.
 
 Everything here returns values of the current builder and works on anything with `.shape` and `.dtype`.
 """
@@ -28,7 +28,7 @@ def full(shape: Sequence[int], value: Any, dtype: DType) -> Any:
 
 
 def _number_for(value: Any, dtype: DType) -> Any:
-    """`value` as the Python number that `dtype` holds."""
+    """`value` rounded to `dtype`, as a Python number."""
     if dtype.is_floating_point:
         return as_double(value)
     if dtype.is_complex:
@@ -47,18 +47,18 @@ def zeros_like(x: Any) -> Any:
 
 
 def convert(x: Any, dtype: DType) -> Any:
-    """`x` as `dtype`; itself when it is that already."""
+    """`x` converted to `dtype`; `x` itself if it has that dtype."""
     return x if x.dtype is dtype else PRIMITIVES["convert"](x, dtype=dtype)
 
 
 def reshape(x: Any, shape: Sequence[int]) -> Any:
-    """`x` with another shape; itself when nothing changes."""
+    """`x` with another shape; `x` itself if nothing changes."""
     shape = tuple(shape)
     return x if x.shape == shape else PRIMITIVES["reshape"](x, shape=shape)
 
 
 def transpose(x: Any, perm: Sequence[int]) -> Any:
-    """Dims in another order; itself when nothing changes."""
+    """Dims in another order; `x` itself if nothing changes."""
     perm = tuple(perm)
     return x if perm == tuple(range(len(perm))) else PRIMITIVES["transpose"](x, perm=perm)
 
@@ -84,7 +84,7 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
 
 
 def expand_dims(x: Any, dims: Sequence[int]) -> Any:
-    """Insert dims of size 1 at these places of the result."""
+    """Insert dims of size 1 at these indices of the result."""
     ndim = len(x.shape) + len(dims)
     sizes = iter(x.shape)
     return reshape(x, [1 if d in dims else next(sizes) for d in range(ndim)])
@@ -96,7 +96,7 @@ def squeeze(x: Any, dims: Sequence[int]) -> Any:
 
 
 def keep_dims(reduced: Any, shape: Sequence[int], dims: Sequence[int]) -> Any:
-    """Broadcast a reduction's result back over the dims it lost."""
+    """Broadcast a reduction's result back over the dims that it removed."""
     kept = tuple(d for d in range(len(shape)) if d not in dims)
     if tuple(reduced.shape) == tuple(shape):
         return reduced
@@ -104,7 +104,7 @@ def keep_dims(reduced: Any, shape: Sequence[int], dims: Sequence[int]) -> Any:
 
 
 def match(*items: Any) -> list[Any]:
-    """Values and Python numbers made equal in dtype and shape.  Numbers and weak values take the dtype of the others."""
+    """Bring values and Python numbers to one dtype and shape.  Numbers and weak values take the dtype of the others."""
     strong = [i for i in items if not isinstance(i, Number) and not getattr(i, "weak", False)]
     anchors = strong or [i for i in items if not isinstance(i, Number)]
     if not anchors:
@@ -144,7 +144,7 @@ def invert(x: Any) -> Any:
 
 
 def conj(x: Any) -> Any:
-    """The complex conjugate; real values as they are."""
+    """The complex conjugate; real values are unchanged."""
     return PRIMITIVES["conj"](x) if x.dtype.is_complex else x
 
 
@@ -168,7 +168,7 @@ def add_any(a: Any, b: Any) -> Any:
 
 
 def total(x: Any, dims: Sequence[int]) -> Any:
-    """Sum over dims, which vanish.  Narrow dtypes are summed in a wider one and rounded."""
+    """Sum over dims, and remove them.  Narrow dtypes are summed in a wider one and rounded."""
     if not dims:
         return x
     if x.dtype.wide is not x.dtype:
@@ -177,12 +177,12 @@ def total(x: Any, dims: Sequence[int]) -> Any:
 
 
 def in_single(function: Any, x: Any) -> Any:
-    """`function(x)`, computed in a wider dtype and rounded back where x has a narrow one."""
+    """`function(x)`, computed in a wider dtype and rounded back if x has a narrow one."""
     return convert(function(convert(x, x.dtype.wide)), x.dtype) if x.dtype.wide is not x.dtype else function(x)
 
 
 def pad(x: Any, lo: Sequence[int], hi: Sequence[int], interior: Sequence[int], value: Any = 0) -> Any:
-    """`x` surrounded by `value`; where `lo` or `hi` is negative, that many elements are cut off instead."""
+    """`x` surrounded by `value`; negative `lo` or `hi` cut off elements instead."""
     if any(lo) or any(hi) or any(interior):
         more = [tuple(max(n, 0) for n in ends) for ends in (lo, hi)]
         x = PRIMITIVES["pad"](x, value=_number_for(value, x.dtype), lo=more[0], hi=more[1], interior=tuple(interior))
@@ -194,7 +194,7 @@ def pad(x: Any, lo: Sequence[int], hi: Sequence[int], interior: Sequence[int], v
 
 
 def unwindow(g: Any, shape: Any, dims: Any, size: Any, stride: Any, dilation: Any) -> Any:
-    """The transpose of `window`; windows that lie side by side are put together, without sums."""
+    """The transpose of `window`; adjacent windows are joined without sums."""
     if any(k != s or gap != 1 for k, s, gap in zip(size, stride, dilation, strict=True)):
         return PRIMITIVES["unwindow"](
             g, shape=tuple(shape), dims=tuple(dims), size=tuple(size), stride=tuple(stride), dilation=tuple(dilation)
@@ -208,7 +208,7 @@ def unwindow(g: Any, shape: Any, dims: Any, size: Any, stride: Any, dilation: An
 
 
 def sum_to(x: Any, shape: Sequence[int]) -> Any:
-    """Undo `broadcast_to` in reverse mode: sum over the dims that a value of `shape` was repeated along."""
+    """The transpose of `broadcast_to`: sum over the dims that a value of `shape` was repeated along."""
     shape = tuple(shape)
     offset = len(x.shape) - len(shape)
     dims = [d for d in range(len(x.shape)) if d < offset or (shape[d - offset] == 1 and x.shape[d] != 1)]

@@ -1,4 +1,4 @@
-"""Complex numbers taken apart and put together.
+"""Complex numbers from their parts, and their parts.
 
 Gradients follow PyTorch: the cotangent of z is dL/d(re z) + i dL/d(im z).
 """

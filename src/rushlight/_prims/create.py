@@ -1,4 +1,4 @@
-"""Arrays from nothing: `full` and `iota`."""
+"""Arrays without operands: `full` and `iota`."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _layout(shape: Ints, strides: Ints, offset: int, start: Ints, size: int) -> 
 
 
 def _vjp(ct: Any, out: Any, x: Any, start: Ints, size: int) -> tuple[Any]:
-    """Each row holds at most one place of the diagonal: the cotangent along rows, masked by the column."""
+    """Each row holds at most one element of the diagonal: the cotangent along rows, masked by the column."""
     if size == 0:
         return (build.zeros_like(x),)
     last = len(x.shape) - 1
@@ -50,7 +50,7 @@ def _vjp(ct: Any, out: Any, x: Any, start: Ints, size: int) -> tuple[Any]:
 
 
 def _decompose(x: Any, start: Ints, size: int) -> Any:
-    """Every (columns + 1)-th element of the rows laid end to end."""
+    """Every (columns + 1)-th element of the concatenated rows."""
     lead, (rows, columns) = x.shape[:-2], x.shape[-2:]
     if size == 0:
         return build.full((*lead, 0), 0, x.dtype)

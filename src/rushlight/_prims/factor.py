@@ -1,7 +1,7 @@
 """Triangular systems and the factorisations by elimination: Cholesky, LU.
 
-A factorisation never raises for what the numbers are: it says how it went in `info` (int32, one for each matrix): 0, or the place where it
-stopped, as LAPACK does.
+A factorisation never raises because of its numbers: it reports in `info` (int32, one for each matrix): 0, or the index
+at which it stopped, as LAPACK does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["batch_same", "each", "of_nothing", "positive"]
 
 
 def each(x: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """The matrices of a batch of arrays, with where they stand."""
+    """The matrices of a batch of arrays, with their batch indices."""
     for place in np.ndindex(*x.shape[:-2]):
         yield place, x[place]
 
@@ -50,7 +50,7 @@ def batch_same(name: str) -> Any:
 
 
 def of_nothing(name: str, unitary: Sequence[int] = ()) -> Any:
-    """What a factorisation gives where its matrices hold no elements: zeros, and identities for the results numbered `unitary`."""
+    """The results of a factorisation of empty matrices: zeros, and identities for the results numbered `unitary`."""
 
     def rule(*xs: Any, **p: Any) -> Any:
         primitive = getattr(prim, name)
@@ -109,7 +109,7 @@ def _solve_jvp(tangents: Any, x: Any, a: Any, b: Any, upper: bool, unit: bool) -
 
 
 def _solve_batch(batched: Sequence[bool], a: Any, b: Any, **p: Any) -> Any:
-    if not batched[0] and len(a.shape) == 2:  # one matrix for all: further columns
+    if not batched[0] and len(a.shape) == 2:  # one matrix for all: the batch becomes columns
         size, n, k = b.shape
         wide = build.reshape(build.transpose(b, (1, 0, 2)), (n, size * k))
         return build.transpose(build.reshape(prim.triangular_solve(a, wide, **p), (n, size, k)), (1, 0, 2))
@@ -205,7 +205,7 @@ def _lu_spec(a: Any) -> list[Aval]:
 
 
 def _lu(a: Any) -> tuple[Any, Any, Any]:
-    """Gauss's elimination with exchanges of rows, a complex number as large as |re| + |im|."""
+    """Gaussian elimination with row exchanges; the size of a complex pivot is |re| + |im|."""
     doubled = {"float32": "float64", "complex64": "complex128"}.get(a.dtype.name, a.dtype.name)
     found, count = a.astype(doubled), min(a.shape[-2:])
     pivots, info = np.zeros((*a.shape[:-2], count), "int32"), np.zeros(a.shape[:-2], "int32")
@@ -223,14 +223,14 @@ def _lu(a: Any) -> tuple[Any, Any, Any]:
 
 
 def lower_unit(x: Any) -> Any:
-    """L of matrices that hold both factors."""
+    """L from the packed factors."""
     count = min(x.shape[-2:])
     part = tril(columns(x, 0, count), -1)
     return part + eye(part, *part.shape[-2:])
 
 
 def upper_part(x: Any) -> Any:
-    """U of matrices that hold both factors."""
+    """U from the packed factors."""
     return triu(rows(x, 0, min(x.shape[-2:])))
 
 

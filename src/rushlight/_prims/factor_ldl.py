@@ -14,7 +14,7 @@ from rushlight._types.dtype import INT32
 
 __all__: list[str] = []
 
-_ALPHA = (1 + 17**0.5) / 8  # keeps the growth of elements least
+_ALPHA = (1 + 17**0.5) / 8  # minimises the growth of elements
 _PACKED = "its result is the form in which LAPACK keeps L and D"
 
 
@@ -29,7 +29,7 @@ def _size(x: Any) -> Any:
 
 
 def _pivot(x: Any, k: int, hermitian: bool) -> tuple[int, int]:
-    """Which row and column to bring to the front, and how large the block is."""
+    """The row and column of the next pivot, and the size of its block."""
     own = abs(x[k, k].real) if hermitian else _size(x[k, k])
     if k + 1 == x.shape[0]:
         return k, 1
@@ -44,14 +44,14 @@ def _pivot(x: Any, k: int, hermitian: bool) -> tuple[int, int]:
 
 
 def _exchange(whole: Any, x: Any, k: int, a: int, b: int) -> None:
-    """Rows and columns a and b of what is left of the matrix; L's rows before column k stay where they are."""
+    """Exchange rows and columns a and b of the remaining matrix; L's rows before column k are unchanged."""
     if a != b:
         whole[[a, b]] = whole[[b, a]]
         whole[:, [a, b]] = whole[:, [b, a]]
 
 
 def _factor(x: Any, hermitian: bool) -> tuple[Any, Any, int]:
-    """The lower triangle of `x` becomes L and D."""
+    """Overwrite the lower triangle of `x` with L and D."""
     turn = np.conj if hermitian else np.asarray
     n, k, info = x.shape[0], 0, 0
     low, pivots, upper = np.tril(x), np.zeros(n, "int32"), np.triu(x, 1)
@@ -124,7 +124,7 @@ def _solve_spec(factors: Any, pivots: Any, b: Any, hermitian: bool) -> Aval:
 
 
 def _solve_one(f: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
-    """One block of D after the other, forward and back."""
+    """One block of D after another, forward and back."""
     turn = np.conj if hermitian else np.asarray
     n, x, blocks, k = f.shape[0], b.copy(), [], 0
     while k < n:

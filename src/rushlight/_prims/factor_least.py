@@ -1,4 +1,4 @@
-"""Least squares by orthogonal factors with exchanged columns."""
+"""Least squares by orthogonal factors with column exchanges."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _reference(a: Any, b: Any, order: Any, rcond: float) -> tuple[Any, Any, Any]
     found, ranks = np.zeros_like(b), np.zeros(a.shape[:-2], np.int32)
     for place, matrix in each(a):
         found[place][: a.shape[-1]], _, ranks[place], _ = np.linalg.lstsq(matrix, b[place][: a.shape[-2]], rcond)
-    found[..., a.shape[-1] :, :] = b[..., a.shape[-1] :, :]  # what is there is not said, and samples have no such rows
+    found[..., a.shape[-1] :, :] = b[..., a.shape[-1] :, :]  # undefined, and samples have no such rows
     return found, ranks, np.zeros_like(ranks)
 
 

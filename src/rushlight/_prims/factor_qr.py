@@ -1,4 +1,4 @@
-"""Orthogonal factors: reflections, and QR made of them."""
+"""Orthogonal factors: reflections, and QR from them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ FORMS = ("reduced", "full", "packed")
 
 
 def reflect(a: Any, tau: Any, x: Any, adjoint: bool = False) -> Any:
-    """Q x (or Q^H x), where Q is the product of the reflections kept in the columns of `a` below the diagonal.
+    """Q x (or Q^H x), where Q is the product of the reflections stored in the columns of `a` below the diagonal.
 
-    All of them at once: Q = I - V T V^H with a triangular T whose inverse is known (Joffrain, Low, Quintana-Orti, van de Geijn, van Zee,
-    "Accumulating Householder transformations, revisited", 2006); multiplied by diag(tau) it has ones on its diagonal, so a tau of 0 does no harm.
+    All of them at once: Q = I - V T V^H with a triangular T whose inverse is known (Joffrain, Low, Quintana-Orti, van
+    de Geijn, van Zee, "Accumulating Householder transformations, revisited", 2006); multiplied by diag(tau) it has ones
+    on its diagonal, so a tau of 0 is safe.
     """
     k = tau.shape[-1]
     if k == 0 or not numel(x.shape):
@@ -104,7 +105,7 @@ def _qr_spec(a: Any, form: str) -> list[Aval]:
 
 
 def _qr_decompose(a: Any, form: str) -> tuple[Any, Any]:
-    """Q and R from the packed form, which is what LAPACK computes."""
+    """Q and R from the packed form that LAPACK computes."""
     if form == "packed":
         raise NotImplementedError("prim.qr: the packed form is LAPACK's own, and no simpler primitives make it")
     k = _qr_spec(a, form)[0][0][-1]
@@ -143,7 +144,7 @@ def _refuse(form: str, a: Any) -> None:
 
 
 def _tall_vjp(to_q: Any, to_r: Any, Q: Any, R: Any) -> Any:
-    """Walter, Lehmann, "Algorithmic differentiation of linear algebra functions" (2010), for complex numbers too."""
+    """Walter, Lehmann, "Algorithmic differentiation of linear algebra functions" (2010), also for complex numbers."""
     found = to_q
     inner = build.add_any(None if to_r is None else times(R, mH(to_r)), None if to_q is None else -times(mH(to_q), Q))
     below, middle = tril(inner, -1), diagonal(inner)

@@ -1,7 +1,9 @@
-"""Eigenvalues and singular values.  Where `vectors` is False only the values are computed, and a derivative computes the vectors.
+"""Eigenvalues and singular values.  With `vectors` False only the values are computed, and a derivative computes the
+vectors.
 
-Derivatives of vectors are those of one choice of their phase; what depends on the choice has no derivative (Magnus, "On differentiating
-eigenvalues and eigenvectors", 1985; Townsend, "Differentiating the singular value decomposition", 2016).
+Derivatives of vectors are those of one choice of their phase; whatever depends on the choice has no derivative (Magnus,
+"On differentiating eigenvalues and eigenvectors", 1985; Townsend, "Differentiating the singular value decomposition",
+2016).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ __all__: list[str] = []
 
 
 def _attempt(function: Any, x: Any, nothing: Any) -> tuple[Any, int]:
-    """What NumPy finds, and 0; or `nothing` (as NaN), and 1."""
+    """NumPy's result and 0; or `nothing` (as NaN), and 1."""
     try:
         return function(x), 0
     except np.linalg.LinAlgError:
@@ -44,7 +46,7 @@ def _attempt(function: Any, x: Any, nothing: Any) -> tuple[Any, int]:
 
 
 def _over(x: Any, function: Any, outs: list[Any]) -> tuple[Any, ...]:
-    """`function` of every matrix into arrays, and how it went."""
+    """Store `function` of every matrix in arrays; return the statuses."""
     info = np.zeros(x.shape[:-2], "int32")
     for place, matrix in each(x):
         found, info[place] = _attempt(function, matrix, [out[place] for out in outs])
@@ -63,7 +65,7 @@ def _apart(s: Any) -> Any:
 
 
 def _over_gaps(x: Any, gaps: Any) -> Any:
-    """x / gaps; 0 where both are 0: a cotangent that is not there asks nothing of equal values."""
+    """x / gaps; 0 where both are 0: a zero cotangent puts no condition on equal values."""
     gaps = _like(gaps, x)
     nothing = build.eq(gaps, 0.0) & build.eq(x, 0.0)
     return x / build.select(nothing, build.full_like(gaps, 1.0), gaps)
@@ -158,7 +160,7 @@ def _eig_vjp(ct: Any, out: Any, a: Any, vectors: bool) -> tuple[Any]:
         return (None,)
     values, V = (out if vectors else prim.eig(_like(a, out[0]), vectors=True))[:2]
     inner = None if to_values is None else embed(to_values)
-    if to_vectors is not None:  # vectors stay of length 1
+    if to_vectors is not None:  # vectors keep length 1
         along = prim.real(diagonal(times(mH(V), to_vectors)))
         turned = times(mH(V), to_vectors - scale_columns(V, along))
         inner = build.add_any(inner, _over_gaps(off_diagonal(turned), build.conj(_apart(values))))
@@ -218,7 +220,7 @@ def _svd(a: Any, full: bool, vectors: bool) -> tuple[Any, ...]:
 
 
 def _thin(out: Any, a: Any, vectors: bool) -> tuple[Any, Any, Any]:
-    """U, S, V^H as far as there are singular values."""
+    """U, S, V^H, limited to the number of singular values."""
     if not vectors:
         out = prim.svd(a, full=False, vectors=True)
     k = out[1].shape[-1]
@@ -360,7 +362,7 @@ def _cofactor_decompose(a: Any) -> Any:
 
 
 def _cofactor_jvp(tangents: Any, out: Any, a: Any) -> Any:
-    """The second derivative of the determinant is made of products of all singular values but two: nothing is divided by."""
+    """The second derivative of the determinant, from products of all singular values but two: no division."""
     if a.shape[-1] == 0:
         return build.zeros_like(a)
     U, S, Vh, sign = _factored(a)

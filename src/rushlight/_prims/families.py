@@ -1,8 +1,9 @@
-"""What the primitives of a family share: checks, batching rules, and constructors that turn a line of maths into a record.
+"""Common parts of the primitives of a family: checks, batching rules, and constructors that turn a line of maths into a
+record.
 
-The constructors for pointwise primitives take rules of one form, `rule(t, c, out, *inputs)`: how the change `t` of one input
-changes the result.  Multiplying elements by elements is its own transpose, so the same rule serves forward mode (`t` is a
-tangent, `c` does nothing) and reverse mode (`t` is the cotangent, `c` is complex conjugation).
+The constructors for pointwise primitives take rules of one form, `rule(t, c, out, *inputs)`: the change of the result
+for a change `t` of one input.  Multiplying elements by elements is its own transpose, so the same rule serves forward
+mode (`t` is a tangent, `c` is the identity) and reverse mode (`t` is the cotangent, `c` is complex conjugation).
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _STORED = frozenset(d for d in ALL_DTYPES if d in FLOAT8 or d.kind not in _KINDS
 
 
 def require(name: str, x: Any, kinds: str, half: bool = False) -> None:
-    """TypeError unless the dtype of `x` is of one of `kinds`; narrow dtypes take part only in what moves data.
+    """TypeError unless the dtype of `x` is of one of `kinds`; narrow dtypes are allowed only in primitives that move
+    data.
 
-    NotImplementedError for the dtypes that are only stored, which is what PyTorch says of its operators on them.
+    NotImplementedError for storage-only dtypes, PyTorch's exception for its operators on them.
     """
     if x.dtype in _STORED and (x.dtype.kind not in kinds or not half):
         raise NotImplementedError(f"\"{name}\" not implemented for '{x.dtype.scalar}'")
@@ -42,7 +44,7 @@ def require(name: str, x: Any, kinds: str, half: bool = False) -> None:
 
 
 def require_equal(name: str, *xs: Any) -> None:
-    """Primitives are strict: all operands have one shape and one dtype."""
+    """Check that all operands have one shape and one dtype: primitives are strict."""
     first = xs[0]
     for x in xs[1:]:
         if x.shape != first.shape:
@@ -55,18 +57,18 @@ def require_equal(name: str, *xs: Any) -> None:
 
 
 def size_of_batch(batched: Sequence[bool], xs: Sequence[Any]) -> int:
-    """The size of the new leading dim, read off an operand that has it."""
+    """The size of the new leading dim, from an operand that has it."""
     return next(int(x.shape[0]) for flag, x in zip(batched, xs, strict=True) if flag)
 
 
 def lift(batched: Sequence[bool], xs: Sequence[Any]) -> list[Any]:
-    """Give every operand the new leading dim; those that lack it are broadcast."""
+    """Give every operand the new leading dim; the others are broadcast."""
     size = size_of_batch(batched, xs)
     return [x if flag else build.broadcast_to(x, (size, *x.shape)) for flag, x in zip(batched, xs, strict=True)]
 
 
 def batch_pointwise(name: str) -> Rule:
-    """Nothing changes but the shape."""
+    """Only the shape changes."""
     return lambda batched, *xs, **p: PRIMITIVES[name](*lift(batched, xs), **p)
 
 
@@ -74,7 +76,7 @@ def batch_pointwise(name: str) -> Rule:
 
 
 def identity(x: Any) -> Any:
-    """Stands for `c` in forward mode."""
+    """`c` in forward mode."""
     return x
 
 
@@ -115,8 +117,9 @@ def pointwise(
 ) -> Primitive:
     """A primitive that works element by element on operands of one shape and dtype.
 
-    `rules` has one entry per operand (None where the derivative is zero everywhere, `not_differentiable` where nobody has it);
-    `arity` counts the operands where there are no rules; `result` gives the dtype of the result; `params` are the names of static parameters.
+    `rules` has one entry per operand (None where the derivative is zero everywhere, `not_differentiable` where there is
+    none); `arity` counts the operands if there are no rules; `result` gives the dtype of the result; `params` are the
+    names of static parameters.
     """
     operands = arity if isinstance(rules, not_differentiable) else len(rules)
 

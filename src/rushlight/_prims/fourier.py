@@ -1,7 +1,8 @@
-"""Fourier transforms: y[k] = c sum over n of x[n] exp(-2 pi i k n / N), and with + where `inverse`.  The factor c is 1 for the `norm` "none",
-1 / sqrt(N) for "ortho" and 1 / N for "mean".
+"""Fourier transforms: y[k] = c sum over n of x[n] exp(-2 pi i k n / N), with + for `inverse`.  The factor c is 1 for
+`norm` "none", 1 / sqrt(N) for "ortho" and 1 / N for "mean".
 
-Rules follow from linearity.  The transform's matrix is symmetric, so its conjugate transpose is the transform in the other direction.
+Rules follow from linearity.  The transform's matrix is symmetric, so its conjugate transpose is the transform in the
+other direction.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _check_dims(name: str, x: Any, dims: Ints) -> None:
 
 
 def factor_of(norm: str, count: int) -> float:
-    """What sums of `count` numbers are multiplied by."""
+    """The factor of sums of `count` numbers."""
     return {"none": 1.0, "ortho": 1.0 / math.sqrt(count), "mean": 1.0 / count}[norm]
 
 
@@ -79,7 +80,7 @@ Primitive(
 
 
 def _cut(x: Any, dim: int, size: int) -> Any:
-    """Cut, or filled up with zeros, to a size along dim."""
+    """Cut, or pad with zeros, to a size along dim."""
     held = x.shape[dim]
     if held == size:
         return x
@@ -120,7 +121,7 @@ def _irfft_spec(x: Any, dim: int, size: int, norm: str) -> Aval:
 
 
 def _irfft_vjp(ct: Any, out: Any, x: Any, dim: int, size: int, norm: str) -> tuple[Any]:
-    """Frequencies 1 .. (N - 1) / 2 stand for two each."""
+    """Frequencies 1 .. (N - 1) / 2 count twice."""
     half = x.shape[dim]
     place = prim.iota(shape=tuple(x.shape), dim=dim, dtype=FLOAT32)
     twice = (place > 0.5) & (place < half - (0.5 if size % 2 else 1.5))
@@ -132,7 +133,7 @@ def _irfft_samples() -> Samples:
     for size, half in ((6, 4), (5, 3), (1, 1)):
         for dtype in ("complex128", "complex64"):
             x = floats((2, half, 3), 1, dtype=dtype)
-            x[:, 0] = x[:, 0].real  # what the transform does not read is not differentiated either
+            x[:, 0] = x[:, 0].real  # the transform does not read the imaginary part, so it is not differentiated
             if size % 2 == 0:
                 x[:, -1] = x[:, -1].real
             yield [x], {"dim": 1, "size": size, "norm": "ortho" if size == 5 else "none"}

@@ -1,4 +1,5 @@
-"""Reading and writing at places that are data.  Negative indices count from the end; IndexError (at run time) out of range."""
+"""Reading and writing at indices that are data.  Negative indices count from the end; IndexError (at run time) out of
+range."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def _check_along(name: str, x: Any, index: Any, dim: int) -> None:
 
 
 def _check_room(index: Any, size: int, dim: int) -> None:
-    """IndexError where a dim without places is read: a kernel may read what many indices share before it looks at them."""
+    """IndexError for a read of an empty dim: a kernel may read an element that many indices share before it checks
+    them."""
     if not size and 0 not in index.shape:
         raise IndexError(f"index 0 is out of bounds for dimension {dim} with size 0")
 
@@ -134,7 +136,7 @@ def _scatter_vjp(ct: Any, out: Any, x: Any, index: Any, src: Any, dim: int, redu
         return ct, None, read(ct)
     if reduce == "mul":
         return _scatter_mul_vjp(ct, x, index, src, dim)
-    # extremes: all that reach the result share its gradient evenly
+    # extremes: the elements equal to the result share its gradient evenly
     ones = build.convert(prim.eq(src, read(out)), x.dtype)
     mine = build.convert(prim.eq(x, out), x.dtype)
     share = ct / prim.scatter(mine, index, ones, dim=dim, reduce="add")
@@ -142,7 +144,8 @@ def _scatter_vjp(ct: Any, out: Any, x: Any, index: Any, src: Any, dim: int, redu
 
 
 def _scatter_mul_vjp(ct: Any, x: Any, index: Any, src: Any, dim: int) -> tuple[Any, None, Any]:
-    """Each factor gets the product of the others at its place, from the product without zeros and the count of zeros."""
+    """The gradient of each factor is the product of the others at its index, from the product without zeros and the
+    count of zeros."""
     ones, zeros = build.full_like(x, 1), build.zeros_like(x)
     zero = build.eq(src, 0)
     count = prim.scatter(zeros, index, build.convert(zero, x.dtype), dim=dim, reduce="add")
@@ -163,7 +166,8 @@ def _scatter_jvp(tangents: Any, out: Any, x: Any, index: Any, src: Any, dim: int
     ts = build.zeros_like(src) if ts is None else ts
     if reduce in ("set", "add"):
         return prim.scatter(tx, index, ts, dim=dim, reduce=reduce)
-    # The result is a real-linear function of the tangents whose transpose is the vjp, place by place: read the slopes off it.
+    # The result is a real-linear function of the tangents whose transpose is the vjp, element by element: its
+    # coefficients are the slopes.
     one = build.full_like(out, 1)
     slope_x, _, slope_src = _scatter_vjp(one, out, x, index, src, dim, reduce)
     return prim.scatter(tx * build.conj(slope_x), index, ts * build.conj(slope_src), dim=dim, reduce="add")
@@ -171,7 +175,7 @@ def _scatter_jvp(tangents: Any, out: Any, x: Any, index: Any, src: Any, dim: int
 
 def _scatter_samples() -> Samples:
     for reduce in REDUCES:
-        index = np.array([[0, 2, 1, 0, 3], [1, -1, 3, 2, 0]])  # no place twice, so that "set" has a derivative
+        index = np.array([[0, 2, 1, 0, 3], [1, -1, 3, 2, 0]])  # no index twice, so that "set" has a derivative
         yield [floats((4, 5), 1, 0.5), index, floats((2, 5), 2, 0.5)], {"dim": 0, "reduce": reduce}
         if reduce != "set":
             yield (
@@ -225,7 +229,7 @@ def _index_samples() -> Samples:
 
 
 def _leading(size: int, shape: Ints) -> Any:
-    """The number of each batch, shaped as a further index."""
+    """The index of each batch item, shaped as a further index."""
     return prim.iota(shape=(size, *shape), dim=0, dtype=INT64)
 
 
@@ -295,7 +299,7 @@ def _index_put_batch(batched: Sequence[bool], *operands: Any, accumulate: bool) 
 
 
 def _index_put_samples() -> Samples:
-    index = np.array([2, -4, 3])  # no place twice, so that writing without accumulation has a derivative
+    index = np.array([2, -4, 3])  # no index twice, so that writing without accumulation has a derivative
     yield [floats((4, 5), 1), floats((3, 5), 2), index], {"accumulate": False}
     yield [floats((4, 5), 1), floats((3,), 2), index, np.array([4, 0, 1])], {"accumulate": False}
     yield [floats((4, 5), 1), floats((9, 5), 2), integers((9,), 3, -4, 4)], {"accumulate": True}

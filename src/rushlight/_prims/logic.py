@@ -1,4 +1,4 @@
-"""Comparisons, bits, choosing, and changing the dtype."""
+"""Comparisons, bit operations, selection, and conversion of dtypes."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _bitcast(x: Any, dtype: DType) -> Any:
         raise NotImplementedError("the reference has no bits of float8, which it holds as float32")
     if dtype in FLOAT8:
         return np.array(values(dtype.name), np.float32)[x.view(np.uint8)]
-    if x.dtype.itemsize != dtype.itemsize:  # bfloat16 held as float32
+    if x.dtype.itemsize != dtype.itemsize:  # bfloat16 stored as float32
         x = (round_to_bfloat16(x).view(np.uint32) >> 16).astype(np.uint16)
     if dtype is BFLOAT16:
         return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)

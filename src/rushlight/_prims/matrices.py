@@ -1,4 +1,4 @@
-"""Small pieces of matrix algebra on values [*B, M, N], for the rules of the factorisations and for operators over them."""
+"""Matrix algebra on values [*B, M, N], for the rules of the factorisations and for operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 def mT(x: Any) -> Any:
-    """The last two dims exchanged."""
+    """Exchange the last two dims."""
     n = len(x.shape)
     return build.transpose(x, (*range(n - 2), n - 1, n - 2))
 
@@ -27,7 +27,7 @@ def mH(x: Any) -> Any:
 
 
 def times(*factors: Any) -> Any:
-    """The product of matrices, from the left."""
+    """The product of matrices, left to right."""
     found = factors[0]
     for factor in factors[1:]:
         found = build.dot(found, factor)
@@ -75,13 +75,13 @@ def embed(d: Any) -> Any:
 
 
 def scale_rows(d: Any, x: Any) -> Any:
-    """diag(d) x; a real `d` may meet a complex `x`."""
+    """diag(d) x; `d` may be real and `x` complex."""
     d = build.complex_(d) if x.dtype.is_complex and not d.dtype.is_complex else d
     return prim.broadcast(d, shape=x.shape, dims=tuple(range(len(x.shape) - 1))) * x
 
 
 def scale_columns(x: Any, d: Any) -> Any:
-    """x diag(d); a real `d` may meet a complex `x`."""
+    """x diag(d); `d` may be real and `x` complex."""
     d = build.complex_(d) if x.dtype.is_complex and not d.dtype.is_complex else d
     n = len(x.shape)
     return x * prim.broadcast(d, shape=x.shape, dims=(*range(n - 2), n - 1))
@@ -133,7 +133,7 @@ def put_back(x: Any, order: Any) -> Any:
 
 
 def lead_dims(name: str, x: Any, square: bool = False) -> Sequence[int]:
-    """The batch dims of matrices [*B, M, N]; ValueError for what is none."""
+    """The batch dims of matrices [*B, M, N]; ValueError for other operands."""
     if len(x.shape) < 2 or (square and x.shape[-1] != x.shape[-2]):
         raise ValueError(f"prim.{name} takes {'square ' if square else ''}matrices, got {list(x.shape)}")
     return x.shape[:-2]

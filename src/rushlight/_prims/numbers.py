@@ -1,6 +1,7 @@
-"""How the reference computes: wider than the dtype, then rounded once; and the few functions that NumPy lacks.
+"""Arithmetic of the references: in a wider dtype, rounded once; and the few functions that NumPy lacks.
 
-bfloat16, float8 and complex32 have no NumPy dtypes.  References hold them as float32 or complex64 arrays of rounded values.
+bfloat16, float8 and complex32 have no NumPy dtypes.  References store them as float32 or complex64 arrays of rounded
+values.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _WIDER = {"float16": "float64", "float32": "float64", "complex64": "complex128"}
 
 
 def holder(dtype: DType) -> str:
-    """The NumPy dtype in which references hold `dtype`."""
+    """The NumPy dtype in which references store `dtype`."""
     if dtype.kind in "xq":
         return f"uint{8 * dtype.itemsize}"
     return dtype.name if dtype.numpy_name else dtype.wide.name
 
 
 def rounded(x: Any, dtype: DType) -> Any:
-    """Values in the array that holds `dtype`, rounded to it."""
+    """Values rounded to `dtype`, in the array type that stores it."""
     if dtype is BFLOAT16:
         return round_to_bfloat16(x)
     if dtype is COMPLEX32:
@@ -48,7 +49,7 @@ def round_to_bfloat16(x: Any) -> Any:
 
 
 def stored(x: Any, dtype: DType) -> Any:
-    """`x` converted to `dtype` as a C cast does (floats to integers toward zero), in the array that holds it."""
+    """`x` converted to `dtype` as a C cast does (floats to integers toward zero), in the array type that stores it."""
     x = np.asarray(x)
     if dtype.is_floating_point and dtype.wide is not dtype and not dtype.numpy_name:
         return rounded(x.real if x.dtype.kind == "c" else x, dtype)

@@ -23,7 +23,7 @@ def _check(name: str, x: Any, dim: int) -> None:
 
 
 def _order(x: Any, dim: int, descending: bool) -> Any:
-    """Indices that sort x; equals keep their order."""
+    """Indices that sort x stably."""
     if not descending:
         return np.argsort(x, axis=dim, kind="stable").astype("int64")
     turned = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
@@ -31,7 +31,7 @@ def _order(x: Any, dim: int, descending: bool) -> Any:
 
 
 def _back(ct: Any, out: Any, x: Any, dim: int) -> tuple[Any]:
-    """Every value goes back to the place it came from."""
+    """Scatter every value to its index before the sort."""
     return (None if ct[0] is None else prim.scatter(build.zeros_like(x), out[1], ct[0], dim=dim, reduce="set"),)
 
 
@@ -77,10 +77,11 @@ def _topk_spec(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> list[Av
 
 
 def _picked(x: Any, dim: int, largest: bool, places: Callable[[Any], list[int]]) -> tuple[Any, Any]:
-    """Values and places along dim of what `places` picks from a row of (key, place); keys order as PyTorch does, NaN above all."""
+    """Values and indices along dim that `places` selects from a row of (key, index); keys order as PyTorch does, NaN
+    above all."""
 
     def of(row: Any) -> Any:
-        rank = np.unique(row, return_inverse=True)[1].tolist()  # equal values have one rank, and so have NaNs
+        rank = np.unique(row, return_inverse=True)[1].tolist()  # equal values share a rank, and so do NaNs
         return np.array(places([(-k if largest else k, i) for i, k in enumerate(rank)]), "int64")
 
     found = np.apply_along_axis(of, dim, x).astype("int64")

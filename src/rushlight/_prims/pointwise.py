@@ -1,4 +1,4 @@
-"""Functions of one number: exponentials, circles, the error function, rounding, sign.
+"""Functions of one number: exponential, trigonometric, error function, rounding, sign.
 
 Rules have the form `rule(t, c, out, x)`; see `families`.
 """
@@ -25,7 +25,7 @@ EXACT_ZERO: Rule | None = None  # the derivative is zero wherever it exists
 
 
 def _numpy(name: str) -> Rule:
-    """NumPy's function of this name, looked up when it is used so that importing this file loads no NumPy."""
+    """NumPy's function of this name, looked up on use so that importing this file does not import NumPy."""
     return numbers.wide(lambda *xs: getattr(np, name)(*xs))
 
 
@@ -51,7 +51,7 @@ def _holomorphic(
 
 
 def _expm1(x: Any) -> Any:
-    """NumPy's, where that multiplies inf or NaN by 0: exp(x) - 1."""
+    """NumPy's, except where it multiplies inf or NaN by 0: exp(x) - 1."""
     result = np.expm1(x)
     if result.dtype.kind != "c":
         return result
@@ -198,7 +198,7 @@ def _sign_reference(x: Any) -> Any:
 
 
 def _sign_change(t: Any, out: Any, x: Any) -> Any:
-    """A complex sign turns by the part of `t` that is across x, divided by |x|; a real one does not change."""
+    """A complex sign changes by the part of `t` perpendicular to x, divided by |x|; a real one does not change."""
     if not x.dtype.is_complex:
         return None
     size = prim.abs(x)

@@ -50,7 +50,7 @@ def _dot_reference(a: Any, b: Any, dtype: DType) -> Any:
 
 
 def _turned(x: Any) -> Any:
-    """The last two dims exchanged; conjugated where complex."""
+    """Exchange the last two dims; conjugate complex values."""
     n = len(x.shape)
     return build.conj(build.transpose(x, (*range(n - 2), n - 1, n - 2)))
 
@@ -67,7 +67,7 @@ def _dot_jvp(tangents: Any, out: Any, a: Any, b: Any, dtype: DType) -> Any:
 
 
 def _dot_batch(batched: Sequence[bool], a: Any, b: Any, dtype: DType) -> Any:
-    if not batched[1] and len(b.shape) == 2:  # one matrix for all: let the batch be further rows
+    if not batched[1] and len(b.shape) == 2:  # one matrix for all: the batch becomes rows
         size, rows, inner = a.shape
         return build.reshape(prim.dot(build.reshape(a, (size * rows, inner)), b, dtype=dtype), (size, rows, b.shape[1]))
     return prim.dot(*lift(batched, (a, b)), dtype=dtype)
@@ -142,7 +142,7 @@ def _conv_reference(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints,
 
 
 def _conv_decompose(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
-    """Gather the windows into rows, one matrix product for each group, and put the channels back in front."""
+    """Gather the windows into rows, one matrix product for each group, and move the channels back to the front."""
     batch = x.shape[0]
     n, outs, depth, kernel = len(stride), w.shape[0], w.shape[1], w.shape[2:]
     places = conv_shape(x.shape, w.shape, stride, padding, dilation, groups)[2:]
@@ -169,7 +169,7 @@ def _swap_channels(w: Any, groups: int) -> Any:
 
 
 def _conv_grad_input(ct: Any, x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
-    """Spread the cotangent by the stride and convolve it with the turned kernel."""
+    """Dilate the cotangent by the stride and convolve it with the flipped kernel."""
     n = len(stride)
     reach = [gap * (k - 1) for gap, k in zip(dilation, w.shape[2:], strict=True)]
     lo = [r - p for r, p in zip(reach, padding, strict=True)]
@@ -181,7 +181,7 @@ def _conv_grad_input(ct: Any, x: Any, w: Any, stride: Ints, padding: Ints, dilat
 
 
 def _conv_grad_weight(ct: Any, x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
-    """Convolve the input, channels as batch, with the cotangent as kernel: stride and dilation change places."""
+    """Convolve the input, channels as batch, with the cotangent as kernel: stride and dilation are exchanged."""
     batch, channels, *space = x.shape
     n, depth = len(stride), channels // groups
     split = build.reshape(x, (batch, groups, depth, *space))
@@ -189,7 +189,8 @@ def _conv_grad_weight(ct: Any, x: Any, w: Any, stride: Ints, padding: Ints, dila
     images = build.reshape(images, (depth, groups * batch, *space))
     kernels = build.transpose(ct, (1, 0, *range(2, n + 2)))  # [G O/G, N, *P]
     out = prim.conv(images, kernels, stride=dilation, padding=padding, dilation=stride, groups=groups)
-    cut = [0, 0, *(k - size for k, size in zip(w.shape[2:], out.shape[2:], strict=True))]  # the stride may leave a rest
+    # the stride may leave a remainder
+    cut = [0, 0, *(k - size for k, size in zip(w.shape[2:], out.shape[2:], strict=True))]
     out = build.pad(out, [0] * (n + 2), cut, [0] * (n + 2))
     return build.transpose(out, (1, 0, *range(2, n + 2)))
 
@@ -206,14 +207,14 @@ def _conv_jvp(tangents: Any, out: Any, x: Any, w: Any, **p: Any) -> Any:
 
 def _conv_batch(batched: Sequence[bool], x: Any, w: Any, groups: int, **p: Any) -> Any:
     size = (x if batched[0] else w).shape[0]
-    if not batched[1]:  # more images
+    if not batched[1]:  # the batch becomes images
         out = prim.conv(build.reshape(x, (size * x.shape[1], *x.shape[2:])), w, groups=groups, **p)
         return (
             build.reshape(out, (size, out.shape[0] // size, *out.shape[1:])) if size else _empty_conv(x, w, groups, **p)
         )
     if size == 0:
         return _empty_conv(x if batched[0] else build.broadcast_to(x, (0, *x.shape)), w, groups, **p)
-    x, w = lift(batched, (x, w))  # each image of the batch its own groups
+    x, w = lift(batched, (x, w))  # each item of the batch has its own groups
     images = build.transpose(x, (1, 0, *range(2, len(x.shape))))
     images = build.reshape(images, (x.shape[1], size * x.shape[2], *x.shape[3:]))
     out = prim.conv(images, build.reshape(w, (size * w.shape[1], *w.shape[2:])), groups=size * groups, **p)
@@ -234,7 +235,7 @@ def _conv_samples() -> Samples:
     yield case((2, 3, 8), (4, 3, 3), (1,), (1,), (1,), 1)
     yield case((2, 4, 7, 6), (6, 2, 3, 2), (2, 1), (1, 0), (1, 2), 2)
     yield case((1, 2, 9), (2, 1, 2), (3,), (0,), (2,), 2)
-    yield case((2, 2, 6), (3, 2, 1), (4,), (3,), (1,), 1)  # padding beyond the kernel: the gradient cuts
+    yield case((2, 2, 6), (3, 2, 1), (4,), (3,), (1,), 1)  # padding beyond the kernel: the gradient cuts elements off
     yield case((2, 2, 4, 4, 4), (3, 2, 2, 2, 2), (1, 2, 1), (0, 1, 0), (1, 1, 1), 1, "float32")
     yield case((2, 2, 5), (2, 2, 3), (1,), (1,), (1,), 1, "complex128")
 

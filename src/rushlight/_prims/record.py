@@ -1,8 +1,8 @@
-"""What a primitive is: one record that holds every rule about it.
+"""The record of a primitive: it holds every rule about it.
 
-A record says, in one place: its meaning, the shape and dtype of its results, a NumPy reference, how reverse mode, forward
-mode and batching transform it, how it is lowered to loops, and samples to test all that with.  Primitives are strict: equal
-shapes and dtypes, no defaults, no broadcasting, no promotion.
+A record says, in one place: its meaning, the shape and dtype of its results, a NumPy reference, the rules of reverse
+mode, forward mode and batching, its lowering to loops, and samples to test all of these with.  Primitives are strict:
+equal shapes and dtypes, no defaults, no broadcasting, no promotion.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ prim = Namespace()
 
 
 class Builder(Protocol):
-    """Whoever receives primitive calls: a graph under construction, or an interpreter."""
+    """The receiver of primitive calls: a graph under construction, or an interpreter."""
 
     def bind(self, primitive: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any: ...
 
 
 class Steps(Protocol):
-    """What a primitive's `steps` is made of, over values of any kind."""
+    """The operations of a primitive's `steps`, over values of any kind."""
 
     def call(self, key: Any, function: Rule, *xs: Any) -> tuple[Any, ...]:
         """The results of `function(x...)`, which is written over primitives; equal keys promise equal functions."""
 
     def split(self, x: Any, sizes: Sequence[int]) -> Sequence[Any]:
-        """Runs of so many rows."""
+        """Consecutive runs of `sizes` rows."""
 
     def join(self, parts: Sequence[Any]) -> Any:
         """The rows of all parts."""
@@ -67,7 +67,7 @@ class Steps(Protocol):
 
 
 class _Stack:
-    """The one ambient thing of the whole inside: which builder primitive calls go to."""
+    """The only ambient state of the inner rooms: the builder that receives primitive calls."""
 
     __slots__ = ("builders",)
 
@@ -79,7 +79,7 @@ building = _Stack()
 
 
 class not_differentiable:
-    """Stands where a gradient rule would: says that there is none, and why."""
+    """Replaces a gradient rule where there is none, with the reason."""
 
     __slots__ = ("why",)
 
@@ -91,7 +91,7 @@ class not_differentiable:
 
 
 class ByDecomposition:
-    """Stands where a derivative rule would: transforms put the primitive's decomposition in its place first."""
+    """Replaces a derivative rule: transforms substitute the primitive's decomposition first."""
 
     __slots__ = ()
 
@@ -106,19 +106,20 @@ class Primitive:
 
     Rules, where `x...` are values with `.shape` and `.dtype` and `**p` the static parameters:
 
-    - `spec(x..., **p)` -> (shape, dtype), or a list of those where `multiple` is set; raises on what is not allowed.
+    - `spec(x..., **p)` -> (shape, dtype), or a list of those with `multiple`; raises for invalid operands.
     - `reference(a..., **p)` -> NumPy array(s): the definition that tests compare with.
-    - `vjp(ct, out, x..., **p)` -> tuple with one cotangent (or None) per input; `ct` and `out` are tuples where `multiple`.
-      A function without arguments stands for a cotangent that is long to write down: it is called where somebody wants that one.
+    - `vjp(ct, out, x..., **p)` -> tuple with one cotangent (or None) per input; `ct` and `out` are tuples with
+      `multiple`.  An expensive cotangent may be a function without arguments, which is called only if it is needed.
     - `jvp(tangents, out, x..., **p)` -> tangent of the output (or None); `tangents` has None for constants.
-      `ByDecomposition()` in the place of either: it is derived from what `decompose` gives.
-    - `batch(batched, x..., **p)` -> output(s) with a new leading dim; `batched[i]` tells whether input i has that leading dim.
-    - `lower`: how kernels compute it, e.g. ("scalar", "exp"), ("index", ...), ("reduce", "add"), ("extern", ...).
+      `ByDecomposition()` for either derives it from `decompose`.
+    - `batch(batched, x..., **p)` -> output(s) with a new leading dim; `batched[i]` tells whether input i has that
+      leading dim.
+    - `lower`: its lowering for kernels, e.g. ("scalar", "exp"), ("index", ...), ("reduce", "add"), ("extern", ...).
     - `layout(shape, strides, offset, **p)` -> (shape, strides, offset) or None: for those that can be views.
     - `decompose(x..., **p)`: the same in simpler primitives, for backends that do not claim it.
-    - `empty(x..., **p)`: likewise where an operand or the first result has no elements and the library is not asked.
-    - `steps(run, x..., **p)`: the same as many small calls of few kinds, for whoever computes (and records) them one by one because the
-      decomposition would be as long as an input; `run` is a `Steps`.
+    - `empty(x..., **p)`: likewise if an operand or the first result has no elements and the library is not called.
+    - `steps(run, x..., **p)`: the same as many small calls of few kinds, for transforms that compute (and record) them
+      one by one because the decomposition would be as long as an input; `run` is a `Steps`.
     - `samples()` -> iterator of (arrays, params) for the tests.
     """
 
@@ -156,7 +157,7 @@ class Primitive:
         prim.__dict__[name] = self
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
-        """Give this primitive to the current builder; returns its value, or a tuple of values where `multiple`."""
+        """Emit this primitive to the current builder; returns its value, or a tuple of values with `multiple`."""
         if not building.builders:
             raise RuntimeError(f"primitive {self.name!r} was called outside of a trace")
         return building.builders[-1].bind(self, inputs, params)

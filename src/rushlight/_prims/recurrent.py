@@ -1,9 +1,11 @@
-"""Recurrent layers over whole sequences: `recurrence` runs one direction of one layer, `recurrence_grad` runs back through it.
+"""Recurrent layers over whole sequences: `recurrence` runs one direction of one layer, `recurrence_grad` is its
+derivative.
 
-Rows lie step by step: of the N rows, those of step t follow those of step t - 1, and row b of a step belongs to sequence b.  Without `sizes` each
-step has as many rows as there are sequences; with `sizes` (int64, one number a step, never growing) sequences end, the last ones first.
+Rows are ordered by steps: of the N rows, those of step t follow those of step t - 1, and row b of a step belongs to
+sequence b.  Without `sizes` each step has as many rows as there are sequences; with `sizes` (int64, one number a step,
+never growing) sequences end, the last ones first.
 
-What one step of each kind of cell (`mode`) computes is in `recurrent_cell`.
+`recurrent_cell` defines one step of each kind of cell (`mode`).
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ __all__ = ["back_through"]
 
 
 class _ArraySteps:
-    """Rows by steps, for arrays: `at(x, t)` reads, `put` writes; states hold what the sequences still running have."""
+    """Rows by steps, for arrays: `at(x, t)` reads, `put` writes; states belong to the sequences still running."""
 
     def __init__(self, steps: int, batch: int, sizes: Any) -> None:
         self.sizes = [batch] * steps if sizes is None else [int(n) for n in sizes]
@@ -113,7 +115,7 @@ def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
 
 
 class _GraphSteps:
-    """Rows by steps, for graphs: all steps have all sequences, and `kept` undoes what a step did to those that do not take part."""
+    """Rows by steps, for graphs: all steps have all sequences, and `kept` restores the states of those that have ended."""
 
     def __init__(self, steps: int, batch: int, rows: int, sizes: Any) -> None:
         self.steps, self.batch, self.sizes = steps, batch, sizes
@@ -131,7 +133,7 @@ class _GraphSteps:
         )
         row = prim.iota(shape=(rows, steps), dim=0, dtype=INT64)
         over = build.convert(row >= prim.broadcast(ends, shape=(rows, steps), dims=(1,)), INT64)
-        step = prim.sum(over, dims=(1,))  # how many steps end before a row
+        step = prim.sum(over, dims=(1,))  # number of steps that end before a row
         number = prim.iota(shape=(rows,), dim=0, dtype=INT64)
         self.rows = step * batch + number - prim.index(first, step)
 
@@ -145,7 +147,7 @@ class _GraphSteps:
         ]
 
     def join(self, parts: Sequence[Any]) -> Any:
-        """The rows again, of parts in the order of time."""
+        """The rows of parts in the order of time."""
         whole = Graphs.join(parts, 0)
         return whole if self.sizes is None else prim.index(whole, self.rows)
 
@@ -158,7 +160,7 @@ class _GraphSteps:
 
 
 def _nothing(name: str, xs: Sequence[Any], p: dict[str, Any]) -> tuple[Any, ...]:
-    """No rows, no steps: the states are what they were."""
+    """No rows, no steps: the states are unchanged."""
     shapes = PRIMITIVES[name].spec(*xs, **p)
     found = [build.full(shape, 0, dtype) for shape, dtype in shapes]
     if name == "recurrence":
@@ -190,7 +192,8 @@ def _decompose(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...
 
 
 def _grad_step(mode: str, names: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
-    """One step back over values in the order of `names`: slopes, the cotangent of the state before, and that of the cell before."""
+    """One step of the derivative over values in the order of `names`: slopes, the cotangent of the previous state, and
+    that of the previous cell."""
 
     def step(*xs: Any) -> tuple[Any, ...]:
         at: dict[str, Any] = dict(zip(names, xs, strict=True))
@@ -237,7 +240,8 @@ def _grad_in_steps(run: Steps, *xs: Any, mode: str, reverse: bool, extra: bool) 
     befores: list[Any] = [None] * call.steps
 
     def before(state: Any, rows: Sequence[Any], other: int, k: int) -> Any:
-        """The state before a step of k rows: that after the step `other`, and the first one of sequences that had not begun."""
+        """The state before a step of k rows: that after the step `other`, and the initial one of sequences that had not
+        begun."""
         old = min(counts[other], k) if 0 <= other < call.steps else 0
         ran = (
             [rows[other] if counts[other] == old else run.split(rows[other], [old, counts[other] - old])[0]]
@@ -356,9 +360,10 @@ def _grad_spec(*xs: Any, mode: str, reverse: bool, extra: bool) -> list[Aval]:
 def back_through(
     mode: str, reverse: bool, w: Any, states: Sequence[Any], sizes: Any, outs: Sequence[Any], cts: Sequence[Any]
 ) -> tuple[Any, Any, Any, list[Any]]:
-    """Cotangents of x, w, b and the first states from those of all results of `recurrence` (None for none); `states` are h, or h and c.
+    """Cotangents of x, w, b and the initial states from those of all results of `recurrence` (None where there is
+    none); `states` are h, or h and c.
 
-    What sums over all steps is a product of all rows at once.
+    A sum over all steps is a product of all rows at once.
     """
     count = 1 + len(states)
     given = [build.zeros_like(o) if ct is None else ct for ct, o in zip(cts[:count], outs, strict=False)]
@@ -393,7 +398,7 @@ def _vjp(cts: Sequence[Any], outs: Sequence[Any], *xs: Any, mode: str, reverse: 
 
 
 def _batch(name: str, names: Callable[[Sequence[Any], dict[str, Any]], Sequence[str]]) -> Any:
-    """More sequences, where all steps have as many and the weights are shared; else one call for each item."""
+    """More sequences, if all steps have as many and the weights are shared; else one call for each item."""
 
     def rule(batched: Sequence[bool], *xs: Any, **p: Any) -> tuple[Any, ...]:
         primitive, size, named = PRIMITIVES[name], size_of_batch(batched, xs), names(xs, p)
@@ -463,7 +468,7 @@ def _grad_names(xs: Sequence[Any], p: dict[str, Any]) -> tuple[str, ...]:
 
 # ***** samples *****
 
-_LENGTHS = (3, 2, 2, 1)  # how many sequences run at each step
+_LENGTHS = (3, 2, 2, 1)  # number of sequences that run at each step
 
 
 def _sampled(mode: str, packed: bool, dtype: str, batch: int = 3, size: int = 2, steps: int = 4) -> list[Any]:

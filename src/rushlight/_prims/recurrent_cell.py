@@ -1,12 +1,14 @@
-"""Cells of recurrent layers: what their operands are, and one step of each, forward and back, for arrays and for graphs alike.
+"""Cells of recurrent layers: their operands, and one step of each, forward and backward, for arrays and for graphs
+alike.
 
-Kinds of cells (`mode`), with x the projected input, u = W h the recurrent product, b the bias and s(x) = 1 / (1 + exp(-x)):
+Kinds of cells (`mode`), with x the projected input, u = W h the recurrent product, b the bias and s(x) = 1 / (1 +
+exp(-x)):
 
 - `tanh`, `relu`: h' = act(x + u + b).  Elman, "Finding structure in time" (1990).
-- `lstm`: i, f, o = s(x + u + b), g = tanh(x + u + b); c' = f c + i g, h' = o tanh(c').  Gates in the order i, f, g, o.  Hochreiter and Schmidhuber
-  (1997), with the forget gate of Gers, Schmidhuber and Cummins (2000).
-- `gru`: r, z = s(x + u + b), n = tanh(x + b + r (u + b')); h' = n + z (h - n).  Cho et al. (2014), the reset gate after the product.  The bias
-  holds four parts: those of r, z, n and the b' inside.
+- `lstm`: i, f, o = s(x + u + b), g = tanh(x + u + b); c' = f c + i g, h' = o tanh(c').  Gates in the order i, f, g, o.
+  Hochreiter and Schmidhuber (1997), with the forget gate of Gers, Schmidhuber and Cummins (2000).
+- `gru`: r, z = s(x + u + b), n = tanh(x + b + r (u + b')); h' = n + z (h - n).  Cho et al. (2014), the reset gate after
+  the product.  The bias holds four parts: those of r, z, n and the b' inside.
 """
 
 from __future__ import annotations
@@ -26,13 +28,14 @@ __all__ = [
 
 GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}  # parts of the projected input, and of the recurrent weight
 BIASES = {"lstm": 4, "gru": 4, "tanh": 1, "relu": 1}
-KEPT = {"lstm": 4, "gru": 4, "tanh": 0, "relu": 0}  # what the way back needs of each step: i f g o; r z n and u + b'
+# values of each step that the backward needs: i f g o; r z n and u + b'
+KEPT = {"lstm": 4, "gru": 4, "tanh": 0, "relu": 0}
 SLOPES = {
     "lstm": 4,
     "gru": 4,
     "tanh": 1,
     "relu": 1,
-}  # gradients of each step: as x has them; for the GRU n inside r, r, z, n
+}  # gradients of each step, in the order of x; for the GRU n inside r, r, z, n
 
 
 class Call:
@@ -52,7 +55,8 @@ class Call:
 
 
 class GradCall:
-    """The operands of `recurrence_grad` by name: what `recurrence` took and gave, and the cotangents of what it gave."""
+    """The operands of `recurrence_grad` by name: operands and results of `recurrence`, and the cotangents of its
+    results."""
 
     __slots__ = (
         "c",
@@ -115,7 +119,7 @@ def _steps(rows: Any, state: Any, sizes: Any) -> int:
 
 
 class Arrays:
-    """What a step is made of, on NumPy arrays."""
+    """The operations of a step, on NumPy arrays."""
 
     tanh = staticmethod(lambda x: np.tanh(x))
     join = staticmethod(lambda parts, axis: np.concatenate(parts, axis))
@@ -170,7 +174,7 @@ def parts_of(o: Any, x: Any, size: int) -> list[Any]:
 
 
 def forward_step(o: Any, mode: str, x: Any, w: Any, b: Any, h: Any, c: Any) -> tuple[Any, Any, list[Any]]:
-    """The state after a step, and the gates that are kept of it."""
+    """The state after a step, and the gates that the backward needs."""
     size = h.shape[-1]
     u = o.dot(h, o.turned(w))
     if mode == "lstm":
@@ -198,9 +202,11 @@ def backward_step(
     more: Sequence[Any],
     more_c: Any,
 ) -> tuple[list[Any], Any, Any]:
-    """The slopes of a step, the cotangent of the cell before, and that of the state before, but for the recurrent product.
+    """The slopes of a step, the cotangent of the previous cell, and that of the previous state without the recurrent
+    product.
 
-    `h`, `c` are the state after the step, `before` that before it; `more`, `more_c` further cotangents of the gates and of c.
+    `h`, `c` are the state after the step, `before` the one before it; `more`, `more_c` further cotangents of the gates
+    and of c.
     """
 
     def plus(x: Any, k: int) -> Any:
@@ -227,7 +233,7 @@ def backward_step(
 
 
 def inner_weight(o: Any, mode: str, w: Any) -> Any:
-    """The recurrent weight with its parts in the order of the slopes that go through it."""
+    """The recurrent weight with its parts in the order of the slopes that it is multiplied by."""
     if mode != "gru":
         return w
     size = w.shape[1]

@@ -1,4 +1,4 @@
-"""Reductions: several elements become one, and the dims they lay along vanish."""
+"""Reductions: several elements become one, and their dims are removed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ _reduction(
 
 
 def others_product(x: Any) -> Any:
-    """For every element along the last dim, the product of all the others; right where elements are 0."""
+    """For every element along the last dim, the product of all the others; correct where elements are 0."""
     size = x.shape[-1]
     whole = (0,) * (len(x.shape) - 1)
 
@@ -120,7 +120,7 @@ _reduction(
 
 
 def _extreme(function: str, of_none: bool) -> Rule:
-    """`of_none`: what bool gives for no elements."""
+    """`of_none`: the bool result for no elements."""
 
     def reference(x: Any, dims: Ints) -> Any:
         return getattr(np, function)(x, axis=dims, **({"initial": of_none} if x.dtype == bool else {}))
@@ -129,14 +129,14 @@ def _extreme(function: str, of_none: bool) -> Rule:
 
 
 def _ties(out: Any, x: Any, dims: Ints) -> tuple[Any, Any]:
-    """Where x reaches the extreme, and how often it does."""
+    """A mask of the elements equal to the extreme, and their number."""
     mask = prim.eq(x, build.keep_dims(out, x.shape, dims))
     return mask, prim.sum(build.convert(mask, x.dtype), dims=dims)
 
 
 def _extreme_vjp(ct: Any, out: Any, x: Any, dims: Ints) -> tuple[Any]:
     mask, count = _ties(out, x, dims)
-    # Where the extreme is NaN no element equals it: 0 / count makes the gradient NaN there, as in PyTorch.
+    # If the extreme is NaN no element equals it: 0 / count makes the gradient NaN there, as in PyTorch.
     share, rest = (build.keep_dims(part / count, x.shape, dims) for part in (ct, build.zeros_like(ct)))
     return (prim.select(mask, share, rest),)
 

@@ -1,4 +1,4 @@
-"""Weighted sums of a few elements along a dim: what resizing is made of."""
+"""Weighted sums of a few elements along a dim: the operation of resizing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _spread(weights: Any, k: int, shape: Ints, dim: int) -> Any:
 
 
 def _read(x: Any, dim: int, index: Any, k: int) -> Any:
-    """What row k of the index names along `dim`."""
+    """The elements at row k of the index along `dim`."""
     order = (dim, *(d for d in range(len(x.shape)) if d != dim))
     back = tuple(order.index(d) for d in range(len(x.shape)))
     row = build.reshape(_row(index, k), (index.shape[1],))
@@ -113,7 +113,7 @@ def _batch(batched: Sequence[bool], x: Any, *tables: Any, **p: Any) -> Any:
 
 
 def _batched(primitive: Any, batched: Sequence[bool], x: Any, tables: Sequence[Any], p: dict[str, Any]) -> Any:
-    """More images; with tables for each of the batch one after the other."""
+    """The batch becomes images; with tables of their own one item after the other."""
     size = next(v.shape[0] for v, b in zip((x, *tables), batched, strict=True) if b)
     if not any(batched[1:]):
         out = primitive(build.reshape(x, (size * x.shape[1], *x.shape[2:])), *tables, **p)

@@ -15,7 +15,7 @@ SHAPES = ((3, 5), (), (0, 2), (17,))
 
 
 def floats(shape: Sequence[int], seed: int = 0, low: float = -2.0, high: float = 2.0, dtype: str = "float64") -> Any:
-    """Numbers spread over low..high, no two alike; complex dtypes get both parts from it."""
+    """Numbers spread over low..high, all different; complex dtypes have both parts from it."""
     rng = np.random.default_rng(seed)
     if dtype.startswith("complex"):
         return (rng.uniform(low, high, shape) + 1j * rng.uniform(low, high, shape)).astype(dtype)
@@ -33,7 +33,7 @@ def integers(shape: Sequence[int], seed: int = 0, low: int = -9, high: int = 10,
 
 
 def any_dtype(shape: Sequence[int], dtype: str, seed: int = 0, low: float = -2.0, high: float = 2.0) -> Any:
-    """`floats` or `integers`, as the dtype asks; integers are not negative where `low` is not."""
+    """`floats` or `integers`, by dtype; integers are not negative if `low` is not."""
     if dtype.startswith(("float", "complex")):
         return floats(shape, seed, low, high, dtype)
     return integers(shape, seed, dtype=dtype) if low < 0 else integers(shape, seed, math.ceil(low), 10, dtype)

@@ -1,4 +1,4 @@
-"""Scans: every element becomes the reduction of all up to it (from it on, where `reverse`)."""
+"""Scans: every element becomes the reduction of all up to it (from it on, with `reverse`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What stands at a rank, and what stands first: sequential algorithms, in Python, because their choice among equals is part of a meaning.
+"""The element of a rank, and the first elements: sequential algorithms, in Python, because their choice among equal
+elements is part of the definition.
 
-All work on a list of (key, place) in place and compare keys alone.  `hoare` is Hoare's selection, which `kthvalue` is in PyTorch; `first` is
-`std::partial_sort`, or `std::nth_element` and `std::sort`, of the GNU library, which `topk` is.
+All work on a list of (key, index) in place and compare keys alone.  `hoare` is Hoare's selection, PyTorch's `kthvalue`;
+`first` is `std::partial_sort`, or `std::nth_element` and `std::sort`, of the GNU library, PyTorch's `topk`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def _swap(row: Row, i: int, j: int) -> None:
 
 
 def hoare(row: Row, rank: int) -> int:
-    """The place of the element that comes to stand at `rank`.  The pivot is the median of the first, the middle and the last."""
+    """The index of the element that ends at `rank`.  The pivot is the median of the first, the middle and the last."""
     left, right = 0, len(row) - 1
     while right > left + 1:
         _swap(row, left + (right - left) // 2, left + 1)
@@ -43,7 +44,8 @@ def hoare(row: Row, rank: int) -> int:
 
 
 def first(row: Row, count: int, ordered: bool) -> list[int]:
-    """The places of the least `count`: in order, or where the row is short and they need not be, as they come to lie."""
+    """The indices of the least `count`: in order, or for a short row, if order is not required, in the algorithm's
+    order."""
     if 64 * count <= len(row):
         _gather(row, 0, count, len(row))
         _line_up(row, 0, count)
@@ -55,7 +57,7 @@ def first(row: Row, count: int, ordered: bool) -> list[int]:
 
 
 def _sink(row: Row, start: int, hole: int, size: int, item: tuple[Any, int]) -> None:
-    """Let `item` sink from `hole` in the heap of this size at `start`: to the bottom, and up from there to its place."""
+    """Let `item` sink from `hole` in the heap of this size at `start`: to the bottom, and up from there."""
     top, child = hole, hole
     while child < (size - 1) // 2:
         child = 2 * (child + 1)
@@ -72,7 +74,7 @@ def _sink(row: Row, start: int, hole: int, size: int, item: tuple[Any, int]) -> 
 
 
 def _gather(row: Row, start: int, middle: int, stop: int) -> None:
-    """The least of row[start:stop] into row[start:middle], as a heap with the greatest at the top."""
+    """Collect the least of row[start:stop] in row[start:middle], as a heap with the greatest at the top."""
     size = middle - start
     for hole in reversed(range(size // 2)):
         _sink(row, start, hole, size, row[start + hole])
@@ -83,14 +85,14 @@ def _gather(row: Row, start: int, middle: int, stop: int) -> None:
 
 
 def _line_up(row: Row, start: int, stop: int) -> None:
-    """A heap into order."""
+    """Sort a heap."""
     for last in range(stop - 1, start, -1):
         item, row[last] = row[last], row[start]
         _sink(row, start, 0, last - start, item)
 
 
 def _part(row: Row, start: int, stop: int) -> int:
-    """Part row[start:stop] at the median of three; where the second part begins."""
+    """Partition row[start:stop] at the median of three; returns the start of the second part."""
     a, b, c = start + 1, start + (stop - start) // 2, stop - 1
     x, y, z = row[a][0], row[b][0], row[c][0]
     if x < y:
@@ -113,7 +115,7 @@ def _part(row: Row, start: int, stop: int) -> int:
 
 
 def _settle(row: Row, start: int, stop: int) -> None:
-    """Insertion: equals keep their order."""
+    """Insertion sort, stable."""
     row[start:stop] = sorted(row[start:stop], key=lambda item: item[0])
 
 

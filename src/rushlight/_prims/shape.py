@@ -1,4 +1,4 @@
-"""Primitives that move elements and change none.  Those with a `layout` rule can be views."""
+"""Primitives that move elements unchanged.  Those with a `layout` rule can be views."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Layout = tuple[Ints, Ints, int]
 
 
 def _after(dims: Sequence[int]) -> Ints:
-    """The same dims behind a new leading one."""
+    """The same dims after a new leading one."""
     return tuple(d + 1 for d in dims)
 
 
@@ -59,7 +59,7 @@ def _broadcast_layout(shape_in: Ints, strides: Ints, offset: int, shape: Ints, d
     for size, stride, d in zip(shape_in, strides, dims, strict=True):
         steps[d] = stride if size == shape[d] else 0
     for d in range(len(shape) - 1, -1, -1) if dims else ():
-        if d not in dims and shape[d] == 1:  # a new dim that repeats nothing steps over what lies behind it
+        if d not in dims and shape[d] == 1:  # a new dim that repeats nothing steps over the dims behind it
             steps[d] = shape[d + 1] * steps[d + 1] if d + 1 < len(shape) else 1
     return shape, tuple(steps), offset
 
@@ -117,7 +117,7 @@ def _transpose_spec(x: Any, perm: Ints) -> Aval:
 
 
 def inverse(perm: Sequence[int]) -> Ints:
-    """The permutation that undoes `perm`."""
+    """The inverse of the permutation `perm`."""
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))
 
 

@@ -1,4 +1,4 @@
-"""Functions that are computed step by step until they have converged, or as often as an operand says."""
+"""Functions that iterate until they have converged, or as often as an operand says."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ def _upper(a: float, x: float) -> float:
 def _p_and_q(a: float, x: float) -> tuple[float, float]:
     if a < 0 or x < 0 or (a == x and (a == 0 or a == math.inf)):
         return math.nan, math.nan
-    if (
-        x == 0 and a != 0
-    ) or a == math.inf:  # NaN in the other operand does not count here: PyTorch's order of questions
+    if (x == 0 and a != 0) or a == math.inf:  # NaN in the other operand does not count here: PyTorch's order of checks
         return 0.0, 1.0
     if (a == 0 and x > 0) or x == math.inf:
         return 1.0, 0.0
@@ -125,7 +123,8 @@ _STEP: dict[str, Callable[[Any, Any, Any, int], Any]] = {
 
 
 def _polynomial(x: Any, n: Any, family: str) -> Any:
-    """p_n(x), where p_0 = 1, p_1 = first(x), p_{k+1} = step(x, p_k, p_{k-1}, k); 0 where n is negative or no 64-bit number."""
+    """p_n(x), where p_0 = 1, p_1 = first(x), p_{k+1} = step(x, p_k, p_{k-1}, k); 0 if n is negative or no 64-bit
+    number."""
     degree = np.where(np.abs(n) < 2.0**63, np.trunc(n), -1.0)
     before, held = np.ones_like(x), _FIRST[family](x)
     found = np.where(degree == 0, before, np.where(degree == 1, held, np.zeros_like(x)))

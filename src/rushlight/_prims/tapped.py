@@ -1,7 +1,8 @@
-"""Weighted sums of elements at places that are data, a few *taps* for each result: what reading an image between its elements is made of.
+"""Weighted gathers: sums of elements at indices that are data, a few *taps* for each result, as in reading an image
+between its elements.
 
-Three products of an array x [N, C, L], results y [N, C, P] and, for each tap, weights [N, P] at places [N, P]; each is linear in the two that it
-takes, and their derivatives are one another.  A place below zero reads a zero and adds to nothing.
+Three products of an array x [N, C, L], results y [N, C, P] and, for each tap, weights [N, P] at indices [N, P]; each is
+linear in its two operands, and their derivatives are one another.  A negative index reads a zero and adds to nothing.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ def _check(name: str, arrays: Sequence[Any], places: Sequence[Any], weights: Seq
 
 
 def _halves(taps: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Places and weights."""
+    """Indices and weights."""
     return taps[: len(taps) // 2], taps[len(taps) // 2 :]
 
 
 def _inside(places: Any, channels: int) -> Any:
-    """Whether places [N, P] are inside, for each channel."""
+    """A mask of the indices [N, P] that are inside, for each channel."""
     return _spread(prim.le(build.zeros_like(places), places), channels)
 
 
 def _spread(x: Any, channels: int) -> Any:
-    """Weights or places for each channel."""
+    """Weights or indices repeated for each channel."""
     return prim.broadcast(x, shape=(x.shape[0], channels, x.shape[1]), dims=(0, 2))
 
 
@@ -58,7 +59,7 @@ def _safe(places: Any, channels: int) -> Any:
 
 
 def _read(x: Any, places: Any) -> Any:
-    """What a tap reads, [N, C, P]."""
+    """The elements that a tap reads, [N, C, P]."""
     return build.select(_inside(places, x.shape[1]), prim.gather(x, _safe(places, x.shape[1]), dim=2), 0)
 
 
@@ -69,7 +70,7 @@ def _read_reference(x: Any, places: Any) -> Any:
 
 def _batched(name: str) -> Callable[..., Any]:
     def batch(batched: Sequence[bool], *xs: Any, **p: Any) -> Any:
-        """More items."""
+        """The batch becomes items."""
         held = lift(batched, xs)
         size, n = held[0].shape[:2]
         out = getattr(prim, name)(*(build.reshape(x, (size * n, *x.shape[2:])) for x in held), **p)

@@ -1,4 +1,5 @@
-"""Convolution as it is computed: what is left of one when padding, spreading, turning and the bias have become numbers and an operand."""
+"""The convolution that kernels compute: padding, dilation, flipping and the bias of a convolution are numbers and an
+operand here."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def _decompose(
 
 
 def _batch(batched: Sequence[bool], x: Any, w: Any, *bias: Any, **p: Any) -> Any:
-    """Each of the batch has groups of its own."""
+    """Each item of the batch has groups of its own."""
     size = next(v.shape[0] for v, b in zip((x, w, *bias), batched, strict=True) if b)
     x, w, *more = (
         v if b else build.broadcast_to(v, (size, *v.shape)) for v, b in zip((x, w, *bias), batched, strict=True)

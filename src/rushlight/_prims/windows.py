@@ -1,4 +1,4 @@
-"""Sliding windows and their transpose: what convolution and pooling are made of."""
+"""Sliding windows and their transpose: the operations of convolution and pooling."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ Primitive(
 
 
 def _reach(counts: Ints, size: Ints, stride: Ints, dilation: Ints) -> Ints:
-    """How far so many windows reach."""
+    """The extent of so many windows."""
     return tuple(
         (o - 1) * step + gap * (k - 1) + 1 for o, k, step, gap in zip(counts, size, stride, dilation, strict=True)
     )
@@ -147,7 +147,7 @@ def _unpool_reference(ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints
 
 
 def _sent_here(place: Any, size: Ints) -> Any:
-    """[N, C, *windows, *size]: whether the place of a window is this one."""
+    """[N, C, *windows, *size]: whether a window's position is this one."""
     windows = (*place.shape, *size)
     number = build.reshape(prim.iota(shape=(numel(size),), dim=0, dtype=place.dtype), size)
     return prim.eq(
@@ -156,7 +156,7 @@ def _sent_here(place: Any, size: Ints) -> Any:
 
 
 def _beyond(counts: Ints, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Ints:
-    """How much of each dim the windows do not reach."""
+    """The part of each dim that the windows do not reach."""
     return tuple(s + a - r for s, a, r in zip(shape, lo, _reach(counts, size, stride, dilation), strict=True))
 
 
@@ -172,7 +172,7 @@ def _unpool_decompose(ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints
 def _unpool_vjp(
     g: Any, out: Any, ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints
 ) -> tuple[Any, None]:
-    """Every window takes what lies at its place."""
+    """Every window reads the element at its index."""
     n = len(shape)
     after = _beyond(ct.shape[2:], shape, size, stride, dilation, lo)
     whole = build.pad(build.convert(g, g.dtype.wide), (0, 0, *lo), (0, 0, *(-a for a in after)), (0,) * (n + 2))
@@ -197,7 +197,7 @@ def _unpool_samples() -> Samples:
 
 
 def _unpool_batch(batched: Any, ct: Any, place: Any, **p: Any) -> Any:
-    """More images."""
+    """The batch becomes images."""
     size = next(v.shape[0] for v, b in zip((ct, place), batched, strict=True) if b)
     ct, place = (
         v if b else build.broadcast_to(build.expand_dims(v, (0,)), (size, *v.shape))

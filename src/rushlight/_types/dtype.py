@@ -1,4 +1,4 @@
-"""Element types.  One object each, compared by identity, printed as PyTorch prints them."""
+"""Element types.  One object each, compared by identity, printed as in PyTorch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = [
 class DType:
     """An element type.
 
-    - `kind`: b(ool) u(nsigned) i(nteger) f(loat) c(omplex), `x` for bits without a meaning in arithmetic, `q` for quantized numbers.
-    - `numpy_name`: None where NumPy lacks the dtype.
+    - `kind`: b(ool) u(nsigned) i(nteger) f(loat) c(omplex), `x` for bits without arithmetic, `q` for quantized numbers.
+    - `numpy_name`: None if NumPy lacks the dtype.
     - `scalar`: its name in PyTorch's messages ("Float", "Half").
-    - `wide`: the dtype in which it is computed; itself but for the narrow floats.
+    - `wide`: the dtype of its arithmetic; itself except for narrow floats.
     """
 
     __slots__ = (
@@ -46,7 +46,7 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
-        """Whether it holds negative numbers; RuntimeError where the bits have no such meaning."""
+        """Whether it holds negative numbers; RuntimeError for bits without such a meaning."""
         if self._signed is None:
             if self.kind == "q":
                 raise RuntimeError(
@@ -88,7 +88,7 @@ class DType:
 
 
 class ByName(dict[str, Any]):
-    """Something for each of some dtypes, by name; NotImplementedError that names the dtype for all others."""
+    """A value for each of some dtypes, by name; NotImplementedError that names the dtype for all others."""
 
     def __missing__(self, name: str) -> Any:
         raise NotImplementedError(f"not implemented for '{BY_NAME[name].scalar}'")
@@ -111,16 +111,16 @@ COMPLEX64 = DType("complex64", 8, "c", 9, ("cfloat",), scalar="ComplexFloat")
 COMPLEX128 = DType("complex128", 16, "c", 10, ("cdouble",), scalar="ComplexDouble")
 COMPLEX32 = DType("complex32", 4, "c", 9, ("chalf",), scalar="ComplexHalf", wide=COMPLEX64)
 
-# What arithmetic is made for.
+# The dtypes of arithmetic.
 DTYPES = (
     BOOL, UINT8, INT8, INT16, INT32, INT64, UINT16, UINT32, UINT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128,
 )  # fmt: skip
-# Floats of eight bits: kept, moved, compared and cast; see `_types/float8.py` for the formats.
+# Floats of eight bits: stored, moved, compared and cast; see `_types/float8.py` for the formats.
 FLOAT8 = tuple(
     DType(f"float8_{form}", 1, "f", 6, scalar=f"Float8_{form}", wide=FLOAT32, signed=form != "e8m0fnu")
     for form in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")
 )
-# Two floats of four bits in a byte, and bits that have a width only: kept and moved.
+# Two floats of four bits in a byte, and bits without a meaning: stored and moved.
 _OPAQUE = (
     DType("float4_e2m1fn_x2", 1, "x", 6, scalar="Float4_e2m1fn_x2", signed=True),
     *(DType(f"uint{n}", 1, "x", 0, ("bit",) if n == 1 else (), scalar=f"UInt{n}", signed=False) for n in range(1, 8)),

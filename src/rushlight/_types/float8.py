@@ -1,14 +1,14 @@
-"""The floats of eight bits: five formats, and what a number becomes in each.
+"""The floats of eight bits: five formats, and the rounding of numbers to each.
 
-A format has a sign bit, exponent bits and mantissa bits (`float8_e8m0fnu` has eight exponent bits and nothing else: powers of two and one
-NaN).  They differ in what stands at the top of the range:
+A format has a sign bit, exponent bits and mantissa bits (`float8_e8m0fnu` has eight exponent bits and nothing else:
+powers of two and one NaN).  They differ at the top of the range:
 
-- `e5m2` has infinities and NaN as IEEE 754's formats do; what is too large becomes infinite;
-- `e4m3fn` has one NaN for each sign and no infinity; what is too large becomes the largest number;
-- the `fnuz` formats have one zero, and in the place of the negative zero their only NaN, which is what too large numbers become.
+- `e5m2` has infinities and NaN like IEEE 754's formats; larger numbers become infinite;
+- `e4m3fn` has one NaN for each sign and no infinity; larger numbers become the largest one;
+- the `fnuz` formats have one zero, and their only NaN has the code of the negative zero; larger numbers become NaN.
 
-"FP8 formats for deep learning" (Micikevicius et al., 2022); OCP Microscaling Formats (MX) v1.0 for e8m0.  Rounding is to nearest, ties
-to even.  Everything comes from float32: numbers of other dtypes go through it.
+"FP8 formats for deep learning" (Micikevicius et al., 2022); OCP Microscaling Formats (MX) v1.0 for e8m0.  Rounding is
+to nearest, ties to even.  All conversions start from float32: numbers of other dtypes go through it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["FORMATS", "Format", "decode", "encode", "values"]
 
 
 class Format(NamedTuple):
-    """`top` is the code of the largest finite number; `over` and `nan` are the codes (without a sign, where signs exist)
-    for what is too large and for NaN; `unsigned_zero` marks the formats in which 0x80 is NaN."""
+    """`top` is the code of the largest finite number; `over` and `nan` are the codes (without a sign, if there is one)
+    for larger numbers and for NaN; `unsigned_zero` marks the formats in which 0x80 is NaN."""
 
     mantissa: int
     bias: int
@@ -78,12 +78,12 @@ def encode(name: str, value: float) -> int:
     if name == "float8_e8m0fnu":
         if size >= 0x7F800000:
             return form.nan
-        # halfway goes up, as the even mantissa of the next power is nearer; below the smallest power it stays down
+        # halfway rounds up, as the even mantissa of the next power is nearer; below the smallest power it rounds down
         return (size >> 23) + ((size & 0x7FFFFF) > (0x3FFFFF if size >> 23 else 0x400000))
     if size > 0x7F800000:
         return form.nan | (0 if form.unsigned_zero else sign)
     (exact,) = struct.unpack("<f", struct.pack("<I", size))
-    if size < 1 - form.bias + 127 << 23:  # steps of the smallest number
+    if size < 1 - form.bias + 127 << 23:  # multiples of the smallest number
         code = round(math.ldexp(exact, form.bias + form.mantissa - 1))
     else:
         drop = 23 - form.mantissa

@@ -17,10 +17,10 @@ __all__ = [
 ]  # fmt: skip
 
 Shape = tuple[int, ...]
-LARGEST = (1 << 63) - 1  # the most that a size, a stride, an offset or a number of elements can be
+LARGEST = (1 << 63) - 1  # the largest size, stride, offset or number of elements
 BELOW_ALL = (
     1 << 62
-)  # taken from an index it is out of range whatever the size is; an error adds it again to name the index
+)  # subtracted from an index it is out of range for any size; an error adds it again to name the index
 
 
 def _as_size(size: Any, place: int) -> int:
@@ -31,7 +31,7 @@ def _as_size(size: Any, place: int) -> int:
 
 
 class Size(tuple[int, ...]):
-    """A shape as users see it: a tuple that prints as `torch.Size([2, 3])`."""
+    """A shape for users: a tuple that prints as `torch.Size([2, 3])`."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ def numel(shape: Sequence[int]) -> int:
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
-    """Turn a possibly negative dim into 0..ndim-1 (a 0-dim tensor counts as 1-dim); IndexError outside."""
+    """Convert a possibly negative dim to 0..ndim-1 (a 0-dim tensor counts as 1-dim); IndexError outside."""
     bound = ndim or 1
     if not -bound <= dim < bound:
         raise IndexError(f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {dim})")
@@ -106,10 +106,10 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
 
 
 def checked_strides(shape: Sequence[int], strides: Sequence[int] | None) -> Shape:
-    """Strides of a layout that native code may read; None stands for row-major ones.  RuntimeError where it cannot be one.
+    """Strides of a layout that native code may read; None means row-major.  RuntimeError if it is invalid.
 
-    Sizes and the number of elements must fit 63 bits.  A given stride of more than 64 bits is cut to them, as PyTorch's arithmetic does, and
-    may not be negative then.
+    Sizes and the number of elements must fit 63 bits.  A stride of more than 64 bits is truncated to them, as PyTorch's
+    arithmetic does, and may not be negative then.
     """
     if any(n < 0 for n in shape):
         raise RuntimeError(
@@ -136,7 +136,7 @@ def overflowed(shape: Sequence[int], strides: Sequence[int]) -> str:
 
 
 def filled_strides(shape: Sequence[int], strides: Sequence[int]) -> Shape:
-    """Strides with those computed that are negative: each is then the next dim's size times its stride, as in PyTorch.
+    """Strides with negative ones computed: each becomes the next dim's size times its stride, as in PyTorch.
 
     RuntimeError for a negative stride of a dim with several elements.
     """
@@ -162,7 +162,7 @@ def channels_last_strides(shape: Sequence[int]) -> Shape:
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int]) -> Shape:
-    """Dense strides where `order` lists the dims from outermost to innermost in memory."""
+    """Dense strides if `order` lists the dims from outermost to innermost in memory."""
     strides, step = [0] * len(shape), 1
     for dim in reversed(order):
         strides[dim] = step
@@ -171,12 +171,12 @@ def dense_strides(shape: Sequence[int], order: Sequence[int]) -> Shape:
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements lie row-major without gaps; strides of size-1 dims do not matter, nor do any where there are no elements."""
+    """Whether elements are row-major without gaps; strides of size-1 dims do not matter, nor do any without elements."""
     return 0 in shape or _steps_evenly(shape, strides)
 
 
 def _steps_evenly(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether every stride of a dim that has not size 1 is the product of the sizes after it."""
+    """Whether every stride of a dim larger than 1 is the product of the sizes after it."""
     step = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1:
@@ -195,8 +195,8 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def suggests_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether PyTorch's operators take a 4- or 5-dim layout for channels last: by the order of the strides alone, gaps allowed, row-major
-    where sizes of 1 leave it open (`suggest_memory_format`)."""
+    """Whether PyTorch's operators treat a 4- or 5-dim layout as channels last: by the order of the strides alone, gaps
+    allowed, row-major where sizes of 1 are ambiguous (`suggest_memory_format`)."""
     if len(shape) not in (4, 5) or strides[1] == 0:
         return False
     least = 0
@@ -208,12 +208,13 @@ def suggests_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool
 
 
 def image_strides(shape: Sequence[int], given: Sequence[int], strides: Sequence[int]) -> Shape | None:
-    """Strides of a result made from an image of shape `given`: channels last where the image suggests that, else None (row-major)."""
+    """Strides of a result computed from an image of shape `given`: channels last if the image suggests that, else None
+    (row-major)."""
     return channels_last_strides(shape) if len(shape) == len(given) and suggests_channels_last(given, strides) else None
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the elements fill a block of memory, each place once, in some order of dims."""
+    """Whether the elements fill a block of memory, each address once, in some order of dims."""
     step = 1
     for stride, size in sorted((st, sz) for sz, st in zip(shape, strides, strict=True) if sz != 1):
         if size == 0:
@@ -225,10 +226,10 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
-    """Dims from outermost to innermost in memory.  Expanded dims (stride 0) stay where they stand; of equal strides the greater
-    size is outside, and equal dims keep their order."""
+    """Dims from outermost to innermost in memory.  Expanded dims (stride 0) keep their position; of equal strides the
+    greater size is outside, and equal dims keep their order."""
     order = list(reversed(range(len(shape))))  # innermost first
-    for i in range(1, len(order)):  # insertion sort that looks past what it cannot compare
+    for i in range(1, len(order)):  # insertion sort that skips incomparable dims
         at = i
         for j in range(i - 1, -1, -1):
             inner, outer = order[j], order[at]
@@ -253,12 +254,12 @@ def restride(shape: Sequence[int], strides: Sequence[int]) -> Shape:
 
 
 def preserved(shape: Sequence[int], strides: Sequence[int]) -> Shape:
-    """`restride`, for what asks only whether its operand is dense: without elements it is, in any order."""
+    """`restride`, for callers that only ask whether the operand is dense: without elements it is, in any order."""
     return tuple(strides) if 0 in shape else restride(shape, strides)
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """How many elements a layout spans, from its first to its last; 0 when it has none."""
+    """The number of elements that a layout spans, from its first to its last; 0 if it has none."""
     span = 1
     for size, stride in zip(shape, strides, strict=True):
         if size == 0:
@@ -286,7 +287,7 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
 
 
 def _apart(held: Sequence[int], shape: Sequence[int]) -> str:
-    """What two shapes that do not fit are told: sizes and number of the last dim in which they differ, as PyTorch counts from the end."""
+    """Sizes and number of the last dim in which two shapes do not fit, as PyTorch counts from the end."""
     offset = len(held) - len(shape)
     d = max(
         offset + i for i, size in enumerate(shape) if size != held[offset + i] and 1 not in (size, held[offset + i])
@@ -295,7 +296,7 @@ def _apart(held: Sequence[int], shape: Sequence[int]) -> str:
 
 
 def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> Shape:
-    """Strides of `shape` seen as `target`: 0 where a dim grows or is new."""
+    """Strides of `shape` broadcast to `target`: 0 where a dim grows or is new."""
     offset = len(target) - len(shape)
     return (0,) * offset + tuple(
         0 if size == 1 and target[offset + i] != 1 else stride
@@ -304,7 +305,7 @@ def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequ
 
 
 def collapse(shape: Sequence[int], *operands: Sequence[int]) -> tuple[Shape, list[Shape]]:
-    """Merge neighbouring dims that every operand steps through evenly, and drop dims of size 1.
+    """Merge adjacent dims that every operand steps through evenly, and drop dims of size 1.
 
     Returns the merged shape and each operand's strides over it; () for a single element.
     """
@@ -325,7 +326,7 @@ def collapse(shape: Sequence[int], *operands: Sequence[int]) -> tuple[Shape, lis
 
 
 def view_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequence[int]) -> Shape | None:
-    """Strides that show the same elements as `new_shape`, or None where only a copy can."""
+    """Strides that show the same elements as `new_shape`, or None if that needs a copy."""
     if numel(shape) == 0:
         return tuple(strides) if tuple(shape) == tuple(new_shape) else contiguous_strides(new_shape)
     merged, (steps,) = collapse(shape, strides)
@@ -350,7 +351,7 @@ def view_strides(shape: Sequence[int], strides: Sequence[int], new_shape: Sequen
 
 
 def infer_size(shape: Sequence[int], count: int) -> Shape:
-    """Replace one -1 by what is left; RuntimeError when `count` elements do not fit."""
+    """Replace one -1 by the remaining size; RuntimeError if `count` elements do not fit."""
     known, hole = 1, None
     for i, size in enumerate(shape):
         if size == -1:
@@ -375,8 +376,9 @@ def infer_size(shape: Sequence[int], count: int) -> Shape:
 
 
 def overlaps_itself(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether an expanded dim makes many indices reach one place, so that writing makes no sense.
+    """Whether an expanded dim maps many indices to one address, so that writes are ambiguous.
 
-    As in PyTorch, windows that overlap (`unfold`) do not count: it would be dear to know, and programs write through them.
+    As in PyTorch, overlapping windows (`unfold`) do not count: the test would be expensive, and programs write through
+    them.
     """
     return any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)) and 0 not in shape

@@ -72,7 +72,7 @@ def category(dtype: DType) -> int:
 def promote(type1: DType, type2: DType) -> DType:
     """The smallest dtype that both convert to, by PyTorch's table (`torch.promote_types`).
 
-    uint16, uint32 and uint64 promote with floats alone; any other mix raises RuntimeError, as in PyTorch.
+    uint16, uint32 and uint64 promote with floats only; any other mix raises RuntimeError, as in PyTorch.
     """
     a, b = type1, type2
     if a is b:
@@ -105,7 +105,7 @@ def promote(type1: DType, type2: DType) -> DType:
 
 
 def _promote_stored(a: DType, b: DType) -> DType:
-    """Dtypes that are only stored promote with nothing, but that bits counted as unsigned give way to floats."""
+    """Storage-only dtypes promote with nothing, except that unsigned bits give way to floats."""
     names = f"{a.scalar} and {b.scalar}"
     if a in FLOAT8 or b in FLOAT8:
         raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {names}")
@@ -126,17 +126,17 @@ def _promote_integers(a: DType, b: DType) -> DType:
 
 
 def join(a: DType, b: DType) -> DType:
-    """`promote`, and for uint16, uint32 and uint64 with other integers what the array API standard says.
+    """`promote`, and the array API standard's rule for uint16, uint32 and uint64 with other integers.
 
-    PyTorch refuses these pairs, and nearly all arithmetic on these dtypes.  Operators here compute, in the smallest dtype that holds
-    both operands' values.
+    PyTorch refuses these pairs, and nearly all arithmetic on these dtypes.  Operators here compute in the smallest
+    dtype that holds both operands' values.
     """
     if a is b or _WIDE.isdisjoint((a, b)) or not (a.kind in "bui" and b.kind in "bui"):
         return promote(a, b)
     if BOOL in (a, b):
         return b if a is BOOL else a
     if UINT64 in (a, b) and a.is_signed != b.is_signed:
-        return promote(a, b)  # which refuses: no integer holds the values of both
+        return promote(a, b)  # raises: no integer dtype holds the values of both
     return _promote_integers(a, b)
 
 
@@ -158,7 +158,7 @@ def result_type(
 ) -> DType:
     """The dtype of an operation over tensors (dtype, number of dims) and Python numbers (`number_dtype` of each).
 
-    `together` says what two dtypes of one rank become: `promote` by PyTorch's table, `join` in operators.
+    `together` combines two dtypes of one rank: `promote` by PyTorch's table, `join` in operators.
     """
     groups: list[DType | None] = [None, None, None]
     for dtype, ndim in tensors:

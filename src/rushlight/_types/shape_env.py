@@ -1,10 +1,10 @@
-"""Sizes as symbols, and a record of all that was decided by them.
+"""Symbolic sizes, and a record of all decisions that depend on them.
 
 >>> from rushlight._types.shape_env import ShapeEnv
 >>> shape_env = ShapeEnv([12, 7])                     # two sizes, called n0 and n1
 >>> n, m = shape_env.symbols
 >>> pieces = -(-n * m // 64) if n > 8 else 1   # ordinary code, which computes with 12 and 7
->>> again = shape_env.compiled([pieces])           # the same for other sizes; None where something would be decided otherwise
+>>> again = shape_env.compiled([pieces])           # the same for other sizes; None where a decision would differ
 >>> again(100, 9), again(5, 9)
 ((15,), None)
 """
@@ -29,26 +29,24 @@ from rushlight._types.symbols import (
 
 __all__ = ["FOLLOWS", "LEAST", "ShapeEnv"]
 
-LEAST = 3  # what symbols are at least: smaller sizes are written into kernels
-FOLLOWS = (
-    1 << 20
-)  # where what a layout is apart from its sizes is written: the stride is that of another dim times its size
+LEAST = 3  # lower bound of symbols: smaller sizes are constants of kernels
+FOLLOWS = 1 << 20  # in a layout without its sizes: the stride is that of another dim times its size
 _INF = math.inf
 
 
 class ShapeEnv:
-    """Sizes as symbols, and what was decided by them since."""
+    """Symbolic sizes, and the decisions that have used them."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)
         self.closed = False
-        self.pinned = 0  # how often a number was read as a plain one
-        self.general = False  # whether what depends on sizes in many ways is to be looked up for each of them, though there are formulas
-        self.left_out = False  # whether there was something of that kind
-        self._names = [f"n{k}" for k in range(len(sizes))]  # of atoms: symbols, quotients, remainders
+        self.pinned = 0  # number of reads of a symbolic number as a plain one
+        self.general = False  # whether values with many formulas are looked up for each size, though they have formulas
+        self.left_out = False  # whether there was such a value
+        self._names = [f"n{k}" for k in range(len(sizes))]  # names of atoms: symbols, quotients, remainders
         self.values = list(sizes)
         self._bounds: list[tuple[float, float]] = [(LEAST, _INF)] * len(sizes)
-        self._lines: dict[str, str] = {}  # name -> text, in the order in which they were met
+        self._lines: dict[str, str] = {}  # name -> text, in order of definition
         self._known: dict[Any, Any] = {}
         self._ranges: dict[Terms, list[float]] = {}
         self._unequal: dict[Terms, set[int]] = {}
@@ -71,7 +69,7 @@ class ShapeEnv:
         return found
 
     def real(self, text: str, value: float) -> Real:
-        """A float with this formula over names there are."""
+        """A float with this formula over existing names."""
         found = self._known.get(text)
         if found is None:
             if value != value:
@@ -90,7 +88,7 @@ class ShapeEnv:
         return "+".join(parts) or "0"
 
     def bounds(self, terms: Terms) -> tuple[float, float]:
-        """What a sum of products certainly lies between."""
+        """Certain bounds of a sum of products."""
         found = self._known.get(("bounds", terms))
         if found is None:
             lo = hi = 0.0
@@ -108,7 +106,7 @@ class ShapeEnv:
     # ***** what was decided *****
 
     def sign(self, difference: Integer, wanted: str) -> bool:
-        """Whether `difference < 0`, `<= 0` or `== 0`, recorded."""
+        """Whether `difference < 0`, `<= 0` or `== 0`; records it."""
         value, terms = difference.value, difference.terms
         holds = value < 0 if wanted == "<" else value <= 0 if wanted == "<=" else value == 0
         if self.closed:
@@ -125,7 +123,7 @@ class ShapeEnv:
             found = [*self.bounds(rest)]
         lo, hi = found
         # rest * (-1 where flipped) + const  <  0
-        at = const if flip else -const  # where `rest` makes the difference zero
+        at = const if flip else -const  # the zero of the difference
         if wanted == "==":
             if holds:
                 lo = hi = at
@@ -153,13 +151,13 @@ class ShapeEnv:
         return holds
 
     def fact(self, text: str, holds: bool) -> bool:
-        """Something that holds or does not, recorded."""
+        """Record whether something holds."""
         if not self.closed:
             self._facts[text if holds else f"not {text}"] = None
         return holds
 
     def tried(self, attempt: Callable[[], Any]) -> Any:
-        """`attempt()`, or None (and nothing is recorded) where it reads a symbolic number as a plain one, or gives None."""
+        """`attempt()`, or None (and nothing is recorded) if it reads a symbolic number as a plain one, or returns None."""
         before = (dict(self._ranges), {k: set(v) for k, v in self._unequal.items()}, dict(self._facts), self.pinned)
         try:
             made = attempt()
@@ -171,7 +169,7 @@ class ShapeEnv:
         return made
 
     def guards(self) -> list[str]:
-        """Conditions under which all was decided as it was, as Python text."""
+        """The conditions for the same decisions, as Python text."""
         found = []
         for terms, (lo, hi) in self._ranges.items():
             text = self.text(terms)
@@ -195,10 +193,10 @@ class ShapeEnv:
     # ***** the same for other sizes *****
 
     def compiled(self, results: Iterable[Any], guarded: bool = True) -> Callable[..., tuple[Any, ...] | None]:
-        """A function from sizes to the numbers that `results` would be: None where something would have been decided otherwise.
+        """A function from sizes to the numbers that `results` would be; it returns None where a decision would differ.
 
-        `results` holds integers and floats, plain or symbolic, and pairs ("bits", number) for the bits of a double.  Without `guarded` nothing
-        is asked; such a function takes symbolic sizes as well.
+        `results` holds integers and floats, plain or symbolic, and pairs ("bits", number) for the bits of a double.
+        Without `guarded` no condition is checked; such a function takes symbolic sizes as well.
         """
         texts = [self.written(r) for r in results]
         guards = self.guards() if guarded else []
@@ -209,7 +207,8 @@ class ShapeEnv:
         for text in texts:
             lines += self._needed(text, placed)
         lines.append(f"    return ({', '.join(texts)}{',' if texts else ''})")
-        # Conditions are asked in another order than they were met: one may ask for what an earlier one kept from being asked.
+        # Conditions are checked in another order than they were recorded: one may divide by what an earlier one
+        # excluded.
         lines += ["  except ArithmeticError:", "    return None" if guarded else "    raise"]
         scope: dict[str, Any] = {"bits": double_bits, "single": single, "as_double": as_double, "truncated": truncated}
         exec("\n".join(lines), scope)  # noqa: S102 - text made above, of names and numbers alone
@@ -229,7 +228,7 @@ class ShapeEnv:
         return repr(value)
 
     def _needed(self, text: str, placed: set[str]) -> list[str]:
-        """The lines that define the names in a text, which are not defined yet."""
+        """The lines that define the names of a text that are not defined yet."""
         found: list[str] = []
         for name in _names_in(text):
             if name in self._lines and name not in placed:
@@ -243,7 +242,7 @@ def _times(a: float, b: float) -> float:
     return 0.0 if not a or not b else a * b
 
 
-# a name, captured, or a number with its exponent, which is not
+# a name, captured, or a number with its exponent, not captured
 _NAME_OR_NUMBER = re.compile(r"([A-Za-z]\w*)|[0-9](?:[0-9A-Za-z.]|(?<=[eE])[+-])*")
 
 

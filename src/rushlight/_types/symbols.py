@@ -1,12 +1,11 @@
-"""Symbolic numbers: integers and floats that carry how they follow from the sizes of a call.
+"""Symbolic numbers: integers and floats with their formulas in the sizes of a call.
 
-A symbolic integer is none of Python's: whatever reads it as one (`range`, `struct.pack`, an index, `float`) thereby says that it must have
-this value, and that is recorded on its `shape_env` (see `shape_env`).
-What is computed from symbols by arithmetic is symbolic too; what is compared is
-decided by the values at hand and recorded.  So code that knows nothing of this is followed without a gap.
+A symbolic integer is not a Python int: code that reads it as one (`range`, `struct.pack`, an index, `float`) requires
+this value, which is recorded on its `shape_env` (see `shape_env`).  Arithmetic on symbols is symbolic too; comparisons
+use the current values and are recorded.  So code that knows nothing of symbols is traced completely.
 
-As keys of tables symbolic integers stand for their formulas, not for their values: 12 and 12 that came about differently are two keys.
-`Integer.__hash__` records that numbers which tables of small numbers could know are, or are not, those.
+As keys of tables symbolic integers stand for their formulas, not for their values: two 12s with different formulas are
+two keys.  `Integer.__hash__` records for numbers in tables of small numbers whether they are equal to those.
 """
 
 from __future__ import annotations
@@ -25,27 +24,28 @@ __all__ = [
     "single", "truncated",
 ]  # fmt: skip
 
-SMALL = (-1, 2)  # what is written into kernels as it is
+SMALL = (-1, 2)  # constants in kernels
 _INF = math.inf
 Terms = tuple[tuple[tuple[int, ...], int], ...]  # of a sum of products: the atoms of each, and its factor
 
 
 class SpecializationError(Exception):
-    """Something was done with a symbolic number that cannot be recorded."""
+    """An operation on a symbolic number that cannot be recorded."""
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether a number carries a formula."""
+    """Whether a number has a formula."""
     return type(value) is Integer or type(value) is Real
 
 
 def pinned(value: Any) -> Any:
-    """The plain number; of a symbolic one it is recorded that it has this value."""
+    """The plain number; records that a symbolic one has this value."""
     return value.pin() if is_symbolic(value) else value
 
 
 def settled(value: Any) -> Any:
-    """As `pinned`, of a number that decides what is done, so that formulas hold for one value of it: a `tried` attempt does not fail by it."""
+    """As `pinned`, for a number that decides the course of the computation: formulas then hold for one value, but a
+    `tried` attempt does not fail."""
     if is_symbolic(value):
         before, plain = value.shape_env.pinned, value.pin()
         value.shape_env.pinned = before
@@ -54,27 +54,28 @@ def settled(value: Any) -> Any:
 
 
 def key_of(value: Any) -> Any:
-    """What tells numbers apart: the type and all digits of plain ones (0.0 is not -0.0), the formula of symbolic ones."""
+    """A key that distinguishes numbers: type and all digits of plain ones (0.0 is not -0.0), the formula of symbolic
+    ones."""
     return value if is_symbolic(value) else repr(value)
 
 
 def as_double(value: Any) -> Any:
-    """`float(value)`, which keeps a formula."""
+    """`float(value)`, keeping a formula."""
     return value.real_number() if is_symbolic(value) else float(value)
 
 
 def truncated(value: Any) -> Any:
-    """`int(value)`, which keeps a formula."""
+    """`int(value)`, keeping a formula."""
     return value.truncated() if is_symbolic(value) else int(value)
 
 
 def single(value: Any, code: str = "f") -> Any:
-    """A number as a float32 holds it (or a float16, code "e"); OverflowError beyond its range."""
+    """A number rounded to float32 (or float16, code "e"); OverflowError beyond its range."""
     return value.single(code) if is_symbolic(value) else struct.unpack(code, struct.pack(code, value))[0]
 
 
 def finite(value: Any) -> bool:
-    """`math.isfinite(value)`, which keeps a formula."""
+    """`math.isfinite(value)`, keeping a formula."""
     return value.finite() if is_symbolic(value) else math.isfinite(value)
 
 
@@ -120,7 +121,7 @@ class Integer(_Ordered):
     # ***** read as a plain number *****
 
     def pin(self) -> int:
-        """The value, recorded."""
+        """The value; recorded."""
         if not self.shape_env.closed:
             self.shape_env.pinned += 1
             self.shape_env.sign(self - self.value, "==")
@@ -173,7 +174,7 @@ class Integer(_Ordered):
         return True
 
     def bit_length(self) -> int:
-        """How many bits the value takes: recorded as the range of values that take so many."""
+        """The bit length of the value; recorded as the range of values with that length."""
         bits = self.value.bit_length()
         if self.value < 0:
             return self.pin().bit_length()
@@ -296,7 +297,7 @@ class Integer(_Ordered):
         )
 
     def _exactly(self, by: Any) -> Any:
-        """The quotient where it is one for all sizes; else None."""
+        """The quotient, if it is a formula for all sizes; else None."""
         if type(by) is int:
             if by == 1:
                 return self
@@ -326,7 +327,7 @@ class Integer(_Ordered):
             return NotImplemented
         if self._exactly(by) is not None:
             return 0
-        if kind is int and by > 0:  # terms that are divided leave nothing
+        if kind is int and by > 0:  # divisible terms leave no remainder
             rest = tuple([(atoms, c % by) for atoms, c in self.terms if c % by])
             if len(rest) == 1 and not rest[0][0]:
                 return rest[0][1]
@@ -392,7 +393,7 @@ class Integer(_Ordered):
         return not self.shape_env.sign(self, "==")
 
     def _order(self, other: Any, wanted: str, swap: bool) -> Any:
-        """`self < other` (or <=), the other way round with `swap`."""
+        """`self < other` (or <=), exchanged with `swap`."""
         kind = type(other)
         if kind is int or kind is Integer or kind is bool:
             gap = other - self if swap else self - other
@@ -428,7 +429,7 @@ def _text_of(value: Any) -> str:
 
 
 class Real(_Ordered):
-    """A float with its formula: a name that stands for a step of the computation."""
+    """A float with its formula: a name for a step of the computation."""
 
     __slots__ = ("name", "shape_env", "value")
 
@@ -440,7 +441,7 @@ class Real(_Ordered):
         return float
 
     def pin(self) -> float:
-        """The value, recorded."""
+        """The value; recorded."""
         self.shape_env.pinned += 1
         self.shape_env.fact(f"{self.name} == {self.value!r}", True)
         if not self.value or not math.isfinite(self.value):
@@ -486,7 +487,7 @@ class Real(_Ordered):
         return self.shape_env.real(f"single({self.name}, {code!r})", single(self.value, code))
 
     def finite(self) -> bool:
-        """Whether it is no infinity."""
+        """Whether it is finite."""
         return self.shape_env.fact(
             f"(abs({self.name}) < {1.7976931348623157e308!r})", abs(self.value) < 1.7976931348623157e308
         )
@@ -601,7 +602,7 @@ class Real(_Ordered):
 
 
 class Hole:
-    """Stands for a number in what `framed` gives."""
+    """A placeholder for a number in the result of `framed`."""
 
     __slots__ = ("place",)
 
@@ -610,7 +611,8 @@ class Hole:
 
 
 def framed(value: Any, numbers: list[Any]) -> Any:
-    """`value` with symbolic numbers in its tuples, lists and dicts replaced by holes; the numbers are appended to `numbers`."""
+    """`value` with symbolic numbers in its tuples, lists and dicts replaced by holes; the numbers are appended to
+    `numbers`."""
     if is_symbolic(value):
         numbers.append(value)
         return Hole(len(numbers) - 1)
@@ -622,7 +624,7 @@ def framed(value: Any, numbers: list[Any]) -> Any:
 
 
 def filled(frame: Any, values: Sequence[Any]) -> Any:
-    """What was framed, with these values in its holes."""
+    """A framed value with these numbers in its holes."""
     kind = type(frame)
     if kind is Hole:
         return values[frame.place]
