@@ -46,7 +46,7 @@ class Family:
 
 
 FAMILIES = (
-    Family("overhead", "Calls", "dispatch", "one dictionary lookup from the arguments' specs to a plan, one native stub for all kernels"),
+    Family("overhead", "Calls", "dispatch", "one lookup from the arguments' specs to a plan, one native stub for all kernels"),
     Family("pointwise", "Element-wise", "bandwidth; arithmetic in cache", "one pass, vector polynomials, reused memory, results larger than the cache streamed past it"),
     Family("rows", "Reductions, norms, losses", "bandwidth", "all passes over a row in one kernel while the row is in cache; backward is one kernel too"),
     Family("products", "Matrix products", "arithmetic", "register tiles over packed panels (BLIS's structure) in LLVM text; pieces by size alone"),

@@ -180,7 +180,7 @@ class _Joined(Constraint):
 
 
 class _Cat(_Joined):
-    """LoweredCall of `lengths` along `dim`, each with its constraint."""
+    """Slices of `lengths` along `dim`, each with its constraint."""
 
     def __init__(self, cseq: Sequence[Any], dim: int = 0, lengths: Sequence[int] | None = None) -> None:
         super().__init__(cseq)

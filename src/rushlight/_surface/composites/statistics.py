@@ -200,7 +200,7 @@ def segment_reduce(
     data: Tensor, reduce: str, *, lengths: Any = None, indices: Any = None, offsets: Any = None, axis: int = 0, unsafe: bool = False,
     initial: Any = None,
 ) -> Tensor:  # fmt: skip
-    """LoweredCall of `data` along `axis` reduced to one each: "sum", "mean", "max", "min" or "prod", begun with `initial` if given.
+    """Segments of `data` along `axis` reduced to one each: "sum", "mean", "max", "min" or "prod", begun with `initial` if given.
 
     The pieces have these `lengths` (*, segments), or begin and end at `offsets` (*, segments + 1).  Unless `unsafe`, RuntimeError
     for lengths that do not add up to the size of the dim.
