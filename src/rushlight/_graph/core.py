@@ -14,11 +14,15 @@ from typing import Any
 
 from rushlight._base.errors import MisfitError
 from rushlight._prims import build
-from rushlight._prims.record import Aval, Primitive, building
+from rushlight._prims.record import Aval, EffectPrimitive, Primitive, building
 from rushlight._types.dtype import DType
 from rushlight._types.symbols import key_of
 
-__all__ = ["Graph", "GraphBuilder", "Node", "Value", "evaluate", "rebuilt", "trace"]
+__all__ = ["EffectOrderError", "Graph", "GraphBuilder", "Node", "Reference", "Value", "evaluate", "rebuilt", "trace"]
+
+
+class EffectOrderError(RuntimeError):
+    """A program would use a reference that an effect has replaced, or lose an effect."""
 
 
 class Value:
@@ -100,6 +104,24 @@ class Value:
         return build.invert(self)
 
 
+class Reference(Value):
+    """What an effect changes, as it is between two effects: `kind` is "memory", "stream" or "group".
+
+    Only primitives with effects take one (see `_prims.record.Effect`).  The one that replaces it gives the reference to use from then on.
+    """
+
+    __slots__ = ("kind",)
+
+    def __init__(
+        self, kind: str, shape: tuple[int, ...], dtype: DType, node: Node | None = None, index: int = 0
+    ) -> None:
+        super().__init__(shape, dtype, node, index)
+        self.kind = kind
+
+    def __repr__(self) -> str:
+        return f"Reference({self.kind}){super().__repr__().removeprefix('Value')}"
+
+
 class Node:
     """One application of a primitive."""
 
@@ -109,14 +131,21 @@ class Node:
         self, prim: Primitive, inputs: tuple[Value, ...], params: dict[str, Any], avals: Sequence[Aval]
     ) -> None:
         self.prim, self.inputs, self.params = prim, inputs, params
-        self.outputs = tuple([Value(tuple(shape), dtype, self, i) for i, (shape, dtype) in enumerate(avals)])
+        outputs = [Value(tuple(shape), dtype, self, i) for i, (shape, dtype) in enumerate(avals)]
+        if prim.effect is not None and prim.effect.makes_reference:
+            outputs[0] = Reference(prim.effect.reference, outputs[0].shape, outputs[0].dtype, self)
+        self.outputs = tuple(outputs)
 
     def __repr__(self) -> str:
         return f"Node({self.prim.name}, {list(self.inputs)}, {self.params})"
 
 
 class Graph:
-    """Inputs, nodes in an order in which each comes after what it reads, and outputs.  Not changed once made."""
+    """Inputs, nodes in an order in which each comes after what it reads, and outputs.  Not changed once made.
+
+    Effects happen in the order of the nodes.  Every effect is reached from an output through the references that it replaces, so that a pass which
+    follows data alone neither drops an effect nor changes the order of two.
+    """
 
     __slots__ = ("inputs", "nodes", "outputs")
 
@@ -142,12 +171,13 @@ def call_key(primitive: Primitive, inputs: Sequence[Value], params: dict[str, An
 
 
 class GraphBuilder:
-    """Receives primitive calls and writes them down; equal calls become one node."""
+    """Receives primitive calls and writes them down; equal calls become one node, unless they have effects."""
 
     def __init__(self) -> None:
         self.inputs: list[Value] = []
         self.nodes: list[Node] = []
         self._known: dict[Any, Node] = {}
+        self._replaced: dict[Value, Value] = {}  # references that an effect has used up, and what took their places
 
     def input(self, shape: Sequence[int], dtype: DType, weak: bool = False) -> Value:
         """A new graph input."""
@@ -155,13 +185,23 @@ class GraphBuilder:
         self.inputs.append(value)
         return value
 
+    def reference(self, kind: str, shape: Sequence[int], dtype: DType) -> Reference:
+        """A new graph input that effects may change: "memory", a "stream" or the order of calls in a "group"."""
+        value = Reference(kind, tuple(shape), dtype)
+        self.inputs.append(value)
+        return value
+
+    def input_like(self, value: Value) -> Value:
+        """A new graph input of the shape, dtype and kind of a value."""
+        if type(value) is Reference:
+            return self.reference(value.kind, value.shape, value.dtype)
+        return self.input(value.shape, value.dtype, value.weak)
+
     def bind(self, primitive: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any:
         """Add (or find) the node for this call."""
         for item in inputs:
-            if not isinstance(item, Value):
-                raise TypeError(
-                    f"primitive {primitive.name!r} takes traced values, got {type(item).__name__}: {item!r}"
-                )
+            if type(item) is not Value:
+                raise _no_array(primitive, item)
         key = call_key(primitive, inputs, params)
         node = self._known.get(key)
         if node is None:
@@ -174,13 +214,60 @@ class GraphBuilder:
             self.nodes.append(node)
         return node.outputs if primitive.multiple else node.outputs[0]
 
+    def effect(self, primitive: EffectPrimitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Add a node with an effect, after all effects that were added before.
+
+        EffectOrderError where an effect has replaced the reference that it is given.
+        """
+        effect, rest = primitive.effect, inputs
+        assert effect is not None
+        if effect.takes_reference:
+            target, *rest = inputs
+            if type(target) is not Reference or target.kind != effect.reference:
+                raise TypeError(
+                    f"primitive {primitive.name!r} takes a reference to a {effect.reference}, got {target!r}"
+                )
+            if target in self._replaced:
+                raise EffectOrderError(f"prim.{primitive.name} uses {target!r}, which a later effect has replaced")
+        for item in rest:
+            if type(item) is not Value:
+                raise _no_array(primitive, item)
+        try:
+            found = primitive.spec(*inputs, **params)
+        except ValueError as error:
+            raise MisfitError(str(error)) from error
+        node = Node(primitive, tuple(inputs), params, found if primitive.multiple else [found])
+        self.nodes.append(node)
+        if effect.replaces:
+            self._replaced[inputs[0]] = node.outputs[0]
+        return node.outputs if primitive.multiple else node.outputs[0]
+
+    def latest(self, reference: Value) -> Value:
+        """What stands for a reference after the effects up to now."""
+        while reference in self._replaced:
+            reference = self._replaced[reference]
+        return reference
+
     def forget(self, node: Node) -> None:
         """Let the next equal call make a node of its own."""
         self._known.pop(call_key(node.prim, node.inputs, node.params), None)
 
     def finish(self, outputs: Sequence[Value]) -> Graph:
-        """The graph of what `outputs` need."""
+        """The graph of what `outputs` need.  EffectOrderError where they do not hold the last state of a reference that effects have changed."""
+        if self._replaced:
+            self._check_effects(outputs)
         return Graph(self.inputs, live_nodes(self.nodes, outputs), outputs)
+
+    def _check_effects(self, outputs: Sequence[Value]) -> None:
+        given = set(outputs)
+        for j, value in enumerate(outputs):
+            if value in self._replaced:
+                raise EffectOrderError(f"output {j} is {value!r}, which a later effect has replaced")
+        for i, value in enumerate(self.inputs):
+            if value in self._replaced and self.latest(value) not in given:
+                raise EffectOrderError(
+                    f"no output holds what effects make of input {i} ({value.kind}): they would be lost"
+                )  # type: ignore[attr-defined]
 
     def __enter__(self) -> GraphBuilder:
         building.builders.append(self)
@@ -188,6 +275,15 @@ class GraphBuilder:
 
     def __exit__(self, *exc: object) -> None:
         building.builders.pop()
+
+
+def _no_array(primitive: Primitive, item: Any) -> TypeError:
+    """The error for an operand that is no array."""
+    if isinstance(item, Reference):
+        return TypeError(
+            f"primitive {primitive.name!r} takes arrays, got a reference to a {item.kind}; `prim.read` gives what memory holds"
+        )
+    return TypeError(f"primitive {primitive.name!r} takes traced values, got {type(item).__name__}: {item!r}")
 
 
 def live_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
@@ -241,7 +337,7 @@ def rebuilt(
     Equal calls become one node, and what nothing reads any more is left out.
     """
     builder = GraphBuilder() if builder is None else builder
-    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    inputs = [builder.input_like(v) for v in graph.inputs]
     with builder:
         outputs = evaluate(graph, inputs, apply)
     return builder.finish(outputs)

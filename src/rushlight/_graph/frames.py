@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._graph.core import Graph, Node, Value
+from rushlight._graph.core import Graph, Node, Reference, Value
 from rushlight._types.symbols import filled, framed
 
 __all__ = ["graph_frame", "graph_from"]
@@ -14,7 +14,7 @@ __all__ = ["graph_frame", "graph_from"]
 def graph_frame(graph: Graph, numbers: list[Any]) -> Any:
     """A graph with its sizes taken out: their formulas are appended to `numbers`."""
     places = {v: k for k, v in enumerate(graph.inputs)}
-    inputs = [(framed(v.shape, numbers), v.dtype, v.weak) for v in graph.inputs]
+    inputs = [(framed(v.shape, numbers), v.dtype, v.kind if type(v) is Reference else v.weak) for v in graph.inputs]
     nodes = []
     for node in graph.nodes:
         made = [(framed(v.shape, numbers), v.dtype) for v in node.outputs]
@@ -27,7 +27,12 @@ def graph_frame(graph: Graph, numbers: list[Any]) -> Any:
 def graph_from(frame: Any, values: Sequence[Any]) -> Graph:
     """The graph whose numbers are these; they may be symbolic again."""
     inputs, nodes, outputs = frame
-    held = [Value(filled(shape, values), dtype, weak=weak) for shape, dtype, weak in inputs]
+    held: list[Value] = [
+        Reference(kind, filled(shape, values), dtype)
+        if isinstance(kind, str)
+        else Value(filled(shape, values), dtype, weak=kind)
+        for shape, dtype, kind in inputs
+    ]
     n, made = len(held), []
     for prim, operands, params, results in nodes:
         node = Node(

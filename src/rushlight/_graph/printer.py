@@ -24,19 +24,23 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._graph.core import Graph, GraphBuilder, Node, Value
+from rushlight._graph.core import Graph, GraphBuilder, Node, Reference, Value
+from rushlight._prims.effects import EFFECTS
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.dtype import BY_NAME, DType
 
 __all__ = ["describe", "literal", "parse", "to_source"]
+
+KINDS = ("memory", "stream", "group")  # of references
 
 
 # ***** printing *****
 
 
 def describe(value: Value) -> str:
-    """`float32[2, 3]`, with ` weak` behind a Python number given at run time."""
-    return f"{value.dtype.name}[{', '.join(map(str, value.shape))}]" + (" weak" if value.weak else "")
+    """`float32[2, 3]`, with ` weak` behind a Python number given at run time, and `memory ` (`stream `, `group `) before what effects change."""
+    before = f"{value.kind} " if isinstance(value, Reference) else ""
+    return f"{before}{value.dtype.name}[{', '.join(map(str, value.shape))}]" + (" weak" if value.weak else "")
 
 
 def literal(value: Any) -> str:
@@ -91,7 +95,8 @@ def parse(text: str) -> Graph:
     builder = _Plain()
     held: dict[str, Value] = {}
     for argument in function.args.args:
-        held[argument.arg] = builder.input(*_parse_kind(argument))
+        kind, shape, dtype, weak = _parse_kind(argument)
+        held[argument.arg] = builder.reference(kind, shape, dtype) if kind else builder.input(shape, dtype, weak)
     outputs: Sequence[Value] | None = None
     for statement in function.body:
         if outputs is not None:
@@ -135,23 +140,28 @@ def _lookup(node: ast.expr, held: dict[str, Value]) -> Value:
     return held[node.id]
 
 
-def _parse_kind(argument: ast.arg) -> tuple[tuple[int, ...], DType, bool]:
+def _parse_kind(argument: ast.arg) -> tuple[str, tuple[int, ...], DType, bool]:
+    """(kind of a reference or "", shape, dtype, weak) of an input."""
     note = argument.annotation
     if not isinstance(note, ast.Constant) or not isinstance(note.value, str):
         raise _fault(argument, "expected an annotation like 'float32[2, 3]'")
-    name, _, rest = note.value.partition("[")
+    kind, text = next(
+        ((k, note.value[len(k) + 1 :]) for k in KINDS if note.value.startswith(k + " ")), ("", note.value)
+    )
+    name, _, rest = text.partition("[")
     sizes, bracket, tail = rest.partition("]")
     if name not in BY_NAME or not bracket or tail not in ("", " weak"):
         raise _fault(argument, "expected an annotation like 'float32[2, 3]'")
-    return tuple(int(size) for size in sizes.split(",") if size.strip()), BY_NAME[name], bool(tail)
+    return kind, tuple(int(size) for size in sizes.split(",") if size.strip()), BY_NAME[name], bool(tail)
 
 
 def _parse_call(node: ast.expr, builder: GraphBuilder, held: dict[str, Value]) -> Sequence[Value]:
     called = node.func if isinstance(node, ast.Call) else None
-    if not isinstance(called, ast.Attribute) or ast.unparse(called.value) != "prim" or called.attr not in PRIMITIVES:
+    name = called.attr if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "prim" else ""
+    primitive = PRIMITIVES.get(name) or EFFECTS.get(name)
+    if primitive is None:
         raise _fault(node, "expected a call of a primitive")
     assert isinstance(node, ast.Call)
-    primitive = PRIMITIVES[called.attr]
     inputs = [_lookup(item, held) for item in node.args]
     params = {keyword.arg or "": _parse_literal(keyword.value) for keyword in node.keywords}
     with builder:

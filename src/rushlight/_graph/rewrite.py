@@ -48,7 +48,7 @@ class RewritingBuilder(GraphBuilder):
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
         super().__init__()
-        self._replaced: dict[Node, Any] = {}
+        self._rewritten: dict[Node, Any] = {}
         self.use(rules)
 
     def use(self, rules: Iterable[Rule]) -> None:
@@ -65,14 +65,14 @@ class RewritingBuilder(GraphBuilder):
         if rules is None:
             return result
         node: Node = (result[0] if primitive.multiple else result).node
-        if node in self._replaced:
-            return self._replaced[node]
+        if node in self._rewritten:
+            return self._rewritten[node]
         for item in rules:
             found = item(node)
             if found is not None:
                 result = found
                 break
-        self._replaced[node] = result
+        self._rewritten[node] = result
         return result
 
 

@@ -13,14 +13,18 @@ from typing import Any, Protocol
 from rushlight._types.dtype import DType
 
 __all__ = [
+    "EFFECTS",
     "PRIMITIVES",
     "Aval",
     "Builder",
     "ByDecomposition",
+    "Effect",
+    "EffectPrimitive",
     "Namespace",
     "Primitive",
     "Steps",
     "building",
+    "never_batched",
     "not_differentiable",
     "prim",
 ]
@@ -29,6 +33,7 @@ Aval = tuple[tuple[int, ...], DType]
 Rule = Callable[..., Any]
 
 PRIMITIVES: dict[str, Primitive] = {}
+EFFECTS: dict[str, EffectPrimitive] = {}  # those that do more than compute; they are no part of `PRIMITIVES`
 
 
 class Namespace:
@@ -48,6 +53,8 @@ class Builder(Protocol):
     """The receiver of primitive calls: a graph under construction, or an interpreter."""
 
     def bind(self, primitive: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any: ...
+
+    def effect(self, primitive: EffectPrimitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any: ...
 
 
 class Steps(Protocol):
@@ -128,6 +135,8 @@ class Primitive:
         "vjp",
     )  # fmt: skip
 
+    effect: Effect | None = None  # an `EffectPrimitive` has one
+
     def __init__(
         self,
         name: str,
@@ -147,14 +156,17 @@ class Primitive:
         empty: Rule | None = None,
         steps: Rule | None = None,
     ) -> None:
-        if name in PRIMITIVES:
+        if name in PRIMITIVES or name in EFFECTS:
             raise ValueError(f"primitive {name!r} is declared twice")
         self.name, self.doc, self.family, self.multiple = name, doc, family, multiple
         self.spec, self.reference, self.vjp, self.jvp, self.batch = spec, reference, vjp, jvp, batch
         self.lower, self.samples, self.layout, self.decompose, self.empty = lower, samples, layout, decompose, empty
         self.steps = steps
-        PRIMITIVES[name] = self
-        prim.__dict__[name] = self
+        self._declare()
+
+    def _declare(self) -> None:
+        PRIMITIVES[self.name] = self
+        prim.__dict__[self.name] = self
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """Emit this primitive to the current builder; returns its value, or a tuple of values with `multiple`."""
@@ -170,4 +182,78 @@ class Primitive:
 
 
 def _by_name(name: str) -> Primitive:
-    return PRIMITIVES[name]
+    return PRIMITIVES.get(name) or EFFECTS[name]
+
+
+# ***** effects *****
+
+
+class Effect:
+    """What a primitive does besides computing its results.
+
+    `verb` is one of
+
+    - "allocates": the result is new memory;
+    - "reads": the operand is memory, and the result its contents at this point of the program;
+    - "writes": the operand is memory, and the first result the same memory afterwards;
+    - "draws": the operand is a random stream, and the first result the same stream afterwards;
+    - "communicates": the operand is the order of calls in a process group, and the first result that order afterwards.
+
+    `reference` is the kind of what is changed: "memory", "stream" or "group".  An effect that `replaces` its operand (the last three verbs) uses it
+    up: nothing may read that version any more, so the data dependences of a graph are the order of its effects.  The operand comes first.
+    """
+
+    __slots__ = ("reference", "verb")
+
+    def __init__(self, verb: str) -> None:
+        self.verb, self.reference = verb, _REFERENCES[verb]
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the first result takes the place of the first operand."""
+        return self.verb in ("writes", "draws", "communicates")
+
+    @property
+    def makes_reference(self) -> bool:
+        """Whether the first result is a reference, not an array."""
+        return self.verb != "reads"
+
+    @property
+    def takes_reference(self) -> bool:
+        """Whether the first operand is a reference, not an array."""
+        return self.verb != "allocates"
+
+    def __repr__(self) -> str:
+        return f"Effect({self.verb!r})"
+
+
+def never_batched(batched: Sequence[bool], *xs: Any, **params: Any) -> Any:
+    """The batching rule of effects on memory and in groups: there is none."""
+    raise RuntimeError(
+        "a graph that changes memory or calls other processes has no batched form; `functionalize` it first"
+    )
+
+
+_REFERENCES = {"allocates": "memory", "reads": "memory", "writes": "memory", "draws": "stream", "communicates": "group"}
+
+
+class EffectPrimitive(Primitive):
+    """A primitive with an effect.  `spec`, `reference`, `vjp`, `jvp` and `samples` are those of any primitive, with references as arrays.
+
+    `reference` is a pure function: it returns the new contents of what it changes, and leaves its operands alone.
+    """
+
+    __slots__ = ("effect",)
+
+    def __init__(self, name: str, doc: str, effect: Effect, **rules: Any) -> None:
+        self.effect = effect
+        super().__init__(name, doc, lower=("effect", effect.verb), **rules)
+
+    def _declare(self) -> None:
+        EFFECTS[self.name] = self
+        prim.__dict__[self.name] = self
+
+    def __call__(self, *inputs: Any, **params: Any) -> Any:
+        if not building.builders:
+            raise RuntimeError(f"primitive {self.name!r} was called outside of a trace")
+        return building.builders[-1].effect(self, inputs, params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._graph.core import Graph
+from rushlight._graph.core import Graph, Node, Reference
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._transforms.simplify import EXACT
@@ -13,21 +13,29 @@ from rushlight._transforms.simplify import EXACT
 __all__ = ["batch"]
 
 
-def batch(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
+def batch(graph: Graph, batched: Sequence[bool], size: int, randomness: str = "error") -> Graph:
     """The graph over `size` items.  Inputs that `batched` marks get a new leading dim, the others are shared by all
-    items; every output has the leading dim.
+    items; every output that is an array has the leading dim.
 
         batch(g, [True, False], n)(xs, y)[k][i] = g(xs[i], y)[k]
+
+    `randomness` says what a draw is: "error" refuses it (RuntimeError), "same" draws once for all items, "different" for each of them.  A graph
+    that changes memory or calls other processes is refused: `functionalize` it first.
     """
     builder = RewritingBuilder(EXACT)
     held: dict[Any, tuple[Any, bool]] = {}
     for value, flag in zip(graph.inputs, batched, strict=True):
-        shape = (size, *value.shape) if flag else value.shape
-        held[value] = (builder.input(shape, value.dtype, value.weak and not flag), flag)
+        if flag and type(value) is Reference:
+            raise RuntimeError(f"a {value.kind} is one for all items of a batch")
+        held[value] = (builder.input((size, *value.shape), value.dtype) if flag else builder.input_like(value), flag)
     with builder:
         for node in graph.nodes:
             inputs = [held[v][0] for v in node.inputs]
             flags = [held[v][1] for v in node.inputs]
+            if node.prim.effect is not None:
+                numbers = _effect(node, inputs, flags, size, randomness)
+                held.update(zip(node.outputs, numbers, strict=True))
+                continue
             lifted = any(flags)
             result = node.prim.batch(flags, *inputs, **node.params) if lifted else node.prim(*inputs, **node.params)
             for value, item in zip(node.outputs, result if node.prim.multiple else (result,), strict=True):
@@ -39,5 +47,34 @@ def batch(graph: Graph, batched: Sequence[bool], size: int) -> Graph:
                     )
                 held[value] = (item, lifted)
         outputs = [held[v] for v in graph.outputs]
-        results = [item if flag else build.broadcast_to(item, (size, *item.shape)) for item, flag in outputs]
+        results = [
+            item if flag or type(item) is Reference else build.broadcast_to(item, (size, *item.shape))
+            for item, flag in outputs
+        ]
     return builder.finish(results)
+
+
+def _effect(node: Node, inputs: list[Any], flags: list[bool], size: int, randomness: str) -> list[tuple[Any, bool]]:
+    """The results of a draw in a batch, each with whether it has the leading dim."""
+    effect, params = node.prim.effect, node.params
+    if effect is None or effect.verb != "draws":
+        return node.prim.batch(flags, *inputs, **params)
+    if randomness not in ("same", "different"):
+        raise RuntimeError(
+            f"prim.{node.prim.name} in a batch: say whether it draws the same numbers for all items or different ones"
+        )
+    lifted = any(flags)
+    if randomness == "same" and lifted:
+        raise RuntimeError(f"prim.{node.prim.name} depends on its operands: one draw cannot serve all items of a batch")
+    if randomness == "different" and not lifted:
+        lifted = True
+        if "shape" in params:
+            if node.prim.name == "draw_permutation":
+                raise RuntimeError(
+                    "prim.draw_permutation draws one permutation: it cannot be different for each item of a batch"
+                )
+            params = {**params, "shape": (size, *params["shape"])}
+        else:
+            inputs = [inputs[0], *(build.broadcast_to(x, (size, *x.shape)) for x in inputs[1:])]
+    stream, numbers = node.prim(*inputs, **params)
+    return [(stream, False), (numbers, lifted)]

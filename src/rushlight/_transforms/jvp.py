@@ -24,7 +24,7 @@ def jvp(graph: Graph, tangent_mask: Sequence[bool]) -> Graph:
     RuntimeError if a marked input reaches a primitive without a derivative.
     """
     builder = RewritingBuilder(EXACT)
-    held = {v: builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs}
+    held = {v: builder.input_like(v) for v in graph.inputs}
     tangents = {
         held[v]: builder.input(v.shape, v.dtype) for v, flag in zip(graph.inputs, tangent_mask, strict=True) if flag
     }

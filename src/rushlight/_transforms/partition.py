@@ -7,7 +7,7 @@ sources that cannot be recomputed to the values that the backward reads, and the
 
 Saving an input or an output costs its bytes: it exists anyway.  Saving anything else costs three times its bytes,
 because it is written, read and takes memory, plus a constant for one more result.  Matrix products, sorts, scans,
-reductions and the like are never recomputed.
+reductions and the like are never recomputed.  An effect happens in the forward, and what it gives is saved.
 
 A recomputed value must have the same bits: the gradient of a maximum looks for the elements that are equal to it.  That
 holds because a primitive is computed the same way wherever it is fused; a code generator that contracts products and
@@ -32,7 +32,7 @@ EVER = 1 << 60  # above any capacity
 
 def dear(node: Node) -> bool:
     """Whether a node is never recomputed."""
-    return node.prim.family in DEAR_FAMILIES or node.prim.name in DEAR
+    return node.prim.family in DEAR_FAMILIES or node.prim.name in DEAR or node.prim.effect is not None
 
 
 def partition(
@@ -162,7 +162,7 @@ def _cut(
         for value in node.outputs:
             order[value] = None
             flow.add((value, 0), (value, 1), _cost(value, places, fresh))
-            if dear(node) and id(node) in forward:
+            if node.prim.effect is not None or (dear(node) and id(node) in forward):
                 flow.add("source", (value, 0), EVER)
             for item in node.inputs:
                 flow.add((item, 1), (value, 0), EVER)

@@ -82,11 +82,16 @@ def vjp(
     every input of the graph.  `outputs` is the number of the graph's outputs that are results; further ones are
     residuals for the rule.  `overwritten` lists inputs that do not survive the forward (in-place): they cannot be
     saved.  `only` lists the available values if the forward has run already: the rest is recomputed, and
-    NotImplementedError raised where it cannot be. RuntimeError if a path to `wrt` leads through a primitive that has no
-    derivative.
+    NotImplementedError raised where it cannot be.  RuntimeError if a path to `wrt` leads through a primitive that has no
+    derivative; a graph that changes memory is functionalized first.  Effects stay in the forward, and their results are
+    saved.
     """
     count = len(graph.outputs) if outputs is None else outputs
-    mask = [carries_gradient(v.dtype) for v in graph.outputs[:count]] if ct_mask is None else list(ct_mask)
+    mask = (
+        [carries_gradient(v.dtype) and type(v) is Value for v in graph.outputs[:count]]
+        if ct_mask is None
+        else list(ct_mask)
+    )
     inputs, outs, nodes, cotangents, grads = _joint(graph, wrt, mask, count, rule)
     given = [ct for ct in cotangents if ct is not None]
     found = [g for g in grads if g is not None]
@@ -113,7 +118,7 @@ def _joint(
     """Forward and backward in one: the inputs, the outputs, all nodes, the cotangents and the gradients."""
     results = graph.outputs[:count]
     builder = RewritingBuilder(EXACT)
-    inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
+    inputs = [builder.input_like(v) for v in graph.inputs]
     with builder:
         outs = evaluate(graph, inputs)
         cotangents = [Value(v.shape, v.dtype) if flag else None for v, flag in zip(results, mask, strict=True)]
