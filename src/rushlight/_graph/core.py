@@ -264,17 +264,10 @@ class GraphBuilder:
             if value in self._replaced:
                 raise EffectOrderError(f"output {j} is {value!r}, which a later effect has replaced")
         for i, value in enumerate(self.inputs):
-            if value in self._replaced and self.latest(value) not in given:
+            if isinstance(value, Reference) and value in self._replaced and self.latest(value) not in given:
                 raise EffectOrderError(
                     f"no output holds what effects make of input {i} ({value.kind}): they would be lost"
-                )  # type: ignore[attr-defined]
-
-    def __enter__(self) -> GraphBuilder:
-        building.builders.append(self)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        building.builders.pop()
+                )
 
 
 def _no_array(primitive: Primitive, item: Any) -> TypeError:

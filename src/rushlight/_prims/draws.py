@@ -1,8 +1,8 @@
 """Random numbers: primitives that draw from a stream.
 
-A stream is the state of PyTorch's generator on the CPU as `get_state` saves it: uint8[5056], the words of a Mersenne twister and a normal number that
-may wait.  The references draw from it with NumPy's twister.  Which words an element takes, and in which order, is part of what they promise: integers,
-Bernoulli and uniform numbers are the engine's to the last bit, normal and exponential ones to the rounding of logarithm, sine and cosine.
+A stream is the state of PyTorch's generator on the CPU as `get_state` saves it, uint8[5056]: the words of a Mersenne twister, and a normal number that
+may wait.  The references draw from it with NumPy's twister.  They promise which words an element takes, and in which order: integers, Bernoulli and
+uniform numbers are the engine's to the last bit, normal and exponential ones up to the rounding of logarithm, sine and cosine.
 """
 
 from __future__ import annotations
