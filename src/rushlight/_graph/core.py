@@ -269,6 +269,13 @@ class GraphBuilder:
                     f"no output holds what effects make of input {i} ({value.kind}): they would be lost"
                 )
 
+    def __enter__(self) -> GraphBuilder:
+        building.builders.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        building.builders.pop()
+
 
 def _no_array(primitive: Primitive, item: Any) -> TypeError:
     """The error for an operand that is no array."""

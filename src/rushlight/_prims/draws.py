@@ -1,8 +1,9 @@
 """Random numbers: primitives that draw from a stream.
 
-A stream is the state of PyTorch's generator on the CPU as `get_state` saves it, uint8[5056]: the words of a Mersenne twister, and a normal number that
-may wait.  The references draw from it with NumPy's twister.  They promise which words an element takes, and in which order: integers, Bernoulli and
-uniform numbers are the engine's to the last bit, normal and exponential ones up to the rounding of logarithm, sine and cosine.
+A stream is the state of PyTorch's generator on the CPU as `get_state` saves it, uint8[5056]: the words of a Mersenne twister,
+and perhaps a normal number that waits.  The references draw from it with NumPy's twister.  They promise which words an
+element takes, and in which order: integers, Bernoulli and uniform numbers are the engine's to the last bit, normal and
+exponential ones up to the rounding of logarithm, sine and cosine.
 """
 
 from __future__ import annotations
@@ -240,7 +241,8 @@ _draw(
 )  # fmt: skip
 _draw(
     "draw_bernoulli", "`value` with probability p, else 0.", ("p", "value"), "buif", _bernoulli,
-    {"shape": (3, 5), "dtype": FLOAT32, "p": 0.25, "value": 4.0}, {"shape": (9,), "dtype": BOOL, "p": 0.5, "value": 1.0}, check=_a_chance,
+    {"shape": (3, 5), "dtype": FLOAT32, "p": 0.25, "value": 4.0}, {"shape": (9,), "dtype": BOOL, "p": 0.5, "value": 1.0},
+    check=_a_chance,
 )  # fmt: skip
 _draw(
     "draw_integers", "Integers in [low, high).", ("low", "high"), "uif", _integers,
