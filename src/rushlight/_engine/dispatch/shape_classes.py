@@ -51,6 +51,8 @@ class SymbolicSpec:
 
     __slots__ = ("conj", "contiguous", "device", "dtype", "shape", "strides")
 
+    released = False  # `ShapeClasses.find` takes no others
+
     def __init__(
         self, dtype: DType, shape: Sequence[Any], strides: Sequence[Any], contiguous: bool, conj: bool
     ) -> None:
