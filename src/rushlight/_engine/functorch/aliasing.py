@@ -1,8 +1,8 @@
-"""Tensors that join a level after they were made, because something of that level is written to them.
+"""Tensors that join a level late, because a tensor of that level is written to them.
 
-Memory is seen through more than one tensor: a base and its views.  Where one of them becomes dual or batched, all do, each as the same view of
-what belongs to the base (a tangent, or the whole batch).  Every one of them stays the object that it is; what it was goes over to another object,
-and bases and views are linked among the new ones as they are among the old.
+Several tensors show one memory: a base and its views.  When one of them becomes dual or batched, all do, each as the same view of the base's
+tangent or batch.  Each stays the same Python object.  Its former content moves to a new object, and the new objects are linked as bases and
+views like the old ones.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["Windows", "families", "join", "leave", "link", "relatives"]
 
 
 def relatives(x: Tensor) -> list[Tensor]:
-    """The tensors that are views of the same memory as `x`, as far as they live: their base, then they."""
+    """The base of `x`, then all living views of that base."""
     base = x._base if x._base is not None else x
     views = base._autograd_meta.views if base._autograd_meta is not None else None
     return [base, *[v for v in [reference() for reference in views or ()] if v is not None]]
 
 
 def families(x: Tensor) -> list[list[Tensor]]:
-    """The tensors that show the memory of `x`, each base with its views; first those that a graph knows, of which there is at most one family.
+    """All tensors over the memory of `x`, as lists of a base and its views; the list that belongs to a graph (at most one) comes first.
 
-    Nothing links a detached tensor with the one that it was made of; where the storage has more owners than `x` and its relatives, they are looked
-    for among all objects.
+    A detached tensor is not linked to its source.  If the storage has more owners than `x` and its relatives, the others are searched for
+    among all Python objects.
     """
     found = [relatives(x)]
     storage = x._storage
@@ -64,7 +64,7 @@ def link(parent: Any, made: Any) -> None:
 
 
 class Windows:
-    """Where each of some relatives, the base first, lies in their common memory; in bytes, from the first that any of them shows."""
+    """Byte offsets of relatives (the base first) in their common memory, counted from the first byte that any of them shows."""
 
     def __init__(self, members: Sequence[Tensor]) -> None:
         self.base = members[0]
@@ -73,7 +73,7 @@ class Windows:
         self.span = (high - self.low) // self.base.dtype.itemsize
 
     def memory(self, base: Tensor) -> Any:
-        """All of the memory as one dim, of the base or what it has become."""
+        """The whole memory as one dim, of the base or of its transformed successor."""
         if base.is_contiguous() and not root(base)._spec.conj and self.span == base.numel():
             return base.view(-1)
         whole = as_strided(
@@ -82,7 +82,7 @@ class Windows:
         return whole.conj() if root(base)._spec.conj and base.dtype.is_complex else whole
 
     def shown(self, flat: Any, member: Tensor, leading: int = 0) -> Any:
-        """What `member` shows of `flat`, which has `leading` dims and then one for all of the memory."""
+        """The view of `flat` that corresponds to `member`; `flat` has `leading` dims and then one dim for the whole memory."""
         memory = flat if member.dtype is self.base.dtype else OPS["view_as_real"](flat).flatten(leading)
         start = (root(member)._ptr - self.low) // member.dtype.itemsize
         front, steps = tuple(memory.shape)[:leading], tuple(memory.stride())[:leading]
@@ -103,9 +103,9 @@ def _span(x: Tensor) -> int:
 
 
 def join(members: Sequence[Any], kind: type[Transformed], contents: Callable[[Tensor, Tensor], dict[str, Any]]) -> None:
-    """Let relatives, the base first, be tensors of another kind from now on.
+    """Turn relatives (the base first) into tensors of another kind, in place.
 
-    `contents(member, held)` gives the attributes of one; `held` is the tensor that it was.
+    `contents(member, held)` gives the new attributes of one; `held` is a tensor with its former content.
     """
     held = _handed_over(members)
     found = [contents(m, h) for m, h in zip(members, held, strict=True)]
@@ -120,7 +120,7 @@ def join(members: Sequence[Any], kind: type[Transformed], contents: Callable[[Te
 
 
 def _handed_over(members: Sequence[Any]) -> list[Any]:
-    """Other objects that are what the members were, linked among themselves."""
+    """New tensors with the former content of the members, linked like them."""
     held = []
     for m in members:
         other = object.__new__(type(m))
@@ -141,7 +141,7 @@ def _relink(members: Sequence[Any]) -> None:
 
 
 def leave(pairs: Sequence[tuple[Any, Any]]) -> None:
-    """Let each first tensor of a pair be what the second one is; bases and views among them follow."""
+    """Give the first tensor of each pair the content of the second; links between bases and views follow."""
     known = {id(held): x for x, held in pairs}
     for x, held in pairs:
         x.__dict__.clear()
@@ -161,7 +161,7 @@ def leave(pairs: Sequence[tuple[Any, Any]]) -> None:
 
 
 def without_grad(function: Callable[[], Any]) -> Any:
-    """What `function` gives, outside of any graph."""
+    """The result of `function`, computed without recording."""
     word = STATE.word
     STATE.word = word & ~GRAD
     try:

@@ -50,9 +50,9 @@ NOT_BATCHED = (
 
 
 class BatchedTensor(Transformed):
-    """An item of a batch: `value` holds all of them along its first dim.
+    """One item of a batch; `value` holds all items along its first dim.
 
-    Where all items are known to be the same, because the tensor was made of what a derivative repeated for them, it is `shared`.
+    `shared`: all items are known to be equal, because the tensor comes from an argument that a derivative repeated for each item.
     """
 
     __slots__ = ()
@@ -90,7 +90,7 @@ class BatchedTensor(Transformed):
 
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """In place is out of place, written through: what shares the memory, and the graph, see it."""
+        """Run an in-place operator as its out-of-place form and write the result through: views of the memory, and the graph, see it."""
         target, *rest = args
         check_captured(target, op.name + "_")
         _check_target(target, level, (rest, kwargs))
@@ -105,7 +105,7 @@ class BatchedTensor(Transformed):
 
 
 def _check_target(target: Any, level: int, sources: Any) -> None:
-    """RuntimeError where what differs among the items would be written to a tensor that is one for all of them."""
+    """RuntimeError if values that differ between items would be written to a tensor without the batch."""
     if is_uniform(level) or peeled(target, level) is not None and not is_shared(target, level):
         return
     if any(peeled(t, level) is not None and not is_shared(t, level) for t in tensors_in(sources)):
@@ -113,13 +113,13 @@ def _check_target(target: Any, level: int, sources: Any) -> None:
 
 
 def kept(target: Tensor, others: Sequence[Any]) -> Tensor:
-    """What is about to be overwritten, as an operand: a copy where a derivative may want to read it later."""
+    """The target of an in-place operator as an operand: a copy if a derivative may read it later."""
     recorded = STATE.word & GRAD and any(t.requires_grad for t in tensors_in((target, others)))
     return target.clone() if recorded else target
 
 
 def check_result(made: Any, target: Tensor) -> None:
-    """RuntimeError where an in-place operator's result does not fit its target."""
+    """RuntimeError if the result of an in-place operator does not fit its target."""
     if made.shape != target.shape:
         raise RuntimeError(
             f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(made.shape)}"
@@ -156,7 +156,7 @@ def is_shared(x: Any, level: int) -> bool:
 
 
 def levels_shared(values: Sequence[Any]) -> list[int]:
-    """The levels of the running batches for whose items all of these tensors are the same."""
+    """The levels of running batches in which none of these tensors differs between items."""
     return [
         level.number
         for level in LEVELS.stack
@@ -165,10 +165,10 @@ def levels_shared(values: Sequence[Any]) -> list[int]:
 
 
 def for_all(x: Any, levels: Sequence[int]) -> Any:
-    """`x`, which is the same for all items of the batches of these levels, without those batches.
+    """`x`, whose items are equal in the batches of these levels, without those batches.
 
-    While a gradient is taken inside of a batch, each item has an argument of its own, to which the gradients of that item alone may flow: then `x`
-    stays a batch, of which it is known that its items are the same.
+    While a gradient is taken inside a batch, each item has its own argument, and gradients of one item must not reach another.  Then `x` stays
+    batched and is marked `shared`.
     """
     last = max((level.number for level in LEVELS.stack if level.kind == "grad"), default=0)
     for level in levels:
@@ -179,7 +179,7 @@ def for_all(x: Any, levels: Sequence[int]) -> Any:
 
 
 def peeled(x: Any, level: int) -> Any:
-    """What is inside of `x` at this level, the batch in its first dim; None where it is not batched there."""
+    """The tensor inside `x` at this level, with the batch as its first dim; None if `x` is not batched there."""
     if not isinstance(x, Transformed) or x.level < level:
         return None
     if x.level == level:
@@ -198,13 +198,13 @@ def peeled(x: Any, level: int) -> Any:
 
 
 def in_front(x: Tensor, level: int, size: int) -> Any:
-    """`peeled`, where what is not batched is repeated."""
+    """`peeled`; a tensor without the batch is repeated."""
     found = peeled(x, level)
     return x.expand((size, *x.shape)) if found is None else found
 
 
 def lifted(x: Tensor, level: int, size: int) -> Any:
-    """`x` as a batched tensor of this level, in all of its parts, repeated where it is not one."""
+    """`x` as a batched tensor of this level in all of its parts; parts without the batch are repeated."""
     if isinstance(x, Transformed) and x.level == level:
         return x
     if isinstance(x, Transformed) and x.level > level:
@@ -227,7 +227,7 @@ def is_uniform(level: int) -> bool:
 
 
 def _item_of(value: Any, level: int, view: bool, shared: bool) -> Any:
-    """The batched tensor around a result; of what has no tangents a uniform batch keeps one item."""
+    """The batched tensor around a result.  A uniform batch stores one item for results without tangents."""
     dtype = value.dtype
     if not view and not (dtype.is_floating_point or dtype.is_complex) and is_uniform(level) and _same_in_all(value):
         return value[0]
@@ -235,7 +235,7 @@ def _item_of(value: Any, level: int, view: bool, shared: bool) -> Any:
 
 
 def _same_in_all(value: Any) -> bool:
-    """Whether the items along the first dim are equal, in all batches."""
+    """Whether all items along the first dim are equal, in every batch."""
     if not value.shape[0]:
         return False
     value = without_grad(lambda: value.detach())
@@ -244,7 +244,7 @@ def _same_in_all(value: Any) -> bool:
 
 
 def alike(level: int, values: Any) -> Any:
-    """The arguments with one item in place of each batch of a uniform level; None where that would lose something."""
+    """The arguments with each batch of a uniform level reduced to one item; None if items differ."""
     held = [v for v in (peeled(t, level) for t in tensors_in(values)) if v is not None]
     if not is_uniform(level) or not all(_same_in_all(v) for v in held):
         return None
@@ -257,9 +257,9 @@ def alike(level: int, values: Any) -> Any:
 
 
 def widen(x: Tensor, level: int, size: int, shared: bool = False) -> None:
-    """Let a tensor without a batch of this level be one: of so many items, which are all what the tensor was.
+    """Turn a tensor without a batch of this level into a batch of equal items, in place.
 
-    So do all tensors that show the same memory, as views or detached: they show the same parts of the batch.
+    All tensors over the same memory, views and detached ones, are turned too and show the same parts of the batch.
     """
     if isinstance(x, Transformed) and x.level > level:
         for inner in (x.value,) if isinstance(x, BatchedTensor) else (x.primal, x.tangent):
@@ -344,7 +344,7 @@ def _fill(level: int, function: Any, x: Any, value: Any) -> Any:
 
 
 def _of_one_item(handler: Any) -> Any:
-    """A handler of what cannot be done for a batch: for a uniform one it is done with one item."""
+    """A handler for functions that have no batched form: for a uniform batch they run on one item."""
 
     @functools.wraps(handler)
     def handle(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -383,7 +383,7 @@ def _dynamic(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
 
 @BatchedTensor.implements("matrix_exp", "linalg_matrix_exp")
 def _over_matrices(level: int, function: Any, input: Any) -> Any:
-    """What takes any number of dims before the matrices takes the batch with them."""
+    """Pass the batch as one more leading dim to a function that takes any number of dims before its matrices."""
     return batched(function(input.value), level)
 
 
@@ -437,7 +437,7 @@ def _as_strided(level: int, function: Any, x: Any, size: Any, stride: Any, stora
 
 
 def each_item(level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A loop over the batch, for functions that cannot take it at once; results are stacked."""
+    """Run a function item by item, for functions that cannot take the whole batch; results are stacked."""
     size = size_of(level, args, kwargs)
 
     def at(k: int) -> Any:
@@ -451,7 +451,7 @@ def each_item(level: int, function: Any, args: Sequence[Any], kwargs: dict[str, 
 
 
 def size_of(level: int, *values: Any) -> int:
-    """The size of the batch, read off the tensors."""
+    """The size of the batch, taken from the tensors."""
     for t in tensors_in(values):
         held = peeled(t, level)
         if held is not None:
@@ -460,7 +460,7 @@ def size_of(level: int, *values: Any) -> int:
 
 
 def stacked(rows: list[Any], level: int) -> Any:
-    """One batched result from the results for each item."""
+    """One batched result from the results of all items."""
     first = rows[0]
     if isinstance(first, Tensor):
         return batched(table_function("stack")(rows), level)

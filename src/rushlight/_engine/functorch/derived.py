@@ -1,8 +1,8 @@
 """Operators made from operators: the same for a whole batch, and the same with tangents.
 
-A derived operator is a row like those of the table, though it stands in no table: its body is the batched (or pushed-forward) graph of the
-original's body, so plans, kernels, views, gradients and further derivation follow from it as from any other row.  It takes the call's tensors,
-then its Python numbers; all else is part of it.
+A derived operator is like a row of the operator table, but is registered nowhere.  Its body is the batched (or forward-mode) graph of the
+original's body, so plans, kernels, views, gradients and further derivation follow as for any other operator.  It takes the call's tensors,
+then its Python numbers; all other arguments are constants of its body.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["DerivedOperator", "batched_graph", "batched_operator", "tangent_oper
 
 
 class DerivedOperator(Operator):
-    """A row made from a row; it is registered nowhere."""
+    """An operator derived from another; it is not in the operator table."""
 
     def __init__(self, signature: str, body: Callable[..., Any], kind: str, options: dict[str, Any]) -> None:
         self.signature, self.body, self.kind = signature, body, kind
@@ -35,7 +35,7 @@ class DerivedOperator(Operator):
 
 
 def _row(name: str, graph: Graph, count: int, **options: Any) -> DerivedOperator:
-    """A row around `graph`, whose inputs are tensors and weak numbers in any order; what stands after `count` outputs are residuals."""
+    """An operator with the body `graph`; its inputs are tensors and weak numbers in any order, outputs after the first `count` are residuals."""
     numbers = [i for i, v in enumerate(graph.inputs) if v.weak]
     tensors = [i for i, v in enumerate(graph.inputs) if not v.weak]
     view, several = options.pop("view", False), options.pop("several", False)
@@ -56,7 +56,7 @@ def _row(name: str, graph: Graph, count: int, **options: Any) -> DerivedOperator
 
 
 def _reorder(graph: Graph) -> list[int]:
-    """The places of tensors, then of numbers, among the inputs: the order in which a derived operator takes them."""
+    """The indices of tensors, then of numbers, among the inputs: the order in which a derived operator takes them."""
     weak = [v.weak for v in graph.inputs]
     return [i for i, w in enumerate(weak) if not w] + [i for i, w in enumerate(weak) if w]
 
@@ -101,7 +101,7 @@ def batched_operator(
 def _batched_rule(
     found: Backward, wrt: Sequence[int], ct_mask: Sequence[bool], flags: Sequence[bool], count: int, n: int, size: int
 ) -> Callable[..., Any]:
-    """The hand-written gradient of the original, for a batch; what serves all items gets the sum."""
+    """The hand-written gradient of the original, for a batch; an input without the batch gets the sum over items."""
     marks = [flags[i] if kind == "input" else True for kind, i in found.saved]
     graph = batch(found.graph, [*marks, *[True] * sum(ct_mask)], size)
 
@@ -121,7 +121,7 @@ def _batched_rule(
 
 
 def batched_graph(graph: Graph, name: str, mask: Sequence[bool], size: int) -> tuple[DerivedOperator, list[int]]:
-    """A backward's graph over `size` items, and the order in which it takes the graph's inputs: tensors, then numbers."""
+    """A backward graph for `size` items, and the order of its inputs: tensors, then numbers."""
     made = batch(graph, mask, size)
     return _row(f"vmap_{name}", made, len(made.outputs), several=True, node=name), _reorder(graph)
 
@@ -132,8 +132,8 @@ def batched_graph(graph: Graph, name: str, mask: Sequence[bool], size: int) -> t
 def tangent_operator(
     op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool]
 ) -> tuple[DerivedOperator, list[bool]]:
-    """The operator with tangents: it takes the call's tensors, then a tangent for each that `mask` marks, and gives the results, then the tangents
-    of those results for which the returned list is True.
+    """The operator with tangents.  Inputs: the call's tensors, then a tangent for each tensor that `mask` marks.  Outputs: the results, then the
+    tangents of those results for which the returned list is True.
     """
     graph, _ = trace_operator(op, template, specs)
     moved = [carries_gradient(v.dtype) for v in graph.outputs]
@@ -154,10 +154,10 @@ def tangent_operator(
 def _transposed(
     op: Operator, template: Sequence[Any], specs: Sequence[Spec], mask: Sequence[bool], moved: Sequence[bool]
 ) -> tuple[Graph, Callable[..., Any] | None] | None:
-    """Forward mode from a hand-written gradient, so that both modes choose alike: the gradient is linear in the cotangents, and its transpose
-    takes tangents to tangents.  None where the gradient itself has no derivative, or does not reach the tangents.
+    """Forward mode derived from a hand-written gradient, so that both modes agree at corners.  The gradient is linear in the cotangents, and its
+    transpose maps tangents to tangents.  None if the gradient has no derivative, or does not reach the tangents.
 
-    With it comes the gradient of the whole: that of the results is the hand-written one again.
+    Also returns the gradient of the whole; for the results it is the hand-written one again.
     """
     wrt = [i for i, flag in enumerate(mask) if flag]
     try:
@@ -175,9 +175,9 @@ def _transposed(
         return [held[kind][i] for kind, i in found.saved]
 
     def push(*values: Any) -> list[Any]:
-        """The tangents of the results, from what the gradient saves and the tangents of the arguments."""
+        """The tangents of the results, from the values that the gradient saves and the tangents of the arguments."""
         known, tangents = values[:first], values[first:]
-        # Where a linear map is transposed does not matter, except to rules that look for cotangents that are zero.
+        # A linear map has the same transpose at every point; ones are used because some rules test for zero cotangents.
         somewhere = [build.full_like(v, 1) for v, flag in zip(results, moved) if flag]
         arguments = [*known, *somewhere]
         made = evaluate(back.forward, arguments)
@@ -213,8 +213,8 @@ def _tangent_rule(
     saved: Callable[..., Any],
     pushing: Graph,
 ) -> Callable[..., Any] | None:
-    """The gradient of results and tangents.  Through the tangents it goes on to the tangents of the arguments and to what the operator's gradient
-    saves; from there, as from the results, by that gradient.  None where one of these steps has no derivative.
+    """The gradient of results and tangents.  From the tangents it flows to the tangents of the arguments and to the values that the operator's
+    gradient saves, and from these and the results on by that gradient.  None if one of these steps has no derivative.
     """
     n, count = len(specs), len(moved)
     floats = [i for i, s in enumerate(specs) if carries_gradient(s.dtype)]
@@ -279,7 +279,7 @@ def _add(found: dict[int, Any], places: Sequence[int], grads: Sequence[Any]) -> 
 
 
 def _pulled(gradient: Gradient, graph: Graph, inputs: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-    """The gradients that `gradient`, of `graph`, says, for these inputs and cotangents."""
+    """The gradients by `gradient`, which belongs to `graph`, for these inputs and cotangents."""
     count = len(graph.outputs)
     outs = evaluate(gradient.forward, inputs)
     held = {"input": inputs, "output": outs, "residual": outs[count:]}

@@ -35,7 +35,7 @@ __all__ = ["DualTensor", "become_dual", "dual", "parts"]
 
 
 class DualTensor(Transformed):
-    """A value (`primal`) that moves (`tangent`)."""
+    """A value (`primal`) and its derivative along a direction (`tangent`)."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class DualTensor(Transformed):
 
 
 def dual(primal: Tensor, tangent: Tensor, level: int) -> Any:
-    """A tensor with a tangent of its own shape.  Where they belong to higher levels, those stay outside."""
+    """A dual tensor of a value and a tangent of the same shape.  Higher levels that they belong to stay outside."""
     top = top_level([primal, tangent])
     if top is not None and top.level > level:
         if isinstance(top, DualTensor):
@@ -112,7 +112,7 @@ def dual(primal: Tensor, tangent: Tensor, level: int) -> Any:
 
 
 def parts(x: Any, level: int) -> tuple[Any, Any] | None:
-    """(primal, tangent) of `x` at this level, also below higher levels; None where it has no tangent there."""
+    """(primal, tangent) of `x` at this level, also inside higher levels; None if it has no tangent there."""
     if not isinstance(x, Transformed) or x.level < level:
         return None
     if isinstance(x, DualTensor):
@@ -133,16 +133,16 @@ def _zeros(x: Tensor) -> Tensor:
 
 
 def _still(x: Tensor, shape: tuple[int, ...], like: Tensor) -> Any:
-    """A tangent of zeros for `x`, with an item for each item of the batches that the tangent `like` belongs to."""
+    """A tangent of zeros for `x`, batched as the tangent `like` is."""
     if isinstance(like, BatchedTensor):
         return batched(_still(x, (like.value.shape[0], *shape), like.value), like.level)
     return x.new_zeros(shape)
 
 
 def _settled(value: Any, given: Sequence[Tensor]) -> Any:
-    """A result without the batches that only tangents belong to: what was computed from `given` is the same for all of their items.
+    """A result without the batches that only tangents have: computed from `given`, it is equal for all of their items.
 
-    So whoever writes to it, or to a tensor without a batch with it, may.
+    So in-place operators may write to it, and write it to tensors without a batch.
     """
     while (
         isinstance(value, BatchedTensor) and value.value.shape[0] and all(peeled(t, value.level) is None for t in given)
@@ -152,7 +152,7 @@ def _settled(value: Any, given: Sequence[Tensor]) -> Any:
 
 
 def _view(level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Views of the value and of the tangent, so that what is written to them is seen by both."""
+    """The same view of the value and of the tangent, so that writes through it reach both."""
     function = make_function(Caller(op))
 
     def side(k: int) -> Any:
@@ -178,9 +178,9 @@ def paired(primals: Any, tangents: Any, level: int) -> Any:
 
 
 def become_dual(x: Tensor, level: int, like: Tensor) -> None:
-    """Let a tensor without a tangent, to which a value with the tangent `like` is about to be written, have one from now on: zeros.
+    """Give a tensor a tangent of zeros, in place, before a value with the tangent `like` is written to it.
 
-    So have all tensors that are views of the same memory: theirs are views of the same tangent.
+    All views of the same memory get views of the same tangent.
     """
     worn = {id(made.primal) for made in [reference() for reference in MADE.values()] if made is not None}
     members = [m for m in relatives(x) if m is x or id(m) not in worn]
@@ -197,14 +197,14 @@ def become_dual(x: Tensor, level: int, like: Tensor) -> None:
 
 
 def _follow(tangent: Tensor, like: Tensor) -> None:
-    """Let a tangent have the batches of the one that is about to be written to it."""
+    """Add to a tangent the batches of the tangent that is about to be written to it."""
     while isinstance(like, Transformed):
         if isinstance(like, BatchedTensor) and peeled(tangent, like.level) is None:
             widen(tangent, like.level, like.value.shape[0])
         like = like.below
 
 
-# The dual tensors of a level of `forward_ad` that are alive, by identity: they are plain again when it ends.
+# Living dual tensors of a `forward_ad` level, by identity; they become plain tensors when the level ends.
 MADE: dict[int, Any] = {}
 
 
@@ -214,7 +214,7 @@ def _remember(x: Any) -> None:
 
 
 def become_plain(level: int) -> None:
-    """Forget the tangents of a level: what it made are their values from now on."""
+    """Remove the tangents of a level: its dual tensors become their values."""
     made = [
         found
         for found in [reference() for reference in MADE.values()]
@@ -313,7 +313,7 @@ def _fill(level: int, function: Any, x: Any, value: Any) -> Any:
     "stride", "storage_offset", "is_contiguous", "dim_order", "tolist", "numpy", "numpy_of", "bincount", "histc",
 )  # fmt: skip
 def _by_value(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """What depends on the value alone."""
+    """A handler for functions that look at the value alone."""
 
     def value(t: Any) -> Any:
         found = parts(t, level)
@@ -344,7 +344,7 @@ def _pairs(level: int, function: Any, x: Any) -> Any:
 
 @DualTensor.implements("as_strided")
 def _as_strided(level: int, function: Any, x: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-    """The same window of the tangent, which is laid out anew if it lies in another way than the value."""
+    """The same window of the tangent, which is copied to the layout of the value if it has another."""
     primal, tangent = x.primal, x.tangent
     if tangent.stride() != primal.stride():
         windows = Windows([primal])

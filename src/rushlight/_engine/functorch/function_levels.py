@@ -21,11 +21,11 @@ PAGE = "For more details, please see https://pytorch.org/docs/main/notes/extendi
 
 
 def applied(cls: type[Function], args: Sequence[Any]) -> tuple[bool, Any]:
-    """(True, result) where a transform has a part in `cls.apply(*args)`."""
+    """(True, result) if a transform takes part in `cls.apply(*args)`."""
     top = top_level([args])
     if top is None and not LEVELS.stack:
         return False, None
-    if cls.__module__.startswith(("rushlight.", "torch.")):  # ours, which say no rule: item by item
+    if cls.__module__.startswith(("rushlight.", "torch.")):  # our own functions without a rule run item by item
         if isinstance(top, BatchedTensor):
             return True, each_item(top.level, cls.apply, args, {})
         return False, None
@@ -85,7 +85,7 @@ def _batch(cls: type[Function], args: Sequence[Any], level: int) -> Any:
 
 
 def _generated(cls: type[Function], args: Sequence[Any], level: int) -> Any:
-    """The function for the whole batch: its forward and backward are those of `cls`, each run with batched tensors."""
+    """The function for the whole batch: forward and backward of `cls`, each run on batched tensors."""
     inside = [peeled(a, level) for a in args]
     size = LEVELS.stack[level - 1].size
     marks = [v is not None for v in inside]
@@ -136,7 +136,7 @@ def _generated(cls: type[Function], args: Sequence[Any], level: int) -> Any:
 
 
 def _to_input(grad: Any, flag: bool, level: int, size: int) -> Any:
-    """A gradient for what is inside: summed over the batch where all items share the input."""
+    """The gradient of the tensor inside: summed over the batch if all items share the input."""
     if grad is None:
         return None
     whole = in_front(grad, level, size)
@@ -144,7 +144,7 @@ def _to_input(grad: Any, flag: bool, level: int, size: int) -> Any:
 
 
 class _Context:
-    """The context that a batched function's own code sees: tensors are saved as what is inside of them."""
+    """The context that the user's code of a batched function sees: it saves the tensors inside batched ones."""
 
     to_save: tuple[Any, ...]
     marks: list[bool]
@@ -165,7 +165,7 @@ class _Context:
         self.to_save = tensors
 
     def keep(self, level: int) -> None:
-        """Hand what was saved to the real context."""
+        """Pass the saved tensors to the real context."""
         inside = [peeled(t, level) for t in self.to_save]
         self.marks = [v is not None for v in inside]
         values = [t if v is None else v for t, v in zip(self.to_save, inside, strict=True)]
@@ -173,13 +173,13 @@ class _Context:
         self.ctx.save_for_forward(*values)
 
     def restored(self, level: int) -> _Context:
-        """The same with `saved_tensors` batched again."""
+        """This context with `saved_tensors` batched again."""
         self.restoring = level
         return self
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved, as it was."""
+        """The saved tensors, as the user saved them."""
         assert self.restoring is not None
         return tuple(
             batched(t, self.restoring) if flag else t
@@ -224,11 +224,11 @@ def _move(cls: type[Function], args: Sequence[Any], level: int) -> Any:
 
 
 def _with_context(cls: type[Function], values: tuple[Any, ...]) -> tuple[Any, Any]:
-    """The result as part of the graph, and the context that the user's code filled."""
+    """The result recorded in the graph, and the context that the user's code filled."""
     output, node = cls._applied(values, {})
     if node is not None:
         return output, node
-    # Another level has a part in the values: `setup_context` fills a context with them as they are at this level.
+    # The values belong to another level too: `setup_context` gets them as they are at this level.
     node = _node_class(cls)(cls, tuple(isinstance(v, Tensor) and v.requires_grad for v in values))
     word = STATE.word
     STATE.word = word & ~GRAD
@@ -243,7 +243,7 @@ def _with_context(cls: type[Function], values: tuple[Any, ...]) -> tuple[Any, An
 
 
 def _tangent_of(ctx: FunctionNode, arg: Any, pair: Any) -> Any:
-    """What `jvp` is given for an argument: its tangent; for tensors without one zeros, unless the context wants None."""
+    """The tangent that `jvp` gets for an argument; zeros for tensors without one, unless the context asks for None."""
     if pair is not None:
         return pair[1]
     if (
@@ -256,7 +256,7 @@ def _tangent_of(ctx: FunctionNode, arg: Any, pair: Any) -> Any:
 
 
 def _check_tangent(out: Any, tangent: Any, number: int, plain: bool) -> None:
-    """RuntimeError where what `jvp` gave cannot be the tangent of an output."""
+    """RuntimeError if a result of `jvp` cannot be the tangent of an output."""
     if tangent is None:
         return
     if not isinstance(tangent, Tensor):
@@ -282,7 +282,7 @@ def _base_of(x: Tensor) -> Tensor:
 
 
 def _check_view(out: Tensor, tangent: Tensor, values: Sequence[Any], pairs: Sequence[Any]) -> None:
-    """RuntimeError where an output is a view of an input, but its tangent is not the same of the input's tangent."""
+    """RuntimeError if an output is a view of an input, but its tangent is not the same view of the input's tangent."""
     if out._base is None or any(isinstance(x, Transformed) for x in (out, tangent)):
         return
     for value, pair in zip(values, pairs, strict=True):

@@ -1,8 +1,8 @@
-"""Functional tensors: what `functionalize` gives to the function that it runs, so that what it calls neither changes memory nor shares it.
+"""Functional tensors: `functionalize` passes them to the function that it runs, so that no operator changes or shares memory.
 
-A `FunctionalTensor` holds a value that is replaced where the program changes it in place.  One that the program sees as a view knows its parent
-and how it is made from it: writing to it writes a new value of the parent, at the places that it shows, and reading it after the parent changed
-makes it anew.  What is inside only ever takes part in operators that return new tensors (and, where those are allowed, views that are not written).
+A `FunctionalTensor` holds a value that is replaced when the program changes it in place.  A view knows its parent and how to make itself from it:
+writing to the view computes a new value of the parent, and reading the view after the parent has changed makes it again.  The values inside take part
+only in operators that return new tensors (and, where allowed, in views that are never written).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["FunctionalTensor", "functional", "value_below", "value_of"]
 
 
 class FunctionalTensor(Transformed):
-    """A value that changes by being replaced."""
+    """A tensor whose in-place changes replace its value."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class FunctionalTensor(Transformed):
 
     @property
     def root(self) -> FunctionalTensor:
-        """The tensor of which this one is a view, itself where it is none."""
+        """The base of this view; a tensor that is no view itself."""
         found = self
         while found.parent is not None:
             found = found.parent
@@ -46,7 +46,7 @@ class FunctionalTensor(Transformed):
         return value_of(self)
 
     def write(self, value: Any) -> None:
-        """Let this tensor, and with it all that it shares memory with, hold another value."""
+        """Replace the value of this tensor, and with it that of all tensors that share its memory."""
         if value.dtype is not self.dtype:
             value = table_function("to_dtype")(value, self.dtype)
         if self.parent is not None:
@@ -101,7 +101,7 @@ class FunctionalTensor(Transformed):
 
 
 def functional(value: Any, level: int, parent: FunctionalTensor | None = None, remake: Any = None) -> Any:
-    """A functional tensor of this level with this value, or a view of `parent`.  Where the value belongs to higher levels, those stay outside."""
+    """A functional tensor of this level with this value, or a view of `parent`.  Higher levels that the value belongs to stay outside."""
     if isinstance(value, Transformed) and value.level >= level:
         return value if isinstance(value, FunctionalTensor) else _below(value, level, functional)
     made = make_kind(FunctionalTensor, value._spec)
@@ -120,14 +120,14 @@ def value_of(x: Any) -> Any:
 
 
 def value_below(x: Any, level: int) -> Any:
-    """`x` with the functional tensors of this level, which may be inside of higher levels, replaced by their values."""
+    """`x` with functional tensors of this level replaced by their values, also inside higher levels."""
     if isinstance(x, FunctionalTensor):
         return value_of(x) if x.level == level else x
     return _below(x, level, value_below) if isinstance(x, Transformed) and x.level > level else x
 
 
 def _below(x: Any, level: int, change: Callable[[Any, int], Any]) -> Any:
-    """A batched or dual tensor with what is inside changed."""
+    """A batched or dual tensor with `function` applied to the tensors inside."""
     from rushlight._engine.functorch.batched import BatchedTensor, batched
     from rushlight._engine.functorch.dual import dual
 
@@ -143,7 +143,7 @@ def _functionals(values: Any) -> list[FunctionalTensor]:
 
 
 def _inner(level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The call on the values inside."""
+    """Run the call on the values inside."""
 
     def pick(t: Any) -> Any:
         return value_of(t) if isinstance(t, FunctionalTensor) and t.level == level else t
@@ -158,7 +158,7 @@ def _run(level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any])
 
 
 def _into(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    """`out=`: the result becomes the value of the tensor given."""
+    """`out=`: the result becomes the value of the given tensor."""
     made = function(*args, **kwargs)
     pairs = zip(out, made, strict=True) if isinstance(out, (tuple, list)) else [(out, made)]
     for target, result in pairs:
@@ -172,7 +172,7 @@ def _into(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) 
 
 
 def _view(level: int, op: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A view: its value, and how to make it again."""
+    """A view as a functional tensor: its value, and the function that makes it again."""
     parent, copies = args[0], LEVELS.stack[level - 1].randomness == "copies"
     rest = rewrap(value_of, (tuple(args[1:]), dict(kwargs)))
 
@@ -194,7 +194,7 @@ def _view(level: int, op: Any, function: Any, args: Sequence[Any], kwargs: dict[
 
 
 def _scattered(value: Any, remake: Callable[[Any], Any], part: Any) -> Any:
-    """`value` with `part` at the places that a view shows."""
+    """`value` with `part` written at the elements that a view shows."""
     word = STATE.word
     STATE.word = word & ~GRAD
     try:

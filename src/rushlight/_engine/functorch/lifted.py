@@ -37,7 +37,7 @@ __all__ = ["cut", "depends_on_others", "fresh", "plain_parts", "pull"]
 def pull(
     outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True
 ) -> list[Any]:
-    """The gradients of `outs` by `ins` with cotangents `cts`; None where no path leads."""
+    """The gradients of `outs` by `ins` with cotangents `cts`; None for an input that no path reaches."""
     chosen = [(o, c) for o, c in zip(outs, cts, strict=True) if c is not None and o.requires_grad]
     if not chosen:
         return [None] * len(ins)
@@ -97,7 +97,7 @@ def _pull_shared(
     create_graph: bool,
     keep: bool,
 ) -> list[Any]:
-    """Gradients for each item of a batch by inputs that all items share: one backward for each item, whose cotangents are zero for the others."""
+    """Gradients of each item by inputs that all items share: one backward per item, with zero cotangents for the other items."""
     size = outs[0].shape[0]
     items = OPS["zeros"]((size, size), dtype=FLOAT32, device=CPU).fill_diagonal_(1)
 
@@ -105,7 +105,7 @@ def _pull_shared(
         return items.to(ct.dtype).reshape(size, size, *[1] * (ct.ndim - 1)) * ct
 
     found = pull_rows(outs, ins, [alone(c) for c in cts], create_graph, keep)
-    # By a batched input each item's gradient lies on the diagonal, and there is nothing beside it.
+    # By a batched input each item's gradient lies on the diagonal; all else is zero.
     return [
         None if g is None else batched(g if v is None else g.sum(0), level) for g, v in zip(found, inside, strict=True)
     ]
@@ -130,7 +130,7 @@ def _pull_plain(
 def pull_rows(
     outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True
 ) -> list[Any]:
-    """`pull` for each row of the cotangents at once: gradients have the rows in front."""
+    """`pull` for all rows of the cotangents at once; gradients have the rows as their first dim."""
     size = next(c for c in cts if c is not None).shape[0]
     with Level("vmap", size) as level:
         seeds = [None if c is None else batched(c, level.number) for c in cts]
@@ -144,7 +144,7 @@ _ROWS: dict[int, Any] = {}
 
 
 def run_node(node: Any, grads: list[Any]) -> Sequence[Any]:
-    """One node with gradients of which some are transformed."""
+    """Run one node with gradients of which some are transformed tensors."""
     top = top_level([grads])
     if top is None:
         return run_plain(node, grads)
@@ -171,7 +171,7 @@ def run_node(node: Any, grads: list[Any]) -> Sequence[Any]:
 
 def _run_graph(node: OpNode, grads: list[Any], level: int) -> list[Any]:
     info = node.info
-    if not info.graph.outputs:  # nothing is left of what was wanted
+    if not info.graph.outputs:  # no wanted gradient is left
         return [None] * len(info.outputs)
     saved = node.unpacked() if node.saved else []
     given = [info._zeros(i) if g is None else g for i, g in enumerate(grads[: info.n_results]) if info.mask[i]]
@@ -197,7 +197,7 @@ def _run_graph(node: OpNode, grads: list[Any], level: int) -> list[Any]:
 
 
 def _ones_like(x: Any) -> Any:
-    """Ones like `x`: where a linear map is transposed does not matter, except to rules that look for zeros."""
+    """Ones like `x`, a point at which to transpose a linear map; some rules test for zeros, so ones are safe."""
     return x.new_ones(tuple(x.shape))
 
 
@@ -239,7 +239,7 @@ class FreshBackward0(Node):
 
 
 def fresh(x: Any) -> Any:
-    """The same values as a tensor that a gradient can be asked for, and through which gradients reach `x`."""
+    """An alias of `x` that a gradient can be asked for; gradients flow on through it to `x`."""
     if isinstance(x, FunctionalTensor):
         return functional(fresh(value_of(x)), x.level)
     if isinstance(x, BatchedTensor):
@@ -258,7 +258,7 @@ def fresh(x: Any) -> Any:
 
 
 def plain_parts(x: Any) -> list[Tensor]:
-    """The plain tensors that a tensor is made of."""
+    """The plain tensors inside a transformed tensor."""
     if isinstance(x, FunctionalTensor):
         return plain_parts(value_of(x))
     if isinstance(x, BatchedTensor):
@@ -279,7 +279,7 @@ def depends_on_others(tensors: Sequence[Any], own: Sequence[Any]) -> bool:
             continue
         seen.add(id(node))
         if isinstance(node, AccumulateGrad):
-            # nobody asks for the leaves of a transform that is done
+            # the leaves of a finished transform do not count
             if id(node.variable) not in leaves and (
                 node.level is None or any(node.level is level for level in LEVELS.stack)
             ):
@@ -290,7 +290,7 @@ def depends_on_others(tensors: Sequence[Any], own: Sequence[Any]) -> bool:
 
 
 def cut(x: Any, own: Sequence[Any]) -> Any:
-    """`x` without a history that only leads to `own`: what a transform gives back does not know of its inner leaves."""
+    """`x` without its history if that leads to `own` alone: results of a transform do not refer to its inner leaves."""
     if isinstance(x, FunctionalTensor):
         return functional(cut(value_of(x), own), x.level)
     if isinstance(x, BatchedTensor):
@@ -310,7 +310,7 @@ def grad_of_transformed(
     allow_unused: bool | None,
     materialize: bool,
 ) -> tuple[Any, ...] | None:
-    """`autograd.grad` where transformed tensors take part; None where none does."""
+    """`autograd.grad` with transformed tensors; None if there are none."""
     seeds = [None] * len(outs) if given is None else [given] if isinstance(given, Tensor) else list(given)
     if top_level([outs, ins, seeds]) is None:
         return None
@@ -328,7 +328,7 @@ def grad_of_transformed(
 
 
 def active() -> bool:
-    """Whether a transform is running a function (a level of `forward_ad` is none)."""
+    """Whether a transform is running a function; a level of `forward_ad` does not count."""
     stack = LEVELS.stack
     return bool(stack) and any(level.kind != "dual" for level in stack)
 

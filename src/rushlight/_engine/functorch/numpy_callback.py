@@ -74,7 +74,7 @@ def _class(name: str) -> type[HostedNode]:
 def hosted(
     name: str, function: Callable[..., Any], inputs: Sequence[Tensor], gradient: Gradient | None
 ) -> list[Tensor]:
-    """The results of `function` on the inputs as NumPy arrays; `gradient` None means that there is none."""
+    """The results of `function`, called with the inputs as NumPy arrays; without `gradient` there is no derivative."""
     if asking_classes and any(isinstance(x, Kind) for x in inputs):
         return TRANSFORMS["hosted"](name, function, inputs, gradient)
     for x in inputs:

@@ -24,7 +24,7 @@ FORBIDDEN = (
 FILLS = frozenset(
     ("uniform_", "normal_", "log_normal_", "exponential_", "cauchy_", "geometric_", "bernoulli_", "random_")
 )
-# Draw for each element by itself: the whole batch is a call like any other.
+# These draw element by element: the whole batch is one ordinary call.
 ELEMENTWISE = FILLS | frozenset(
     (
         "rand_like",
@@ -40,13 +40,13 @@ ELEMENTWISE = FILLS | frozenset(
         "native_dropout",
     )
 )
-# Those that draw nothing unless told to train: the place of that argument, and what it is where it is not given.
+# Functions that draw only in training: the index of that argument, and its default.
 TRAINING = {
     "dropout": (2, True), "dropout_": (2, True), "dropout1d": (2, True), "dropout2d": (2, True),
     "dropout3d": (2, True), "feature_dropout": (2, True), "alpha_dropout": (2, False), "feature_alpha_dropout": (2, False), "rrelu": (3, False),
     "rrelu_": (3, False), "native_dropout": (2, True),
 }  # fmt: skip
-# What they draw depends on the elements that they are given, so no one draw can serve all items.
+# Their draws depend on the elements, so one draw cannot serve all items.
 DRAWN_BY_VALUES = frozenset(("bernoulli", "multinomial", "poisson", "normal", "binomial"))
 SIZED = frozenset(("rand", "randn"))
 RANDOM = ELEMENTWISE | frozenset((
@@ -56,7 +56,7 @@ RANDOM = ELEMENTWISE | frozenset((
 
 
 def plain_name(function: Any) -> str:
-    """A function's name, whichever of its forms it is."""
+    """The name of a function, without the suffix of its form."""
     name: str = function.__name__
     return name.removeprefix("_").removeprefix("functional_")
 
@@ -66,7 +66,7 @@ def _innermost() -> Level:
 
 
 def draw(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A random function while a batch is running."""
+    """Run a random function while a batch is running."""
     name = plain_name(function)
     if name in TRAINING and not _trains(name, args, kwargs):
         given = args[0] if args else kwargs["input"]
@@ -91,7 +91,7 @@ def _trains(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
 
 
 def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The call as the levels below the innermost batch see it."""
+    """Run the call as the levels below the innermost batch see it."""
     number = _innermost().number
     hidden, LEVELS.stack = LEVELS.stack, [level for level in LEVELS.stack if level.number < number]
     before = STATE.word
@@ -162,7 +162,7 @@ def _random(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     *[form for form in FORMS if "dropout" in form and not form.endswith("_") and "native" not in form]
 )
 def _drop(level: int, function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Dropouts are affine: what they do to a tangent is seen by the same draws on it and on zeros."""
+    """Dropout of a tangent.  Dropouts are affine, so the same draws on the tangent and on zeros give the linear part."""
     from rushlight._engine.random.random import default_generator
 
     state = default_generator.get_state()

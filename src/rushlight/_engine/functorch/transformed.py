@@ -42,12 +42,12 @@ __all__ = [
 
 
 class Level:
-    """One transform that is running: its number, what it is, and for a batch its size and the way of its random numbers.
+    """A running transform: its number and kind, and for a batch its size and how random numbers are drawn.
 
-    A batch is `uniform` if it is one of tangents alone: all values that the running function can get hold of are the same for all items, so it may
-    read them, decide by them, and write them to tensors without a batch, as if there were none.
+    A batch is `uniform` if only tangents are batched.  All values that the running function sees are then equal for all items, so it may read them,
+    branch on them, and write them to tensors without a batch.
 
-    A derivative says what the function may change in place: what it makes itself, and its arguments, `given`.  Without `given` it may change all.
+    A function that is being differentiated may change in place the tensors it makes and its arguments `given`; without `given` it may change any.
     """
 
     __slots__ = ("before", "born", "given", "kind", "number", "randomness", "size", "uniform")
@@ -84,14 +84,14 @@ class Level:
 
 
 def _memories(x: Any) -> list[Any]:
-    """The storages of all that a tensor is made of: of a dual one that of its tangent as well."""
+    """The storages of all tensors inside `x`; those of a dual tensor include its tangent's."""
     return [held for part in x.insides for held in _memories(part)] if isinstance(x, Transformed) else [x._storage]
 
 
 def check_captured(x: Any, name: str = "") -> None:
-    """RuntimeError where a function that is being differentiated would change a tensor that is neither made by it nor one of its arguments.
+    """RuntimeError if a function that is being differentiated would change a tensor that it neither made nor got as an argument.
 
-    Its change would be part of the result or not, according to how often the function runs; and there is nobody to give its derivative to.
+    The effect would depend on how often the function runs, and its derivative would have no place to go.
     """
     stack = LEVELS.stack
     level = next((level for level in reversed(stack) if level.born), None) if stack else None
@@ -113,7 +113,7 @@ def check_captured(x: Any, name: str = "") -> None:
 
 @contextlib.contextmanager
 def told_to_change() -> Iterator[None]:
-    """Meanwhile nobody asks whether a tensor may be changed in place: whoever changes it means it."""
+    """Within this context `check_captured` allows every in-place change."""
     STATE.told_to_change += 1
     try:
         yield
@@ -159,7 +159,7 @@ def top_level(values: Any) -> Transformed | None:
 
 
 def rewrap(function: Callable[[Any], Any], value: Any) -> Any:
-    """`function` on every tensor among nested arguments."""
+    """Apply `function` to every tensor among nested arguments."""
     if isinstance(value, Tensor):
         return function(value)
     if isinstance(value, (tuple, list)):
@@ -175,14 +175,14 @@ _INPLACE: dict[str, Any] = {}
 
 
 def table_function(name: str) -> Any:
-    """A table operator as a function that asks kinds."""
+    """An operator of the table as a function that dispatches on kinds of tensors."""
     if name not in _FUNCTIONS:
         _FUNCTIONS[name] = make_function(Caller(OPERATORS[name]))
     return _FUNCTIONS[name]
 
 
 def inplace_function(name: str) -> Any:
-    """The in-place form of a table operator, which asks kinds."""
+    """The in-place form of an operator of the table, which dispatches on kinds of tensors."""
     if name not in _INPLACE:
         _INPLACE[name] = make_inplace(InplaceCaller(Caller(OPERATORS[name])))
     return _INPLACE[name]
@@ -210,7 +210,7 @@ class Transformed(Kind):
 
     @classmethod
     def at_level(cls, level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """The call for tensors of this level: by a handler, by the derived operator, by a composite's body."""
+        """Run a call on tensors of this level: by a handler, by the derived operator, or by a composite's body."""
         name = call_name(function)
         if "out" in kwargs and kwargs["out"] is None:
             kwargs = {k: v for k, v in kwargs.items() if k != "out"}
@@ -244,17 +244,17 @@ class Transformed(Kind):
 
     @property
     def inside(self) -> Tensor:
-        """The tensor below that answers for the graph."""
+        """The tensor inside that takes part in the graph."""
         raise NotImplementedError
 
     @property
     def below(self) -> Tensor:
-        """The tensor below whose memory this one shows."""
+        """The tensor inside whose memory this one shows."""
         return self.inside
 
     @property
     def insides(self) -> tuple[Tensor, ...]:
-        """All tensors below that this one is made of."""
+        """All tensors directly inside this one."""
         return (self.below,)
 
     @property  # type: ignore[misc]
@@ -342,7 +342,7 @@ def _itself(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any
 
 @Transformed.implements("masked_scatter")
 def _masked_scatter(level: int, function: Any, input: Any, mask: Any, source: Any) -> Any:
-    """Without looking at how many places the mask has."""
+    """`masked_scatter` without counting the set elements of the mask."""
     return table_function("masked_scatter_core")(input, mask, source)[0]
 
 
