@@ -30,7 +30,7 @@ def remember(node: Any) -> None:
 
 
 def _warn(text: str) -> None:
-    """Warn; where warnings are errors, print the text instead: the error that is on its way says more."""
+    """Warn.  If warnings are errors, print the text instead, so that the error being raised is not replaced."""
     try:
         warnings.warn(text, UserWarning, stacklevel=4)
     except UserWarning:
@@ -96,7 +96,7 @@ def is_anomaly_check_nan_enabled() -> bool:
 
 
 class set_detect_anomaly:
-    """Switch anomaly mode: at once, and back when used with `with`."""
+    """Switch anomaly mode at once; used with `with`, switch it back at the end."""
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         if not isinstance(mode, bool):

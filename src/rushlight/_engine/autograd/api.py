@@ -21,7 +21,7 @@ def _tensors(value: Any) -> tuple[Any, ...]:
 
 
 def _asked(function: Any, args: tuple[Any, ...], relevant: Sequence[Any], named: dict[str, Any]) -> tuple[bool, Any]:
-    """(True, result) where a mode, or the class of one of `relevant`, handles the call."""
+    """(True, result) if a mode, or the class of one of `relevant`, handles the call."""
     mode = STATE.word & FUNCTION_MODE
     if not mode and (not asking_classes or STATE.overrides_off):
         return False, None
@@ -30,7 +30,7 @@ def _asked(function: Any, args: tuple[Any, ...], relevant: Sequence[Any], named:
 
 
 def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_batched: bool = False) -> list[Tensor]:
-    """The gradients to start from: those given, checked, or one for scalars."""
+    """The gradients to start from: the given ones, checked, or 1 for scalars."""
     found: list[Tensor] = []
     for out, gradient in zip(outputs, given):
         out = _behind(out) if isinstance(out, GradientEdge) else out
@@ -61,7 +61,7 @@ def _first_gradients(outputs: Sequence[Tensor], given: Sequence[Any], is_grads_b
 
 
 def _behind(edge: GradientEdge) -> Tensor:
-    """A tensor without data that stands for the one behind an edge: its shape and dtype are those of the gradient."""
+    """A tensor without data in place of the one that an edge belongs to, with the shape and dtype of its gradient."""
     node, number = split_edge(edge)
     if isinstance(node, AccumulateGrad):
         if node.variable is None:

@@ -1,6 +1,6 @@
-"""What a node shows of its inputs: one place for each argument that could have a gradient, also where it has none.
+"""`next_functions` of a node: one entry for each argument that could have a gradient, also if it has none.
 
-The graph itself holds only the edges along which gradients flow; users see the others as (None, 0).
+The graph itself holds only edges along which gradients flow; users see the others as (None, 0).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from rushlight._types.spec import Spec
 
 __all__ = ["argument_places", "is_flat"]
 
-# Arguments that have no gradient whatever their dtype: statistics, weights of classes, places.
+# Arguments that have no gradient for any dtype: statistics, class weights, indices.
 _WITHOUT = frozenset((
     "attn_mask", "condition", "ind", "index", "indices", "mask", "per_sample_weights", "pos_weight", "running_mean", "running_var", "sorted_sequence",
     "boundaries", "pivots", "LU_pivots", "repeats", "offsets", "atol", "rtol", "_random_samples",
 ))  # fmt: skip
-# Operators with a form of their own for a Python number in place of a tensor: it is no argument of the node.
+# Operators with a separate overload for a Python number in place of a tensor: the number is no argument of the node.
 _NUMBER_FORMS = frozenset((
     "clamp", "clamp_max", "clamp_min", "copysign", "fill", "float_power", "fmod", "index_fill", "lerp", "masked_fill", "pow", "remainder", "rsub", "scatter",
     "xlog1py", "xlogy", "zeta",
 ))  # fmt: skip
-# Operators that PyTorch makes of several: their node, the last one's, has no places for what the others take.
+# Operators that PyTorch composes of several: the last one's node has no entries for arguments of the others.
 _COMPOUND = frozenset((
     "bilinear", "cosine_similarity", "cross_entropy", "kl_div", "l1_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss", "normalize",
     "pairwise_distance", "soft_margin_loss", "triplet_margin_loss",
@@ -34,25 +34,25 @@ _COMPOUND = frozenset((
 _WEIGHTED = frozenset(
     ("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "mse_loss")
 )  # a weight gets no gradient
-# Operators whose node PyTorch takes from others, which have their arguments in another order.
+# Operators whose node belongs to another operator in PyTorch, with its arguments in another order.
 _ORDERS = {"linear": (2, 0, 1)}
 
 
 _RESHAPED = ("View", "UnsafeView", "Squeeze", "Mean")
-# Nodes whose gradient is differentiated again by the argument, with zeros as the result, although it does not depend on it.
+# Nodes whose gradient does not depend on the argument, but whose second derivative is zeros, not None.
 _FLAT = re.compile(
     r"(Relu|LeakyRelu|PreluKernel|Hardtanh|Threshold|Softshrink|Hardshrink|NllLoss(2D)?|"
     r"(Adaptive)?(Avg|Max)Pool\dD(WithIndices)?|(Reflection|Replication)Pad\dD)Backward\d"
 )
 _FLAT_OPERATORS = frozenset(
     ("avg_pool1d", "adaptive_avg_pool1d")
-)  # their nodes are named after the view that PyTorch ends them with
+)  # their nodes have the name of the view that is PyTorch's last step
 
 
 def argument_places(
     op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], name: str = ""
 ) -> tuple[int | None, ...]:
-    """For each argument that could have a gradient the number of its edge, or None where it has none."""
+    """The number of the edge for each argument that could have a gradient; None for one without an edge."""
     if op.public in _COMPOUND or (name.startswith(_RESHAPED) and len(specs) > 1):
         return tuple(range(len(wrt)))
     edge_of_tensor = {tensor: edge for edge, tensor in enumerate(wrt)}
@@ -89,7 +89,7 @@ def argument_places(
 
 @cache
 def is_flat(node: str, operator: str | None) -> bool:
-    """Whether second derivatives by the arguments are zeros that belong to the graph; elsewhere no path leads to them."""
+    """Whether second derivatives by the arguments are zeros in the graph, rather than unreachable (None)."""
     return _FLAT.fullmatch(node) is not None or (operator in _FLAT_OPERATORS and node.startswith("Squeeze"))
 
 

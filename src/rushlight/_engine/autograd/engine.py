@@ -27,7 +27,7 @@ __all__ = ["accumulate_into", "queue_callback", "run_backward", "task_number", "
 
 
 class _Operators(dict[str, Any]):
-    """Functions by name; those in `makers` are made when they are first asked for."""
+    """Functions by name; those in `makers` are made by their first use."""
 
     def __init__(self) -> None:
         self.makers: dict[str, Callable[[], Any]] = {}
@@ -43,9 +43,9 @@ _ACCUMULATING = free_after_fork(RLock())
 
 
 def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
-    """`variable.grad += grad`, where the first gradient is taken over if nobody else holds it; then the leaf's own hooks run."""
+    """`variable.grad += grad`, then the leaf's hooks.  The first gradient is used as it is if nothing else refers to it."""
     meta = meta_of(variable)
-    if grad is not None and variable._rg:  # a leaf that has left the graph meanwhile takes nothing
+    if grad is not None and variable._rg:  # a leaf that has left the graph meanwhile gets nothing
         _ACCUMULATING.acquire()  # threads may share a leaf
         try:
             held = meta.grad
@@ -72,11 +72,11 @@ ACCUMULATE.append(accumulate_into)
 
 
 def _joined(held: Tensor, grad: Tensor) -> Tensor:
-    """The sum of two gradients; a kind comes second, since a sparse tensor cannot take a strided one in."""
+    """The sum of two gradients; one of a special kind comes second, because a sparse tensor cannot add a strided one in place."""
     return OPS["add"](grad, held) if isinstance(held, Kind) else OPS["add"](held, grad)
 
 
-# References to a gradient that nobody else holds, and to its storage, as `_own` sees them: measured, since interpreters differ.
+# Reference counts of an unshared gradient and its storage, as `_own` sees them; measured, since interpreters differ.
 _LIMITS: list[int] = []
 
 
@@ -88,11 +88,11 @@ def _measure() -> None:
 
 
 def _own(variable: Tensor, grad: Tensor) -> Tensor:
-    """The gradient as a tensor of its own, laid out like the variable."""
+    """The gradient as an unshared tensor with the layout of the variable."""
     spec = variable._spec
     if not _LIMITS:
         _measure()
-    # More references than a fresh gradient has mean that the user, another edge or a view can see this memory, and that adding to `.grad`
+    # More references than a fresh gradient has: the user, another edge or a view can see this memory, and adding to `.grad`
     # later would show there.
     if (
         sys.getrefcount(grad) <= _LIMITS[0]
@@ -114,7 +114,7 @@ def _own(variable: Tensor, grad: Tensor) -> Tensor:
 
 
 class _Task:
-    """What one backward call knows."""
+    """The state of one backward call."""
 
     __slots__ = (
         "__weakref__", "after", "buffers", "captures", "create_graph", "dependencies", "depth", "keep", "needed", "notes", "results", "roots", "run",
@@ -131,8 +131,8 @@ class _Task:
         self.depth = 0  # how many backward calls it runs inside of
         self.roots: set[Any] = set()
         self.run: Any = _run
-        self.notes: dict[Any, Any] = {}  # what hooks over several gradients remember during this call
-        self.after: list[Any] = []  # what hooks want to be called at the end
+        self.notes: dict[Any, Any] = {}  # state of hooks over several gradients during this call
+        self.after: list[Any] = []  # callbacks that hooks queued for the end
 
     def runs(self, node: Any) -> bool:
         """Whether this call reaches a node."""
@@ -165,7 +165,7 @@ class _Task:
         stack: list[tuple[Any, list[Any] | None]] = [(node, None) for node in roots]
         while stack:
             node, following = stack.pop()
-            if following is not None:  # all that follows has been seen
+            if following is not None:  # all nodes that follow were visited
                 for after in following:
                     if after in needed or after in captures:
                         needed.add(node)
@@ -192,12 +192,12 @@ class _Task:
         return node
 
 
-# A backward call inside of this many others runs in a thread of its own: a thread's stack holds only so many calls.
+# A backward call nested this deep runs in a new thread, because the stack of a thread is limited.
 DEEPEST = 20
 
 
 def queue_callback(callback: Any) -> None:
-    """Call `callback()` when the backward call that is running has ended; RuntimeError where none runs."""
+    """Call `callback()` at the end of the running backward call; RuntimeError if none is running."""
     if STATE.task is None:
         raise RuntimeError("Final callbacks can only be installed during backward pass.")
     STATE.task.after.append(callback)
@@ -221,7 +221,7 @@ _NUMBERS = count()
 
 
 def task_number() -> int:
-    """The number of the backward call that is running, which no other one has; -1 where none runs."""
+    """The unique number of the running backward call; -1 if none is running."""
     task = STATE.task
     if task is None:
         return -1
@@ -243,7 +243,7 @@ def run_backward(
     inputs: Sequence[Tensor] | None = None,
     accumulate: bool = True,
 ) -> list[Tensor | None]:
-    """Back-propagate `grads` from `tensors`.  With `inputs`, only what leads to them runs; unless `accumulate`, their gradients are returned."""
+    """Back-propagate `grads` from `tensors`.  With `inputs` only nodes on a path to them run; without `accumulate` their gradients are returned."""
     task = _Task(keep_graph, create_graph)
     if asking_classes and "run" in TRANSFORMS and any(type(g) not in plain_classes for g in grads):
         task.run = TRANSFORMS["run"]
@@ -276,10 +276,10 @@ def run_backward(
 
 
 def _execute(task: _Task, heap: list[Any]) -> None:
-    """Run what is ready and all that becomes so; then what hooks wanted to be called at the end, and what that asks for."""
+    """Run ready nodes until none is left, then the callbacks that hooks queued, and those that callbacks queue."""
     state = STATE
     before, outer, hooks = state.word, state.task, state.saved_hooks
-    state.saved_hooks = list(hooks)  # what is entered or left inside does not reach out
+    state.saved_hooks = list(hooks)  # contexts entered by hooks do not leak out
     state.word, state.task = before | GRAD if task.create_graph else before & ~GRAD, task
     try:
         _loop(task, heap)
@@ -311,7 +311,7 @@ def _loop(task: _Task, heap: list[Any]) -> None:
     dependencies, buffers, needed, captures = task.dependencies, task.buffers, task.needed, task.captures
     release, run = not task.keep, task.run
     quick = ready().quick_backward if run is _run and not STATE.word & (ANOMALY | GRAD) else None
-    leaves: list[Any] = []  # those that are ready: they go first, and need no order
+    leaves: list[Any] = []  # ready accumulations: they go first, in any order
     while heap or leaves:
         node = leaves.pop() if leaves else heappop(heap)[2]
         grads: list[Any] | None = buffers.pop(node, None)
@@ -360,7 +360,7 @@ def _loop(task: _Task, heap: list[Any]) -> None:
 
 
 def _captured(task: _Task, needed: set[Any], node: Any, grads: list[Any]) -> bool:
-    """Take the gradients that are results; returns whether the node runs too.  Where it does, hooks of its tensors come later, as in PyTorch."""
+    """Store the gradients that are results.  Returns whether the node runs too; then the hooks of its tensors run later, as in PyTorch."""
     runs = node in needed
     if not runs:
         if type(node) is AccumulateGrad:

@@ -23,7 +23,7 @@ __all__ = ["Function", "FunctionCtx", "FunctionMeta", "FunctionNode", "once_diff
 
 
 class FunctionCtx:
-    """What `forward`, `setup_context`, `backward` and `jvp` of a Function may ask of their context."""
+    """The methods of `ctx` for `forward`, `setup_context`, `backward` and `jvp` of a Function."""
 
     _dirty: tuple[Any, ...] | None
     _materialize: bool
@@ -66,7 +66,7 @@ class FunctionCtx:
 
 
 class FunctionBase(FunctionCtx, Node):
-    """What functions and their contexts have in common: the members that a context has, by the class of which users write subclasses too."""
+    """Members that a context and its Function class share; PyTorch shows the members of a context on the class too."""
 
     __slots__ = (
         "_cls",
@@ -109,22 +109,22 @@ class FunctionBase(FunctionCtx, Node):
 
     @property
     def to_save(self) -> tuple[Any, ...] | None:
-        """What `save_for_backward` was given; None where it was not called, or once the graph has taken it over."""
+        """The arguments of `save_for_backward`; None before it is called, and after the graph has taken them over."""
         return self._to_save
 
     @property
     def dirty_tensors(self) -> tuple[Any, ...] | None:
-        """What `mark_dirty` was given; None where it was not called, or once `apply` is done."""
+        """The arguments of `mark_dirty`; None before it is called, and after `apply` has returned."""
         return self._dirty
 
     @property
     def non_differentiable(self) -> tuple[Any, ...] | None:
-        """What `mark_non_differentiable` was given, or None."""
+        """The arguments of `mark_non_differentiable`, or None."""
         return self._non_differentiable
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved, as it was (while `jvp` runs, what `save_for_forward` was given); RuntimeError after it was freed."""
+        """The saved tensors (those of `save_for_forward` while `jvp` runs); RuntimeError after they were freed."""
         if self.saved_for_forward is not None:
             return self.saved_for_forward
         if self._released:
@@ -149,7 +149,7 @@ class FunctionBase(FunctionCtx, Node):
         return self.saved_tensors
 
     def maybe_clear_saved_tensors(self) -> None:
-        """Drop what was saved."""
+        """Drop the saved tensors."""
         self._release()
 
     def _restore(self, entry: Any) -> Any:
@@ -173,8 +173,10 @@ class FunctionBase(FunctionCtx, Node):
         return out
 
     def _keep(self, outputs: Sequence[Any]) -> None:
-        """Take `_to_save` over into the graph."""
-        dirty = {id(t) for t in self._dirty or ()}  # the node of a changed view leads here, and must not be held here
+        """Move `_to_save` into the graph."""
+        dirty = {
+            id(t) for t in self._dirty or ()
+        }  # the node of a changed view refers to this one; a reference back would be a cycle
         places = {
             id(o): i
             for i, o in enumerate(outputs)
@@ -245,7 +247,7 @@ class FunctionNode(FunctionBase):
         return [self._check(found[i], place) for place, i in enumerate(self._wanted)]
 
     def apply_boxed(self, *grads: Any) -> Any:
-        """The Function's `backward` as it was written: with gradients, or with one list of them where it asks for that."""
+        """Call the Function's `backward` with gradients, or with one list of them if the Function asks for that."""
         cls = self._cls
         if cls.vjp is Function.vjp:
             return cls.backward(self, *grads)
@@ -316,8 +318,8 @@ class Function(FunctionBase, metaclass=FunctionMeta):
     """
 
     generate_vmap_rule = False
-    clear_saved_tensors_on_access = False  # what was saved can be read once, and is freed by that
-    boxed_grads_call = False  # backward gets its gradients as one list, which it may empty as it goes
+    clear_saved_tensors_on_access = False  # saved tensors can be read once; reading frees them
+    boxed_grads_call = False  # backward gets its gradients as one list, which it may empty
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
@@ -384,7 +386,7 @@ class Function(FunctionBase, metaclass=FunctionMeta):
 
     @classmethod
     def _applied(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, FunctionNode | None]:
-        """The result of `apply`, and its context where no transform has a part in it."""
+        """The result of `apply`, and its context unless a transform took part."""
         separate = cls.setup_context is not Function.setup_context
         named: dict[str, Any] = {}
         if separate:
@@ -415,7 +417,7 @@ class Function(FunctionBase, metaclass=FunctionMeta):
             STATE.word = word
         outputs = output if isinstance(output, tuple) else (output,)
         wrapped = _wrap(node, args, outputs, bool(word & GRAD) and any(needs))
-        node._dirty = None  # what was changed leads to the node, which must not hold it
+        node._dirty = None  # the changed tensor refers to the node; a reference back would be a cycle
         return tuple(wrapped) if isinstance(output, tuple) else wrapped[0], node
 
 
@@ -437,7 +439,7 @@ _SEVERAL = (
 
 
 def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], record: bool) -> list[Any]:
-    """The outputs as part of the graph."""
+    """The outputs, recorded in the graph."""
     node._specs = [o._spec if isinstance(o, Tensor) else None for o in outputs]
     dirty = {id(t) for t in node._dirty or ()}
     for item in node._dirty or ():
@@ -536,7 +538,7 @@ def _wrap_one(
 
 
 def _same(x: Tensor) -> Any:
-    """An input that is returned as it came: another tensor over the same memory, of its class, so that the input keeps its own history."""
+    """A new tensor over the memory of an input that is returned unchanged, so that the input keeps its own history."""
     if type(x) not in plain_classes:
         word = STATE.word
         STATE.word = word & ~GRAD

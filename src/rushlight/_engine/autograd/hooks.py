@@ -1,4 +1,4 @@
-"""Hooks during backward: those of tensors, those before and after a node, and the gradients that tensors retain.
+"""Hooks during backward: of tensors, before and after nodes; and retained gradients.
 
 Hooks see None for a gradient that is not defined, and may not replace it.
 """
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def _checked(hook: Any, before: Any, after: Any) -> Any:
-    """What a hook gave for one gradient; errors where it is no gradient of the same type and shape."""
+    """The return value of a hook for one gradient; an error if it has another type or shape."""
     if after is None:
         return None
     if before is None:
@@ -98,7 +98,7 @@ def before_node(hooks: Mapping[int, Any], grads: Sequence[Any]) -> list[Any]:
 
 
 def after_node(node: Node, hooks: Mapping[int, Any], found: Sequence[Any], given: tuple[Any, ...]) -> list[Any]:
-    """What a node gives after its post-hooks, which see `given` too: the gradients it was called with."""
+    """The results of a node after its post-hooks, which also see `given`, the gradients that the node got."""
     found = list(found)
     for hook in list(hooks.values()):
         shown = tuple(node._shown(found))
@@ -122,7 +122,7 @@ def retain(x: Tensor) -> None:
 
 
 def stop_retaining(x: Tensor) -> bool:
-    """Take the wish to keep the gradient off the present node, before `x` gets another; returns whether there was one."""
+    """Stop retaining the gradient of `x` at its present node, before `x` gets another; returns whether it was retained."""
     extra = x._node._extra if x._node is not None else None
     return extra is not None and extra.retain is not None and extra.retain.pop(meta_of(x).output_nr, None) is not None
 

@@ -39,7 +39,7 @@ LAST = sys.maxsize  # gradient accumulation runs as soon as it can
 
 
 class GradientEdge(NamedTuple):
-    """Where a gradient passes: a node and the number of one of its outputs; `ownership_token` keeps alive what the node does not."""
+    """A node and the number of one of its outputs; `ownership_token` keeps alive what the node refers to weakly."""
 
     node: Any
     output_nr: int
@@ -52,7 +52,7 @@ def split_edge(edge: Any) -> tuple[Any, int]:
 
 
 class Extra:
-    """What few nodes have: hooks, tensors that retain their gradient, the user's line in anomaly mode."""
+    """Rare parts of a node: hooks, tensors that retain their gradient, the user's line in anomaly mode."""
 
     __slots__ = ("place", "post_hooks", "pre_hooks", "retain", "tensor_hooks")
 
@@ -65,7 +65,7 @@ class Extra:
 
 
 class InputMetadata(NamedTuple):
-    """What a node expects of one of the gradients that it is called with."""
+    """The expected shape, dtype and device of one gradient that a node gets."""
 
     shape: Size
     dtype: DType
@@ -114,11 +114,11 @@ class Node:
         return self._namespace + type(self).__name__
 
     def _places(self) -> Sequence[int | None] | None:
-        """For each input that could have a gradient the number of its edge, or None; None where the edges are all there is."""
+        """The number of the edge for each input that could have a gradient, or None without one; None if there are no other inputs than edges."""
         return None
 
     def _shown(self, values: Sequence[Any]) -> list[Any]:
-        """Values of the edges as users see them: with None for inputs that have no gradient."""
+        """Values of the edges as users see them, with None for inputs without a gradient."""
         places = self._places()
         return list(values) if places is None or not values else [None if p is None else values[p] for p in places]
 
@@ -155,7 +155,7 @@ class Node:
         return found[0] if len(found) == 1 else tuple(found)
 
     def _result_specs(self) -> Sequence[Spec | None]:
-        """What the results of the forward operation were; None for those that were no tensors."""
+        """The specs of the results of the forward operation; None for results that are no tensors."""
         specs: Sequence[Spec | None] | None = getattr(self, "_specs", None)
         if specs is None:
             raise NotImplementedError(f"rushlight does not know the shapes behind {self.name()} yet")
@@ -255,7 +255,7 @@ class OpNode(Node):
         )
 
     def unpacked(self) -> list[Any]:
-        """The saved values for a run of the node.  RuntimeError where one is not as it was left."""
+        """The saved values for a run of the node.  RuntimeError if one was modified since."""
         return self._unpack(self.saved, runs=True)
 
     def _unpack(self, saved: Any, runs: bool = False) -> list[Any]:
@@ -279,7 +279,7 @@ class OpNode(Node):
         return Relaid(items) if relaid else items
 
     def _linked(self, item: Tensor, source: tuple[str, int]) -> Tensor:
-        """A saved result as part of the graph: it was kept without its node, which would be a cycle."""
+        """A saved result, recorded in the graph: it is kept without its node, since that would be a cycle."""
         number = source[1] if source[0] == "output" else self.info.n_results + source[1]
         if not item._spec.dtype.is_floating_point and not item._spec.dtype.is_complex:
             return item
@@ -290,7 +290,7 @@ class OpNode(Node):
         return tensor
 
     def _restamped(self, item: Tensor, stamp: int, source: tuple[str, int], runs: bool) -> bool:
-        """Look at a saved tensor whose memory has another stamp; whether it lies otherwise in memory than it did."""
+        """Check a saved tensor whose memory has another version stamp; returns whether its layout has changed."""
         if source[0] == "input" and runs and source[1] in self.info.wrt:
             check_attached(item, self._edges[self.info.wrt.index(source[1])], self)
         version = stamp & 0xFFFFFFFF
@@ -319,7 +319,7 @@ class OpNode(Node):
 
 
 def check_attached(item: Tensor, edge: Any, node: Node) -> None:
-    """RuntimeError where a tensor that `node` saved had a history when its gradient was sent along `edge`, and has none now."""
+    """RuntimeError if a saved tensor of `node` had a history when `edge` was made, and has none now."""
     if item._node is None and edge is not None and not isinstance(split_edge(edge)[0], AccumulateGrad):
         raise RuntimeError(
             "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_().This is not supported, please use out-of-place "
@@ -328,13 +328,14 @@ def check_attached(item: Tensor, edge: Any, node: Node) -> None:
 
 
 class Relaid(list[Any]):
-    """Saved values of which hooks gave some back in another layout: the plans that are kept for backward are not for them."""
+    """Saved values of which hooks returned some in another layout, so that the kept plans of backward do not fit."""
 
 
 class FlatBackward(Node):
-    """Passes on the gradients of gradients, and gives zeros to the arguments of an operator that is made of planes.
+    """Passes gradients of gradients on, and gives zeros to the arguments of a piecewise linear operator.
 
-    The derivative of `relu` changes nowhere, and no path leads from it to the argument.  Programs that differentiate it again count on zeros.
+    The derivative of `relu` is constant almost everywhere, so no path leads from it to the argument.  Programs that differentiate it
+    again expect zeros.
     """
 
     __slots__ = ("specs",)
@@ -343,7 +344,7 @@ class FlatBackward(Node):
 
     @classmethod
     def linking(cls, grads: Sequence[Tensor | None], edges: Sequence[Any]) -> Sequence[Tensor | None]:
-        """The gradients that arrive at `edges`, linked to these."""
+        """The gradients for `edges`, linked to the arguments by a `FlatBackward`."""
         if any(g is not None and type(g) is not Tensor for g in grads):  # transforms give zeros where no path leads
             return grads
         node = cls()
@@ -370,7 +371,7 @@ class FlatBackward(Node):
 
 
 class Packed:
-    """A saved tensor as the user's pack hook left it, and where its gradient goes."""
+    """A saved tensor in the form that the user's pack hook returned, and the edge of its gradient."""
 
     __slots__ = ("edge", "held", "spec", "unpack_hook")
 
@@ -378,7 +379,7 @@ class Packed:
         self.held, self.unpack_hook, self.spec, self.edge = held, unpack_hook, spec, edge
 
     def unpack(self, node: Node, linked: Any = False) -> Any:
-        """Give it back through the user's hook, as part of the graph if `linked`, or where that is being differentiated."""
+        """The tensor from the user's unpack hook, recorded in the graph if `linked` or if backward is being differentiated."""
         outer, STATE.current_node = STATE.current_node, node
         try:
             found = self.unpack_hook(self.held)
@@ -404,7 +405,7 @@ class Packed:
         return made
 
     def _as_saved(self, found: Tensor) -> Tensor:
-        """What a hook gave back, with the dtype that was saved, for which backward is made; RuntimeError for another shape."""
+        """The result of an unpack hook in the saved dtype, which backward expects; RuntimeError for another shape."""
         from rushlight._engine.autograd.engine import OPS
 
         if found._spec.shape != self.spec.shape:
@@ -415,7 +416,7 @@ class Packed:
 
 
 def packed(tensor: Tensor, pack: Any, unpack: Any) -> Packed:
-    """The tensor through the user's hook, which may not change it."""
+    """The tensor packed by the user's hook, which must not change it."""
     storage = tensor._storage
     before, word = storage.version if storage is not None else 0, STATE.word
     STATE.word = word & ~GRAD
@@ -438,7 +439,7 @@ class SavedTensor:
         self.node, self.number = node, number
 
     def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
-        """Keep what `pack_hook(tensor)` returns; `unpack_hook` gives the tensor back.  RuntimeError where hooks were there before."""
+        """Keep `pack_hook(tensor)` in place of the tensor; `unpack_hook` returns the tensor.  RuntimeError if there are hooks already."""
         node, number = self.node, self.number
         if node.saved is None:
             raise RuntimeError(RELEASED)

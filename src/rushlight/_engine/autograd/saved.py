@@ -1,10 +1,10 @@
-"""What a node shows of its call: `_saved_self`, `_saved_dim`, `_saved_self_sym_sizes`, ...
+"""Attributes of nodes that show their call: `_saved_self`, `_saved_dim`, `_saved_self_sym_sizes` and others.
 
 Which names a node has is read from `saved_names.txt` (written by `tools/saved_values.py --names`); a star marks tensors.  A value comes from the
-saved tensors and the call (operator, template, specs) that a backward spec belongs to.  Nothing is done before somebody asks.
+saved tensors and the call (operator, template, specs) that a backward spec belongs to.  Nothing is computed before it is asked for.
 
-An operator of the node's own name shares its arguments' names with the node.  Of other operators `_RENAMED` says which value is which.  What
-nobody holds raises an AttributeError that says so.
+An operator with the node's own name has the node's names for its arguments.  For other operators `_RENAMED` maps the names.  A value that is
+not kept raises an AttributeError that says so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "saved_names.tx
 
 @cache
 def _nodes() -> dict[str, dict[str, bool]]:
-    """For each node the names of what it shows, and whether that is a tensor."""
+    """The attributes of each node, and whether each is a tensor."""
     with open(_FILE, encoding="utf-8") as file:
         lines = [line.split() for line in file if not line.startswith("#")]
     return {node: {name.rstrip("*"): name.endswith("*") for name in names} for node, *names in lines}
@@ -109,7 +109,7 @@ _SPELLED = re.compile(r"^(linalg|special|fft)|(ex|withindices)$")  # what only o
 
 @cache
 def _own(node: str, operator: str) -> bool:
-    """Whether the node is the operator's own: of the same name but for its spelling."""
+    """Whether the node has the operator's own name, up to spelling."""
     stem = re.sub(r"Backward\d.*$", "", node).lower()
     spelled = re.sub(r"_(core|with_indices)$", "", operator).replace("_", "")
     return bool(re.sub(_SPELLED, "", stem) == re.sub(_SPELLED, "", spelled))
@@ -117,7 +117,7 @@ def _own(node: str, operator: str) -> bool:
 
 @cache
 def _renamed(node: str, operator: str) -> dict[str, str] | None:
-    """Where the values that a node shows are found in the operator's call; "" where names are not told; None where they are those of the node."""
+    """The map from a node's attributes to the operator's arguments; "" if it is not known, None if the names are equal."""
     text = _RENAMED.get(node, {}).get(operator)
     if text is None:
         return None if _own(node, operator) else {"": ""}
@@ -126,7 +126,7 @@ def _renamed(node: str, operator: str) -> dict[str, str] | None:
 
 
 class SavedCall:
-    """A node's call: where the values that it shows come from."""
+    """The call of a node, from which the values of its attributes come."""
 
     def __init__(self, info: Any) -> None:
         self.info = info
@@ -147,7 +147,7 @@ class SavedCall:
         self._all: Sequence[tuple[str, int]] | None = None
 
     def source(self, name: str) -> str:
-        """The operator's word for what the node calls `name`; KeyError where that is not known."""
+        """The operator's name for the node's attribute `name`; KeyError if it is not known."""
         found, arguments = self.renamed.get(name), self.op.schema.arguments
         if found is not None and (found[0] in ".+" or any(a.name == found for a in arguments)):
             return found
@@ -204,7 +204,7 @@ class SavedCall:
         raise KeyError(word)
 
     def would_keep(self, name: str) -> bool:
-        """Whether the tensor is kept where all arguments want gradients: then it is None here because it is not needed."""
+        """Whether the tensor is kept if all arguments want gradients; then its value here is None because it is not needed."""
         if self._all is None:
             self._all = self._all_sources()
         return bool(self.places(name, self._all))
@@ -225,7 +225,7 @@ class SavedCall:
             return ()
 
     def fact(self, name: str) -> Any:
-        """What is no tensor; KeyError where it is not known.  Ints are without a sign, as PyTorch shows them: dim -1 is 2**64 - 1."""
+        """An attribute that is no tensor; KeyError if it is not known.  Ints are unsigned, as PyTorch shows them: dim -1 is 2**64 - 1."""
         rule = _COMPUTED.get(self.node, {}).get(name)
         if rule is not None:
             value = rule(self)
@@ -243,7 +243,7 @@ class SavedCall:
 
 
 def unsigned(value: Any) -> Any:
-    """Ints without a sign."""
+    """Ints as unsigned 64-bit numbers."""
     if type(value) is int:
         return value % 2**64
     return tuple([unsigned(v) for v in value]) if type(value) is tuple else value
@@ -273,7 +273,7 @@ def _shape(call: SavedCall, word: str = "input") -> tuple[int, ...]:
 
 
 def _padding(call: SavedCall) -> Any:
-    """The padding of a convolution, of which words stand for numbers."""
+    """The padding of a convolution as numbers; it may be given as a word."""
     padding, kernel = call.argument("padding"), _shape(call, "weight")[2:]
     if padding == "valid":
         return (0,)
@@ -306,7 +306,7 @@ def _joined_dim(call: SavedCall) -> int:
 
 
 def _last_item(call: SavedCall) -> tuple[int, Any, tuple[int, ...]]:
-    """Of `x[index]`, which PyTorch makes one view of each item: the last one's dim, the item and the shape before it."""
+    """`x[index]` is one view per item in PyTorch: the dim of the last view, its item, and the shape before it."""
     shape, dim, found = list(_shape(call)), 0, None
     for item in call.argument("index"):
         if item[0] == "n":
@@ -387,7 +387,7 @@ def _squeezed(call: SavedCall) -> Any:
 
 
 def _before_squeeze(call: SavedCall) -> Any:
-    """What `squeeze` was given: pools of one dim are PyTorch's of two with one row."""
+    """The input shape of PyTorch's `squeeze`: one-dimensional pooling is two-dimensional pooling with one row there."""
     if call.op.schema.name == "squeeze":
         return _shape(call)
     out = tuple(call.info.out_specs[0].shape)
@@ -395,7 +395,7 @@ def _before_squeeze(call: SavedCall) -> Any:
 
 
 def _elu(name: str) -> Callable[[SavedCall], Any]:
-    """PyTorch's `elu` has two more factors, which `selu` and `celu` give."""
+    """The three factors of PyTorch's `elu`, which `selu` and `celu` set."""
     known = {"alpha": 1.6732632423543772848170429916717, "scale": 1.0507009873554804934193349852946, "input_scale": 1}
 
     def of(call: SavedCall) -> Any:
@@ -407,7 +407,7 @@ def _elu(name: str) -> Callable[[SavedCall], Any]:
 
 
 def _choice(word: str, *words: str) -> Callable[[SavedCall], Any]:
-    """The number of a word: PyTorch's nodes know choices by numbers."""
+    """The number that PyTorch's nodes show for a choice given as a word."""
 
     def of(call: SavedCall) -> Any:
         value = call.argument(call.source(word))
@@ -419,7 +419,7 @@ def _choice(word: str, *words: str) -> Callable[[SavedCall], Any]:
 def _correction(call: SavedCall) -> Any:
     value = call.argument("correction")
     if value is None:
-        # Whether `unbiased` was given is not kept, and PyTorch tells the two apart.
+        # Whether `unbiased` was passed is not kept; PyTorch shows a difference.
         return 0 if not call.argument("unbiased") else _missing("correction")
     return int(value) if value == int(value) else value
 
@@ -433,7 +433,7 @@ def _bound(name: str, value: float) -> Callable[[SavedCall], Any]:
 
 
 def _linear_rows(call: SavedCall) -> Any:
-    """What the product of `linear` is before it gets the dims of the input."""
+    """The shape of the product of `linear` before it gets the dims of the input."""
     if call.op.schema.name != "linear":
         return _missing("self") if call.op.schema.name not in ("view", "unflatten") else _shape(call)
     out = tuple(call.info.out_specs[0].shape)
@@ -451,7 +451,7 @@ def _group_sizes(call: SavedCall) -> tuple[int, int, int]:
 
 
 def _weight_strides(call: SavedCall) -> Any:
-    """Strides of the second matrix, which of `linear` is the weight turned."""
+    """Strides of the second matrix; for `linear` it is the transposed weight."""
     if call.op.schema.name == "linear":
         return tuple(call.spec("weight").strides[::-1])
     return tuple(call.spec(call.source("mat2")).strides)
@@ -544,7 +544,7 @@ def _transposed_weight(call: SavedCall, held: Held) -> Any:
 
 
 def _upper(word: str) -> Shown:
-    """The factor of `cholesky`, of which we keep the lower one."""
+    """The factor of `cholesky` as asked for; the lower one is kept."""
 
     def of(call: SavedCall, held: Held) -> Any:
         found = held(word)
