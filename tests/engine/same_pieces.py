@@ -13,24 +13,21 @@ from typing import Any
 from tests.ops.test_eager import RUN, arguments, listed, names_of_tensors
 
 import rushlight as torch
-from rushlight._backends.cpu import externs
+from rushlight._backends.cpu import externs, kernels
 from rushlight._backends.cpu.conv import direct
 from rushlight._backends.cpu.fft import fourier
 from rushlight._backends.cpu.gemm import blas
 from rushlight._backends.cpu.image import resample, unpool
 from rushlight._backends.cpu.linalg import lapack, small_factors
-from rushlight._backends.cpu.program import assemble
-from rushlight._codegen import nest
 from rushlight._engine.core.convert import numpy_of
 from rushlight._host.runtime import runtime
 from rushlight._host.threads_native import ALONE, JOB_SHIFT, TICKET
 from rushlight._ops.table import OPERATORS
-from rushlight._schedule import grouping
 from rushlight._surface.registry import function_of
 
 COUNTS = (1, 2, 3, 8)
 GRAINS: dict[tuple[ModuleType, str], int] = {
-    (nest, "PIECE"): 1, (nest, "LEAST"): 1, (grouping, "PIECE"): 256, (assemble, "PIECE"): 256, (direct, "_PIECE"): 1, (direct, "_SHARE"): 1,
+    (direct, "_PIECE"): 1, (direct, "_SHARE"): 1,
     (externs, "_PIECE"): 1, (fourier, "_PIECE"): 1, (lapack, "_GRAIN"): 1, (resample, "_PIECE"): 1, (small_factors, "_GRAIN"): 1,
     (blas, "_SMALL_GRAIN"): 1, (blas, "_LEAST_GRAIN"): 1, (blas, "_BATCH_GRAIN"): 1, (unpool, "_PIECE"): 1,
 }  # fmt: skip
@@ -72,6 +69,8 @@ def main() -> None:
     for (module, name), grain in GRAINS.items():
         assert getattr(module, name) > grain
         setattr(module, name, grain)
+    policy = kernels.host().policy._replace(piece=1, least_piece=1, serial_work=512)
+    kernels._TARGET[0] = kernels.host()._replace(policy=policy)
     cut, faults = 0, []
     for (key, i), name in RUN:
         before, found = jobs(), []

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
-from rushlight._backends.cpu.program.assemble import _cut
 from rushlight._codegen.loops import Reduce
+from rushlight._codegen.lowering import cut_loop
 from rushlight._codegen.traffic import traffic
 from rushlight._host.threads import get_num_threads, set_num_threads
 from rushlight._prims import build, prim
@@ -262,5 +262,5 @@ def test_rows_and_columns_of_a_square(size):
 )
 def test_what_is_cut_is_cut_into_several_pieces(sizes):
     for wanted in (2, 18, 40, 512):
-        var, chunk = _cut([Var(n, "v") for n in sizes], wanted)
+        var, chunk = cut_loop([Var(n, "v") for n in sizes], wanted)
         assert 1 <= chunk < var.size

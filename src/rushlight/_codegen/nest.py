@@ -13,16 +13,11 @@ from rushlight._schedule.costs import Facts, facts_of
 from rushlight._schedule.expressions import Buffer, Builder, Item, Store, X, substitute
 from rushlight._schedule.groups import Group, Stage, refine
 from rushlight._schedule.indexing import Data, Div, Ix, Mod, Var
-from rushlight._schedule.policy import PIECE, Target
+from rushlight._schedule.policy import Policy, Target
 from rushlight._types.layout import numel
 from rushlight._types.symbols import truncated
 
 __all__ = ["Nest"]
-
-LEAST = 1 << 12  # elements, of any cost, that take longer than handing a piece over does
-LEAST_TILE = 4  # elements of a side of what is transposed in registers
-LINE = 64  # bytes of a cache line
-ROW_AHEAD = 1 << 14  # bytes of a row that is fetched while the one before it is picked from, at most
 
 
 class Nest:
@@ -30,7 +25,7 @@ class Nest:
 
     def __init__(self, group: Group, target: Target) -> None:
         self.builder: Builder = group.builder
-        self.target = target
+        self.target, self.policy = target, target.policy
         self.stages = [s for s in group.stages if s.items or s.stores]
         self.outer: list[Var] = [group.row] if group.row is not None else []
         self.group = group
@@ -80,7 +75,7 @@ class Nest:
             return  # a result has room for one value, and an earlier stage may have put its own there
         ix, x = substitute(self.builder, {b: a.ix for a, b in zip(early.loops, late.loops, strict=True)})
         known = facts_of([early]).seen
-        found = costly(store.value, store.buffer.dtype, lambda e: x(e) in known)
+        found = costly(store.value, store.buffer.dtype, lambda e: x(e) in known, self.policy)
         if found is None:
             return
         early.stores.append(Store(store.buffer, ix(store.ix), x(found)))
@@ -168,7 +163,7 @@ class Nest:
                         else 0.5
                         if c == 2
                         else -0.5
-                        if abs(c) * buffer.dtype.itemsize >= LINE // 2
+                        if abs(c) * buffer.dtype.itemsize >= self.policy.line_bytes // 2
                         else 0
                     )
                 elif type(a) is Data:  # lanes that look their places up are fetched one by one
@@ -234,9 +229,10 @@ class Nest:
     def shape_of_lanes(self, facts: Facts, light_unroll: int = 4) -> tuple[int, int]:
         """Lanes per vector and how many vectors a step of the main loop takes."""
         width = self.lane_count(facts)
-        if facts.operations > 60 or facts.cost > 60:
+        cost = facts.cost(self.policy)
+        if facts.operations > 60 or cost > 60:
             return width, 1
-        if facts.cost > 8 or facts.operations > 16:
+        if cost > 8 or facts.operations > 16:
             return width, 2
         return width, light_unroll
 
@@ -251,9 +247,9 @@ class Nest:
         loops.append(lane)
         unroll = fitting(unroll, width, lane.size)
         elements = numel([v.size for v in loops])
-        cost = facts.cost if facts.loads else facts.cost - 0.5  # what is only written moves half as much
+        cost = facts.cost(self.policy) - (0 if facts.loads else 0.5)  # what is only written moves half as much
         work = cost * elements * min(facts.widest, 4) / 4  # four bytes are done as fast as one float
-        body: list[Any] = [Loop(lane, list(stage.stores), lanes=True, ahead=rows_ahead(facts, lane))]
+        body: list[Any] = [Loop(lane, list(stage.stores), lanes=True, ahead=rows_ahead(facts, lane, self.policy))]
         turned = self.turned(stage, lane, loops[:-1], width)
         if turned:
             across = turned[0]
@@ -277,10 +273,12 @@ class Nest:
 
         Where vectors are narrower than a cache line, tiles as wide as a line let large results bypass the caches: that is worth the registers.
         """
-        sides = loops[-1].size, loops[-2].size
-        line = tile_width(max(width, LINE // min(s.buffer.dtype.itemsize for s in stage.stores)), *sides)
+        sides, least = (loops[-1].size, loops[-2].size), self.policy.least_tile
+        line = tile_width(
+            max(width, self.policy.line_bytes // min(s.buffer.dtype.itemsize for s in stage.stores)), least, *sides
+        )
         self.stream(stage, loops, line)
-        return line if any(s.stream for s in stage.stores) else tile_width(width, *sides)
+        return line if any(s.stream for s in stage.stores) else tile_width(width, least, *sides)
 
     def stream(self, stage: Stage, loops: Sequence[Var], step: int, others: Sequence[Stage] = ()) -> None:
         """Large results bypass the caches: nobody would find them there, and lines need not be read before they are written.
@@ -310,7 +308,7 @@ class Nest:
 
     def turned(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[X]] | None:
         """A loop along which some loads are contiguous while the lanes jump, and those loads: work for square tiles."""
-        if lane.size < LEAST_TILE:
+        if lane.size < self.policy.least_tile:
             return None
         by_var: dict[Var, list[X]] = {}
         for x in facts_of([stage]).loads:
@@ -319,10 +317,10 @@ class Nest:
             if x.args or buffer.dtype.kind == "c" or len(steps) != len(ix.terms) or steps.get(lane, 0) <= 1:
                 continue
             shares = (
-                lane.size >= width and steps[lane] * buffer.dtype.itemsize < LINE
+                lane.size >= width and steps[lane] * buffer.dtype.itemsize < self.policy.line_bytes
             )  # lanes that share lines are fetched well enough
             for v in others:
-                if steps.get(v) == 1 and v.size >= (width // 2 if shares else LEAST_TILE):
+                if steps.get(v) == 1 and v.size >= (width // 2 if shares else self.policy.least_tile):
                     by_var.setdefault(v, []).append(x)
         if not by_var:
             return None
@@ -333,7 +331,9 @@ class Nest:
         """Which loop is cut into pieces, and how."""
         if not loops:
             return None
-        wanted = truncated(max(min(work // PIECE, elements // LEAST, 1024), 1))
+        wanted = truncated(
+            max(min(work // self.policy.piece, elements // self.policy.least_piece, self.policy.max_pieces), 1)
+        )
         var = next((v for v in loops if v.size >= min(wanted, 16)), None) or max(loops, key=lambda v: v.size)
         pieces = min(wanted, var.size)
         chunk = -(-var.size // pieces)
@@ -358,7 +358,7 @@ class Nest:
         if not over_rows:
             self.stream_rows(width * unroll)
         flat = [statement for part in body for statement in part]
-        split = self.cut(outer, facts.cost * elements, elements, width * max(unroll, 1), lane)
+        split = self.cut(outer, facts.cost(self.policy) * elements, elements, width * max(unroll, 1), lane)
         for v in reversed(outer):
             flat = [Loop(v, flat, lanes=v is lane)]
         return Section(flat, split, width, unroll)
@@ -374,7 +374,7 @@ class Nest:
         """Long columns are read in wide stripes, so that each row of memory gives several lines at a time."""
         items = sum(len(s.items) for s in self.stages)
         longest = max(s.work for s in self.stages)
-        if facts.cost > 4 or items > 2 or longest < 64 or self.target.vector_bytes < 64:
+        if facts.cost(self.policy) > 4 or items > 2 or longest < 64 or self.target.vector_bytes < 64:
             return unroll
         wide = 16 // max(items, 1)
         while wide > unroll and rows < 16 * width * wide:
@@ -424,18 +424,19 @@ def jumps(facts: Facts, lane: Var) -> bool:
     )
 
 
-def tile_width(width: int, *sides: int) -> int:
+def tile_width(width: int, least: int, *sides: int) -> int:
     """The side of square tiles that cover most of a rectangle: what is left over is fetched element by element."""
-    while width > LEAST_TILE and any(4 * (side // width * width) < 3 * side for side in sides):
+    while width > least and any(4 * (side // width * width) < 3 * side for side in sides):
         width //= 2
     return width
 
 
-def rows_ahead(facts: Facts, lane: Var) -> list[tuple[Buffer, Ix, int]]:
+def rows_ahead(facts: Facts, lane: Var, policy: Policy) -> list[tuple[Buffer, Ix, int]]:
     """Rows of which the lanes pick most lines, in an order that no prefetcher foresees: where the next one is asked for meanwhile.
 
-    A row that is longer than `ROW_AHEAD` would push the one at hand out of the nearest cache; a short one, its neighbours foresee.
+    A row that is longer than `row_ahead_bytes` would push the one at hand out of the nearest cache; a short one, its neighbours foresee.
     """
+    most = policy.row_ahead_bytes
     found: dict[tuple[Buffer, Ix], int] = {}
     for buffer, ix, weight in facts.accesses:
         picked = [a for a, c in ix.terms if type(a) is Data and c == 1 and lane in a.vars]
@@ -449,8 +450,8 @@ def rows_ahead(facts: Facts, lane: Var) -> list[tuple[Buffer, Ix, int]]:
         ):
             continue
         size = picked[0].size * buffer.dtype.itemsize
-        lines = -(-size // LINE)
-        if ROW_AHEAD // 8 <= size <= ROW_AHEAD and lane.size >= 2 * lines:
+        lines = -(-size // policy.line_bytes)
+        if most // 8 <= size <= most and lane.size >= 2 * lines:
             each = next(n for n in (8, 4, 2) if lane.size >= n * lines)
             found[buffer, Ix(tuple(plain), ix.const + min(c for _, c in plain))] = each
     return [(buffer, ix, each) for (buffer, ix), each in found.items()]
@@ -480,14 +481,14 @@ def fitting(unroll: int, width: int, size: int) -> int:
     return unroll
 
 
-def costly(x: X, dtype: Any, shared: Callable[[X], bool]) -> X | None:
+def costly(x: X, dtype: Any, shared: Callable[[X], bool], policy: Policy) -> X | None:
     """The largest part of `x` of this dtype that is shared and dear enough to be kept in memory rather than computed again."""
     if x.dtype is dtype and x.kind == "op" and shared(x):
         facts = Facts()
         facts.add(x)
-        return x if facts.cost >= 8 else None
+        return x if facts.cost(policy) >= policy.expensive else None
     for a in x.args if x.kind == "op" else ():
-        found = costly(a, dtype, shared)
+        found = costly(a, dtype, shared, policy)
         if found is not None:
             return found
     return None

@@ -67,7 +67,7 @@ class SpecialNest(Nest):
 
     def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
         """Scans down the columns of a wide matrix take many columns at once, so that each row of memory gives several lines at a time."""
-        if facts.cost > 8 or self.target.vector_bytes < 64:
+        if facts.cost(self.policy) > 8 or self.target.vector_bytes < 64:
             return unroll
         while unroll < 16 and rows >= 16 * width * unroll:
             unroll *= 2
@@ -96,7 +96,7 @@ class SpecialNest(Nest):
                 outer.append(lane)
         body: list[Any] = list(stage.stores)
         elements = numel([v.size for v in outer]) * stage.work
-        work = facts.cost * elements
+        work = facts.cost(self.policy) * elements
         turned: list[X] = []
         if stage.items and lane is None:
             lane, turned = self.turned_rows(stage, outer, facts, width)

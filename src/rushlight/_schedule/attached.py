@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rushlight._schedule.costs import facts_of
-from rushlight._schedule.grouping import MAX_STORES
 from rushlight._schedule.groups import Group
 from rushlight._schedule.placing import Extern, Placing
 from rushlight._types.layout import contiguous_strides
@@ -53,7 +52,7 @@ def _follows(schedule: Placing, product: Extern, before: int, group: Group, at: 
             return False
     kept = made.buffer in schedule.outputs or any(made.buffer in reads_of(other) for other in schedule.groups[at + 1 :])
     found = library.epilogue(product.node, made.buffer, group, schedule.args, kept, schedule.target)
-    if found is None or len(found.stored) > MAX_STORES:
+    if found is None or len(found.stored) > schedule.policy.max_stores:
         return False
     product.epilogue = found
     schedule.groups[at] = product

@@ -7,31 +7,36 @@ from collections.abc import Iterable
 from rushlight._schedule.expressions import Buffer, Item, Store, X
 from rushlight._schedule.groups import Stage
 from rushlight._schedule.indexing import Data, Ix, Var
+from rushlight._schedule.policy import Policy
 from rushlight._types.dtype import DType
 
-__all__ = ["COSTS", "Facts", "facts_of", "part_size"]
-
-COSTS = {
-    "div": 4, "sqrt": 4, "rsqrt": 4, "exp": 10, "exp2": 8, "expm1": 14, "log": 12, "log2": 12, "log10": 12, "log1p": 14, "sin": 16,
-    "cos": 16, "tan": 24, "asin": 16, "acos": 16, "atan": 16, "sinh": 20, "cosh": 20, "tanh": 16, "asinh": 20, "acosh": 20,
-    "atanh": 20, "erf": 16, "erfc": 24, "erfinv": 24, "lgamma": 40, "digamma": 40, "pow": 30, "atan2": 24, "rem_trunc": 10,
-    "div_trunc": 12, "gcd": 60,
-}  # fmt: skip
+__all__ = ["Facts", "facts_of", "part_size"]
 
 
 class Facts:
-    """What a set of expressions uses: index expressions, memory accesses, and how costly an element is."""
+    """What a set of expressions uses: index expressions, memory accesses, and how expensive an element is."""
 
     def __init__(self) -> None:
         self.places: dict[Ix, None] = {}
         self.accesses: list[tuple[Buffer, Ix, float]] = []
         self.runs: list[float] = []  # how often each access happens in a row
         self.work = 1
-        self.cost = 1.0
         self.widest = 1
-        self.operations = 0
+        self.primitives: list[str] = []  # those of all operations
         self.loads: list[X] = []
         self.seen: set[X] = set()
+
+    @property
+    def operations(self) -> int:
+        """How many operations an element takes."""
+        return len(self.primitives)
+
+    def cost(self, policy: Policy) -> float:
+        """What an element costs, 1 for moving it included."""
+        total = 1.0
+        for primitive in self.primitives:
+            total += policy.cost(primitive)
+        return total
 
     def add_store(self, s: Store) -> None:
         self.add_ix(s.ix)
@@ -82,8 +87,7 @@ class Facts:
         elif x.kind == "inrange":
             self.add_ix(x.value[0])
         elif x.kind == "op":
-            self.operations += 1
-            self.cost += COSTS.get(x.value[0], 0.3)
+            self.primitives.append(x.value[0])
         if x.kind in ("op", "load", "ix"):
             self.widest = max(self.widest, part_size(x.dtype))
 

@@ -10,17 +10,12 @@ from rushlight._schedule.groups import FusionError, Group, refine
 from rushlight._schedule.indexing import Var
 from rushlight._schedule.inline import Puller, Source, reduced_sizes
 from rushlight._schedule.placing import Placing, name_of
-from rushlight._schedule.policy import PIECE
 from rushlight._types.layout import contiguous_strides, is_contiguous, numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
 
-__all__ = ["MANY_ROWS", "MAX_STORES", "Grouping"]
-
-_JUMP = {1: 1, 2: 2}  # how much slower than neighbours elements are read that lie this far apart (else 8)
-MANY_ROWS = 16  # rows from which on a row is worth a thread's attention
-MAX_STORES = 5  # outputs that one call can allocate
+__all__ = ["Grouping"]
 
 
 class Grouping(Placing):
@@ -29,14 +24,15 @@ class Grouping(Placing):
     # ***** stores and reductions *****
 
     def _store(self, value: Value, target: Source) -> None:
-        size = numel(value.shape)
+        size, policy = numel(value.shape), self.policy
 
         def fits(group: Group) -> bool:
             stores = sum(len(s.stores) for s in group.stages)
-            if stores >= MAX_STORES:
+            if stores >= policy.max_stores:
                 return False
             if group.reductions:
-                return (group.rows >= MANY_ROWS and not self._columns(group)) or size <= 2 * PIECE or size == group.rows
+                wide = group.rows >= policy.many_rows and not self._columns(group)
+                return wide or size <= policy.serial_work or size == group.rows
             return group.shape == tuple(s for s in value.shape if s != 1) and bool(self._shares(group, value))
 
         number = self._join(fits, lambda g: g.add_store(value, target), f"store {name_of(value)}")
@@ -75,12 +71,12 @@ class Grouping(Placing):
 
     def _reduce(self, node: Node, moves: list[Node]) -> None:
         value = moves[-1].outputs[0] if moves else node.outputs[0]
-        rows, work = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node))
+        rows, work, policy = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node)), self.policy
 
         def fits(group: Group) -> bool:
             if not group.reductions or group.rows != rows:
                 return False
-            if (rows >= MANY_ROWS and not self._columns(group)) or work <= 2 * PIECE:
+            if (rows >= policy.many_rows and not self._columns(group)) or work <= policy.serial_work:
                 return True
             return not self._depends(node, group) and [v.size for v in group.stages[0].loops] == [
                 s for s in reduced_sizes(node) if s != 1
@@ -92,12 +88,12 @@ class Grouping(Placing):
     def _columns(self, group: Group) -> bool:
         """Whether a group reduces long columns that lie side by side, too few to occupy threads stripe by stripe or too many for a cache: they
         are reduced in blocks of whole rows, and what follows from the results reads memory anew, in order."""
-        work = max(s.work for s in group.stages)
+        policy, work = self.policy, max(s.work for s in group.stages)
         size = max((i.dtype.itemsize for s in group.stages for i in s.items), default=4)
-        if group.rows * work <= 2 * PIECE or group.direction() >= 0:
+        if group.rows * work <= policy.serial_work or group.direction() >= 0:
             return False
-        few = work >= 1024 and group.rows * size < MANY_ROWS * 4 * self.target.vector_bytes
-        return few or (work >= 128 and group.rows * work * size >= 4 * self.target.l2_bytes)
+        few = work >= policy.long_column and group.rows * size < policy.many_rows * 4 * self.target.vector_bytes
+        return few or (work >= policy.tall_column and group.rows * work * size >= 4 * self.target.l2_bytes)
 
     def _depends(self, node: Node, group: Group) -> bool:
         """Whether a node needs a reduction of the group."""
@@ -138,7 +134,7 @@ class Grouping(Placing):
             return number
         number = len(self.groups)
         self._begin()
-        group = Group(self.held_for(number))
+        group = Group(self.held_for(number), self.policy)
         add(group)
         self.groups.append(group)
         self._commit()
@@ -186,19 +182,19 @@ class Grouping(Placing):
         if len(value.shape) < 2 or value.shape[-2] < 2 or value.shape[-1] < 2:
             return None
         self._begin()
-        group = Group(self.held_for(len(self.groups)))
+        group = Group(self.held_for(len(self.groups)), self.policy)
         dims = [Var(s, "d") for s in value.shape]
         x = group.puller.pull(value, [d.ix for d in dims])
         self._begin()
         facts = Facts()
         facts.add(x)
         mapping, _ = refine(list(facts.places), dims)
-        runs = []
+        runs, slower, far = [], self.policy.stride_costs.get, self.policy.far_cost
         for dim in dims[-2:]:
             parts = mapping[dim].terms if dim in mapping else ((dim, 1),)
             inner = next((v for v, c in parts if c == 1), dim)
             places = [i.rebuild(lambda a: mapping.get(a) if type(a) is Var else None) for _, i, _ in facts.accesses]
-            runs.append(max((inner.size / _JUMP.get(i.coefficient(inner) or 0, 8) for i in places), default=1))
+            runs.append(max((inner.size / slower(i.coefficient(inner) or 0, far) for i in places), default=1))
         if runs[0] <= runs[1]:
             return None
         strides = list(contiguous_strides(value.shape))
@@ -207,7 +203,7 @@ class Grouping(Placing):
 
     def _as_view(self, value: Value) -> Source | None:
         self._begin()
-        group = Group(self.held_for(len(self.groups)))
+        group = Group(self.held_for(len(self.groups)), self.policy)
         dims = [Var(s, "d") for s in value.shape]
         x = Puller(group.builder, group.resolve).pull(value, [d.ix for d in dims])
         if x.kind != "load" or x.args:

@@ -17,14 +17,9 @@ from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
+    from rushlight._schedule.policy import Policy
 
 __all__ = ["Group", "FusionError", "Stage", "items_of", "mixed_radix", "refine"]
-
-
-MANY_ELEMENTS = 1 << 15  # of these on, reading in the wrong direction costs more than reading twice
-
-
-SHORT_RUN = 64  # elements: fewer that lie together are less than a few lines
 
 
 class FusionError(Exception):
@@ -54,9 +49,9 @@ def items_of(x: X) -> list[Item]:
 class Group:
     """A kernel in the making.  `held(value)` says where a value lies in memory (a `Source`, an argument's `X`), or None."""
 
-    def __init__(self, held: Callable[[Value], Any]) -> None:
+    def __init__(self, held: Callable[[Value], Any], policy: Policy) -> None:
         self.builder = Builder()
-        self.held = held
+        self.held, self.policy = held, policy
         self.row: Var | None = None
         self.rows = 1
         self.shape: tuple[int, ...] | None = None
@@ -112,7 +107,7 @@ class Group:
         sizes, element = reduction_body(node, index)
         loops = [Var(s, "r") for s in sizes if s != 1]
         x, position = element(self.puller, loops)
-        if self.rows * numel(sizes) > MANY_ELEMENTS and self.direction() * direction(x, self.row, loops) < 0:
+        if self.rows * numel(sizes) > self.policy.large and self.direction() * direction(x, self.row, loops) < 0:
             raise FusionError("its rows are the others' columns")
         first = self.after(x)
         loops, x, position, stage = self.place(loops, x, position, first)
@@ -174,7 +169,7 @@ class Group:
         mapping, rest = self.match_rows([d for d in dims if d is not None], found)
         sub_ix, sub = substitute(self.builder, mapping)
         x, place = sub(x), sub_ix(place)
-        if numel(value.shape) > MANY_ELEMENTS and interleaved(place, rest):
+        if numel(value.shape) > self.policy.large and interleaved(place, rest, self.policy.short_run):
             raise FusionError("its rows lie between each other")
         if rest:
             _, x, at, stage = self.place(rest, x, self.builder.index(place, INT64), self.after(x))
@@ -258,12 +253,12 @@ def direction(x: X, row: Var | None, loops: Sequence[Var]) -> int:
     return votes
 
 
-def interleaved(place: Ix, loops: Sequence[Var]) -> bool:
-    """Whether these loops go through memory in short runs, with those of others between."""
+def interleaved(place: Ix, loops: Sequence[Var], short: int) -> bool:
+    """Whether these loops go through memory in runs of less than `short` elements, with those of others between."""
     run, steps = 1, sorted((c, a.size) for a, c in place.terms if a in loops)
     for step, size in steps:
         run = run * size if step == run else run
-    return 1 < run < SHORT_RUN and any(step > run for step, _ in steps)
+    return 1 < run < short and any(step > run for step, _ in steps)
 
 
 def variables(atom: Any) -> Any:

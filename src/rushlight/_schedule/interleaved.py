@@ -15,11 +15,9 @@ from rushlight._types.layout import is_contiguous, numel, suggests_channels_last
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node
+    from rushlight._schedule.policy import Policy
 
 __all__ = ["apart", "images_last"]
-
-_FEW = 64  # neighbours of a group: more of them fill lines of their own
-_MANY = 1 << 15  # elements from which on it matters
 
 Strides = Sequence[int]
 
@@ -34,12 +32,12 @@ def images_last(graph: Graph, layouts: Sequence[Strides | None]) -> bool:
     return bool(images) and all(suggests_channels_last(shape, s) and not is_contiguous(shape, s) for shape, s in images)
 
 
-def apart(graph: Graph, layouts: Sequence[Strides | None]) -> Graph:
+def apart(graph: Graph, layouts: Sequence[Strides | None], policy: Policy) -> Graph:
     """The graph with sums and broadcasts of interleaved groups in two steps; itself where there are none."""
     if not images_last(graph, layouts):
         return graph
     lies = _strides_of(graph, layouts)
-    found = {id(node): dims for node in graph.nodes if (dims := _neighbours(node, lies))}
+    found = {id(node): dims for node in graph.nodes if (dims := _neighbours(node, lies, policy))}
     if not found:
         return graph
 
@@ -68,7 +66,7 @@ def _strides_of(graph: Graph, layouts: Sequence[Strides | None]) -> dict[int, St
     return lies
 
 
-def _neighbours(node: Node, lies: dict[int, Strides]) -> list[int]:
+def _neighbours(node: Node, lies: dict[int, Strides], policy: Policy) -> list[int]:
     """The dims of a group in which its few neighbours lie, where others lie between those and the rest of it; else none."""
     if node.prim.name == "sum":
         shape, strides, inside = node.inputs[0].shape, lies.get(id(node.inputs[0])), set(node.params["dims"])
@@ -79,12 +77,14 @@ def _neighbours(node: Node, lies: dict[int, Strides]) -> list[int]:
         }
     else:
         return []
-    if strides is None or numel(shape) < _MANY:
+    if strides is None or numel(shape) < policy.interleaved:
         return []
     between = min((strides[d] for d in range(len(shape)) if d not in inside and shape[d] > 1), default=0)
     few = [d for d in sorted(inside) if shape[d] > 1 and strides[d] < between]
     rest = [d for d in inside if shape[d] > 1 and strides[d] > between]
-    return few if rest and few and min(strides[d] for d in few) == 1 and numel([shape[d] for d in few]) < _FEW else []
+    if not (few and rest) or min(strides[d] for d in few) != 1:
+        return []
+    return few if numel([shape[d] for d in few]) < policy.few_neighbours else []
 
 
 def _sum(node: Node, x: Any, few: Sequence[int]) -> Any:

@@ -59,7 +59,7 @@ class Placing:
         self, graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None,
         aliases: dict[int, int], overlaps: dict[int, Sequence[int]], target: Target,
     ) -> None:  # fmt: skip
-        self.graph, self.target = graph, target
+        self.graph, self.target, self.policy = graph, target, target.policy
         self.aliases, self.overlaps = aliases, overlaps
         self.groups: list[Group | Special | Extern | Copy] = []
         self.sizes: dict[Buffer, int] = {}

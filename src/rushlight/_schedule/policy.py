@@ -1,14 +1,93 @@
-"""The target of a schedule: its vectors and caches, and its library."""
+"""The target of a schedule: its vectors and caches, its library, and the policy by which work is fused, stored and divided.
+
+    target = cpu_target(host_target())
+    small = target._replace(policy=target.policy._replace(piece=1, least_piece=1))     # everything is divided, for a test
+
+A backend supplies its targets; nothing of a machine is known here.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rushlight._schedule.library import Library
 
-__all__ = ["PIECE", "Target"]
+__all__ = ["Policy", "Target"]
 
-PIECE = 1 << 15  # elements (weighted by their cost) that make a piece worth handing to another thread
+
+class Policy(NamedTuple):
+    """Thresholds of a target.  Where nothing else is said they count elements; costs are in the time that moving one element takes."""
+
+    # ***** dividing work among threads *****
+    piece: int
+    """Elements, weighted by their cost, that are worth another thread."""
+    least_piece: int
+    """Elements of any cost that take longer than handing them to another thread."""
+    max_pieces: int
+    """Pieces of one kernel, at most."""
+    serial_work: int
+    """Elements of a reduction up to which one thread does all of it."""
+    many_rows: int
+    """Rows from which on they occupy the threads by themselves."""
+    max_parts: int
+    """Parts into which a long reduction is cut, at most."""
+    scan_rows: int
+    """Rows up to which a scan goes through parts of each row side by side."""
+    scan_length: int
+    """Elements of a row from which on that is done."""
+
+    # ***** fusing *****
+    max_stores: int
+    """Arrays that one kernel may store, at most: the outputs that a call of the backend can allocate."""
+    max_joined: int
+    """Operands of a concatenation that one kernel stores, at most."""
+    max_reads: int
+    """Arrays that a value may read before it is stored for its second use."""
+    large: int
+    """Elements from which on reading in the wrong direction costs more than reading twice."""
+    short_run: int
+    """Neighbours that are too few to be read by themselves: less than a few cache lines."""
+    long_column: int
+    """Elements of a column from which on few columns side by side are reduced in blocks of whole rows."""
+    tall_column: int
+    """Elements of a column from which on that is done for matrices that no cache holds."""
+
+    # ***** storing what would be computed again *****
+    repeated: int
+    """Elements of a value from which on it may be stored before a broadcast, windows or a scatter repeat it."""
+    repeats: int
+    """How many times it must be repeated for that."""
+    expensive: float
+    """Cost of an element from which on it is stored rather than computed again."""
+    expensive_reduction: float
+    """The same for elements computed from reductions."""
+
+    # ***** memory *****
+    line_bytes: int
+    """Bytes of a cache line."""
+    row_ahead_bytes: int
+    """Bytes of a row that is fetched while the row before it is read, at most."""
+    least_tile: int
+    """Elements of a side of the tiles that are transposed in registers, at least."""
+    few_neighbours: int
+    """Channels of a group that lie side by side, below which sums over the group take the positions first."""
+    interleaved: int
+    """Elements of an image from which on that is done."""
+    stride_costs: Mapping[int, int]
+    """How much slower than neighbours elements that lie so far apart are read."""
+    far_cost: int
+    """The same for distances that are not in `stride_costs`."""
+
+    # ***** computing *****
+    costs: Mapping[str, float]
+    """Cost of each operation that is not a plain one, by the primitive's name."""
+    plain_cost: float
+    """Cost of an addition, a comparison and the like."""
+
+    def cost(self, primitive: str) -> float:
+        """What one element of a pointwise primitive costs."""
+        return self.costs.get(primitive, self.plain_cost)
 
 
 class Target(NamedTuple):
@@ -19,3 +98,4 @@ class Target(NamedTuple):
     l3_bytes: int
     fma: bool
     library: Library
+    policy: Policy

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rushlight._graph.core import Graph, Node
-    from rushlight._schedule.library import Library
+    from rushlight._schedule.policy import Policy, Target
     from rushlight._types.dtype import DType
 
 __all__ = ["as_words", "prepared"]
@@ -28,16 +28,16 @@ __all__ = ["as_words", "prepared"]
 _WORDS = {COMPLEX32: INT32, COMPLEX64: INT64}
 
 
-def prepared(graph: Graph, library: Library) -> Graph:
-    """The graph with primitives replaced that neither a kernel nor a routine of the library computes; itself where there are none."""
+def prepared(graph: Graph, target: Target) -> Graph:
+    """The graph with primitives replaced that neither a kernel nor a routine of the target's library computes; itself where there are none."""
 
     def replaced(node: Node, inputs: list[Any]) -> Any:
-        return (_rule(node, library) or node.prim)(*inputs, **node.params)
+        return (_rule(node, target) or node.prim)(*inputs, **node.params)
 
-    graph = library.before(graph)
-    while any(_rule(node, library) is not None for node in graph.nodes):
+    graph = target.library.before(graph)
+    while any(_rule(node, target) is not None for node in graph.nodes):
         graph = rebuilt(graph, replaced)
-    return library.after(graph)
+    return target.library.after(graph)
 
 
 def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
@@ -49,7 +49,7 @@ def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
     return builder.finish([words[v] for v in graph.outputs])
 
 
-def _rule(node: Node, library: Library) -> Any:
+def _rule(node: Node, target: Target) -> Any:
     """What replaces a node, or None."""
     name = node.prim.name
     if node.prim.effect is not None:
@@ -59,9 +59,9 @@ def _rule(node: Node, library: Library) -> Any:
     if name == "convert":
         return _sign_rule(node)
     if name == "cumsum":
-        return partial(_sums_in_parts, parts) if (parts := _parts_of_sum(node)) else None
+        return partial(_sums_in_parts, parts) if (parts := _parts_of_sum(node, target.policy)) else None
     if name in ("cummax", "cummin"):
-        return partial(_extremes_in_parts, name, parts) if (parts := _parts_of_row(node)) else None
+        return partial(_extremes_in_parts, name, parts) if (parts := _parts_of_row(node, target.policy)) else None
     if name == "sort":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _sort_rows
     if name == "topk":
@@ -70,7 +70,7 @@ def _rule(node: Node, library: Library) -> Any:
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _topk_rows
     if name == "kth":
         return None if node.params["dim"] == len(node.inputs[0].shape) - 1 else _kth_rows
-    return library.replacement(node) if node.prim.lower[0] == "extern" else None
+    return target.library.replacement(node) if node.prim.lower[0] == "extern" else None
 
 
 # ***** signs *****
@@ -109,25 +109,20 @@ def _conjugated_last(node: Node) -> Any:
 
 # ***** scans of a few long rows *****
 
-FEW_ROWS, LONG_ROW = (
-    3,
-    1 << 11,
-)  # rows up to which, and elements of a row from which on, a scan goes through parts of them
 
-
-def _parts_of_row(node: Node) -> int:
+def _parts_of_row(node: Node, policy: Policy) -> int:
     """Into how many parts the rows of a scan are cut, from their sizes alone; 0 where they are not."""
     x, size = node.inputs[0], node.inputs[0].shape[node.params["dim"]]
-    if size < LONG_ROW or numel(x.shape) > FEW_ROWS * size:
+    if size < policy.scan_length or numel(x.shape) > policy.scan_rows * size:
         return 0
     return next((count for count in (256, 128, 64, 32, 16) if size % count == 0 and size >= count * 32), 0)
 
 
-def _parts_of_sum(node: Node) -> int:
+def _parts_of_sum(node: Node, policy: Policy) -> int:
     """The same for running sums.  A part's own sum must not leave the range of numbers where no running sum does: those of float64 can."""
     x = node.inputs[0]
     narrow = x.node is not None and x.node.prim.name == "convert" and x.node.inputs[0].dtype.itemsize < x.dtype.itemsize
-    return _parts_of_row(node) if x.dtype.kind in "iu" or x.dtype.kind == "f" and narrow else 0
+    return _parts_of_row(node, policy) if x.dtype.kind in "iu" or x.dtype.kind == "f" and narrow else 0
 
 
 def _shifted(x: Any, dim: int, by: int) -> Any:

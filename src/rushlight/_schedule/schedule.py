@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rushlight._schedule.attached import fuse_epilogues, fuse_prologues
-from rushlight._schedule.costs import COSTS
 from rushlight._schedule.grouping import Grouping
 from rushlight._schedule.groups import Group
 from rushlight._schedule.hazards import mend_hazards
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from rushlight._graph.core import Node, Value
 
 __all__ = ["Schedule"]
-
-MANY_READS = 8  # arrays that a value may read before it is stored for its second use
 
 
 class Schedule(Grouping):
@@ -83,7 +80,7 @@ class Schedule(Grouping):
                 found = frozenset((id(value),)), 0.0, node is not None and is_reduction(node)
             else:
                 parts = [self._tree(x) for x in node.inputs]
-                cost = COSTS.get(node.prim.name, 0.3) + sum(p[1] for p in parts)
+                cost = self.policy.cost(node.prim.name) + sum(p[1] for p in parts)
                 found = frozenset[int]().union(*(p[0] for p in parts)), cost, any(p[2] for p in parts)
             self._trees[id(value)] = found
         return found
@@ -91,17 +88,17 @@ class Schedule(Grouping):
     def _keep_dear(self, node: Node) -> None:
         """Store values that would else be computed many times over: inputs of overlapping windows, of broadcasts and of scatters,
         where they are dear, and values that several others use and that read many arrays."""
-        name = node.prim.name
+        name, policy = node.prim.name, self.policy
         if name in ("window", "broadcast"):
             x, out = node.inputs[0], node.outputs[0]
             size = numel(x.shape)
-            if size >= 64 and numel(out.shape) >= 4 * size:
+            if size >= policy.repeated and numel(out.shape) >= policy.repeats * size:
                 _, cost, reduces = self._tree(x)
                 if name == "broadcast" and _is_spread(x):
                     self._keep(x)
-                elif cost >= 8 and not reduces and not self._is_to_spread(out):
+                elif cost >= policy.expensive and not reduces and not self._is_to_spread(out):
                     self._keep(x)
-                elif cost >= 4 and reduces and self._from_columns(x):
+                elif cost >= policy.expensive_reduction and reduces and self._from_columns(x):
                     self._keep(x)
         if (
             node.prim.lower[0] == "scatter"
@@ -110,11 +107,11 @@ class Schedule(Grouping):
                 while x.node is not None and x.node.prim.name in ("broadcast", "reshape") and id(x) not in self.placed:
                     x = x.node.inputs[0]
                 _, cost, reduces = self._tree(x)
-                if numel(x.shape) >= 64 and cost >= 8 and not reduces:
+                if numel(x.shape) >= policy.repeated and cost >= policy.expensive and not reduces:
                     self._keep(x)
         if len(self.graph.nodes) > 24 and _is_map(node):
             value = node.outputs[0]
-            if self.uses.get(id(value), 0) >= 2 and len(self._tree(value)[0]) > MANY_READS:
+            if self.uses.get(id(value), 0) >= 2 and len(self._tree(value)[0]) > self.policy.max_reads:
                 self._keep(value)
 
     def _is_to_spread(self, value: Value) -> bool:
@@ -150,7 +147,7 @@ class Schedule(Grouping):
     def _special(self, node: Node, wanted: dict[int, list[int]]) -> None:
         number = len(self.groups)
         self._begin()
-        group = Group(self.held_for(number))
+        group = Group(self.held_for(number), self.policy)
         targets = []
         values = [self._rounded(value, wanted) for value in node.outputs]
         for value in values:

@@ -275,7 +275,7 @@ class _Maker:
 
     def kernel(self, stores: list[Store], args: list[DType], target: Target) -> Kernel:
         """The two loops."""
-        group = Group(lambda value: None)
+        group = Group(lambda value: None, target.policy)
         only = Stage([self.row, self.column])
         only.stores = stores
         group.stages = [only]
