@@ -26,7 +26,7 @@ __all__ = ["NONZERO", "get_item", "index_put", "index_put_", "put", "set_item", 
 
 _SIGNED = 2**63
 _ALL = ("s", None, None, 1)
-# The data-dependent part: mask -> one int64 tensor per dim.  Set by whoever provides `nonzero`.
+# The data-dependent part: mask -> one int64 tensor per dim.  Set by the module that provides `nonzero`.
 NONZERO: list[Any] = [None]
 MASKED: list[Any] = [None]
 
@@ -60,7 +60,7 @@ def _tensor_of(item: Any) -> Tensor:
 
 
 def _consumed(item: Any) -> int:
-    """How many dims of the tensor an item stands for."""
+    """The number of dims of the tensor that an item indexes."""
     if item is None or item is Ellipsis or isinstance(item, bool):
         return 0
     if isinstance(item, Tensor) and item._spec.dtype in (BOOL, UINT8):
@@ -117,7 +117,7 @@ def split_index(x: Tensor, index: Any) -> tuple[tuple[Any, ...], list[tuple[int,
 
 
 def _no_mask(x: Tensor, items: Sequence[Any], mask: Tensor, place: int) -> IndexError:
-    """The error for a mask of a wrong shape; it names the tensor as the ints, slices and Nones of the index leave it."""
+    """The error for a mask of a wrong shape; it shows the tensor after the ints, slices and Nones of the index."""
     shape: list[int] = []
     dim = 0
     for item in items:
@@ -225,7 +225,7 @@ _FAST = new_plan_table()
 
 
 def _index_key(index: Any) -> Any:
-    """A hashable form of an index made of ints, slices and None; None where it holds anything else."""
+    """A hashable form of an index of ints, slices and None; None for any other index."""
     kind = type(index)
     if kind is int:
         return index
@@ -250,14 +250,14 @@ def _index_key(index: Any) -> Any:
 
 
 def _reads_numbers(index: Any) -> bool:
-    """Whether a tensor in an index stands for a number, so that the index depends on more than its spec."""
+    """Whether a tensor in an index is read as a number, so that the index depends on more than its spec."""
     if isinstance(index, (tuple, list)):
         return any(isinstance(i, Tensor) and not i._spec.ndim for i in index)
     return isinstance(index, Tensor) and not index._spec.ndim
 
 
 def _read(x: Tensor, index: Any) -> Any:
-    """An index with ints for the 0-dim tensors in it; itself where there are none, or where they mean something else."""
+    """An index with its 0-dim tensors read as ints; unchanged if there are none, or if they mean something else."""
     if type(x) is not Tensor or not x._spec.ndim:
         return index
     if type(index) is not tuple:
@@ -270,7 +270,7 @@ def _is_number(item: Any) -> bool:
 
 
 def _check_has_dims(x: Tensor, index: Any) -> None:
-    """IndexError where a number is taken from a tensor without dims."""
+    """IndexError if a tensor without dims is indexed by a number."""
     if type(index) is int and not x._spec.ndim:
         raise IndexError(
             "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
@@ -297,7 +297,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
         return MASKED[0](x, index)
     if is_array(index) and index.ndim:
-        return x[_tensor_of(index)]  # by a plan that is kept
+        return x[_tensor_of(index)]  # by a cached plan
     items, tensors = split_index(x, index)
     if not tensors:
         return basic_view(x, items)
@@ -307,7 +307,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
 
 
 def _indexed_part(x: Tensor, items: tuple[Any, ...], tensors: Sequence[tuple[int, Any]]) -> Tensor:
-    """A part of `x` indexed by tensors; while a call is learnt and no gradient is wanted, its plan is noted as one of `x`."""
+    """A part of `x` indexed by tensors.  While a call is recorded and no gradient is wanted, its plan is noted as one of `x`."""
     outer, part = RUNS.now, basic_view(x, items)
     dims, places = _indices(part, tensors)
     runs: list[tuple[Any, Sequence[Any], Any, Any]] = []
@@ -383,7 +383,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
 
 
 def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
-    """What `x[indices] = value` writes; RuntimeError for another dtype, unless it is one element at the places of a single mask: that is a number."""
+    """The values that `x[indices] = value` writes; RuntimeError for another dtype, except one element for a single mask, which is a number."""
     given, wanted = value._spec.dtype, x._spec.dtype
     if given is wanted:
         return value
@@ -402,7 +402,7 @@ def _put_value(x: Tensor, indices: Sequence[Any], value: Tensor) -> Tensor:
 
 
 def _fits(x: Tensor, value: Any) -> bool:
-    """Whether a Python number goes into `x` as it is, whatever it is."""
+    """Whether `x` takes any Python number without a check."""
     dtype = x._spec.dtype
     return (
         type(value) is float
@@ -413,15 +413,15 @@ def _fits(x: Tensor, value: Any) -> bool:
 
 
 def _masks(x: Tensor, index: Any, value: Any) -> bool:
-    """Whether `x[index] = value` writes one number where a mask of the same shape says so, outside of any graph."""
+    """Whether `x[index] = value` writes one number by a mask of the shape of `x`, outside of any graph."""
     whole = isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == x._spec.shape
     return bool(_fits(x, value) and whole and x._spec.ndim and not (x._rg and STATE.word & GRAD))
 
 
 def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[..., Any]) -> None:
-    """Run `write()`, which changes `target`, a part of `x`; while a call is learnt, its plan is noted as one of `x` (see `part_plan`).
+    """Run `write()`, which changes `target`, a part of `x`.  While a call is recorded, its plan is noted as one of `x` (see `part_plan`).
 
-    `again` does the same for what the plan is called with, where the plan is not made for that.
+    `again` repeats the write with the arguments of a later call, if the plan cannot take them.
     """
     outer = RUNS.now
     if outer is None:
@@ -441,9 +441,9 @@ def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[
 
 
 def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
-    """Write (or add, with `accumulate`) `values` at the places that `x[indices]` would read.
+    """Write (or add, with `accumulate`) `values` to the elements that `x[indices]` reads.
 
-    `values` broadcasts to what is read, and has the dtype of `x` (RuntimeError otherwise).
+    `values` broadcasts to the shape of `x[indices]` and has the dtype of `x` (RuntimeError otherwise).
     """
     if RUNS.now is not None and _reads_numbers(indices):
         return unlearnt(lambda: index_put_(x, indices, values, accumulate))
@@ -464,14 +464,14 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
     values = _put_value(x, () if accumulate else indices, values)
     items, tensors = split_index(x, tuple(indices))
     target = basic_view(x, items) if any(i != _ALL for i in items) else x
-    if not tensors:  # all of them stand for numbers
+    if not tensors:  # all of them are read as numbers
         _same_rank(values, target._spec.shape)
         convert.call_inplace("add", target, values) if accumulate else convert.copy_(target, values)
         return x
     dims, parts = _indices(target, tensors)
     given = [i for i in indices if isinstance(i, Tensor)]
     fills = not accumulate and values._spec.numel == 1 and all(i._spec.dtype.name in ("bool", "uint8") for i in given)
-    # One value for all that masks choose fills them, whatever its dims.
+    # One value for all elements that masks choose may have any dims.
     if not fills and values._spec.ndim > target._spec.ndim - len(dims) + max(p._spec.ndim for p in parts):
         _same_rank(values, get_item(x, tuple(indices))._spec.shape)
     convert.call_inplace(
@@ -481,7 +481,7 @@ def index_put_(x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bo
 
 
 def _same_rank(values: Tensor, shape: Sequence[int]) -> None:
-    """RuntimeError where values have more dims than what they are written to: unlike assignment, `index_put_` drops none."""
+    """RuntimeError if values have more dims than their target: unlike assignment, `index_put_` drops none."""
     if values._spec.ndim > len(shape):
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {list(values._spec.shape)} cannot be broadcast to indexing result of shape {list(shape)}"
@@ -503,15 +503,15 @@ def _fit(value: Tensor, target: Tensor) -> Tensor:
 
 # ***** parts that ints and slices take, found by arithmetic *****
 
-# A plan for `x[3, 5:9]` costs as much as twenty of its calls.  Programs that draw boxes, fill buffers step by step or cut windows ask for other
-# places every time, so an index has to be met a few times before a plan of its own is worth it.
-_MEETINGS = 4  # with an index, until there is a plan for it
-_MOST = 1 << 14  # indices whose meetings are counted
+# A plan for `x[3, 5:9]` costs as much as twenty calls.  Programs that draw boxes, fill buffers step by step or cut windows use other
+# indices every time, so an index gets a plan only after it was met a few times.
+_MEETINGS = 4  # uses of an index before it gets a plan
+_MOST = 1 << 14  # indices whose uses are counted
 _met: dict[Any, int] = {}
 
 
 def _layout(spec: Spec, index: Any) -> tuple[list[int], list[int], int] | None:
-    """Shape, strides and first element of the part; None where the index holds anything but ints, slices of ints and `...`, or is wrong."""
+    """Shape, strides and first element of the part; None if the index holds anything but ints, slices of ints and `...`, or is invalid."""
     items = index if type(index) is tuple else (index,)
     shape, strides, ndim = spec.shape, spec.strides, spec.ndim
     sizes: list[int] = []
@@ -547,7 +547,7 @@ def _layout(spec: Spec, index: Any) -> tuple[list[int], list[int], int] | None:
 
 
 def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
-    """The view of a plain tensor that takes no part in a graph; None for others, and for an index that was met before."""
+    """The part of a plain tensor outside of any graph, as a view; None for other tensors, and for an index that was met before."""
     spec = x._spec
     if (
         type(x) is not Tensor
@@ -573,7 +573,7 @@ def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
     _met[spec, key] = met + 1
     shape, strides, first = found
     shown = Spec.of(spec.dtype, spec.device, shape, strides, spec.conj, spec.released)
-    if x._spec is not spec:  # another thread took the memory away; up to the view nobody else runs
+    if x._spec is not spec:  # another thread resized the storage; no other thread runs until the view is made
         return None
     part = make(x._storage, shown, x._ptr + bytes_on(shown, first))
     link_view(x, part, "" if word & GRAD else "no_grad")
@@ -581,13 +581,13 @@ def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
 
 
 def take(x: Tensor, index: Any) -> Any:
-    """`x[index]`, or NotImplemented where a plan should answer."""
+    """`x[index]`, or NotImplemented if a plan should do it."""
     part = _part(x, index, STATE.word)
     return NotImplemented if part is None else part
 
 
 def put(x: Tensor, index: Any, value: Any) -> Any:
-    """`x[index] = value`; NotImplemented where a plan should do it."""
+    """`x[index] = value`; NotImplemented if a plan should do it."""
     kind, word = type(value), STATE.word
     if kind is Tensor:
         if value._rg and word & GRAD or value._spec.device is not CPU:

@@ -1,4 +1,4 @@
-"""In-place changes: who may be changed, version counters, and rebased history."""
+"""In-place changes: which tensors may be changed, version counters, and rebased history."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def last_change(storage: Any) -> str:
 
 
 def check_writable(x: Tensor, wants_grad: bool) -> None:
-    """RuntimeError where autograd forbids to change `x` in place; `wants_grad` says that the new values will have a history."""
+    """RuntimeError if autograd forbids changing `x` in place; `wants_grad`: the new values will have a history."""
     meta = x._autograd_meta
     word = STATE.word
     check_inference(x)
@@ -63,7 +63,7 @@ def check_writable(x: Tensor, wants_grad: bool) -> None:
 
 
 def check_inference(x: Tensor) -> None:
-    """RuntimeError where `x` was made in inference mode, which has ended."""
+    """RuntimeError if `x` was made in inference mode, and that has ended."""
     meta = x._autograd_meta
     if meta is not None and meta.inference and not STATE.word & INFERENCE:
         raise RuntimeError(
@@ -73,13 +73,13 @@ def check_inference(x: Tensor) -> None:
 
 
 def check_captured(x: Tensor, name: str) -> None:
-    """RuntimeError where a function that is being differentiated may not change `x`: see `_engine.functorch.transformed`."""
+    """RuntimeError if the function being differentiated may not change `x`: see `_engine.functorch.transformed`."""
     if "captured" in TRANSFORMS:
         TRANSFORMS["captured"](x, name)
 
 
 def check_view_writable(x: Tensor, meta: Any) -> None:
-    """RuntimeError where a view may not be changed in place while that is recorded."""
+    """RuntimeError if a view may not be changed in place while recording."""
     if meta.creation:
         raise RuntimeError(refusal(x))
     if x._rg and meta.base._node is None:
@@ -90,8 +90,8 @@ def check_view_writable(x: Tensor, meta: Any) -> None:
 class CopySlices(Node):
     """History of a base whose part (a view) was changed in place.
 
-    The gradient of the base is that of its new value, with the changed part sent through the change's own node; `function` is that node, called
-    with the part's gradient; its first edge is the changed tensor itself.
+    The gradient of the base is the gradient of its new value, with the changed part sent through `function`, the node of the change.  The first
+    edge of that node is the changed tensor itself.
     """
 
     __slots__ = ("base", "function", "own", "window")
@@ -145,14 +145,14 @@ def rebase(x: Tensor, node: Node | None, own: int | None) -> None:
 
 
 def refresh_quiet(view: Tensor) -> None:
-    """A view made in `no_grad` that was changed there: from now on it follows the history of its base."""
+    """Let a view that was made and changed in `no_grad` follow the history of its base."""
     meta = meta_of(view)
     if meta.creation == "no_grad" and meta.base is not None and meta.base._node is not None and view._node is None:
         regenerate(view, meta.base)
 
 
 def _refresh(base: Tensor) -> None:
-    """Let every living view of `base` follow its history."""
+    """Let every living view of `base` follow the history of `base`."""
     for reference in list(meta_of(base).views or ()):
         view = reference()
         if view is not None:
@@ -160,7 +160,7 @@ def _refresh(base: Tensor) -> None:
 
 
 def one_memory(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are over one storage, or over storages that show the same one's memory."""
+    """Whether two tensors share one storage, or storages over the same memory."""
     x, y = a._storage, b._storage
     return (
         x is y
@@ -179,7 +179,7 @@ def share_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def apart(x: Tensor) -> Tensor:
-    """The same values with the same strides in memory of their own, outside of any graph."""
+    """A copy with the same strides, outside of any graph."""
     span = _span(x)
     check_memory(x._spec)
     made = empty_spec(Spec.of(BYTE, x._spec.device, (span,)))
@@ -188,7 +188,7 @@ def apart(x: Tensor) -> Tensor:
 
 
 def overlaps_partly(a: Tensor, b: Tensor) -> bool:
-    """Whether two dense tensors share some memory without being the same window; strided ones count as apart, as in PyTorch."""
+    """Whether two dense tensors overlap in memory without being the same window; tensors with gaps never count, as in PyTorch."""
     if a._ptr == b._ptr and a._spec is b._spec or not share_memory(a, b):
         return False
     if a._ptr == b._ptr and a._spec.strides == b._spec.strides and a._spec.shape == b._spec.shape:

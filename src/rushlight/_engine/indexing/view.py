@@ -32,15 +32,15 @@ from rushlight._types.spec import Spec, bytes_on
 __all__ = ["as_strided", "link_view", "view_casting", "view_plan"]
 
 _new = object.__new__
-# Operators with one node for several views, which therefore may not be changed in place; the others (`tensor_split`) are slices side by side.
+# Operators whose views share one node and so may not be changed in place; others (`tensor_split`) make slices with a node each.
 MULTIPLE = frozenset(("SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0", "ChunkBackward0"))
 MULTIPLE_OPERATORS = frozenset(("split", "split_with_sizes", "unbind", "chunk"))
 
 
 class ViewPieces:
-    """What the plan of a view is made of; sizes may be symbolic.
+    """Contents of the plan of a view; sizes may be symbolic.
 
-    `layouts`: shape, strides and offset of each result; `backwards`: how the gradient goes back from all of them, or, `apart`, from each.
+    `layouts`: shape, strides and offset of each result; `backwards`: the backward of all results together, or, with `apart`, of each.
     """
 
     __slots__ = ("apart", "backwards", "layouts", "name", "several")
@@ -72,9 +72,9 @@ class ViewPieces:
 
 
 class ViewTemplate(ShowTemplate):
-    """The pieces of a view with symbolic sizes; `wants` is whether it records.
+    """The pieces of a view with symbolic sizes; `wants`: whether it records.
 
-    `again`: how native plans are made like the first one; False where there are none.
+    `again`: copies the first native plan with other numbers; False if there is no native plan.
     """
 
     __slots__ = ("again", "backwards", "pieces", "wants")
@@ -86,7 +86,7 @@ class ViewTemplate(ShowTemplate):
         self.again: Any = None
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
-        """All that a plan for these sizes is made of, as text."""
+        """The contents of a plan for these sizes, as text."""
         back = [line for b in self.backwards for line in b.literal(sizes)]
         return "\n".join(
             [f"{self.pieces.name} {self.pieces.several} {self.pieces.apart} {super().literal(values, sizes)}", *back]
@@ -96,7 +96,7 @@ class ViewTemplate(ShowTemplate):
 def view_plan(
     op: Operator, template: Sequence[Any], tensor: Tensor, shape_classes: ShapeClasses
 ) -> tuple[Callable[..., Any], Found | None]:
-    """The plan of a view operator, which gives a tensor, or a tuple of them for operators that return several; and what it is cast from, if it is."""
+    """The plan of a view operator, which returns a tensor or a tuple of tensors; and the template it was cast from, if any."""
     spec = tensor._spec
     wants = bool(STATE.word & GRAD) and tensor._rg
     sizes: list[int] = []
@@ -113,7 +113,7 @@ def view_plan(
 
 
 def _template_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[[ShapeEnv, list[Any]], ViewTemplate]:
-    """What makes the plan template of a view; `head` is its template without sizes."""
+    """A function that makes the plan template of a view; `head` is the call's template without sizes."""
 
     def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> ViewTemplate:
         return ViewTemplate(
@@ -126,7 +126,7 @@ def _template_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[
 def view_casting(
     op: Operator, template: Sequence[Any], spec: Spec, found: Found
 ) -> tuple[Callable[..., Any], bool] | None:
-    """How this call of a view is told to `learn_shape_class`; None where a size may come from elsewhere than from what was written."""
+    """The arguments of `learn_shape_class` for this call of a view; None if a size may come from elsewhere than the arguments."""
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
     if any(abstracted(a.default, []) != a.default for a in op.schema.arguments):
@@ -198,7 +198,7 @@ def _closure(
     backward_specs: Sequence[BackwardSpec],
     inference: bool,
 ) -> Callable[..., Any]:
-    """The plan of a view in Python: `parts` are specs and how many bytes on they begin; `backward_spec` is that of all views, `backward_specs` those of each."""
+    """The plan of a view in Python.  `parts`: specs and byte offsets; `backward_spec` serves all views together, `backward_specs` one each."""
 
     def run_one(x: Tensor, *_: Any) -> Tensor:
         out = _new(Tensor)
@@ -231,7 +231,7 @@ def _closure(
 
 
 def link_inference(x: Tensor, out: Tensor) -> None:
-    """In inference mode the view of a normal tensor is a normal one, that of an inference tensor an inference tensor."""
+    """In inference mode a view of a normal tensor is normal, and a view of an inference tensor is an inference tensor."""
     if x._autograd_meta is not None and x._autograd_meta.inference:
         meta_of(out).inference = True
     else:
@@ -239,7 +239,7 @@ def link_inference(x: Tensor, out: Tensor) -> None:
 
 
 def link_view(x: Tensor, out: Tensor, creation: str) -> None:
-    """Remember that `out` is a view of `x` (of its base, if it is one itself)."""
+    """Link `out` as a view of `x`, or of the base of `x`."""
     out._autograd_meta = meta = new_meta[0]()
     held = x._autograd_meta
     base = x
@@ -252,14 +252,14 @@ def link_view(x: Tensor, out: Tensor, creation: str) -> None:
     meta.base = base
     mine, whole = out._spec.dtype, base._spec.dtype
     if base._rg and not STATE.word & GRAD and mine.to_real() is whole.to_real():
-        out._rg = True  # no history of its own, yet it wants gradients as its base does
+        out._rg = True  # no history of its own, but it wants gradients like its base
     if creation:
         meta.creation = creation
     add_view(base, out)
 
 
 def record_view(x: Tensor, outs: Sequence[Tensor], backward_spec: BackwardSpec) -> None:
-    """Give the views of `x` a node."""
+    """Record a node for the views of `x`."""
     node = backward_spec.cls.__new__(backward_spec.cls)
     node.info, node.saved, node.versions, node.where = backward_spec, [], [], None
     edge = x._node
@@ -277,7 +277,7 @@ def record_view(x: Tensor, outs: Sequence[Tensor], backward_spec: BackwardSpec) 
 
 
 class AsStridedBackward0(Node):
-    """Gradient of a view given by strides: it goes to the places of the base that the view shows."""
+    """Gradient of a view given by strides: it is added to the elements of the base that the view shows."""
 
     __slots__ = ("_saved_storage_offset", "base", "geometry", "parts")
 
@@ -313,7 +313,7 @@ class AsStridedBackward0(Node):
 
 
 class Window:
-    """Where a view lies in the memory of its base, and how its elements follow from the base's.
+    """Position of a view in the memory of its base, and how its elements follow from the base's.
 
     `parts`: they are the real or imaginary parts of complex elements; `pairs`: complex ones made of two real elements each; `conj`: their conjugates,
     or negatives of real ones.  `geometry` is (shape, strides, step from the base's first element), of `pairs` that of the real elements.
@@ -331,7 +331,7 @@ class Window:
         self.geometry = tuple(spec.shape), tuple(spec.strides), (view._ptr - base._ptr) // spec.dtype.itemsize
 
     def of(self, whole: Tensor) -> Tensor:
-        """The same view of a tensor that lies in memory as the base does."""
+        """The same view of a tensor with the layout of the base."""
         from rushlight._engine.autograd.engine import OPS
 
         shape, strides, step = self.geometry
@@ -348,14 +348,14 @@ class Window:
 
 
 def pairs_of(spec: Spec) -> Spec:
-    """A complex layout as one of real and imaginary parts side by side."""
+    """A complex layout as a layout of real numbers: real and imaginary parts side by side."""
     return Spec.of(spec.dtype.to_real(), spec.device, (*spec.shape, 2), (*(2 * s for s in spec.strides), 1))
 
 
 def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
     """Zeros like the base with `grad` added where the view (shape, strides, offset in the base's memory) lies.
 
-    The view may begin before the base (what lies outside of the base is dropped); elements of the base that share a place share its gradient.
+    The view may begin before the base; elements outside the base are dropped.  Elements of the base at one address share its gradient.
     """
     from rushlight._engine.autograd.engine import OPS
 
@@ -471,14 +471,14 @@ def view_dtype(x: Tensor, dtype: DType) -> Tensor:
             return view_dtype(x, dtype)
 
         ran(again if old < new else retyped_plan(again, out._spec), (x,), out)
-    return out  # it shares memory and the count of changes, but autograd knows of no view: as PyTorch has it
+    return out  # shares memory and version counter, but is no view for autograd, as in PyTorch
 
 
 _BOTH_SIDES = (
     "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace either "
     "both inside the no_grad block (if you don't want the inplace to be tracked) or both outside (if you want the inplace to be tracked)."
 )
-# Why a view may not be changed in place while that is recorded, nor its base: by `creation`.
+# Reasons, by `creation`, why neither a view nor its base may be changed in place while recording.
 _REFUSED = {
     "no_grad": _BOTH_SIDES,
     "multi": "This view is the output of a function that returns multiple views. Such functions do not allow the output views to be modified inplace. "
@@ -490,7 +490,7 @@ _REFUSED = {
 
 
 def refusal(view: Tensor, changed: str = "is") -> str:
-    """Why the history of a view cannot follow an in-place change; `changed` says of what, with its verb."""
+    """The error text for a view whose history cannot follow an in-place change; `changed` is the subject with its verb."""
     meta = meta_of(view)
     if view._node is None:
         head = f"A view was created in no_grad mode and {changed} being modified inplace with grad mode enabled."
@@ -506,7 +506,7 @@ def refusal(view: Tensor, changed: str = "is") -> str:
 
 
 class Outdated(Node):
-    """Stands for the history of a view that cannot follow an in-place change of its base: asking for it, and backward, raise."""
+    """Node of a view whose history cannot follow an in-place change of its base: reading it, and backward, raise an error."""
 
     def __init__(self, view: Tensor, base: Tensor) -> None:
         self._start([edge_of(base)])
@@ -525,7 +525,7 @@ class Outdated(Node):
 
 
 class AsComplex(Node):
-    """The gradient of complex elements as that of the real ones that they are made of, where the base's memory was changed in place."""
+    """Turns the gradient of complex elements into that of their real parts, after an in-place change of the base."""
 
     def __init__(self, edges: Sequence[Any]) -> None:
         self._start(edges)
@@ -540,7 +540,7 @@ class AsComplex(Node):
 
 
 class AsConjugate(Node):
-    """The gradient of a conjugate, or of a negative, of which the base was changed in place."""
+    """Gradient of a conjugate or negative view, after an in-place change of the base."""
 
     def __init__(self, edges: Sequence[Any]) -> None:
         self._start(edges)

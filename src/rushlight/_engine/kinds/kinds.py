@@ -30,7 +30,7 @@ from rushlight._types.spec import Spec
 
 __all__ = ["Kind", "ask_kinds", "call_name", "make_kind"]
 
-# Plain methods that hold for every kind: they look at the spec and at the graph, never at memory.
+# Methods that work for every kind: they read the spec and the graph, never memory.
 FACTS = frozenset((
     "size", "dim", "ndimension", "numel", "nelement", "element_size", "is_floating_point", "is_complex", "is_signed", "is_same_size",
     "is_conj", "is_neg", "is_inference", "requires_grad_", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "backward",
@@ -54,7 +54,7 @@ class Kind(Tensor):
 
     @classmethod
     def implements(cls, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """What these operators do for this kind: called with the function that the user called, then its arguments."""
+        """Declare a handler of these operators for this kind; it gets the function that the user called, then its arguments."""
 
         def register(handler: Callable[..., Any]) -> Callable[..., Any]:
             for name in names:
@@ -99,7 +99,7 @@ def call_name(function: Any) -> str:
 
 
 def make_kind(cls: type[Kind], spec: Spec) -> Any:
-    """A tensor of a kind, outside of any graph; the maker sets the kind's own attributes."""
+    """A tensor of a kind, outside of any graph; the caller sets the kind's own attributes."""
     made = object.__new__(cls)
     made._storage, made._spec, made._ptr = None, spec, 0
     made._rg, made._node, made._autograd_meta = False, None, None

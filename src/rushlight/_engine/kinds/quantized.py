@@ -1,4 +1,4 @@
-"""Quantized tensors as objects: integers, and what they stand for.
+"""Quantized tensors as objects: integers with a scale and a zero point.
 
 A `QuantTensor` holds its integers as a plain tensor (uint8, int8 or int32, one element each, also where the dtype packs several into a byte)
 and a `Quantizer`: one scale and zero point, or one for each place along an axis.  A number is (integer - zero point) * scale.  Views share the
@@ -71,7 +71,7 @@ class Quantizer(NamedTuple):
 
 
 class QuantTensor(Kind):
-    """Integers (`_ints`) and what they stand for (`_quantizer`)."""
+    """Integers (`_ints`) with their scale and zero point (`_quantizer`)."""
 
     __slots__ = ("_ints", "_quantizer")
 
