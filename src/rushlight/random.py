@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight import Tensor
+from rushlight._backends.registry import backends
 from rushlight._engine.random.random import Generator as Generator
 from rushlight._engine.random.random import default_generator as default_generator
+from rushlight._engine.random.random import fresh_seed, keep_states, seed_all
 from rushlight._types.device import Device
 
 __all__ = [
@@ -17,19 +19,19 @@ __all__ = [
 
 
 def manual_seed(seed: Any) -> Generator:
-    """Seed the default generator with an integer from -2**63 to 2**64 - 1, and return it.
+    """Seed the default generators of all devices with an integer from -2**63 to 2**64 - 1, and return the CPU's.
 
     For one seed the numbers are those of PyTorch on the CPU, bit for bit.
 
         >>> torch.manual_seed(0).initial_seed()
         0
     """
-    return default_generator.manual_seed(int(seed))
+    return seed_all(int(seed))
 
 
 def seed() -> int:
-    """Seed the default generator with a number from the operating system, and return that number."""
-    return default_generator.seed()
+    """Seed the default generators with a number from the operating system, and return that number."""
+    return seed_all(fresh_seed()).initial_seed()
 
 
 def initial_seed() -> int:
@@ -55,10 +57,9 @@ def fork_rng(
     _devices_kw: str = "devices",
     device_type: str | None = None,
 ) -> Iterator[None]:
-    """Inside `with`, random numbers may be drawn and seeds set; afterwards the default generator is as before.
+    """Inside `with`, random numbers may be drawn and seeds set; afterwards the default generators are as before.
 
-    `devices` are those of type `device_type` ("cuda" unless another is named) whose generators are kept too: AssertionError for any, as none
-    is there.  With `enabled=False` nothing is kept.  RuntimeError for a `device_type` that is none.
+    `devices` are of type `device_type` ("cuda" unless another is named): AssertionError for any of a type that has no backend.  With `enabled=False` nothing is kept.  RuntimeError for a `device_type` that is none.
 
         >>> with torch.random.fork_rng():
         ...     _ = torch.rand(3)
@@ -67,15 +68,15 @@ def fork_rng(
     if not enabled or kind == "meta":
         yield
         return
-    if kind != "cpu" and devices is not None and list(devices):
+    if kind not in backends() and devices is not None and list(devices):
         raise AssertionError(
             f"Torch not compiled with {kind.upper()} enabled: {_caller}({_devices_kw}={list(devices)!r}) names devices, and there are none"
         )
-    state = default_generator.state_bytes()
+    restore = keep_states()
     try:
         yield
     finally:
-        default_generator.set_state_bytes(state)
+        restore()
 
 
 def thread_safe_generator() -> Generator | None:

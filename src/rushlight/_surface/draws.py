@@ -121,8 +121,8 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     >>> torch.poisson(torch.zeros(2))
     tensor([0., 0.])
     """
-    check_generator("poisson", generator)
     spec = input._spec
+    generator = check_generator("poisson", generator, spec.device)
     if not spec.dtype.is_floating_point:
         raise not_implemented("poisson_cpu", spec.dtype)
     check_memory(spec)
@@ -142,8 +142,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
     >>> torch.binomial(torch.tensor([4.0]), torch.tensor([1.0]))
     tensor([4.])
     """
-    check_generator("binomial", generator)
     spec = count._spec
+    generator = check_generator("binomial", generator, spec.device)
     if spec.dtype is not prob._spec.dtype:
         raise RuntimeError(f"Found dtype {prob._spec.dtype.scalar} but expected {spec.dtype.scalar}")
     if spec.dtype not in (FLOAT32, FLOAT64):
@@ -175,7 +175,7 @@ def multinomial(
         >>> torch.multinomial(torch.tensor([0.0, 1.0]), 1)
         tensor([1])
     """
-    check_generator("multinomial", generator)
+    generator = check_generator("multinomial", generator, input.device if isinstance(input, Tensor) else None)
     samples = as_int("multinomial", "num_samples", num_samples)
     as_flag("multinomial", "replacement", replacement)
     shape = _check_multinomial(input, samples, replacement, out)
@@ -226,7 +226,7 @@ def _draw_categories(input: Any, samples: int, replacement: bool, generator: Gen
     elif samples == 1 and weights is input:
         status = streams.fill_choice(generator, made._ptr, weights._ptr, dtype, rows, categories)
     else:
-        status = streams.weights_status(weights._ptr, dtype, rows, categories)
+        status = streams.weights_status(generator, weights._ptr, dtype, rows, categories)
     if status == 1:
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     if status == 2 or not categories:

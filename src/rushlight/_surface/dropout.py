@@ -206,6 +206,7 @@ def _rrelu(input: Any, lower: float, upper: float, training: bool, generator: Ge
     dtype = input._spec.dtype
     if not dtype.is_floating_point:
         raise not_implemented("rrelu_with_noise_out_cpu", dtype)
+    generator = streams.generator_for(generator, input.device)
     wide = FLOAT64 if dtype is FLOAT64 else FLOAT32
     slopes: Any = empty_spec(Spec.of(wide, input._spec.device, input._spec.shape))
     if slopes._storage is not None and slopes._spec.numel:

@@ -78,7 +78,7 @@ def standard_gamma(input: Tensor, generator: Generator | None = None) -> Tensor:
     >>> torch._standard_gamma(torch.ones(3)).shape
     torch.Size([3])
     """
-    check_generator("_standard_gamma", generator)
+    generator = check_generator("_standard_gamma", generator, input.device)
     dtype = input._spec.dtype
     if dtype not in TINY:
         raise not_implemented("gamma_cpu", dtype)
@@ -111,7 +111,7 @@ def sample_dirichlet(input: Tensor, generator: Generator | None = None) -> Tenso
     >>> torch._sample_dirichlet(torch.tensor([2.0]))
     tensor([1.0000])
     """
-    check_generator("_sample_dirichlet", generator)
+    generator = check_generator("_sample_dirichlet", generator, input.device)
     dtype = input._spec.dtype
     if dtype not in TINY:
         raise not_implemented("dirichlet", dtype)

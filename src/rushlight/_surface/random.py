@@ -20,7 +20,7 @@ from rushlight._engine.random.random import Generator
 from rushlight._engine.random.sampling import METHODS, check_generator, fit, fresh, not_implemented, overridable, quick
 from rushlight._ops.forms import forms
 from rushlight._surface.registry import composite
-from rushlight._types.device import CPU, as_device
+from rushlight._types.device import as_device
 from rushlight._types.dtype import BOOL, FLOAT16, INT64, DType
 
 __all__ = ["destination", "named", "quickly"]
@@ -97,6 +97,7 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
         if out is not None:
             return method(destination(name, out, shape, dtype), generator=generator)
         spec = spec_for(shape, dtype, device)
+        generator = check_generator(name, generator, spec.device)
         made = empty_spec(spec)
         if spec.dtype.is_floating_point:
             if made._storage is not None and spec.numel:
@@ -323,8 +324,8 @@ def _randint(
         if requires_grad and not (dtype is not None and (dtype.is_floating_point or dtype.is_complex)):
             raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
         made = (
-            fresh(INT64, CPU, shape)
-            if dtype is None and device is None and as_device(None) is CPU
+            fresh(INT64, as_device(None), shape)
+            if dtype is None and device is None
             else empty_spec(spec_for(shape, dtype or INT64, device))
         )
     METHODS["random_"](made, low, high, generator=generator)
@@ -402,10 +403,11 @@ def _randperm(
         made = destination("randperm", out, (n,), dtype)
     else:
         made = (
-            fresh(INT64, CPU, (n,))
-            if dtype is None and device is None and as_device(None) is CPU
+            fresh(INT64, as_device(None), (n,))
+            if dtype is None and device is None
             else empty_spec(spec_for((n,), dtype or INT64, device))
         )
+    generator = check_generator("randperm", generator, made.device)
     kind = made._spec.dtype
     if kind is BOOL or kind.is_complex or kind.name in ("uint16", "uint32", "uint64"):
         raise not_implemented("randperm", kind)

@@ -1,4 +1,4 @@
-"""Devices: `cpu` holds memory and computes, `meta` has shapes alone."""
+"""Devices: `cpu` holds memory and computes, `meta` has shapes alone; other types are open to whoever registers a backend."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ from typing import Any
 
 from rushlight._base.errors import MissingDeviceError
 
-__all__ = ["CPU", "META", "Device", "as_device", "default_device_hooks", "set_default_device"]
+__all__ = [
+    "CPU",
+    "META",
+    "Device",
+    "add_type",
+    "as_device",
+    "default_device_hooks",
+    "private_type",
+    "rename_private_type",
+    "set_default_device",
+]
 
-_KNOWN = ("cpu", "meta")
-_NAMED = (
+# The types that PyTorch names, whether there is a backend for them or not; `add_type` appends to them.
+_NAMED = [
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps",
     "meta", "hpu", "mtia", "privateuseone",
-)  # fmt: skip
+]  # fmt: skip
+_PRIVATE = "privateuseone"  # the type that stands for a device from outside, until it is renamed
+_private: list[str] = [_PRIVATE]  # and its names since
 
 
 _MADE: dict[tuple[str, int | None], Device] = {}
@@ -23,10 +35,11 @@ _TEXTS: dict[str, Device] = {}  # by what was written
 class Device:
     """`Device("cpu")`, `Device("cuda", 1)`, `Device("cuda:1")`; printed and compared as PyTorch does.  Equal ones are one object."""
 
-    __slots__ = ("index", "type")
+    __slots__ = ("backend", "index", "type")
 
     type: str
     index: int | None
+    backend: Any  # what `_backends.registry.backend_of` found for it, None before
 
     def __new__(cls, type: str | int | Device, index: int | None = None) -> Device:
         if type.__class__ is str and index is None and (found := _TEXTS.get(type)) is not None:
@@ -34,11 +47,11 @@ class Device:
         if isinstance(type, Device):
             return type
         if type.__class__ is int:  # the number of an accelerator
-            raise RuntimeError(
-                "Device index must not be negative"
-                if type < 0
-                else f"Cannot access accelerator device when none is available: device({type})"
-            )
+            if type < 0:
+                raise RuntimeError("Device index must not be negative")
+            if not _ACCELERATORS:
+                raise RuntimeError(f"Cannot access accelerator device when none is available: device({type})")
+            return Device(_ACCELERATORS[-1], type)
         if not isinstance(type, str):
             raise TypeError(f"device(): expected a string or a device, got {type.__class__.__name__}")
         if index is not None and not isinstance(index, int):
@@ -58,7 +71,7 @@ class Device:
         found = _MADE.get((name, index))
         if found is None:
             found = _MADE[name, index] = object.__new__(cls)
-            found.type, found.index = name, index
+            found.type, found.index, found.backend = name, index, None
         if text and len(_TEXTS) < 100:
             _TEXTS[text] = found
         return found
@@ -80,6 +93,40 @@ class Device:
 
     def __exit__(self, *exc: object) -> None:
         _change(_DEFAULTS.pop)
+
+
+# Types of device that tensors can be on -> the device with its index; those that count as accelerators, the last one first asked.
+_TYPES: dict[str, Callable[[Device], Device]] = {"cpu": lambda device: CPU, "meta": lambda device: META}
+_ACCELERATORS: list[str] = []
+
+
+def add_type(name: str, canonical: Callable[[Device], Device], accelerator: bool = True) -> None:
+    """Let tensors be on devices of a type; `canonical` gives a device of it the index that it means, or raises."""
+    if name not in _NAMED:
+        _NAMED.append(name)
+    _TYPES[name] = canonical
+    if accelerator:
+        _ACCELERATORS.append(name)
+
+
+def private_type() -> str:
+    """The name of the device type that is kept for backends from outside (PyTorch's PrivateUse1)."""
+    return _private[-1]
+
+
+def rename_private_type(name: str) -> None:
+    """Give that type another name, once; RuntimeError for a second name, or for one that is taken."""
+    if not name.isidentifier():
+        raise RuntimeError(f"a device type is a name, not {name!r}")
+    if name == _private[-1]:
+        return
+    if len(_private) > 1:
+        raise RuntimeError(f"torch.rename_privateuse1_backend() has been called already, with '{_private[-1]}'")
+    if name in _NAMED and name not in _ACCELERATORS:
+        raise RuntimeError(f"Cannot register privateuse1 backend with in-tree device name: {name}")
+    if name not in _NAMED:
+        _NAMED[_NAMED.index(_PRIVATE)] = name
+    _private.append(name)
 
 
 CPU = Device("cpu")
@@ -110,8 +157,7 @@ def as_device(value: Any) -> Device:
     if value is CPU or value == "cpu":
         return CPU
     device = value if isinstance(value, Device) else Device(value)
-    if device.type == "cpu":
-        return CPU
-    if device.type == "meta":
-        return META
-    raise MissingDeviceError(f"rushlight was asked for device '{device}', but has only: {', '.join(_KNOWN)}")
+    canonical = _TYPES.get(device.type)
+    if canonical is None:
+        raise MissingDeviceError(f"rushlight was asked for device '{device}', but has only: {', '.join(_TYPES)}")
+    return canonical(device)

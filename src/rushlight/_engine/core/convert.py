@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._base.tracebacks import shorten
+from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.creation import to_array
 from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.integers import as_int, as_ints
-from rushlight._engine.core.memory import LAZY, check_resizable, empty_spec, lend, own, read_element, reader_of
+from rushlight._engine.core.memory import LAZY, check_resizable, device_of, empty_spec, has_memory, is_host_memory, lend, moved, own, read_element
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import (
     Tensor,
@@ -37,7 +39,7 @@ from rushlight._ops.bodies import C_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.memory import IMAGINARY
 from rushlight._ops.table import OPERATORS
-from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import BOOL, DType
 from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.formats import FORMATS, MemoryFormat
@@ -224,11 +226,13 @@ def copy_(x: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
         else:
             source = source.real
     if isinstance(source, Tensor):
-        if (x._spec.device is META) != (source._spec.device is META):
-            if source._spec.device is META:
+        if x.device is not source.device:
+            if not has_memory(source._spec):
                 raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-            check_writable(x, False)
-            return x
+            if not has_memory(x._spec):
+                check_writable(x, False)
+                return x
+            source = to_device(source, x.device)
         if source._spec.dtype.is_complex and not x._spec.dtype.is_complex:
             if x._spec.dtype is not BOOL:
                 warn_once(IMAGINARY)
@@ -243,16 +247,55 @@ def _copy(x: Tensor, source: Any) -> Tensor:
     return found
 
 
-def to_device(x: Tensor, device: Device, copy: bool = False) -> Tensor:
-    """Move between cpu and meta."""
-    if x._spec.device is device:
+def on_host(x: Tensor) -> Tensor:
+    """`x`, or a copy of it in memory that the host can read, outside of any graph."""
+    return x if is_host_memory(x._spec) else transferred(detach(x), CPU)
+
+
+def transferred(x: Tensor, device: Device) -> Tensor:
+    """A copy of a tensor on another device, outside of any graph, in dense memory of the same order of dims."""
+    spec, strides = x._spec, preserved(x._spec.shape, x._spec.strides)
+    wanted = Spec.of(spec.dtype, device, spec.shape, strides)
+    if not has_memory(wanted):
+        return empty_spec(wanted)
+    if not has_memory(spec):
+        raise NotImplementedError(
+            "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to()."
+        )
+    check_memory(spec)
+    return moved(x if strides == spec.strides and not spec.conj else clone(x), device)
+
+
+class ToCopyBackward0(Node):
+    """The node of a copy to another device: the gradient goes back."""
+
+    __slots__ = ("device",)
+
+    device: Device
+
+    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
+        return [None if grads[0] is None else to_device(grads[0], self.device)]
+
+
+def to_device(x: Tensor, device: Device) -> Tensor:
+    """`x` on another device; the gradient flows through."""
+    if x.device is device:
         return x
-    spec = Spec.of(x._spec.dtype, device, x._spec.shape, preserved(x._spec.shape, x._spec.strides))
-    if device is META:
-        return make(None, spec, 0)
-    raise NotImplementedError(
-        "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead of torch.nn.Module.to()."
-    )
+    if isinstance(x, Kind):
+        return type(x).answer(to_device, (x, device), {})
+    spoil()
+    before = STATE.word
+    STATE.word = before & ~GRAD
+    try:
+        made = transferred(x, device)
+    finally:
+        STATE.word = before
+    if before & GRAD and x._rg:
+        node = ToCopyBackward0()
+        node._start([edge_of(x)])
+        node.device = x.device
+        made._node, made._rg = node, True
+    return made
 
 
 @forms(
@@ -361,8 +404,8 @@ def item(x: Tensor) -> Any:
         if spec.conj:
             found = read_element(x)
             return found.conjugate() if spec.dtype.is_complex else -found
-        ITEMS[spec] = reader_of(spec.dtype)
-        return read_element(x)
+        reader = ITEMS[spec] = backend_of(spec.device).reader(spec.dtype)
+        return reader(x._ptr)
     except BaseException as error:
         shorten(error)
         raise
@@ -389,13 +432,13 @@ def tolist(x: Tensor) -> Any:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
     spec = x._spec
     check_memory(spec)
-    if spec.numel and not isinstance(x, Kind):
+    if spec.numel and not isinstance(x, Kind) and is_host_memory(spec):
         reader = nested_reader(spec)
         if reader is not None:
             _ROWS[spec] = reader
             check_memory(x._spec)  # once more: another thread may have taken it away
             return reader(x._ptr)
-    return elements_of(x).tolist()
+    return elements_of(on_host(x)).tolist()
 
 
 _ROWS = new_plan_table()
@@ -431,6 +474,12 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
             raise TypeError(
                 "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
             )
+        if not is_host_memory(x._spec):
+            if not force:
+                raise TypeError(
+                    f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
+                )
+            x = on_host(x)
         if LAZY:
             own(x)
         lend(x._storage)
@@ -482,7 +531,8 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
 def _larger(storage: Any, nbytes: int) -> Any:
     """New memory of so many bytes that begins with the storage's; RuntimeError where the memory may not move."""
     check_resizable(storage)
-    grown, size = empty_spec(Spec.of(BYTE, CPU, (nbytes,))), Spec.of(BYTE, CPU, (storage.nbytes,))
+    device = device_of(storage)
+    grown, size = empty_spec(Spec.of(BYTE, device, (nbytes,))), Spec.of(BYTE, device, (storage.nbytes,))
     copy_(make(grown._storage, size, grown._ptr), make(storage, size, storage.ptr))
     grown._storage.stamp = storage.stamp
     return grown._storage
@@ -570,7 +620,7 @@ def _shown_part(x: Tensor, source: Any, offset: Any, shape: Any, strides: Any) -
     if need > LARGEST:
         raise RuntimeError(overflowed(spec.shape, spec.strides))
     step = bytes_on(spec, start)
-    if x.device is META:
+    if not has_memory(spec):
         return None, spec, step
     if need > source.nbytes():
         source.resize_(need)

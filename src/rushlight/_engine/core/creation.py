@@ -7,10 +7,20 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core.integers import as_flag, integer, too_large
-from rushlight._engine.core.memory import LAZY, empty_spec, from_address, own, zeros_spec
+from rushlight._engine.core.memory import (
+    LAZY,
+    empty_spec,
+    from_address,
+    has_memory,
+    is_host_memory,
+    moved,
+    own,
+    zeros_spec,
+)
 from rushlight._engine.core.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
@@ -22,7 +32,7 @@ from rushlight._engine.dispatch.shape_classes import ShapeClasses, abstracted, s
 from rushlight._engine.dispatch.watch import NAMING
 from rushlight._graph.core import trace
 from rushlight._prims import build
-from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import BFLOAT16, BOOL, BY_NAME, FLOAT32, FLOAT64, INT64, DType, from_numpy_name
 from rushlight._types.layout import LARGEST, channels_last_strides, dense_strides, memory_order, numel, preserved
 from rushlight._types.promotion import default_dtype, number_dtype, promote
@@ -117,7 +127,7 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
     `key` names the function, `numbers` are arguments of the kernel, `rest` other whole numbers on which it depends; they and the sizes of the
     spec may be symbolic.
     """
-    if spec.device is META:
+    if not has_memory(spec):
         return make(None, spec, 0)
     kinds = tuple(map(type, numbers))
     full_key = (key, rest, spec, kinds)
@@ -133,7 +143,8 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
             graph = trace(lambda *values: function(symbolic_specs[0], symbolic(head, shape_env.symbols), *values), weak)
             return KernelTemplate(graph, [None] * len(weak), symbolic_specs, shape_env)
 
-        found = _FAMILIES.find((key, head, kinds), [spec], make_template, sizes)
+        symbolic_sizes = backend_of(spec.device).symbolic
+        found = _FAMILIES.find((key, head, kinds), [spec], make_template, sizes) if symbolic_sizes else None
         if found is None:
             exe = executable(trace(lambda *values: function(spec, rest, *values), weak), [None] * len(weak), [spec])
         else:
@@ -231,13 +242,14 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
     else:
         values, found, shape = _numbers_of(data, dtype)
     spec = Spec.of(found, as_device(device), shape)
-    if spec.device is META:
+    if not has_memory(spec):
         return finish(make(None, spec, 0), requires_grad)
     if values is not None:
         made = finish(_from_numbers(values, spec), requires_grad)
         return made if RUNS.now is None else ran(lambda: _from_numbers(values, spec), (), made)
     array = _numpy_array(data, found)
-    return finish(_over(array, spec, array.nbytes), requires_grad)
+    whole = _over(array, Spec.of(found, CPU, shape), array.nbytes)
+    return finish(whole if is_host_memory(spec) else moved(whole, spec.device), requires_grad)
 
 
 _COUNTED = frozenset((float, int, bool, list, tuple))  # what is measured natively
@@ -262,7 +274,7 @@ def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
         kind, *shape = measured
         found = number_dtype((0.0, 0, False)[kind]) if dtype is None else dtype
         spec = Spec.of(found, as_device(device), tuple(shape))
-        fits = found in _FILLED_BY[kind] and spec.device is CPU
+        fits = found in _FILLED_BY[kind] and is_host_memory(spec)
         told = _MEASURED[key] = (spec, spec.nbytes, spec.numel, kind, NUMBER_CODES[found.name]) if fits else None
     return None if told is None else runtime.of_numbers(data, *told)
 
@@ -273,7 +285,7 @@ _COPIED = (
 
 
 def _copy_of(array: Any, dtype: DType | None, device: Any) -> Tensor | None:
-    """A tensor of an array's elements; None where NumPy lacks the dtype, and away from the CPU."""
+    """A tensor of an array's elements; None where NumPy lacks the dtype, and away from the host's memory."""
     key = (array.dtype, array.shape, dtype, device)
     if key in _COPIED:
         told = _COPIED[key]
@@ -281,7 +293,7 @@ def _copy_of(array: Any, dtype: DType | None, device: Any) -> Tensor | None:
         found = from_numpy_name(array.dtype.name) if dtype is None else dtype
         spec = Spec.of(found, as_device(device), array.shape)
         told = _COPIED[key] = (
-            (spec, np.dtype(found.numpy_name)) if spec.device is CPU and found.numpy_name is not None else None
+            (spec, np.dtype(found.numpy_name)) if is_host_memory(spec) and found.numpy_name is not None else None
         )
     if told is None:
         return None
@@ -322,6 +334,8 @@ _SHORT = {float: (FLOAT32, "f"), int: (INT64, "q")}  # what `struct` can write a
 
 def _from_numbers(values: list[Any], spec: Spec) -> Tensor:
     """A contiguous tensor of these Python numbers."""
+    if not is_host_memory(spec):
+        return moved(_from_numbers(values, Spec.of(spec.dtype, CPU, spec.shape)), spec.device)
     made = empty_spec(spec)
     if 0 < spec.numel <= 64:
         kinds = set(map(type, values))

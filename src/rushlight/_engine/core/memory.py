@@ -1,16 +1,15 @@
-"""Memory for tensors, and reading single elements: the engine's door to the CPU runtime."""
+"""Memory for tensors on any device, and reading single elements: the engine's door to the backends."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from rushlight._backends.protocol import Block
+from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule, require
 from rushlight._engine.core import tensor as tensor_module
 from rushlight._engine.core.tensor import Tensor, make
-from rushlight._native import load, native
-from rushlight._types.device import META
-from rushlight._types.dtype import DType
-from rushlight._types.float8 import FORMATS, values
+from rushlight._types.device import CPU, Device
 from rushlight._types.spec import Spec, check_memory, check_sizes
 
 lazy_clone: Any = LazyModule("rushlight._engine.core.lazy_clone")
@@ -19,10 +18,16 @@ __all__ = [
     "LAZY",
     "MEMORY",
     "check_resizable",
+    "copy_storage",
+    "device_of",
     "empty_spec",
+    "fresh_storage",
     "from_address",
+    "has_memory",
+    "is_host_memory",
     "is_resizable",
     "lend",
+    "moved",
     "own",
     "read_element",
     "root_of",
@@ -31,7 +36,7 @@ __all__ = [
 
 
 class _Memory:
-    """The runtime's allocation functions, loaded by the first use."""
+    """The host's own memory: the pool's functions and the type of all storages, loaded by the first use."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -48,21 +53,25 @@ tensor_module._from_owner[0] = lambda *args: MEMORY.from_owner(*args)
 
 def empty_spec(spec: Spec) -> Tensor:
     """A tensor of this (dense) spec over fresh memory."""
-    if spec.device is META:
+    device = spec.device
+    backend = device.backend or backend_of(device)
+    if backend.shapes_only:
         return make(None, spec, 0)
     check_memory(spec)
     check_sizes(spec)
-    storage = MEMORY.alloc(spec.nbytes)
+    storage = backend.allocate(spec.nbytes, device)
     return make(storage, spec, storage.ptr)
 
 
 def zeros_spec(spec: Spec) -> Tensor:
     """A tensor of zeros."""
-    if spec.device is META:
+    device = spec.device
+    backend = device.backend or backend_of(device)
+    if backend.shapes_only:
         return make(None, spec, 0)
     check_memory(spec)
     check_sizes(spec)
-    storage = MEMORY.alloc_zeroed(spec.nbytes)
+    storage = backend.zeros(spec.nbytes, device)
     return make(storage, spec, storage.ptr)
 
 
@@ -79,28 +88,6 @@ def own(x: Any) -> None:
     """Give a tensor that is about to be written memory that no lazy clone shares."""
     if x._storage is not None and x._storage.born < 0:
         lazy_clone.separate(x)
-
-
-# ***** single elements *****
-
-_READ_TYPES = {
-    "bool": "u8", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint16": "u16", "uint32": "u32",
-    "uint64": "u64", "float32": "f32", "float64": "f64",
-}  # fmt: skip
-_READERS: dict[DType, Any] = {}
-
-
-def _native_reader(dtype: DType) -> Any:
-    language = require("rushlight._native")
-    element, f64, i64 = getattr(language, _READ_TYPES[dtype.name]), language.f64, language.i64
-    wide = f64 if dtype.is_floating_point else i64
-    returns = "f64" if dtype.is_floating_point else "i64"
-
-    @native(f"{returns}(ptr)", name=f"read_{dtype.name}")
-    def read(p):
-        return wide(load(element, p, 0))
-
-    return require("rushlight._host.stubs").bind(read)
 
 
 def root_of(storage: Any) -> Any:
@@ -132,44 +119,55 @@ def lend(storage: Any) -> None:
 
 def read_element(x: Tensor) -> Any:
     """The first element as a Python number."""
-    check_memory(x._spec)
-    return reader_of(x._spec.dtype)(x._ptr)
+    spec = x._spec
+    check_memory(spec)
+    return backend_of(spec.device).reader(spec.dtype)(x._ptr)
 
 
-def reader_of(dtype: DType) -> Any:
-    """A function from an address to a Python number."""
-    reader = _READERS.get(dtype)
-    if reader is None:
-        reader = _READERS[dtype] = _make_reader(dtype)
-    return reader
+def device_of(storage: Any) -> Device:
+    """The device whose memory a storage has: the host where nobody says otherwise."""
+    owner = root_of(storage).owner
+    return owner.device if isinstance(owner, Block) else CPU
 
 
-def _make_reader(dtype: DType) -> Any:
-    if dtype.name == "bool":
-        raw = _native_reader(dtype)
-        return lambda p: raw(p) != 0
-    if dtype.name in _READ_TYPES and dtype.name != "uint64":
-        return _native_reader(dtype)
-    return _numpy_reader(dtype)
+def fresh_storage(nbytes: int, device: Device) -> Any:
+    """A storage of a device's memory with whatever is in it; None where tensors have no memory."""
+    return backend_of(device).allocate(nbytes, device)
 
 
-def _numpy_reader(dtype: DType) -> Any:
-    """float8, float16, bfloat16, complex and uint64: rarer, through ctypes and struct."""
-    ctypes = require("ctypes")
-    struct = require("struct")
+def copy_storage(storage: Any) -> Any:
+    """A storage on the same device with the same bytes."""
+    device = device_of(storage)
+    made = fresh_storage(storage.nbytes, device)
+    if storage.nbytes:
+        backend_of(device).copy(made.ptr, storage.ptr, storage.nbytes, device)
+    return made
 
-    codes = {"float16": "e", "complex64": "2f", "complex128": "2d", "uint64": "Q", "bfloat16": "H", "complex32": "2e"}
-    codes |= dict.fromkeys(FORMATS, "B")
-    code = codes.get(dtype.name, "")
-    if not code:
-        raise NotImplementedError(f"\"_local_scalar_dense_cpu\" not implemented for '{dtype.scalar}'")
 
-    def read(p: int) -> Any:
-        parts = struct.unpack(code, ctypes.string_at(p, dtype.itemsize))
-        if dtype.name == "bfloat16":
-            return struct.unpack("f", struct.pack("I", parts[0] << 16))[0]
-        if dtype.name in FORMATS:
-            return values(dtype.name)[parts[0]]
-        return complex(*parts) if dtype.is_complex else parts[0]
+def moved(x: Tensor, device: Device) -> Tensor:
+    """A copy of a dense tensor on another device, byte by byte and laid out as it is, outside of any graph."""
+    spec = x._spec
+    here, there = backend_of(spec.device), backend_of(device)
+    made = empty_spec(Spec.of(spec.dtype, device, spec.shape, spec.strides))
+    if there.shapes_only or not spec.numel:
+        return made
+    nbytes, target, source = spec.nbytes, made._ptr, x._ptr
+    if here is there:
+        here.copy_peer(target, device, source, spec.device, nbytes)
+    elif here.host_readable:
+        there.copy_in(target, source, nbytes)
+    elif there.host_readable:
+        here.copy_out(target, source, nbytes)
+    else:  # between two types of device there is only the way over the host
+        return moved(moved(x, CPU), device)
+    return made
 
-    return read
+
+def has_memory(spec: Spec) -> bool:
+    """Whether tensors of a spec have elements in memory, as they have on all devices but `meta`."""
+    return not backend_of(spec.device).shapes_only
+
+
+def is_host_memory(spec: Spec) -> bool:
+    """Whether the host may read the elements of tensors of a spec at their address."""
+    return backend_of(spec.device).host_readable

@@ -6,12 +6,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._backends.cpu.program.assemble import compile_graph
-from rushlight._backends.cpu.program.steps import Program
+from rushlight._backends.registry import backend_of, host
 from rushlight._engine.core.memory import LAZY, own
 from rushlight._graph.core import Graph, GraphBuilder
 from rushlight._ops.table import OPERATORS
-from rushlight._types.device import CPU
+from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
 from rushlight._types.spec import Spec
 
@@ -41,7 +40,7 @@ class Rule:
 
     def __init__(self, body: Callable[[Any, Any, Any], None], arrays: Sequence[str], numbers: Sequence[str]) -> None:
         self.body, self.arrays, self.numbers = body, tuple(arrays), tuple(numbers)
-        self._kernels: dict[DType, int] = {}
+        self._kernels: dict[tuple[DType, Device], int] = {}
 
     def apply(self, t: Any, arrays: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
         """The new values of all arrays but the gradient."""
@@ -58,21 +57,16 @@ class Rule:
             made = self.apply(_Bodies(), arrays, numbers)
         return builder.finish(made)
 
-    def kernel(self, dtype: DType) -> int:
+    def kernel(self, dtype: DType, device: Device) -> int:
         """The address of the kernel: its buffers are the arrays, whose memory the results go to, and the numbers."""
-        found = self._kernels.get(dtype)
-        if found is None:
-            from rushlight._backends.cpu.kernels import host
-            from rushlight._backends.cpu.optim.optimizers import element_kernel
-
+        address = self._kernels.get((dtype, device))
+        if address is None:
             written = [i for i, name in enumerate(self.arrays) if name != "grad"]
             layouts: list[Any] = [(1,)] * len(self.arrays) + [None] * len(self.numbers)
-
-            def program(size: int) -> Program:
-                return compile_graph(self.trace(dtype, size), layouts, target=host(), aliases=dict(enumerate(written)))
-
-            found = self._kernels[dtype] = element_kernel(program)
-        return found
+            address = self._kernels[dtype, device] = backend_of(device).multi_tensor.element_kernel(
+                lambda size: self.trace(dtype, size), layouts, dict(enumerate(written))
+            )
+        return address
 
 
 class _Named:
@@ -99,11 +93,9 @@ def is_counter(tensor: Any) -> bool:
 
 def count_steps(counters: Sequence[Any]) -> array[float]:
     """Add one to each counter, a tensor of one float32; returns their values."""
-    from rushlight._backends.cpu.optim.optimizers import counting
-
     _own_all(counters)
     addresses, values = array("q", [counter._ptr for counter in counters]), array("d", bytes(8 * len(counters)))
-    counting()(addresses.buffer_info()[0], values.buffer_info()[0], len(counters))
+    host().multi_tensor.count_steps(addresses.buffer_info()[0], values.buffer_info()[0], len(counters))
     for counter in counters:
         counter._storage.version += 1
     return values
@@ -116,6 +108,11 @@ def _own_all(tensors: Sequence[Any]) -> None:
             own(tensor)
 
 
+def _takes_rows(spec: Spec) -> bool:
+    """Whether the backend of a spec's device has optimizer steps over many parameters."""
+    return backend_of(spec.device).multi_tensor is not None
+
+
 def flat_dtype(tensors: Sequence[Any]) -> DType | None:
     """The dtype of the elements if a kernel can change these tensors side by side as flat arrays, else None.
 
@@ -123,7 +120,13 @@ def flat_dtype(tensors: Sequence[Any]) -> DType | None:
     """
     spec = tensors[0]._spec
     dtype = _FLAT.get(spec.dtype)
-    if dtype is None or spec.conj or spec.released or spec.device is not CPU or not (spec.contiguous or _dense(spec)):
+    if (
+        dtype is None
+        or spec.conj
+        or spec.released
+        or not _takes_rows(spec)
+        or not (spec.contiguous or _dense(spec))
+    ):
         return None
     for tensor in tensors:
         if tensor._spec is not spec or tensor._storage is None:  # kinds of tensor have specs and no memory
@@ -138,8 +141,6 @@ def update_elements(
 
     A row holds the tensors that `rule.arrays` names, for which `flat_dtype` found `dtype`, its numbers those that `rule.numbers` names.
     """
-    from rushlight._backends.cpu.optim.optimizers import update_rows
-
     words: list[int] = []
     factor = 1 if rows[0][0]._spec.dtype is dtype else 2  # complex numbers are two of theirs
     sizes = tuple([factor * tensors[0]._spec.numel for tensors in rows])
@@ -154,7 +155,9 @@ def update_elements(
         words.append(constants)
     table = array("q", words)
     buffers = len(rule.arrays) + len(rule.numbers)
-    update_rows()(work.address, table.buffer_info()[0], rule.kernel(dtype), buffers)
+    device = rows[0][0]._spec.device
+    update_rows = backend_of(device).multi_tensor.update_rows
+    update_rows(work.address, table.buffer_info()[0], rule.kernel(dtype, device), buffers)
     for tensors in rows:
         tensors[0]._storage.version += 1
         for state in tensors[2:]:
@@ -175,7 +178,7 @@ def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> 
         held = [tensor for tensor in row[:-1] if tensor is not None]
         if (
             spec.dtype in (FLOAT32, FLOAT64)
-            and spec.device is CPU
+            and _takes_rows(spec)
             and 0 < spec.numel <= _ALONE
             and all(
                 x._spec.dtype is spec.dtype
@@ -197,8 +200,7 @@ def factored_update(rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> 
 
 
 def _run_factored(dtype: DType, rows: list[tuple[Any, ...]], scalars: tuple[float, ...]) -> None:
-    from rushlight._backends.cpu.optim.adafactor_native import ROW, adafactor_kernel
-
+    steps = backend_of(rows[0][0]._spec.device).multi_tensor
     lr, decay, least, scale, d, floor, shrink, sign = scalars
     table = array("q")
     for row, t in zip(rows, count_steps([row[-1] for row in rows]), strict=True):
@@ -207,10 +209,10 @@ def _run_factored(dtype: DType, rows: list[tuple[Any, ...]], scalars: tuple[floa
         shape = row[0]._spec.shape[-2:] if matrix else (0, 0)
         table.extend([row[0]._spec.numel, *(0 if tensor is None else tensor._ptr for tensor in row[:-1]), *shape])
         table += array("q", array("d", (t**decay, min(lr, 1 / t**0.5))).tobytes())
-    assert len(table) == ROW * len(rows)
+    assert len(table) == steps.adafactor_row * len(rows)
     work = _work(tuple([row[0]._spec.numel for row in rows]), True)
     numbers = array("d", (least, scale, d, floor, shrink, -sign))
-    adafactor_kernel(dtype.name)(work.address, table.buffer_info()[0], numbers.buffer_info()[0])
+    steps.adafactor(dtype)(work.address, table.buffer_info()[0], numbers.buffer_info()[0])
     for row in rows:
         for tensor in (row[0], *row[2:-1]):
             if tensor is not None:

@@ -134,13 +134,12 @@ def _same(function: Any, args: Sequence[Any], kwargs: dict[str, Any], level: Lev
         raise RuntimeError(
             "Vmap does not currently support same randomness with a batched tensor input. Please file an issue with functorch"
         )
-    from rushlight._engine.random.random import default_generator
+    from rushlight._engine.random.random import keep_states
 
-    state = default_generator.get_state()
-    number = level.number
+    restore, number = keep_states(), level.number
 
     def repeated(*a: Any, **k: Any) -> Any:
-        default_generator.set_state(state)
+        restore()
         return below(function, a, k)
 
     if function.__name__.endswith("_") and size_of(number, args, kwargs):
@@ -162,13 +161,13 @@ def _random(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     *[form for form in FORMS if "dropout" in form and not form.endswith("_") and "native" not in form]
 )
 def _drop(level: int, function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Dropout of a tangent.  Dropouts are affine, so the same draws on the tangent and on zeros give the linear part."""
-    from rushlight._engine.random.random import default_generator
+    """Dropouts are affine: what they do to a tangent is seen by the same draws on it and on zeros."""
+    from rushlight._engine.random.random import keep_states
 
-    state = default_generator.get_state()
+    restore = keep_states()
 
     def again(x: Any) -> Any:
-        default_generator.set_state(state)
+        restore()
         return function(x, *args, **kwargs)
 
     rest = again(input.tangent * 0)

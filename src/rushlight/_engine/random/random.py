@@ -15,8 +15,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.forking import free_after_fork
-from rushlight._engine.core.memory import empty_spec
+from rushlight._engine.core.memory import empty_spec, is_host_memory
 from rushlight._engine.core.tensor import Tensor
 from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, SEED, SEEDED, STATE_BYTES, TAKE  # fmt: skip
 from rushlight._types.device import CPU, Device, as_device
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_SEED", "STATE_SIZE", "Generator", "default_generator", "drawing", "fill_bernoulli", "fill_binomial", "fill_bernoulli_each", "fill_cauchy", "fill_choice",
     "fill_exponential", "fill_geometric", "fill_integers", "fill_leaks", "fill_log_normal", "fill_multinomial", "fill_normal", "fill_normal_serial",
-    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "integer_parameters", "pattern", "weights_status",
+    "fill_permutation", "fill_poisson", "fill_random", "fill_uniform", "fresh_seed", "fill_order", "generator_for", "generator_of", "integer_parameters", "keep_states",
+    "pattern",
+    "seed_all", "weights_status",
 ]  # fmt: skip
 
 DEFAULT_SEED = 67280421310721  # what a new generator starts from, in PyTorch too
@@ -61,11 +64,13 @@ class Generator:
         tensor([0.8823, 0.9150])
     """
 
-    __slots__ = ("__weakref__", "_address", "_doubles", "_lock", "_longs", "_ready", "_words")
+    __slots__ = ("__weakref__", "_address", "_device", "_doubles", "_kernels", "_lock", "_longs", "_ready", "_words")
 
     def __init__(self, device: Any = "cpu") -> None:
-        if as_device(device) is not CPU:
+        self._device = as_device(device)
+        if backend_of(self._device).shapes_only:
             raise RuntimeError(f"there are no random generators for device '{device}'")
+        self._kernels: dict[tuple[str, str], Callable[..., Any]] = {}
         block = array("Q", bytes(STATE_BYTES))
         view = memoryview(block).cast("B")
         self._address = block.buffer_info()[0]
@@ -83,7 +88,14 @@ class Generator:
 
     @property
     def device(self) -> Device:
-        return CPU
+        return self._device
+
+    def kernel(self, name: str, kind: str) -> Callable[..., Any]:
+        """The kernel of the generator's device that fills memory with elements of a kind; loaded by its first use."""
+        found = self._kernels.get((name, kind))
+        if found is None:
+            found = self._kernels[name, kind] = backend_of(self._device).random_kernel(name, kind)
+        return found
 
     def manual_seed(self, seed: int) -> Generator:
         """Start again from `seed`, an integer from -2**63 to 2**64 - 1 (negative ones wrap); returns the generator."""
@@ -120,7 +132,7 @@ class Generator:
 
     def clone_state(self) -> Generator:
         """A new generator that will draw the same numbers as this one."""
-        other = Generator()
+        other = Generator(self._device)
         with self._lock:
             other._longs[:] = self._longs
             other._ready = self._ready
@@ -128,7 +140,7 @@ class Generator:
 
     def _make_ready(self) -> int:
         """Give the kernels their way to the engine, before the first draw; returns the generator's address."""
-        self._longs[TAKE] = _take_address()
+        self._longs[TAKE] = backend_of(self._device).stream_entry()
         self._ready = True
         return self._address
 
@@ -136,7 +148,7 @@ class Generator:
         """The state as a uint8 tensor of 5056 elements, in PyTorch's format."""
         made = empty_spec(_STATE_SPEC)
         with self._lock:
-            _kernel("save", "")(self._address, made._ptr)
+            _state_kernel("save")(self._address, made._ptr)
         return made
 
     def set_state(self, new_state: Tensor) -> Generator:
@@ -147,7 +159,7 @@ class Generator:
         if not isinstance(new_state, Tensor):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
         spec = new_state._spec
-        if spec.dtype is not UINT8 or spec.device is not CPU:
+        if spec.dtype is not UINT8 or not is_host_memory(spec):
             raise TypeError("RNG state must be a torch.ByteTensor")
         check_memory(spec)
         if not spec.contiguous:
@@ -156,7 +168,7 @@ class Generator:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Generator, ("cpu",), (self.initial_seed(), None, self.get_state())
+        return Generator, (str(self._device),), (self.initial_seed(), None, self.get_state())
 
     def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
         """What PyTorch pickles of a generator: seed, offset (None on the CPU), state."""
@@ -177,7 +189,7 @@ class Generator:
                 f"Expected a CPUGeneratorImplState of size {STATE_SIZE} but found the input RNG state size to be {nbytes}"
             )
         with self._lock:
-            failed = _kernel("restore", "")(self._address, address)
+            failed = _state_kernel("restore")(self._address, address)
         if failed:
             raise RuntimeError("Invalid mt19937 state")
 
@@ -186,40 +198,79 @@ default_generator = Generator()
 default_generator._reseed(fresh_seed())
 
 
-# ***** kernels *****
+# The generators that draw for devices where none is given; the host's is the one above.
+_BY_DEVICE: dict[Device, Generator] = {CPU: default_generator}
 
-_bound: dict[tuple[str, str], Any] = {}
 
-
-def _kernel(name: str, kind: str) -> Any:
-    """The compiled kernel; the module of their sources is loaded by the first draw."""
-    found = _bound.get((name, kind))
+def generator_of(device: Device) -> Generator:
+    """The default generator of a device."""
+    found = _BY_DEVICE.get(device)
     if found is None:
-        from rushlight._backends.cpu.random.random import kernel
-
-        found = _bound[name, kind] = kernel(name, kind)
+        found = _BY_DEVICE[device] = Generator(device)
+        found._reseed(default_generator.initial_seed())
     return found
 
 
-@lru_cache(maxsize=1)
-def _take_address() -> int:
-    from rushlight._backends.cpu.random.random import take_address
+def generator_for(generator: Generator | None, device: Device) -> Generator | None:
+    """What draws for a tensor on a device: None for the host's default; RuntimeError for a generator of another type of device."""
+    if generator is None:
+        if backend_of(device).shapes_only:
+            return None
+        found = generator_of(device)
+        return None if found is default_generator else found
+    if generator._device.type != device.type and not backend_of(device).shapes_only:
+        raise RuntimeError(
+            f"Expected a '{device.type}' device type for generator but found '{generator._device.type}'"
+        )
+    return generator
 
-    return take_address()
+
+def seed_all(seed: int) -> Generator:
+    """Seed the default generators of all devices alike; returns the host's."""
+    for other in _BY_DEVICE.values():
+        other.manual_seed(seed)
+    return default_generator
 
 
-def _draw(run: Any, generator: Generator | None, *args: Any) -> Any:
+def keep_states() -> Callable[[], None]:
+    """What puts all default generators back to where they are now."""
+    kept = [(g, g.state_bytes()) for g in _BY_DEVICE.values()]
+
+    def restore() -> None:
+        for generator, state in kept:
+            generator.set_state_bytes(state)
+
+    return restore
+
+
+# ***** kernels *****
+
+
+def _state_kernel(name: str) -> Callable[..., Any]:
+    """What reads or writes a state, which is in the host's memory for every device."""
+    return default_generator.kernel(name, "")
+
+
+def _of(generator: Generator | None) -> Generator:
+    return default_generator if generator is None else generator
+
+
+def _draw(name: str, kind: str, generator: Generator | None, *args: Any) -> Any:
     g = default_generator if generator is None else generator
+    run = g._kernels.get((name, kind)) or g.kernel(name, kind)
     with g._lock:
         return run(g._address if g._ready else g._make_ready(), *args)
 
 
-def drawing(kernel: str, dtype: DType, n: int, *parameters: Any) -> Callable[..., None]:
-    """The function of an address, and of a generator (by default the default one), that fills n elements there."""
-    run = _kernel(kernel, str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name])
+def drawing(kernel: str, dtype: DType, n: int, *parameters: Any, device: Device = CPU) -> Callable[..., None]:
+    """The function of an address, and of a generator (by default that of the device), that fills n elements there."""
+    default = generator_of(device)
+    run = default.kernel(kernel, str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name])
 
     def draw(ptr: int, generator: Generator | None = None) -> None:
-        g = default_generator if generator is None else generator
+        g = default if generator is None else generator
+        if g._device is not device:
+            generator_for(g, device)
         with g._lock:
             run(g._address if g._ready else g._make_ready(), ptr, n, *parameters)
 
@@ -241,16 +292,14 @@ def fill_uniform(
     generator: Generator | None, ptr: int, n: int, dtype: DType, low: float = 0.0, high: float = 1.0
 ) -> None:
     """Fill n elements of a float dtype with uniform numbers from [low, high)."""
-    _draw(_kernel("uniform", _KINDS[dtype.name]), generator, ptr, n, float(low), float(high))
+    _draw("uniform", _KINDS[dtype.name], generator, ptr, n, float(low), float(high))
 
 
 def fill_normal(
     generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0
 ) -> None:
     """Fill a contiguous tensor's n elements with normal numbers: in blocks of 16 where there are as many, one by one below."""
-    _draw(
-        _kernel("normal" if n >= 16 else "normal_serial", _KINDS[dtype.name]),
-        generator,
+    _draw("normal" if n >= 16 else "normal_serial", _KINDS[dtype.name], generator,
         ptr,
         n,
         float(mean),
@@ -262,36 +311,36 @@ def fill_normal_serial(
     generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0
 ) -> None:
     """The numbers that a tensor which is not contiguous gets, whatever its size: one by one."""
-    _draw(_kernel("normal_serial", _KINDS[dtype.name]), generator, ptr, n, float(mean), float(std))
+    _draw("normal_serial", _KINDS[dtype.name], generator, ptr, n, float(mean), float(std))
 
 
 def fill_log_normal(
     generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 1.0, std: float = 2.0
 ) -> None:
     """Fill with the exponential of normal numbers."""
-    _draw(_kernel("log_normal", _KINDS[dtype.name]), generator, ptr, n, float(mean), float(std))
+    _draw("log_normal", _KINDS[dtype.name], generator, ptr, n, float(mean), float(std))
 
 
 def fill_exponential(generator: Generator | None, ptr: int, n: int, dtype: DType, rate: float = 1.0) -> None:
     """Fill with exponential numbers of density rate * exp(-rate * x)."""
-    _draw(_kernel("exponential", _KINDS[dtype.name]), generator, ptr, n, -1.0 / rate, 0.0)
+    _draw("exponential", _KINDS[dtype.name], generator, ptr, n, -1.0 / rate, 0.0)
 
 
 def fill_cauchy(
     generator: Generator | None, ptr: int, n: int, dtype: DType, median: float = 0.0, sigma: float = 1.0
 ) -> None:
     """Fill with Cauchy numbers."""
-    _draw(_kernel("cauchy", _KINDS[dtype.name]), generator, ptr, n, float(median), float(sigma))
+    _draw("cauchy", _KINDS[dtype.name], generator, ptr, n, float(median), float(sigma))
 
 
 def fill_geometric(generator: Generator | None, ptr: int, n: int, dtype: DType, p: float) -> None:
     """Fill with the number of trials until the first success, 0 < p < 1; any dtype but bool."""
-    _draw(_kernel("geometric", _KINDS[dtype.name]), generator, ptr, n, math.log1p(-p), 0.0)
+    _draw("geometric", _KINDS[dtype.name], generator, ptr, n, math.log1p(-p), 0.0)
 
 
 def fill_bernoulli(generator: Generator | None, ptr: int, n: int, dtype: DType, p: float, value: float = 1.0) -> None:
     """`value` with probability p, else 0.  `value` = 1 / p makes the mask of a dropout that keeps with probability p."""
-    _draw(_kernel("bernoulli", str(dtype.itemsize)), generator, ptr, n, float(p), pattern(dtype, value))
+    _draw("bernoulli", str(dtype.itemsize), generator, ptr, n, float(p), pattern(dtype, value))
 
 
 def fill_bernoulli_each(generator: Generator | None, ptr: int, n: int, dtype: DType, p_ptr: int, double: bool) -> bool:
@@ -300,15 +349,15 @@ def fill_bernoulli_each(generator: Generator | None, ptr: int, n: int, dtype: DT
     False, and nothing is drawn, if a probability is outside of [0, 1].
     """
     p_kind = "f64" if double else "f32"
-    if _kernel("outside_unit", p_kind)(p_ptr, n):
+    if _of(generator).kernel("outside_unit", p_kind)(p_ptr, n):
         return False
-    _draw(_kernel("bernoulli_each", f"{dtype.itemsize}_{p_kind}"), generator, ptr, n, p_ptr, pattern(dtype, 1))
+    _draw("bernoulli_each", f"{dtype.itemsize}_{p_kind}", generator, ptr, n, p_ptr, pattern(dtype, 1))
     return True
 
 
 def fill_integers(generator: Generator | None, ptr: int, n: int, dtype: DType, low: int, high: int) -> None:
     """Integers from [low, high), cast to the dtype; ranges of 2**28 and more take 64 random bits each, 2**64 all of them."""
-    _draw(_kernel("integers", _KINDS[dtype.name]), generator, ptr, n, *integer_parameters(low, high))
+    _draw("integers", _KINDS[dtype.name], generator, ptr, n, *integer_parameters(low, high))
 
 
 def integer_parameters(low: int, high: int) -> tuple[int, int, int]:
@@ -327,7 +376,7 @@ def fill_random(generator: Generator | None, ptr: int, n: int, dtype: DType) -> 
         span = 2
     else:
         span = 2 ** (dtype.itemsize * 8 - int(dtype.is_signed))
-    _draw(_kernel("integers", _KINDS[dtype.name]), generator, ptr, n, _signed(span), 0, int(dtype.itemsize == 8))
+    _draw("integers", _KINDS[dtype.name], generator, ptr, n, _signed(span), 0, int(dtype.itemsize == 8))
 
 
 def _signed(value: int) -> int:
@@ -337,7 +386,7 @@ def _signed(value: int) -> int:
 
 def fill_permutation(generator: Generator | None, ptr: int, n: int, dtype: DType) -> None:
     """A permutation of 0 .. n-1; n must fit the dtype."""
-    _draw(_kernel("permutation", _KINDS[dtype.name]), generator, ptr, n)
+    _draw("permutation", _KINDS[dtype.name], generator, ptr, n)
 
 
 def fill_multinomial(
@@ -348,40 +397,39 @@ def fill_multinomial(
     0; or 1 if a weight is negative or not finite, 2 if a row's weights are all 0 (nothing is drawn then).
     """
     sums = array("d", bytes(8 * categories))
-    run = _kernel("multinomial", _KINDS[dtype.name])
-    return int(_draw(run, generator, ptr, p_ptr, rows, categories, samples, sums.buffer_info()[0]))
+    return int(_draw("multinomial", _KINDS[dtype.name], generator, ptr, p_ptr, rows, categories, samples, sums.buffer_info()[0]))
 
 
 def fill_choice(generator: Generator | None, ptr: int, p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
     """int64 [rows]: one index by weights [rows, categories], as `multinomial` draws one without replacement; result as above."""
-    return int(_draw(_kernel("choice", _KINDS[dtype.name]), generator, ptr, p_ptr, rows, categories))
+    return int(_draw("choice", _KINDS[dtype.name], generator, ptr, p_ptr, rows, categories))
 
 
-def weights_status(p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
-    """The check alone of the two functions above."""
-    return int(_kernel("weights_status", _KINDS[dtype.name])(p_ptr, rows, categories))
+def weights_status(generator: Generator | None, p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
+    """The check alone of the two functions above, on the device of the generator."""
+    return int(_of(generator).kernel("weights_status", _KINDS[dtype.name])(p_ptr, rows, categories))
 
 
 def fill_poisson(generator: Generator | None, ptr: int, n: int, dtype: DType, rates_ptr: int) -> bool:
     """Poisson counts for n rates held as float64.  False, and nothing is drawn, if a rate is negative or NaN."""
-    return not _draw(_kernel("poisson", _KINDS[dtype.name]), generator, ptr, n, rates_ptr)
+    return not _draw("poisson", _KINDS[dtype.name], generator, ptr, n, rates_ptr)
 
 
 def fill_leaks(
     generator: Generator | None, ptr: int, n: int, dtype: DType, x_ptr: int, low: float, high: float
 ) -> None:
     """Slopes for n float32 or float64 numbers: uniform in [low, high) for those <= 0, else 1.  Only the former draw."""
-    _draw(_kernel("leaks", _KINDS[dtype.name]), generator, ptr, n, x_ptr, float(low), float(high))
+    _draw("leaks", _KINDS[dtype.name], generator, ptr, n, x_ptr, float(low), float(high))
 
 
 def fill_binomial(generator: Generator | None, ptr: int, n: int, dtype: DType, counts_ptr: int, p_ptr: int) -> None:
     """Binomial numbers for n counts and n probabilities held as float32 or float64."""
-    _draw(_kernel("binomial", _KINDS[dtype.name]), generator, ptr, n, counts_ptr, p_ptr)
+    _draw("binomial", _KINDS[dtype.name], generator, ptr, n, counts_ptr, p_ptr)
 
 
 def fill_gamma(generator: Generator | None, ptr: int, n: int, dtype: DType, shapes_ptr: int, smallest: float) -> None:
     """Gamma numbers of rate 1, at least `smallest`, for n shapes held as float32 or float64, the dtype of the result."""
-    _draw(_kernel("gamma", _KINDS[dtype.name]), generator, ptr, n, shapes_ptr, smallest)
+    _draw("gamma", _KINDS[dtype.name], generator, ptr, n, shapes_ptr, smallest)
 
 
 # ***** order *****

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.integers import as_flag, as_int
-from rushlight._engine.core.memory import LAZY, MEMORY, empty_spec, own, zeros_spec
+from rushlight._engine.core.memory import LAZY, empty_spec, own, zeros_spec
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.bind import only_tensors
@@ -27,7 +28,7 @@ from rushlight._engine.random import random as streams
 from rushlight._engine.random.random import Generator, fill_order
 from rushlight._ops.bodies import C_NAME
 from rushlight._ops.forms import forms
-from rushlight._types.device import CPU, Device
+from rushlight._types.device import Device
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64, INT64, UINT64, DType
 from rushlight._types.layout import dense_strides, is_contiguous, overlaps_itself
 from rushlight._types.spec import Spec, check_memory
@@ -155,7 +156,8 @@ def _writing(name: str, fill: Fill, spec: Spec, kernel: tuple[Any, ...] | None) 
     plain = bool(spec.contiguous and count and not dtype.is_complex)
     if kernel is not None and plain:
         word, generator, *parameters = kernel
-        draw, more = streams.drawing(_by_size(word, count), dtype, count, *parameters), (generator,)
+        draw = streams.drawing(_by_size(word, count), dtype, count, *parameters, device=spec.device)
+        more: tuple[Any, ...] = (generator,)
     else:
         draw, more = fill, (count, dtype, True)
 
@@ -188,7 +190,7 @@ def _fill_strided(x: Tensor, fill: Fill, dtype: DType, count: int) -> None:
     if is_contiguous(spec.shape, spec.strides) and not spec.conj:
         fill(x._ptr, count, dtype, False)
         return
-    values = empty_spec(Spec.of(spec.dtype, CPU, spec.shape))
+    values = empty_spec(Spec.of(spec.dtype, x.device, spec.shape))
     fill(values._ptr, count, dtype, False)
     before = STATE.word
     STATE.word = before & ~GRAD
@@ -200,8 +202,8 @@ def _fill_strided(x: Tensor, fill: Fill, dtype: DType, count: int) -> None:
 
 def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[..., Tensor]:
     """A plan that makes a tensor of this spec filled from a generator, by default the default one."""
-    draw = streams.drawing(_by_size(kernel, spec.numel), spec.dtype, spec.numel, *parameters)
-    alloc, nbytes, new = MEMORY.alloc, spec.nbytes, object.__new__
+    draw = streams.drawing(_by_size(kernel, spec.numel), spec.dtype, spec.numel, *parameters, device=spec.device)
+    alloc, nbytes, new = backend_of(spec.device).allocator(spec.device), spec.nbytes, object.__new__
 
     def plan(generator: Generator | None = None) -> Tensor:
         made = new(Tensor)
@@ -215,19 +217,23 @@ def quick(kernel: str, spec: Spec, *parameters: Any) -> Callable[..., Tensor]:
 
 
 @lru_cache(maxsize=512)
-def _cpu_spec(dtype: DType, shape: tuple[int, ...]) -> Spec:
-    return Spec.of(dtype, CPU, shape)
+def _kept_spec(dtype: DType, device: Device, shape: tuple[int, ...]) -> Spec:
+    return Spec.of(dtype, device, shape)
 
 
 def fresh(dtype: DType, device: Device, shape: tuple[int, ...]) -> Tensor:
     """Contiguous memory; specs of results that come again and again are kept, because making one takes longer than drawing."""
-    return empty_spec(_cpu_spec(dtype, shape) if device is CPU else Spec.of(dtype, device, shape))
+    return empty_spec(_kept_spec(dtype, device, shape))
 
 
-def check_generator(name: str, generator: Any) -> None:
-    """TypeError for a `generator` that is none."""
+def check_generator(name: str, generator: Any, device: Device | None = None) -> Generator | None:
+    """What draws for a device: None for the host's default.  Without a device the type alone is checked.
+
+    TypeError for a `generator` that is none, RuntimeError for one of another type of device.
+    """
     if generator is not None and not isinstance(generator, Generator):
         raise TypeError(f"{name}(): argument 'generator' must be torch.Generator, not {type(generator).__name__}")
+    return generator if device is None else streams.generator_for(generator, device)
 
 
 def as_float(name: str, argument: str, value: Any) -> float:
@@ -271,9 +277,9 @@ def uniform_(
     """
     if "from" in kwargs:  # a keyword of Python cannot be the name of an argument
         from_ = kwargs.pop("from")
-    if kwargs or generator is not None:
+    if kwargs:
         _no_more("uniform_", kwargs)
-        check_generator("uniform_", generator)
+    generator = check_generator("uniform_", generator, self.device)
     low, high = as_float("uniform_", "from", from_), as_float("uniform_", "to", to)
     dtype = self._spec.dtype
     if not dtype.is_floating_point:
@@ -322,7 +328,7 @@ def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Generat
 
     >>> _ = torch.empty(2).normal_(mean=1.0, std=0.1)
     """
-    check_generator("normal_", generator)
+    generator = check_generator("normal_", generator, self.device)
     mu, sigma = as_float("normal_", "mean", mean), as_float("normal_", "std", std)
     check_std(sigma)
     dtype = self._spec.dtype
@@ -340,7 +346,7 @@ def normal_(self: Tensor, mean: Any = 0.0, std: Any = 1.0, *, generator: Generat
 @method
 def log_normal_(self: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers whose logarithm is normal with this mean and std (> 0)."""
-    check_generator("log_normal_", generator)
+    generator = check_generator("log_normal_", generator, self.device)
     mu, sigma = as_float("log_normal_", "mean", mean), as_float("log_normal_", "std", std)
     if not sigma > 0:
         raise RuntimeError(f"log_normal_ expects std > 0.0, but found std={number(sigma)}")
@@ -354,7 +360,7 @@ def log_normal_(self: Tensor, mean: Any = 1.0, std: Any = 2.0, *, generator: Gen
 @method
 def exponential_(self: Tensor, lambd: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with exponential numbers of rate `lambd` (> 0)."""
-    check_generator("exponential_", generator)
+    generator = check_generator("exponential_", generator, self.device)
     rate = as_float("exponential_", "lambd", lambd)
     if not rate > 0:
         raise RuntimeError(f"exponential_ expects lambda > 0.0, but found lambda={number(rate)}")
@@ -371,7 +377,7 @@ def exponential_(self: Tensor, lambd: Any = 1.0, *, generator: Generator | None 
 @method
 def cauchy_(self: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Fill with Cauchy numbers of this median and scale (> 0)."""
-    check_generator("cauchy_", generator)
+    generator = check_generator("cauchy_", generator, self.device)
     middle, scale = as_float("cauchy_", "median", median), as_float("cauchy_", "sigma", sigma)
     if not scale > 0:
         raise RuntimeError(f"cauchy_ expects sigma > 0.0, but found sigma={number(scale)}")
@@ -389,7 +395,7 @@ def cauchy_(self: Tensor, median: Any = 0.0, sigma: Any = 1.0, *, generator: Gen
 @method
 def geometric_(self: Tensor, p: Any, *, generator: Generator | None = None) -> Tensor:
     """Fill with the number of trials until the first success, each succeeding with probability p in (0, 1)."""
-    check_generator("geometric_", generator)
+    generator = check_generator("geometric_", generator, self.device)
     chance = as_float("geometric_", "p", p)
     if not 0 < chance < 1:
         raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={number(chance)}")
@@ -407,7 +413,7 @@ def geometric_(self: Tensor, p: Any, *, generator: Generator | None = None) -> T
 @method
 def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with 1 and 0; `p` is the probability of 1, a number or a tensor that broadcasts to this one."""
-    check_generator("bernoulli_", generator)
+    generator = check_generator("bernoulli_", generator, self.device)
     dtype = self._spec.dtype
     if isinstance(p, Tensor):
         return _bernoulli_each(self, p, generator)
@@ -490,7 +496,7 @@ def bernoulli(input: Tensor, p: Any = None, *, generator: Generator | None = Non
         and input._storage is not None
     ):
         if spec.dtype is FLOAT32 or spec.dtype is FLOAT64:
-            check_generator("bernoulli", generator)
+            generator = check_generator("bernoulli", generator, spec.device)
             drawn = fresh(spec.dtype, spec.device, spec.shape)
             _fill_each(generator, drawn._ptr, spec.numel, spec.dtype, input)
             return drawn
@@ -590,7 +596,7 @@ def random_(
     if "from" in kwargs:
         from_ = kwargs.pop("from")
     _no_more("random_", kwargs)
-    check_generator("random_", generator)
+    generator = check_generator("random_", generator, self.device)
     if from_ is _MISSING and to is _MISSING:
         dtype = self._spec.dtype
         if dtype.is_complex or dtype.name in ("uint16", "uint32", "uint64"):

@@ -1,0 +1,211 @@
+"""The CPU as an instance of the protocol: the pool's memory, generated kernels, native plans."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build, compile_graph
+from rushlight._backends.cpu.elements import reader_of
+from rushlight._backends.cpu.kernels import host
+from rushlight._backends.protocol import Backend
+from rushlight._base.lazy import LazyModule, require
+from rushlight._graph.core import Graph
+from rushlight._host import storage
+from rushlight._host.stubs import bind
+from rushlight._types.device import Device
+from rushlight._types.dtype import DType
+from rushlight._types.shape_env import ShapeEnv
+
+ctypes: Any = LazyModule("ctypes")
+
+__all__ = ["CpuBackend"]
+
+# Of a routine: its module in `sort`, its name there, and whether that is a table by key.
+_ROUTINES = {
+    "count_true": ("selecting", "count_true", False),
+    "list_true": ("selecting", "list_true", False),
+    "unravel": ("selecting", "unravel", False),
+    "compact": ("selecting", "compactors", True),
+    "mark_runs": ("runs", "markers", True),
+    "number_runs": ("runs", "number_runs", False),
+    "run_lengths": ("runs", "run_lengths", False),
+}
+
+
+class MultiTensor:
+    """Optimizer steps over many parameters in one call; see `_backends.cpu.optim`."""
+
+    def element_kernel(self, graph: Callable[[int], Graph], layouts: Sequence[Any], aliases: Mapping[int, int]) -> int:
+        """The address of the one kernel of a graph over arrays of one dim and any size, whose outputs go where inputs are."""
+        optimizers = require("rushlight._backends.cpu.optim.optimizers")
+        address: int = optimizers.element_kernel(
+            lambda size: compile_graph(graph(size), layouts, target=host(), aliases=aliases)
+        )
+        return address
+
+    @cached_property
+    def update_rows(self) -> Callable[..., Any]:
+        """`f(constants, table, kernel, buffers of a row)`."""
+        routine: Callable[..., Any] = require("rushlight._backends.cpu.optim.optimizers").update_rows()
+        return routine
+
+    @cached_property
+    def count_steps(self) -> Callable[..., Any]:
+        """`f(addresses of counters, address of the values, how many)`: adds one to each float32, and writes down what it is."""
+        routine: Callable[..., Any] = require("rushlight._backends.cpu.optim.optimizers").counting()
+        return routine
+
+    def adafactor(self, dtype: DType) -> Callable[..., Any]:
+        """`f(constants, table, numbers)`: Adafactor's step over rows of `adafactor_row` words."""
+        kernel: Callable[..., Any] = require("rushlight._backends.cpu.optim.adafactor_native").adafactor_kernel(dtype.name)
+        return kernel
+
+    @property
+    def adafactor_row(self) -> int:
+        """Words of a row of Adafactor's table."""
+        words: int = require("rushlight._backends.cpu.optim.adafactor_native").ROW
+        return words
+
+
+class CpuBackend(Backend):
+    """The host itself."""
+
+    type = "cpu"
+    host_readable = True
+    native = True
+    symbolic = True
+    accelerator = False
+
+    def __init__(self) -> None:
+        self.multi_tensor = MultiTensor()
+        self._routines: dict[tuple[str, Any], Callable[..., Any]] = {}
+        # The runtime's own functions: memory is asked for in every call that makes a tensor.
+        self._alloc, self._alloc_zeroed = storage.alloc, storage.alloc_zeroed
+
+    @property
+    def target(self) -> Any:
+        """This machine, as graphs are scheduled for it."""
+        return host()
+
+    # ***** memory *****
+
+    def allocate(self, nbytes: int, device: Device) -> Any:
+        """A storage of the pool's memory."""
+        return self._alloc(nbytes)
+
+    def zeros(self, nbytes: int, device: Device) -> Any:
+        """A storage of the pool's memory, zeroed."""
+        return self._alloc_zeroed(nbytes)
+
+    def allocator(self, device: Device) -> Callable[[int], Any]:
+        """The runtime's own function."""
+        alloc: Callable[[int], Any] = self._alloc
+        return alloc
+
+    def window(self, address: int, nbytes: int) -> memoryview:
+        """The bytes at an address."""
+        if not nbytes:
+            return memoryview(bytearray())
+        return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
+
+    def copy_in(self, address: int, source: int, nbytes: int) -> None:
+        """A plain copy: the device's memory is the host's."""
+        ctypes.memmove(address, source, nbytes)
+
+    copy_out = copy_in
+
+    def copy(self, address: int, source: int, nbytes: int, device: Device) -> None:
+        """A plain copy."""
+        ctypes.memmove(address, source, nbytes)
+
+    # ***** programs *****
+
+    def compile(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[tuple[int, ...] | None],
+        out_layouts: Sequence[tuple[int, ...]],
+        device: Device,
+        aliases: Mapping[int, int] | None = None,
+        overlaps: Mapping[int, Sequence[int]] | None = None,
+    ) -> Executable:
+        """Scheduled, generated, and compiled where the kernels are not known yet."""
+        return build(
+            compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps)
+        )
+
+    def template(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[Any],
+        out_layouts: Sequence[Any],
+        shape_env: ShapeEnv,
+        aliases: Mapping[int, int] | None = None,
+        overlaps: Mapping[int, Sequence[int]] | None = None,
+    ) -> ProgramTemplate:
+        """The same with symbolic sizes."""
+        program = compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps)
+        return ProgramTemplate(program, shape_env)
+
+    def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
+        """Kernels and library calls after fusion."""
+        return len(compile_graph(graph, in_layouts, out_layouts, target=host()).steps)
+
+    # ***** elements *****
+
+    def reader(self, dtype: DType) -> Callable[[int], Any]:
+        """A native function where there is one for the dtype."""
+        return reader_of(dtype)
+
+    def routine(self, name: str, key: Any = None) -> Callable[..., Any]:
+        """Native, on all threads where the work is large."""
+        found = self._routines.get((name, key))
+        if found is None:
+            if name not in _ROUTINES:
+                raise self._missing(f"routine '{name}'")
+            page, symbol, by_key = _ROUTINES[name]
+            function = getattr(require(f"rushlight._backends.cpu.sort.{page}"), symbol)
+            found = self._routines[name, key] = bind(function[key] if by_key else function, nogil=True)
+        return found
+
+    @cached_property
+    def selection_piece(self) -> int:
+        """See `Backend.selection_piece`."""
+        piece: int = require("rushlight._backends.cpu.sort.selecting").PIECE
+        return piece
+
+    # ***** random numbers *****
+
+    def random_kernel(self, name: str, kind: str) -> Callable[..., Any]:
+        """A kernel of `_backends.cpu.random`."""
+        kernel: Callable[..., Any] = require("rushlight._backends.cpu.random.random").kernel(name, kind)
+        return kernel
+
+    def stream_entry(self) -> int:
+        """The address of the compiled Mersenne twister."""
+        address: int = require("rushlight._backends.cpu.random.random").take_address()
+        return address
+
+    # ***** statistics *****
+
+    def properties(self, device: Device) -> Mapping[str, Any]:
+        """The processor's name, cores, caches and vector width."""
+        machine = require("rushlight._native.target").host_target()
+        return {
+            "name": machine.model,
+            "total_memory": machine.memory_bytes,
+            "cores": machine.cores,
+            "vector_bytes": machine.vector_bytes,
+            "platform": sys.platform,
+        }
+
+    def memory_stats(self, device: Device) -> Mapping[str, int]:
+        """The pool's."""
+        return storage.memory_stats()
+
+    def empty_cache(self, device: Device) -> None:
+        """Give the pool's freed blocks back."""
+        storage.empty_cache()

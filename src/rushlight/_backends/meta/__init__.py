@@ -1,0 +1,1 @@
+"""The meta device: shapes, dtypes and strides without memory."""

@@ -1,0 +1,253 @@
+"""The protocol of a device's backend: memory, programs, scalars, random numbers, optimizer steps, streams, statistics.
+
+One `Backend` stands for all devices of a type (`cpu`, `meta`, `cuda`, your own); `_backends.registry` finds it by the device of a spec.
+Everything above this room reaches memory and kernels through these methods alone: it stores, compares and offsets addresses, and never
+loads through one.  What a backend leaves out raises NotImplementedError with its name; it is never replaced silently.
+
+[Add a device](../../../docs/add-a-device.md) builds one step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph
+    from rushlight._types.device import Device
+    from rushlight._types.dtype import DType
+    from rushlight._types.shape_env import ShapeEnv
+
+__all__ = ["Backend", "Block", "Executable", "ProgramTemplate"]
+
+
+class Block:
+    """Memory of a device that the host's runtime did not allocate: the owner of the storage over it.
+
+    A storage belongs to the device of the block at the root of its owners, and to the host where there is none.  The block frees its
+    memory when it is collected.
+    """
+
+    __slots__ = ("__weakref__", "address", "device", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, device: Device) -> None:
+        self.address, self.nbytes, self.device = address, nbytes, device
+
+
+class Executable(Protocol):
+    """A compiled graph.
+
+    It is called with the addresses of all tensor inputs, then with the numbers (a complex one as two floats), in the order of the
+    graph's inputs.  It returns the storage of the fresh output, a tuple of storages where there are several, None where all outputs
+    alias inputs.
+    """
+
+    def __call__(self, *words: Any) -> Any: ...
+
+    def explain(self, asm: bool = False) -> str:
+        """What the program is made of, as text; with `asm` down to the machine code."""
+
+
+class ProgramTemplate(Protocol):
+    """A program with symbolic sizes; `numbers` are formulas whose values `cast` takes."""
+
+    numbers: Sequence[Any]
+
+    def cast(self, values: Sequence[Any], first: int = 0) -> Executable:
+        """The program for one set of sizes; `values[first:]` are those of `numbers`."""
+
+    def literal(self, values: Sequence[Any], first: int = 0) -> str:
+        """What the program for one set of sizes does, as text."""
+
+
+class Backend:
+    """All devices of one type.  Addresses are plain ints; sizes are in bytes.
+
+    Flags say what the engine may do beside the calls below:
+
+    - `host_readable`: the host can read and write the memory at its address (`window`, NumPy, the buffer protocol).
+    - `shapes_only`: tensors have no memory; nothing is compiled.
+    - `native`: executables are steps that the host's native plans can run (`Executable.calls`).
+    - `symbolic`: `template` compiles for symbolic sizes; without it every new size is compiled by itself.
+    - `accelerator`: the type is what `torch.accelerator` and `torch.device(0)` mean.
+    """
+
+    type: ClassVar[str] = ""
+    host_readable: ClassVar[bool] = False
+    shapes_only: ClassVar[bool] = False
+    native: ClassVar[bool] = False
+    symbolic: ClassVar[bool] = False
+    accelerator: ClassVar[bool] = True
+    # An object with `element_kernel`, `update_rows`, `counting`, `adafactor` (see `_backends.cpu.optim`), or None: steps run tensor by tensor.
+    multi_tensor: Any = None
+
+    def _missing(self, what: str) -> NotImplementedError:
+        return NotImplementedError(f"the backend of device type '{self.type}' has no {what}")
+
+    # ***** devices *****
+
+    def device_count(self) -> int:
+        """How many devices of the type there are."""
+        return 1
+
+    def current_device(self) -> int:
+        """The index of the device that a device without an index means."""
+        return 0
+
+    def set_device(self, index: int) -> None:
+        """Let a device without an index mean this one; RuntimeError for an index that there is not."""
+        if index:
+            raise RuntimeError(f"device type '{self.type}' has {self.device_count()} device, there is no number {index}")
+
+    def properties(self, device: Device) -> Mapping[str, Any]:
+        """What is known of a device: `name`, `total_memory` and whatever else the type has."""
+        return {"name": str(device)}
+
+    @property
+    def target(self) -> Any:
+        """The machine for which graphs are scheduled; see `Target`."""
+        raise self._missing("target to schedule for")
+
+    # ***** memory *****
+
+    def allocate(self, nbytes: int, device: Device) -> Any:
+        """A storage over fresh memory with whatever is in it; OutOfMemoryError where there is none."""
+        raise self._missing("memory")
+
+    def zeros(self, nbytes: int, device: Device) -> Any:
+        """A storage over zeros."""
+        raise self._missing("memory")
+
+    def allocator(self, device: Device) -> Callable[[int], Any]:
+        """`allocate` for one device: a function of the size alone."""
+        return lambda nbytes: self.allocate(nbytes, device)
+
+    def window(self, address: int, nbytes: int) -> memoryview:
+        """The bytes at an address, to be read and written by the host; only of `host_readable` memory."""
+        raise self._missing("memory that the host can read")
+
+    def copy_in(self, address: int, source: int, nbytes: int) -> None:
+        """Copy from the host's memory at `source` to the device's at `address`; returns when `source` may be overwritten."""
+        raise self._missing("copies from the host")
+
+    def copy_out(self, address: int, source: int, nbytes: int) -> None:
+        """Copy from the device's memory at `source` to the host's at `address`; returns when it is there."""
+        raise self._missing("copies to the host")
+
+    def copy(self, address: int, source: int, nbytes: int, device: Device) -> None:
+        """Copy within the memory of one device; the two stretches do not overlap."""
+        raise self._missing("copies within a device")
+
+    def copy_peer(self, address: int, device: Device, source: int, source_device: Device, nbytes: int) -> None:
+        """Copy between two devices of the type."""
+        raise self._missing("copies between its devices")
+
+    def is_shared(self, storage: Any) -> bool:
+        """Whether other processes see the memory; that of an accelerator counts as shared, as in PyTorch."""
+        return not self.host_readable
+
+    # ***** programs *****
+
+    def compile(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[tuple[int, ...] | None],
+        out_layouts: Sequence[tuple[int, ...]],
+        device: Device,
+        aliases: Mapping[int, int] | None = None,
+        overlaps: Mapping[int, Sequence[int]] | None = None,
+    ) -> Executable:
+        """The executable of a graph; `in_layouts` are the strides of its inputs in elements, None for numbers.
+
+        `aliases` says for outputs which input's memory they are written to, with that input's layout; the graph may read the input, too.
+        `overlaps` names for outputs further inputs that may share that memory.  NotImplementedError for a primitive that the backend lacks.
+        """
+        raise self._missing("compiler")
+
+    def template(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[Any],
+        out_layouts: Sequence[Any],
+        shape_env: ShapeEnv,
+        aliases: Mapping[int, int] | None = None,
+        overlaps: Mapping[int, Sequence[int]] | None = None,
+    ) -> ProgramTemplate:
+        """The same where sizes are symbolic; only where `symbolic` is set.  SpecializationError where sizes decide too much."""
+        raise self._missing("compiler for symbolic sizes")
+
+    def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
+        """How many kernels and library calls a graph becomes."""
+        raise self._missing("schedule")
+
+    def bind(self, executable: Any, closure: Callable[..., Any], native: Callable[[], Any]) -> Callable[..., Any]:
+        """The plan around an executable: `closure` runs it from Python, `native()` makes a plan of the host's dispatcher.
+
+        A backend whose executables have native steps gives the latter.
+        """
+        return native() if self.native else closure
+
+    def explain(self, executable: Any, asm: bool = False) -> str:
+        """What an executable is made of, as text."""
+        return str(executable.explain(asm))
+
+    # ***** elements *****
+
+    def reader(self, dtype: DType) -> Callable[[int], Any]:
+        """A function from the address of an element to a Python number."""
+        raise self._missing("way to read a number")
+
+    def routine(self, name: str, key: Any = None) -> Callable[..., Any]:
+        """A routine beside graphs, for results whose shape depends on the data; `key` is a dtype's name or a size of elements.
+
+        Every address among its arguments is of the device but those of `before`, which are of the host.  Bool masks are bytes.
+
+        - `count_true(mask, n, before) -> count`: how many are set, and before each piece of `selection_piece` elements (int64).
+        - `list_true(mask, n, before, indices)`: the flat indices (int64) of what is set.
+        - `unravel(indices, n, sizes, ndim, coordinates)`: flat indices as coordinates, dim after dim; `sizes` (int64) are of the host.
+        - `compact(source, mask, n, before, result)` by the size of an element: the elements that are set.
+        - `mark_runs(x, n, mask)` by dtype: where an element differs from the one before it.
+        - `number_runs(mask, n, before, order, result)`: the number of each element's run (int64), at index `order[i]` where `order` is not 0.
+        - `run_lengths(starts, n, total, result)`: how long each run is.
+        """
+        raise self._missing(f"routine '{name}'")
+
+    @property
+    def selection_piece(self) -> int:
+        """How many elements of a mask `count_true` counts together."""
+        raise self._missing("selection")
+
+    # ***** random numbers *****
+
+    def random_kernel(self, name: str, kind: str) -> Callable[..., Any]:
+        """A routine that fills memory from a stream: `(state, address, count, *parameters)`; `state` is of the host.
+
+        The names are those of `_engine.random.random`; `kind` names the element type.
+        """
+        raise self._missing("random numbers")
+
+    def stream_entry(self) -> int:
+        """The address of the native function by which random kernels draw words from a stream; 0 where there is none."""
+        return 0
+
+    # ***** streams *****
+
+    def synchronize(self, device: Device) -> None:
+        """Wait until everything that was started on a device is done; a device without streams has nothing to wait for."""
+
+    def stream(self, device: Device, priority: int = 0) -> Any:
+        """A new queue of work of a device."""
+        raise self._missing("streams")
+
+    def event(self, device: Device, timing: bool = False) -> Any:
+        """A mark in a stream, to be waited for."""
+        raise self._missing("events")
+
+    # ***** statistics *****
+
+    def memory_stats(self, device: Device) -> Mapping[str, int]:
+        """Bytes and counts of what is allocated; see `_host.storage.memory_stats` for names."""
+        return {}
+
+    def empty_cache(self, device: Device) -> None:
+        """Give memory that is kept for reuse back to the system."""

@@ -1,0 +1,88 @@
+"""Which backend stands for a type of device: one table, filled by `register`, asked by `backend_of`.
+
+    >>> from rushlight._backends.registry import backend_of
+    >>> from rushlight._types.device import CPU
+    >>> backend_of(CPU).type, backend_of(CPU).host_readable
+    ('cpu', True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rushlight._base.errors import MissingDeviceError
+from rushlight._base.lazy import require
+from rushlight._types.device import CPU, Device, add_type
+
+if TYPE_CHECKING:
+    from rushlight._backends.protocol import Backend
+
+__all__ = ["accelerator", "backend_of", "backends", "host", "register"]
+
+_LOADERS: dict[str, Callable[[], Backend]] = {
+    "cpu": lambda: require("rushlight._backends.cpu.backend").CpuBackend(),
+    "meta": lambda: require("rushlight._backends.meta.backend").MetaBackend(),
+}
+_LOADED: dict[str, Backend] = {}
+
+
+def register(type: str, load: Callable[[], Backend]) -> None:
+    """Let `load()` make the backend of a type of device when a device of the type is first used.
+
+    The type becomes one that `torch.device` knows.  ValueError for a type that has a backend.
+    """
+    if type in _LOADERS:
+        raise ValueError(f"device type '{type}' has a backend already")
+    _LOADERS[type] = load
+    add_type(type, _canonical)
+
+
+def _canonical(device: Device) -> Device:
+    """The device with its index; RuntimeError where there is no such device."""
+    backend = _loaded(device.type)
+    if device.index is None:
+        return Device(device.type, backend.current_device())
+    if device.index >= backend.device_count():
+        raise RuntimeError(
+            f"invalid device {device}: there are {backend.device_count()} devices of type '{device.type}', numbered from 0"
+        )
+    return device
+
+
+def _loaded(type: str) -> Backend:
+    found = _LOADED.get(type)
+    if found is None:
+        if type not in _LOADERS:
+            raise MissingDeviceError(f"device type '{type}' has no backend here; there are: {', '.join(sorted(_LOADERS))}")
+        found = _LOADED[type] = _LOADERS[type]()
+        if found.type != type:
+            del _LOADED[type]
+            raise TypeError(f"the backend registered for device type '{type}' says that it is for '{found.type}'")
+    return found
+
+
+def backend_of(device: Device) -> Backend:
+    """The backend of a device, kept on the device once it is known."""
+    found: Backend | None = device.backend
+    if found is None:
+        found = device.backend = _loaded(device.type)
+    return found
+
+
+def host() -> Backend:
+    """The backend of the host's own memory."""
+    return backend_of(CPU)
+
+
+def backends() -> list[str]:
+    """The types of device that have a backend."""
+    return list(_LOADERS)
+
+
+def accelerator() -> Backend | None:
+    """The backend of the accelerator, the last that was registered; None where there is the CPU alone."""
+    for type in reversed(_LOADERS):
+        if type not in ("cpu", "meta") and _loaded(type).accelerator:
+            return _loaded(type)
+    return None
