@@ -142,10 +142,6 @@ class Backend:
         """Copy between two devices of the type."""
         raise self._missing("copies between its devices")
 
-    def is_shared(self, storage: Any) -> bool:
-        """Whether other processes see the memory; that of an accelerator counts as shared, as in PyTorch."""
-        return not self.host_readable
-
     # ***** programs *****
 
     def compile(

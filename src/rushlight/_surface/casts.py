@@ -100,7 +100,7 @@ for _name, _word in (
 @method
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     """On the CPU; itself when it is there."""
-    return self if self._spec.device is CPU and type(self) in plain_classes else convert.to(self, CPU)
+    return self if self.device is CPU and type(self) in plain_classes else convert.to(self, CPU)
 
 
 @method

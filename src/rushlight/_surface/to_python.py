@@ -10,7 +10,7 @@ from rushlight._base.lazy import require
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core import convert, creation
 from rushlight._engine.core.creation import MAX_DIMS, TO_A_NUMBER
-from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.core.memory import LAZY, copy_storage, own
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._engine.dispatch.fast import RUNS
@@ -20,7 +20,6 @@ from rushlight._engine.indexing import indexing
 from rushlight._ops.forms import forms
 from rushlight._surface.methods import method
 from rushlight._surface.registry import SPACES, composite
-from rushlight._types.device import CPU
 from rushlight._types.dtype import BY_NAME
 
 __all__: list[str] = []
@@ -276,10 +275,7 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if storage is not None:
         copied = memo.get(("storage", storage.ptr))  # type: ignore[call-overload]
         if copied is None:
-            whole = creation.from_address(
-                storage.ptr, creation.Spec.of(BY_NAME["uint8"], CPU, (storage.nbytes,)), storage.nbytes, storage
-            )
-            copied = convert.clone(whole)._storage
+            copied = copy_storage(storage)
             memo[("storage", storage.ptr)] = copied  # type: ignore[index]
         made._storage, made._ptr = copied, copied.ptr + (self._ptr - storage.ptr)
     if type(self) is not Tensor:

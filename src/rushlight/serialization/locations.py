@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
+from rushlight._backends.registry import backends
 from rushlight._engine.core.storage import UntypedStorage
 
 __all__ = [
@@ -97,6 +98,19 @@ register_package(21, _tagger("mps"), _restore_to("mps"))
 register_package(22, _tagger("meta"), _restore_meta)
 for _number, _backend in enumerate(("hpu", "xpu", "mtia")):
     register_package(24 + _number, _tagger(_backend), _restore_to(_backend))
+
+
+def _tag_registered(storage: Any) -> str | None:
+    """The tag of a storage on a device whose backend came from outside."""
+    return str(storage.device) if storage.device.type in backends() else None
+
+
+def _restore_registered(storage: Any, location: str) -> Any:
+    kind = location.partition(":")[0]
+    return storage.to(device=location) if kind in backends() else None
+
+
+register_package(40, _tag_registered, _restore_registered)
 
 
 def location_tag(storage: Any) -> str:

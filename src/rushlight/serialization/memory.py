@@ -6,7 +6,8 @@ import sys
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._engine.core.memory import MEMORY
+from rushlight._backends.registry import host
+from rushlight._engine.core.memory import device_of, fresh_storage
 from rushlight._engine.core.storage import TypedStorage, UntypedStorage, storage_type, untyped_storage
 from rushlight._engine.core.tensor import make
 from rushlight._types.device import CPU
@@ -54,18 +55,18 @@ def identity(storage: UntypedStorage) -> int:
 
 
 def bytes_of(storage: UntypedStorage) -> memoryview:
-    """The bytes of a storage, writable."""
-    return memoryview(storage._native).cast("B") if storage.nbytes() else memoryview(bytearray())
+    """The bytes of a storage: writable where it is the host's memory, of another device's a copy."""
+    return storage._bytes()
 
 
 def allocate(nbytes: int) -> UntypedStorage:
     """A new storage of `nbytes` bytes, of undefined contents."""
-    return UntypedStorage(native=MEMORY.alloc(nbytes))
+    return UntypedStorage(native=fresh_storage(nbytes, CPU))
 
 
 def wipe(nbytes: int) -> UntypedStorage:
     """A new storage of zeros."""
-    return UntypedStorage(native=MEMORY.alloc_zeroed(nbytes))
+    return UntypedStorage(native=host().zeros(nbytes, CPU))
 
 
 def in_native_order(storage: UntypedStorage, order: str, dtype: DType) -> UntypedStorage:
@@ -77,5 +78,5 @@ def in_native_order(storage: UntypedStorage, order: str, dtype: DType) -> Untype
 
 def tensor_over(storage: Any, dtype: DType, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
     """A tensor over a storage of the runtime; the caller has checked that it fits."""
-    spec = Spec.of(dtype, CPU, size, stride)
+    spec = Spec.of(dtype, device_of(storage), size, stride)
     return make(storage, spec, storage.ptr + bytes_on(spec, offset))

@@ -134,6 +134,11 @@ class Executable:
             parts += [f"LLVM {symbol}", text, f"assembly {symbol}", jit.compile_assembly(text, OPT)]
         return "\n".join(parts)
 
+    @property
+    def notes(self) -> list[str]:
+        """What was fused, and why."""
+        return self.program.notes
+
     def code(self) -> list[tuple[str, str]]:
         """The symbol and the LLVM text of each kernel."""
         return [(step.symbol, step.llvm()) for step in self.program.steps if isinstance(step, KernelStep)]
@@ -269,6 +274,11 @@ class ProgramTemplate:
             else:
                 steps.append(_asked(step, frame, values))
         return Executable(Program(None, steps, self._results, *self._counts, []))
+
+
+    def literal(self, values: Sequence[Any], first: int = 0) -> str:
+        """What the program for one set of sizes does, as text."""
+        return literal(self.cast(values, first).program)
 
 
 def _asked(step: ExternStep, frame: Any, values: Sequence[Any]) -> ExternStep:

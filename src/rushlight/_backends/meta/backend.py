@@ -28,7 +28,3 @@ class MetaBackend(Backend):
     def reader(self, dtype: DType) -> Callable[[int], Any]:
         """RuntimeError: there are no elements."""
         raise RuntimeError("Tensor.item() cannot be called on meta tensors")
-
-    def is_shared(self, storage: Any) -> bool:
-        """False: there is nothing to share."""
-        return False

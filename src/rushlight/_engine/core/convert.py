@@ -438,7 +438,7 @@ def tolist(x: Tensor) -> Any:
             _ROWS[spec] = reader
             check_memory(x._spec)  # once more: another thread may have taken it away
             return reader(x._ptr)
-    return elements_of(on_host(x)).tolist()
+    return elements_of(x).tolist()
 
 
 _ROWS = new_plan_table()

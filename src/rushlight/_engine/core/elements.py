@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from struct import unpack
 from typing import Any
 
+from rushlight._engine.core.memory import bytes_at
 from rushlight._types.float8 import FORMATS, values
-from rushlight._types.layout import numel
+from rushlight._types.layout import extent, numel
 from rushlight._types.spec import check_memory
 
 __all__ = ["Elements", "elements_of"]
@@ -116,7 +117,6 @@ def elements_of(x: Any) -> Elements:
         raise NotImplementedError(f"\"_local_scalar_dense_cpu\" not implemented for '{spec.dtype.scalar}'")
     if not spec.numel:
         return Elements(memoryview(b"").cast(unit), name, shape, strides)  # type: ignore[call-overload]
-    begin = x._ptr - storage.ptr
-    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    memory = memoryview(storage)[begin : begin + span * spec.dtype.itemsize].cast(unit)  # type: ignore[call-overload]
+    nbytes = extent(shape, strides) * spec.dtype.itemsize
+    memory = bytes_at(storage, x._ptr, nbytes).cast(unit)  # type: ignore[call-overload]
     return Elements(memory, name, shape, strides, sign=-1 if spec.conj else 1)

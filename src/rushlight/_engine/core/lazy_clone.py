@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.core.memory import LAZY, MEMORY
+from rushlight._engine.core.memory import LAZY, MEMORY, copy_storage
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 
@@ -190,9 +190,7 @@ def _separate(x: Tensor) -> None:
         del _GROUPS[_source_of(unit)]
         unit.born = x._storage.born = born
         return
-    fresh = MEMORY.alloc(unit.nbytes)
-    if unit.nbytes:
-        memoryview(fresh).cast("B")[:] = memoryview(unit).cast("B")
+    fresh = copy_storage(unit)
     fresh.stamp, fresh.changed, fresh.born = unit.stamp, unit.changed, born
     _move([(x, unit)] if alone else list(_over(unit, group)), unit, fresh)
 

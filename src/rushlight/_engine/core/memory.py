@@ -17,6 +17,7 @@ lazy_clone: Any = LazyModule("rushlight._engine.core.lazy_clone")
 __all__ = [
     "LAZY",
     "MEMORY",
+    "bytes_at",
     "check_resizable",
     "copy_storage",
     "device_of",
@@ -31,6 +32,7 @@ __all__ = [
     "own",
     "read_element",
     "root_of",
+    "write_bytes",
     "zeros_spec",
 ]
 
@@ -142,6 +144,31 @@ def copy_storage(storage: Any) -> Any:
     if storage.nbytes:
         backend_of(device).copy(made.ptr, storage.ptr, storage.nbytes, device)
     return made
+
+
+def bytes_at(storage: Any, address: int, nbytes: int) -> memoryview:
+    """The bytes at an address within a storage: those of the host's memory themselves, of another device's a copy."""
+    device = device_of(storage)
+    backend = backend_of(device)
+    if backend.host_readable:
+        start = address - storage.ptr
+        return memoryview(storage).cast("B")[start : start + nbytes]
+    copied = MEMORY.alloc(nbytes)
+    if nbytes:
+        backend.copy_out(copied.ptr, address, nbytes)
+    return memoryview(copied).cast("B")
+
+
+def write_bytes(storage: Any, start: int, data: Any) -> None:
+    """Put bytes into a storage from `start` on."""
+    device, nbytes = device_of(storage), len(data)
+    backend = backend_of(device)
+    if backend.host_readable:
+        memoryview(storage).cast("B")[start : start + nbytes] = data
+    elif nbytes:
+        staged = MEMORY.alloc(nbytes)
+        memoryview(staged).cast("B")[:] = data
+        backend.copy_in(storage.ptr + start, staged.ptr, nbytes)
 
 
 def moved(x: Tensor, device: Device) -> Tensor:

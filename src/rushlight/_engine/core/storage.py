@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core import tensor as tensor_module
 from rushlight._engine.core.integers import integer
-from rushlight._engine.core.memory import LAZY, MEMORY, check_resizable, is_resizable, own
-from rushlight._engine.core.tensor import Tensor, make
-from rushlight._types.device import CPU, META, Device, as_device
+from rushlight._engine.core.memory import (
+    LAZY,
+    bytes_at,
+    check_resizable,
+    copy_storage,
+    device_of,
+    fresh_storage,
+    has_memory,
+    is_resizable,
+    own,
+    write_bytes,
+)
+from rushlight._engine.core.tensor import Tensor, from_owner, make
+from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import BY_NAME, UINT8, DType
 from rushlight._types.promotion import default_dtype
 from rushlight._types.spec import Spec
 
-ctypes: Any = LazyModule("ctypes")
 shared: Any = LazyModule("rushlight._engine.sharing.shared")
 
 __all__ = ["TYPED_STORAGES", "TypedStorage", "UntypedStorage", "storage_tensor", "storage_type"]
@@ -44,14 +55,14 @@ def _byte_count(size: Any) -> int:
 class _MetaBytes:
     """What a storage on the meta device has in place of memory: a size."""
 
-    __slots__ = ("nbytes", "ptr", "version")
+    __slots__ = ("device", "nbytes", "ptr", "version")
 
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes, self.ptr, self.version = nbytes, 0, 0
+    def __init__(self, nbytes: int, device: Device) -> None:
+        self.nbytes, self.ptr, self.version, self.device = nbytes, 0, 0, device
 
 
 class AnyStorage:
-    """What both forms share: there is one device with memory, and nothing is pinned or sparse."""
+    """What both forms share: nothing is pinned or sparse."""
 
     __slots__ = ()
 
@@ -99,15 +110,15 @@ class UntypedStorage(AnyStorage):
         place = CPU if device is None else as_device(device)
         if isinstance(size, int):
             size = _byte_count(size)
-        if place is META and isinstance(size, int):
-            self._native = _MetaBytes(size)
-            return
-        if place is not CPU:
-            raise RuntimeError(f"torch.UntypedStorage(): Storage device not recognized: {device}")
-        given = None if isinstance(size, int) else [int(v) & 0xFF for v in size]
-        self._native = MEMORY.alloc(size if given is None else len(given))
-        if given:
-            self._bytes()[:] = bytes(given)
+        numbers = None if isinstance(size, int) else bytes([int(v) & 0xFF for v in size])
+        nbytes = size if numbers is None else len(numbers)
+        self._native = fresh_storage(nbytes, place)
+        if self._native is None:
+            if numbers is not None:
+                raise RuntimeError(f"torch.UntypedStorage(): a storage on {place} takes a size and no bytes")
+            self._native = _MetaBytes(nbytes, place)
+        elif numbers:
+            self._write(0, numbers)
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
@@ -132,15 +143,15 @@ class UntypedStorage(AnyStorage):
                 f"buffer has {len(raw)} bytes after offset {offset}, which are not {size} elements of {dtype.itemsize} bytes"
             )
         made = cls(size * dtype.itemsize)
-        made._bytes()[:] = raw[: size * dtype.itemsize]
+        made._write(0, raw[: size * dtype.itemsize])
         if byte_order == "big":
             made.byteswap(dtype)
         return made
 
     @property
     def device(self) -> Device:
-        """The CPU, or the meta device, where a storage has a size and no bytes."""
-        return META if type(self._native) is _MetaBytes else CPU
+        """The device whose memory it is; on `meta` a storage has a size and no bytes."""
+        return self._native.device if type(self._native) is _MetaBytes else device_of(self._native)
 
     def untyped(self) -> UntypedStorage:
         """Itself."""
@@ -173,15 +184,21 @@ class UntypedStorage(AnyStorage):
         return 1
 
     def get_device(self) -> int:
-        """-1, as for every tensor on the CPU."""
-        return -1
+        """The index of the device; -1 where it has none, as the CPU."""
+        index = self.device.index
+        return -1 if index is None else index
 
     def _bytes(self) -> memoryview:
+        """The bytes: those of the host's memory themselves, of another device's a copy."""
         if type(self._native) is _MetaBytes:
             raise NotImplementedError("Not available for 'meta' device type")
-        if not self.nbytes():
-            return memoryview(bytearray())
-        return memoryview((ctypes.c_ubyte * self.nbytes()).from_address(self._native.ptr)).cast("B")
+        return bytes_at(self._native, self._native.ptr, self.nbytes()) if self.nbytes() else memoryview(bytearray())
+
+    def _write(self, start: int, data: Any) -> None:
+        """Put bytes from `start` on."""
+        if type(self._native) is _MetaBytes:
+            raise NotImplementedError("Not available for 'meta' device type")
+        write_bytes(self._native, start, data)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -189,7 +206,7 @@ class UntypedStorage(AnyStorage):
             if step != 1:
                 raise RuntimeError(f"Trying to slice with a step of {step}, but only a step of 1 is supported")
             count = max(stop - start, 0)
-            return UntypedStorage(native=MEMORY.from_owner(self._native.ptr + start, count, self._native))
+            return UntypedStorage(native=from_owner(self._native.ptr + start, count, self._native))
         if not -self.nbytes() <= integer(index) < self.nbytes():
             raise IndexError(f"index {index} out of range for storage of size {self.nbytes()}")
         return self._bytes()[index]
@@ -198,6 +215,12 @@ class UntypedStorage(AnyStorage):
         held = self._bytes()
         for place in range(self.nbytes())[index] if isinstance(index, slice) else (index,):
             held[place] = int(value) & 0xFF
+        self._put(held)
+
+    def _put(self, held: memoryview) -> None:
+        """Write back what `_bytes` gave, where that was a copy."""
+        if not backend_of(self.device).host_readable:
+            self._write(0, held)
         self._native.version += 1
 
     def __iter__(self) -> Iterator[int]:
@@ -209,9 +232,9 @@ class UntypedStorage(AnyStorage):
 
     def clone(self) -> UntypedStorage:
         """A copy."""
-        made = UntypedStorage(self.nbytes())
-        made._bytes()[:] = self._bytes()
-        return made
+        if type(self._native) is _MetaBytes:
+            raise NotImplementedError("Not available for 'meta' device type")
+        return UntypedStorage(native=copy_storage(self._native))
 
     def new(self) -> UntypedStorage:
         """An empty storage."""
@@ -235,7 +258,7 @@ class UntypedStorage(AnyStorage):
             raise RuntimeError(
                 f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes"
             )
-        self._bytes()[:] = source._bytes()
+        self._write(0, source._bytes())
         self._native.version += 1
         return self
 
@@ -250,10 +273,10 @@ class UntypedStorage(AnyStorage):
         if nbytes == self.nbytes():
             return
         check_resizable(self._native)
-        kept = min(nbytes, self.nbytes())
-        fresh = UntypedStorage(nbytes)
+        kept, device = min(nbytes, self.nbytes()), self.device
+        fresh = UntypedStorage(nbytes, device=device)
         if kept:
-            fresh._bytes()[:kept] = self._bytes()[:kept]
+            backend_of(device).copy(fresh._native.ptr, self._native.ptr, kept, device)
         shared.relocate(self._native, fresh._native)
         self._native = fresh._native
 
@@ -266,20 +289,23 @@ class UntypedStorage(AnyStorage):
         for k in range(size):
             swapped[k:whole:size] = held[size - 1 - k : whole : size]
         held[:] = swapped
-        self._native.version += 1
+        self._put(held)
 
     def cpu(self) -> UntypedStorage:
-        """Itself, which is on the CPU."""
+        """Itself, or a copy in the host's memory."""
         return self.to(device=CPU)
 
     def to(self, *, device: Any, non_blocking: bool = False) -> UntypedStorage:
-        """On a device: itself, or a storage of its size on the meta device."""
+        """On a device: itself, or a copy there (on `meta` of its size alone)."""
         wanted = as_device(device)
         if wanted is self.device:
             return self
-        if wanted is not META:
-            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-        return UntypedStorage(self.nbytes(), device=META)
+        made = UntypedStorage(self.nbytes(), device=wanted)
+        if type(made._native) is not _MetaBytes:
+            if type(self._native) is _MetaBytes:
+                raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+            made._write(0, self._bytes())
+        return made
 
     def mps(self) -> UntypedStorage:
         """RuntimeError: rushlight computes on the CPU only."""
@@ -290,12 +316,14 @@ class UntypedStorage(AnyStorage):
         return "torch.storage.UntypedStorage" if dtype is None else _typed(self, dtype)
 
     def is_shared(self) -> bool:
-        """Whether other processes can see the memory."""
-        return bool(shared.is_shared(self._native))
+        """Whether other processes can see the memory; that of an accelerator counts as shared, as in PyTorch."""
+        backend = backend_of(self.device)
+        return bool(shared.is_shared(self._native)) if backend.host_readable else not backend.shapes_only
 
     def share_memory_(self) -> UntypedStorage:
         """Move the bytes to memory that processes share; every tensor over this storage moves along."""
-        self._native = shared.share(self._native)
+        if backend_of(self.device).host_readable:
+            self._native = shared.share(self._native)
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -309,14 +337,14 @@ class UntypedStorage(AnyStorage):
         return hash(self._native.ptr)
 
     def __repr__(self) -> str:
-        shown = "...\n" if self.device is META else "".join(f" {b}\n" for b in self.tolist())
+        shown = "...\n" if type(self._native) is _MetaBytes else "".join(f" {b}\n" for b in self.tolist())
         return f"{shown}[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
 
 
 def _untyped_of(data: bytes) -> UntypedStorage:
     made = UntypedStorage(len(data))
     if data:
-        made._bytes()[:] = data
+        made._write(0, data)
     return made
 
 
@@ -422,8 +450,9 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
         return self.dtype.itemsize
 
     def get_device(self) -> int:
-        """-1, as for every tensor on the CPU."""
-        return -1
+        """The index of the device; -1 where it has none, as the CPU."""
+        index = self.device.index
+        return -1 if index is None else index
 
     def size(self) -> int:
         """Number of elements."""
@@ -517,7 +546,7 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
         )
 
     def _shown(self) -> str:
-        return "...\n" if self.device is META else "".join(f" {v}\n" for v in self.tolist())
+        return "...\n" if type(self._untyped._native) is _MetaBytes else "".join(f" {v}\n" for v in self.tolist())
 
 
 def _wrapped(storage: UntypedStorage, dtype: DType) -> TypedStorage:
@@ -570,18 +599,15 @@ def storage_type(dtype: DType) -> Any:
 
 def storage_tensor(storage: UntypedStorage, dtype: DType, shape: Sequence[int] | None = None) -> Tensor:
     """A one-dimensional tensor over all of a storage."""
-    return make(
-        storage._native,
-        Spec.of(dtype, CPU, (storage.nbytes() // dtype.itemsize,) if shape is None else shape),
-        storage._native.ptr,
-    )
+    spec = Spec.of(dtype, storage.device, (storage.nbytes() // dtype.itemsize,) if shape is None else shape)
+    return make(storage._native if has_memory(spec) else None, spec, storage._native.ptr)
 
 
 def untyped_storage(x: Tensor) -> UntypedStorage:
     """The storage of a tensor."""
     if x._storage is None:
         last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
-        return UntypedStorage((x.storage_offset() + last + 1) * x._spec.dtype.itemsize, device=META)
+        return UntypedStorage((x.storage_offset() + last + 1) * x._spec.dtype.itemsize, device=x.device)
     if LAZY:
         own(x)  # whoever has the storage may write to it
     made = _new(UntypedStorage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.log import enabled, log
 from rushlight._engine.core.creation import from_numpy
 from rushlight._engine.core.packing import is_array
@@ -13,7 +14,7 @@ from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.autocast import casting_plan
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.determinism import alerting
-from rushlight._engine.dispatch.executables import program_of
+from rushlight._engine.dispatch.executables import step_count
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.lower import Literal
 from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, wanted
@@ -30,7 +31,7 @@ from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._ops.precision import choose
 from rushlight._ops.table import Operator
 from rushlight._prims import build
-from rushlight._types.device import CPU
+from rushlight._types.device import as_device
 from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
@@ -119,7 +120,7 @@ class Caller:
         specs = [t._spec for t in tensors]
         wrt = wanted(op, template, tensors) if _STATE.word & GRAD else []
         plan, lowered = (
-            self._cast(template, specs, wrt) if device is CPU and (specs or "sized" in op.tags) else (None, None)
+            self._cast(template, specs, wrt) if backend_of(device).symbolic and (specs or "sized" in op.tags) else (None, None)
         )
         if plan is None:
             lowered = lowered_call(op, template, specs, wrt, device)
@@ -152,7 +153,7 @@ class Caller:
         with builder:
             outputs = evaluate(graph, [build.convert(x, v.dtype) for x, v in zip(values, graph.inputs, strict=True)])
         lowered.forward, lowered.in_specs = builder.finish(outputs), [*given, *lowered.in_specs[len(given) :]]
-        if device is not CPU or len(program_of(lowered.forward, lowered.in_specs, lowered.specs).steps) != 1:
+        if backend_of(device).shapes_only or step_count(lowered.forward, lowered.in_specs, lowered.specs) != 1:
             return None
         return unordered(self.op, template, lowered.plan(device))
 
@@ -161,11 +162,12 @@ class Caller:
     ) -> tuple[Callable[..., Any] | None, LoweredCall | None]:
         """The plan and its lowered call from a plan template; (None, None) where there is none."""
         op, sized, written = self.op, "sized" in self.op.tags, list[int]()
+        device = specs[0].device if specs else as_device(None)
         head = abstracted(template, written) if sized else template
 
         def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> PlanTemplate:
             given = symbolic(head, shape_env.symbols) if sized else template
-            return PlanTemplate(lowered_call(op, given, symbolic_specs, wrt, CPU, SymbolicSpec.of), shape_env)
+            return PlanTemplate(lowered_call(op, given, symbolic_specs, wrt, device, SymbolicSpec.of), shape_env)
 
         def plan(
             plan_template: PlanTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]

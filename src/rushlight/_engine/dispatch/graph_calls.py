@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._engine.core.state import GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.backward_spec import BackwardAt, GraphCalls, passed_inputs
@@ -98,10 +99,15 @@ def _caller(
     return call
 
 
+def device_of_specs(specs: Sequence[Spec | None]) -> Device:
+    """The device of the first tensor; the host where there is none."""
+    return next((s.device for s in specs if s is not None), CPU)
+
+
 def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
     NAMING[0] = name
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
-    device = next((s.device for s in specs if s is not None), CPU)
+    device = device_of_specs(specs)
     lowered = _lowered_graph(graph, name, specs, [isinstance(i, Tensor) and i._rg for i in inputs], device, Spec.of)
     if lowered is None:
         return _showing(moved_layouts(graph, specs) or [], specs)
@@ -111,12 +117,13 @@ def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[...,
 def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
     """The plan of a backward graph: cast from a plan template where there is one."""
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
-    if all(s is None or s.device is CPU for s in specs):
+    device = device_of_specs(specs)
+    if backend_of(device).symbolic and all(s is None or s.device is device for s in specs):
         shared, grads = backward.shared, tuple([isinstance(i, Tensor) and i._rg for i in inputs])
 
         def make(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> PlanTemplate | ShowTemplate:
             graph = shared.graphs(shape_env.symbols[: len(backward.sizes)])[1]
-            lowered = _lowered_graph(graph, name, symbolic_specs, grads, CPU, SymbolicSpec.of)
+            lowered = _lowered_graph(graph, name, symbolic_specs, grads, device, SymbolicSpec.of)
             return (
                 ShowTemplate(moved_layouts(graph, symbolic_specs) or [])
                 if lowered is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.core.memory import LAZY, own
@@ -40,7 +41,6 @@ from rushlight._engine.indexing.inplace import (
 )
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._prims import build
-from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import overlaps_itself
 from rushlight._types.promotion import can_cast
@@ -88,7 +88,7 @@ class InplaceCaller:
         wants = (
             bool(wrt) and "no_history" not in op.tags and (target.dtype.is_floating_point or target.dtype.is_complex)
         )
-        found = self._cast(template, specs, wrt if wants else ()) if device is CPU else None
+        found = self._cast(template, specs, wrt if wants else ()) if backend_of(device).symbolic else None
         if found is not None:
             plan_template, values, sizes, _ = found
             if plan_template.backward is None:
@@ -103,7 +103,7 @@ class InplaceCaller:
                 plan_template.backward.at(sizes),
                 wrt,
                 [True],
-                CPU,
+                device,
                 GRAPH_CALLS,
             )
             backward_spec.origin = (op, template, specs)
@@ -175,7 +175,10 @@ class InplaceCaller:
         self, exe: Any, plan: Callable[..., Any], specs: Sequence[Spec], numbers: int, bounds: Any
     ) -> Callable[..., Any]:
         """The native plan around an executable, or `plan` where that cannot be."""
-        return native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, "alone" in self.op.tags)
+        alone = "alone" in self.op.tags
+        return backend_of(specs[0].device).bind(
+            exe, plan, lambda: native_inplace(exe, plan, [*specs, *[None] * numbers], bounds, alone)
+        )
 
     def _recording(
         self,
@@ -235,7 +238,7 @@ class InplaceCaller:
             whole = written(graph, symbolic_specs[0].dtype)
             if whole is None:
                 raise SpecializationError("nothing changes")
-            rest = [SymbolicSpec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
+            rest = [SymbolicSpec.of(v.dtype, symbolic_specs[0].device, v.shape) for v in whole.outputs[1:]]
             given = [*symbolic_specs, *[None] * (len(whole.inputs) - len(symbolic_specs))]
             return KernelTemplate(whole, given, [symbolic_specs[0], *rest], shape_env, backward, aliases={0: 0})
 
@@ -267,9 +270,9 @@ def written(graph: Graph, dtype: DType) -> Graph | None:
 def inplace_runner(graph: Graph, specs: Sequence[Spec], target: Spec) -> Callable[..., tuple[Tensor, ...]]:
     """Runs the graph with its first result written into the first tensor; returns the residuals."""
     whole = written(graph, target.dtype)
-    if target.device is META or whole is None:
+    if backend_of(target.device).shapes_only or whole is None:
         return lambda *_: ()
-    rest = [Spec.of(v.dtype, CPU, v.shape) for v in whole.outputs[1:]]
+    rest = [Spec.of(v.dtype, target.device, v.shape) for v in whole.outputs[1:]]
     n = len(specs)
     exe = executable(whole, [*specs, *[None] * (len(whole.inputs) - n)], [target, *rest], aliases={0: 0})
     return inplace_run(exe, n, rest, any(v.weak and v.dtype.is_complex for v in whole.inputs[n:]))

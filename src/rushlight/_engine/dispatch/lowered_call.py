@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.core.packing import number_bounds
 from rushlight._engine.core.tensor import Tensor
@@ -16,7 +17,7 @@ from rushlight._engine.dispatch.result_strides import operand_strides
 from rushlight._graph.core import Graph, live_nodes
 from rushlight._ops.table import Operator
 from rushlight._transforms.vjp import reached
-from rushlight._types.device import CPU, META, Device
+from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import image_strides
 from rushlight._types.spec import Spec, check_memory
@@ -149,8 +150,9 @@ def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
     if len(devices) <= 1:
         return next(iter(devices), CPU)
     large = {t._spec.device for t in tensors if t._spec.ndim}
-    if len(large) <= 1 and META in devices:
-        return META
+    without = [device for device in devices if backend_of(device).shapes_only]
+    if len(large) <= 1 and without:
+        return without[0]
     raise RuntimeError(
         f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(sorted(map(str, devices)))}! "
         f"(when checking arguments of {name})"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.errors import warn_user
+from rushlight._backends.registry import backend_of
 from rushlight._engine.core.memory import LAZY, own
 from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor
@@ -22,7 +23,6 @@ from rushlight._engine.dispatch.watch import NAMING, observed
 from rushlight._engine.indexing.inplace import bump, check_inference, overlaps_partly, share_memory
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._ops.table import Operator
-from rushlight._types.device import META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import broadcast_shapes, is_dense, overlaps_itself
 from rushlight._types.promotion import can_cast, join, number_dtype, result_type
@@ -199,7 +199,7 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     if (
         out._storage is None
         or any(share_memory(out, t) for t in tensors)
-        or common_device(caller.name, [*tensors, out]) is META
+        or backend_of(common_device(caller.name, [*tensors, out])).shapes_only
     ):
         return False
     if overlaps_itself(out._spec.shape, out._spec.strides):
@@ -274,6 +274,8 @@ def _cast_writer(
             _with_target(graph, out), [*given, *numbers, out], [out], shape_env, aliases={0: len(graph.inputs)}
         )
 
+    if not backend_of(target.device).symbolic:
+        return None
     found = caller.shape_classes.find(("out", template, _STATE.word), [*specs, target], make)
     return None if found is None else writer(found[0].executable(found[1]), len(specs))
 

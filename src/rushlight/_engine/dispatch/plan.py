@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._engine.core.packing import check_number
 from rushlight._engine.core.state import ANOMALY, INFERENCE, SAVED_HOOKS, STATE
 from rushlight._engine.core.tensor import Tensor, make, new_meta
@@ -19,7 +20,7 @@ from rushlight._engine.dispatch.native_plans import kernel_plan as native_plan
 from rushlight._engine.dispatch.node_recording import recording
 from rushlight._engine.dispatch.result_strides import image_like
 from rushlight._graph.core import Graph
-from rushlight._types.device import META, Device
+from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec, check_memory
 
@@ -81,7 +82,7 @@ class LoweredCall:
             assert self.graphs is not None
             backward_spec = BackwardSpec(self.name, self.backward, self.wrt, self.mask, device, self.graphs)
             backward_spec.origin = origin
-        exe = None if device is META else executable(self.forward, self.in_specs, self.specs)
+        exe = None if backend_of(device).shapes_only else executable(self.forward, self.in_specs, self.specs)
         return self.around(exe, self.in_specs, self.specs, backward_spec)
 
     def around(
@@ -98,8 +99,12 @@ class LoweredCall:
             return closure
         edges = () if backward_spec is None else backward_spec.wrt
         several = self.several or self.n_results > 1
-        return native_plan(
-            exe, closure, in_specs, specs, self.n_results, backward_spec, edges, self.mask, several, self.bounds
+        return backend_of(specs[0].device).bind(
+            exe,
+            closure,
+            lambda: native_plan(
+                exe, closure, in_specs, specs, self.n_results, backward_spec, edges, self.mask, several, self.bounds
+            ),
         )
 
     def closure(

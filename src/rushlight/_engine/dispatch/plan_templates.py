@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from rushlight._base.lazy import require
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
-from rushlight._engine.dispatch.executables import program_of
+from rushlight._engine.dispatch.executables import program_template
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.native_plans import INPLACE, Recast
 from rushlight._engine.dispatch.plan import LoweredCall
 from rushlight._graph.core import Graph
-from rushlight._types.device import CPU
+from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
@@ -24,15 +23,15 @@ __all__ = ["KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate"]
 class PlanTemplate:
     """The lowered call of a plan with symbolic sizes, and its program: plans are cast from it."""
 
-    __slots__ = ("_again", "_alike", "_backward", "_ends", "_program", "numbers", "lowered")
+    __slots__ = ("_again", "_alike", "_backward", "_device", "_ends", "_program", "numbers", "lowered")
 
     def __init__(self, lowered: LoweredCall, shape_env: ShapeEnv) -> None:
         self.lowered = lowered
         self.numbers: list[Any] = []
         self._ends = _noted(lowered.specs, self.numbers)
         self._alike = [_like(shape_env, spec, lowered.in_specs) for spec in lowered.specs]
-        program = program_of(lowered.forward, lowered.in_specs, lowered.specs)
-        self._program = require("rushlight._backends.cpu.compile").ProgramTemplate(program, shape_env)
+        self._device = lowered.specs[0].device
+        self._program = program_template(lowered.forward, lowered.in_specs, lowered.specs, shape_env)
         self.numbers += self._program.numbers
         self._backward = None if lowered.backward is None else SizedBackward(lowered.backward, shape_env)
         self._again: Any = None  # how native plans are made like the first one; False where there are none
@@ -48,7 +47,7 @@ class PlanTemplate:
 
     def specs(self, values: Sequence[int]) -> list[Spec]:
         """The specs of the results (and residuals)."""
-        return _specs_at(self._ends, values)
+        return _specs_at(self._ends, values, self._device)
 
     def backward_spec(self, sizes: Sequence[int], specs: Sequence[Spec]) -> BackwardSpec | None:
         """What backward nodes share, for one set of sizes; `specs` are those of the results."""
@@ -56,14 +55,16 @@ class PlanTemplate:
         if shared is None:
             return None
         assert lowered.graphs is not None
-        return BackwardSpec(lowered.name, shared.at(sizes), lowered.wrt, lowered.mask, CPU, lowered.graphs, specs)
+        return BackwardSpec(
+            lowered.name, shared.at(sizes), lowered.wrt, lowered.mask, self._device, lowered.graphs, specs
+        )
 
     def plan(
         self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None
     ) -> Callable[..., Any]:
         """The plan for one set of sizes; `origin` is the call that its backward spec belongs to."""
         specs: list[Any] = [
-            Spec.of(dtype, CPU, values[a:b], values[b:c]) if k is None else in_specs[k]
+            Spec.of(dtype, self._device, values[a:b], values[b:c]) if k is None else in_specs[k]
             for (dtype, a, b, c), k in zip(self._ends, self._alike, strict=True)
         ]
         backward_spec = self.backward_spec(sizes, specs)
@@ -82,8 +83,10 @@ class PlanTemplate:
         exe = self.executable(values)
         plan = self.lowered.around(exe, self._inputs(in_specs), specs, backward_spec)
         if self._again is None:
-            self._program.follow(exe)
-            self._again = Recast(plan, self._program.constants_in(self._first)) if Recast.fits(plan) else False
+            self._again = False
+            if Recast.fits(plan):
+                self._program.follow(exe)
+                self._again = Recast(plan, self._program.constants_in(self._first))
         return plan
 
     def _inputs(self, in_specs: Sequence[Spec | None]) -> list[Spec | None]:
@@ -92,10 +95,10 @@ class PlanTemplate:
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """All that a plan for these sizes is made of, as text."""
-        lowered, literal = self.lowered, require("rushlight._backends.cpu.compile").literal
+        lowered = self.lowered
         head = f"{lowered.name} {lowered.n_results} {lowered.wrt} {lowered.mask} {lowered.refused} {lowered.several} {self.specs(values)}"
         back = [] if self._backward is None else self._backward.literal(sizes)
-        return "\n".join([head, literal(self.executable(values).program), *back])
+        return "\n".join([head, self._program.literal(values, self._first), *back])
 
 
 class KernelTemplate:
@@ -105,7 +108,7 @@ class KernelTemplate:
     goes where an input is.
     """
 
-    __slots__ = ("_again", "_ends", "_program", "backward", "numbers", "weak")
+    __slots__ = ("_again", "_device", "_ends", "_program", "backward", "numbers", "weak")
 
     def __init__(
         self,
@@ -116,8 +119,8 @@ class KernelTemplate:
         backward: Backward | None = None,
         **options: Any,
     ) -> None:
-        program = program_of(graph, in_specs, out_specs, **options)
-        self._program = require("rushlight._backends.cpu.compile").ProgramTemplate(program, shape_env)
+        self._device = out_specs[0].device
+        self._program = program_template(graph, in_specs, out_specs, shape_env, **options)
         self.numbers = [*self._program.numbers]
         self._ends = _noted(out_specs[1:], self.numbers)
         self.weak = [v.dtype for v, spec in zip(graph.inputs, in_specs, strict=True) if spec is None]
@@ -152,14 +155,12 @@ class KernelTemplate:
 
     def specs(self, values: Sequence[int]) -> list[Spec]:
         """The specs of the results after the first."""
-        return _specs_at(self._ends, values)
+        return _specs_at(self._ends, values, self._device)
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """The program for one set of sizes, as text."""
         back = [] if self.backward is None else [str(self.specs(values)), *self.backward.literal(sizes)]
-        return "\n".join(
-            [str(require("rushlight._backends.cpu.compile").literal(self.executable(values).program)), *back]
-        )
+        return "\n".join([str(self._program.literal(values)), *back])
 
 
 def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, int, int]]:
@@ -183,9 +184,9 @@ def _like(shape_env: ShapeEnv, spec: Any, others: Sequence[Any]) -> int | None:
     ), None)  # fmt: skip
 
 
-def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int]) -> list[Spec]:
+def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int], device: Device) -> list[Spec]:
     """The specs that were noted, for one set of sizes."""
-    return [Spec.of(dtype, CPU, values[a:b], values[b:c]) for dtype, a, b, c in ends]
+    return [Spec.of(dtype, device, values[a:b], values[b:c]) for dtype, a, b, c in ends]
 
 
 class LazyFallback:

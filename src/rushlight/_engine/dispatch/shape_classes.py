@@ -21,7 +21,7 @@ from rushlight._engine.core.state import PlanTable, count_plan, forget_calls, ne
 from rushlight._engine.dispatch.lower import Literal
 from rushlight._engine.dispatch.native_plans import ready
 from rushlight._engine.dispatch.watch import RECORDER
-from rushlight._types.device import CPU
+from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import contiguous_strides, numel
 from rushlight._types.shape_env import FOLLOWS, LEAST, ShapeEnv
@@ -54,19 +54,17 @@ class SymbolicSpec:
     released = False  # `ShapeClasses.find` takes no others
 
     def __init__(
-        self, dtype: DType, shape: Sequence[Any], strides: Sequence[Any], contiguous: bool, conj: bool
+        self, dtype: DType, device: Device, shape: Sequence[Any], strides: Sequence[Any], contiguous: bool, conj: bool
     ) -> None:
-        self.dtype, self.device, self.conj = dtype, CPU, conj
+        self.dtype, self.device, self.conj = dtype, device, conj
         self.shape, self.strides, self.contiguous = tuple(shape), tuple(strides), contiguous
 
     @staticmethod
     def of(dtype: DType, device: Any, shape: Sequence[Any], strides: Sequence[Any] | None = None) -> SymbolicSpec:
         """As `Spec.of`."""
-        assert device is CPU
         plain = contiguous_strides(shape)
-        return SymbolicSpec(
-            dtype, shape, plain if strides is None else strides, strides is None or tuple(strides) == plain, False
-        )
+        dense = strides is None or tuple(strides) == plain
+        return SymbolicSpec(dtype, device, shape, plain if strides is None else strides, dense, False)
 
     @property
     def ndim(self) -> int:
@@ -111,7 +109,7 @@ def symbolic_specs(specs: Sequence[Spec | None], key: bytes, symbols: Sequence[A
                 return found[d]
 
             strides = [stride(d) for d in range(len(shape))]
-        made.append(SymbolicSpec(spec.dtype, shape, strides, spec.contiguous, spec.conj))
+        made.append(SymbolicSpec(spec.dtype, spec.device, shape, strides, spec.contiguous, spec.conj))
     return made
 
 

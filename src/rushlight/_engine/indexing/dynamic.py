@@ -6,9 +6,9 @@ from array import array
 from functools import lru_cache
 from typing import Any
 
-from rushlight._base.lazy import require
+from rushlight._backends.registry import backend_of
 from rushlight._engine.core import convert
-from rushlight._engine.core.memory import empty_spec
+from rushlight._engine.core.memory import empty_spec, has_memory
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, make, plain_classes
 from rushlight._engine.dispatch.native_plans import ready
@@ -21,20 +21,9 @@ from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["masked_select", "nonzero", "nonzero_places", "nonzero_tuple", "run_lengths", "run_numbers", "run_starts"]
 
-_BOUND: dict[str, Any] = {}
-_PIECE: list[int] = []  # elements that a thread counts at a time, once that is known
-
-
-def _native(name: str, of: Any = None, page: str = "selecting") -> Any:
-    """A native function of a page, or the one that a table there has for a size or dtype."""
-    key = name if of is None else f"{name} {of}"
-    found = _BOUND.get(key)
-    if found is None:
-        function = getattr(require(f"rushlight._backends.cpu.sort.{page}"), name)
-        found = _BOUND[key] = require("rushlight._host.stubs").bind(
-            function if of is None else function[of], nogil=True
-        )
-    return found
+def _routine(x: Tensor, name: str, key: Any = None) -> Any:
+    """A routine of the tensor's device; see `Backend.routine`."""
+    return backend_of(x._spec.device).routine(name, key)
 
 
 def _as_mask(x: Tensor) -> Tensor:
@@ -42,7 +31,7 @@ def _as_mask(x: Tensor) -> Tensor:
     if x._spec.dtype is BOOL and x._spec.contiguous and x._storage is not None and not isinstance(x, Kind):
         check_memory(x._spec)
         return x
-    if x._spec.device.type == "meta":
+    if not has_memory(x._spec):
         raise NotImplementedError("nonzero and mask indexing need the data, which a meta tensor does not have")
     if type(x) in plain_classes and not x._rg and x._spec.dtype is not BOOL:
         return convert.contiguous(convert.call("ne", x, 0))
@@ -59,13 +48,10 @@ def _as_mask(x: Tensor) -> Tensor:
 
 def _count(mask: Tensor) -> tuple[int, int, array[int]]:
     """How many of a dense mask are set, the address of how many are before each piece of it, and what is there."""
-    n = mask._spec.numel
-    if not _PIECE:
-        _PIECE.append(require("rushlight._backends.cpu.sort.selecting").PIECE)
-    pieces = _PIECE[0]
-    before = array("q", bytes(8 * (-(-n // pieces) + 1)))
+    n, backend = mask._spec.numel, backend_of(mask._spec.device)
+    before = array("q", bytes(8 * (-(-n // backend.selection_piece) + 1)))
     where = before.buffer_info()[0]
-    return (_native("count_true")(mask._ptr, n, where) if n else 0), where, before
+    return (backend.routine("count_true")(mask._ptr, n, where) if n else 0), where, before
 
 
 _SMALL, _DIMS = 1 << 13, 32  # elements and dims up to which one call counts, allocates and writes
@@ -74,6 +60,11 @@ _SMALL, _DIMS = 1 << 13, 32  # elements and dims up to which one call counts, al
 def _coordinates(mask: Tensor, sizes: Any) -> tuple[int, Any]:
     """(count, storage of int64) of what is set in a small dense mask: all first coordinates, all second ones, ... by these sizes."""
     return ready().coordinates(mask._ptr, sizes)
+
+
+def _is_small(x: Tensor) -> bool:
+    """Whether one native call counts, allocates and writes: only where the host reads the memory."""
+    return 0 < x._spec.numel <= _SMALL and x._spec.ndim <= _DIMS and backend_of(x._spec.device).native
 
 
 @lru_cache(maxsize=512)
@@ -86,20 +77,20 @@ def nonzero_places(x: Tensor) -> Tensor:
     """Flat places (row-major) of what is not zero, int64."""
     mask = _as_mask(x)
     n = mask._spec.numel
-    if 0 < n <= _SMALL:
+    if _is_small(mask):
         count, storage = _coordinates(mask, (n,))
         return make(storage, _places_spec(count), storage.ptr)
     count, where, _before = _count(mask)
     made = empty_spec(Spec.of(INT64, x._spec.device, (count,)))
     if count:
-        _native("list_true")(mask._ptr, n, where, made._ptr)
+        _routine(mask, "list_true")(mask._ptr, n, where, made._ptr)
     return made
 
 
 def nonzero(x: Tensor) -> Tensor:
     """Coordinates of what is not zero: (count, ndim) int64, in row-major order."""
     ndim = x._spec.ndim
-    if 0 < x._spec.numel <= _SMALL and 0 < ndim <= _DIMS:
+    if ndim and _is_small(x):
         count, storage = _coordinates(_as_mask(x), x._spec.shape)
         return make(storage, _places_spec(count, ndim), storage.ptr)  # as in PyTorch: `unbind(1)` gives dense tensors
     places = nonzero_places(x)
@@ -111,7 +102,7 @@ def nonzero(x: Tensor) -> Tensor:
     )  # as in PyTorch: `unbind(1)` gives dense tensors
     if count and ndim:
         sizes = array("q", x._spec.shape)
-        _native("unravel")(places._ptr, count, sizes.buffer_info()[0], ndim, made._ptr)
+        _routine(places, "unravel")(places._ptr, count, sizes.buffer_info()[0], ndim, made._ptr)
     return made
 
 
@@ -121,7 +112,7 @@ def nonzero_tuple(x: Tensor) -> tuple[Tensor, ...]:
         return (nonzero_places(x),)
     if x._spec.ndim == 0:
         return (nonzero_places(x),)
-    if 0 < x._spec.numel <= _SMALL and x._spec.ndim <= _DIMS and not isinstance(x, Kind):
+    if _is_small(x) and not isinstance(x, Kind):
         count, storage = _coordinates(_as_mask(x), x._spec.shape)
         spec, start = _places_spec(count), storage.ptr
         return tuple([make(storage, spec, start + 8 * count * d) for d in range(x._spec.ndim)])
@@ -147,7 +138,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     count, where, _before = _count(dense)
     made = empty_spec(Spec.of(x._spec.dtype, x._spec.device, (count,)))
     if count:
-        _native("compactors", size)(source._ptr, dense._ptr, n, where, made._ptr)
+        _routine(source, "compact", size)(source._ptr, dense._ptr, n, where, made._ptr)
     return made
 
 
@@ -160,7 +151,7 @@ def run_starts(x: Tensor) -> Tensor:
     n = x._spec.numel
     mask = empty_spec(Spec.of(BOOL, x._spec.device, (n,)))
     if n:
-        _native("markers", x._spec.dtype.name, "runs")(x._ptr, n, mask._ptr)
+        _routine(x, "mark_runs", x._spec.dtype.name)(x._ptr, n, mask._ptr)
     return mask
 
 
@@ -172,7 +163,7 @@ def run_numbers(starts: Tensor, order: Tensor | None = None) -> Tensor:
     made = empty_spec(Spec.of(INT64, mask._spec.device, (n,)))
     if n:
         _, where, _before = _count(mask)
-        _native("number_runs", page="runs")(mask._ptr, n, where, order._ptr if order is not None else 0, made._ptr)
+        _routine(mask, "number_runs")(mask._ptr, n, where, order._ptr if order is not None else 0, made._ptr)
     return made
 
 
@@ -181,7 +172,7 @@ def run_lengths(starts: Tensor) -> Tensor:
     places = nonzero_places(starts)
     made = empty_spec(places._spec)
     if places._spec.numel:
-        _native("run_lengths", page="runs")(places._ptr, places._spec.numel, starts._spec.numel, made._ptr)
+        _routine(places, "run_lengths")(places._ptr, places._spec.numel, starts._spec.numel, made._ptr)
     return made
 
 

@@ -17,7 +17,6 @@ from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.fast import RUNS, ran, unlearnt
 from rushlight._engine.dispatch.native_plans import part_plan, shifted_plan
 from rushlight._engine.indexing.view import link_view
-from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, INT32, INT64, UINT8
 from rushlight._types.layout import LARGEST
 from rushlight._types.spec import Spec, bytes_on
@@ -552,7 +551,7 @@ def _part(x: Tensor, index: Any, word: int) -> Tensor | None:
     if (
         type(x) is not Tensor
         or word & ~(GRAD | AUTOCAST)
-        or spec.device is not CPU
+        or x._storage is None
         or spec.released
         or x._rg
         and word & GRAD
@@ -590,7 +589,7 @@ def put(x: Tensor, index: Any, value: Any) -> Any:
     """`x[index] = value`; NotImplemented if a plan should do it."""
     kind, word = type(value), STATE.word
     if kind is Tensor:
-        if value._rg and word & GRAD or value._spec.device is not CPU:
+        if value._rg and word & GRAD or value._spec.device is not x._spec.device:
             return NotImplemented
     elif kind not in (int, float, bool):
         return NotImplemented

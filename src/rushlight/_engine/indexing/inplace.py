@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import USER_CODE, describe_code
-from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.memory import empty_spec, root_of
@@ -16,8 +16,6 @@ from rushlight._engine.indexing.view import Window, as_strided, refusal, regener
 from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.layout import is_dense
 from rushlight._types.spec import Spec, check_memory
-
-ctypes: Any = LazyModule("ctypes")
 
 __all__ = [
     "apart",
@@ -183,7 +181,7 @@ def apart(x: Tensor) -> Tensor:
     span = _span(x)
     check_memory(x._spec)
     made = empty_spec(Spec.of(BYTE, x._spec.device, (span,)))
-    ctypes.memmove(made._ptr, x._ptr, span)
+    backend_of(x._spec.device).copy(made._ptr, x._ptr, span, x._spec.device)
     return make(made._storage, x._spec, made._ptr)
 
 

@@ -11,10 +11,9 @@ from functools import cache
 from typing import Any
 
 from rushlight._base.lazy import require
-from rushlight._engine.core.memory import empty_spec
+from rushlight._engine.core.memory import empty_spec, is_host_memory
 from rushlight._engine.core.tensor import Tensor
 from rushlight._native import memcpy, native
-from rushlight._types.device import CPU
 from rushlight._types.spec import Spec
 
 __all__ = ["stack_rows"]
@@ -27,12 +26,12 @@ def stack_rows(tensors: Sequence[Any], new: Callable[[Spec], Tensor] = empty_spe
     """
     first = tensors[0]
     spec = first._spec
-    if spec.device is not CPU or not spec.contiguous or spec.conj or spec.released:
+    if not is_host_memory(spec) or not spec.contiguous or spec.conj or spec.released:
         return None
     for x in tensors:
         if type(x) is not Tensor or x._spec is not spec or x._rg:
             return None
-    made = new(Spec.of(spec.dtype, CPU, (len(tensors), *spec.shape)))
+    made = new(Spec.of(spec.dtype, spec.device, (len(tensors), *spec.shape)))
     places = array("Q", [x._ptr for x in tensors])
     _copier()(made._ptr, places.buffer_info()[0], len(tensors), spec.nbytes)
     return made

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.integers import as_int, as_ints
+from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
@@ -23,7 +25,6 @@ from rushlight._engine.kinds.kinds import Kind
 from rushlight._graph.core import Graph
 from rushlight._graph.view_outputs import moved_layouts
 from rushlight._ops.table import Operator
-from rushlight._types.device import CPU, META
 from rushlight._types.dtype import DType
 from rushlight._types.layout import LARGEST, extent, numel, overflowed, overlaps_itself
 from rushlight._types.shape_env import ShapeEnv
@@ -103,7 +104,7 @@ def view_plan(
     head = abstracted(tuple(template), sizes)
     found = (
         shape_classes.find((head, STATE.word, wants), [spec], _template_maker(op, head, wants), sizes)
-        if spec.device is CPU
+        if backend_of(spec.device).symbolic
         else None
     )
     if found is not None:
@@ -183,7 +184,7 @@ def _planned(
         late = LazyFallback(lambda: _closure(parts, several, creation, backward_spec, backward_specs, False))
         return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), backward_spec, VIEW)
     run = _closure(parts, several, creation, backward_spec, backward_specs, bool(word & INFERENCE))
-    native = not (word & INFERENCE or backward_specs or spec.device is META)
+    native = not (word & INFERENCE or backward_specs or not has_memory(spec))
     plan = native_view(run, parts, creation, several, backward_spec) if native else run
     if cast is not None and cast[0].again is None:
         cast[0].again = Recast(plan, offsets=(cast[0].offsets, item)) if Recast.fits(plan) else False

@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.engine import OPS
-from rushlight._engine.core.memory import MEMORY
+from rushlight._engine.core.memory import bytes_at, device_of, fresh_storage, write_bytes
 from rushlight._engine.core.tensor import Tensor, alias, make
 from rushlight._engine.dispatch.override import as_subclass
-from rushlight._types.device import CPU, META
+from rushlight._types.device import META, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import extent
 from rushlight._types.spec import Spec
@@ -82,14 +83,15 @@ def _written(x: Tensor) -> Tensor:
 
 
 def _reduce_storage(storage: Any) -> tuple[Any, ...]:
-    return rebuild_storage, (bytes(memoryview(storage)) if storage.nbytes else b"",)
+    device = device_of(storage)
+    data = bytes(bytes_at(storage, storage.ptr, storage.nbytes)) if storage.nbytes else b""
+    return rebuild_storage, (data,) if backend_of(device).host_readable else (data, str(device))
 
 
-def rebuild_storage(data: bytes) -> Any:
-    """A storage with these bytes."""
-    storage = MEMORY.alloc(len(data))
-    if data:
-        memoryview(storage).cast("B")[:] = data
+def rebuild_storage(data: bytes, device: str = "cpu") -> Any:
+    """A storage with these bytes on a device; MissingDeviceError where there is no such device."""
+    storage = fresh_storage(len(data), as_device(device))
+    write_bytes(storage, 0, data)
     return storage
 
 
@@ -102,7 +104,7 @@ def rebuild_tensor(
         made = make(None, Spec.of(dtype, META, shape, strides, conj), 0)
     else:
         released = place + extent(shape, strides) * dtype.itemsize > storage.nbytes
-        made = make(storage, Spec.of(dtype, CPU, shape, strides, conj, released), storage.ptr + place)
+        made = make(storage, Spec.of(dtype, device_of(storage), shape, strides, conj, released), storage.ptr + place)
     if cls is not Tensor:
         made = as_subclass(made, cls)
     made._rg = requires_grad

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
+from rushlight._backends.registry import host
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.core.memory import LAZY, MEMORY, own, root_of
+from rushlight._engine.core.memory import LAZY, MEMORY, is_host_memory, own, root_of
 from rushlight._engine.core.tensor import Tensor, make
+from rushlight._types.device import CPU
 from rushlight._types.spec import Spec
 
 ctypes: Any = LazyModule("ctypes")
@@ -206,8 +208,8 @@ def share_tensor(x: Tensor) -> None:
     if LAZY:
         own(x)
     storage = x._storage
-    if is_shared(storage):
-        return
+    if not is_host_memory(x._spec) or is_shared(storage):
+        return  # the memory of an accelerator counts as shared
     if storage.owner is None and not storage.windows and not seen_by_others(x):  # nobody else to be told: no search
         x._storage = fresh = _copy_of(storage)
         x._ptr += fresh.ptr - storage.ptr
@@ -239,7 +241,7 @@ _ALONE = _alone()
 def _copy_of(storage: Any) -> Any:
     block = new_block(max(storage.nbytes, 1))
     fresh = MEMORY.from_owner(block.address, storage.nbytes, block)
-    ctypes.memmove(fresh.ptr, storage.ptr, storage.nbytes)
+    host().copy(fresh.ptr, storage.ptr, storage.nbytes, CPU)
     fresh.stamp = storage.stamp
     return fresh
 

@@ -475,10 +475,10 @@ def isin(
 
 def _run_starts(x: Tensor) -> Tensor:
     """Where a new value begins in a vector, or a new row in a matrix."""
-    if x._spec.ndim == 1 and not isinstance(x, Kind) and not x._spec.dtype.is_complex and x._spec.device.type == "cpu":
+    if x._spec.ndim == 1 and not isinstance(x, Kind) and not x._spec.dtype.is_complex and x._storage is not None:
         return dynamic.run_starts(x.contiguous())
     size = x._spec.shape[0]
-    first = T["ones"](min(size, 1), dtype=BOOL)
+    first = T["ones"](min(size, 1), dtype=BOOL, device=x.device)
     if size < 2:
         return first
     differs = x.narrow(0, 1, size - 1) != x.narrow(0, 0, size - 1)

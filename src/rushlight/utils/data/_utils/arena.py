@@ -6,13 +6,14 @@ somebody can still see is written again.
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter, deque
 from typing import Any
 
 from rushlight import Tensor
+from rushlight._backends.registry import host
 from rushlight._engine.core.memory import MEMORY
 from rushlight._engine.sharing.shared import SharedBlock, tensor_in
+from rushlight._types.device import CPU
 from rushlight._types.spec import Spec
 
 __all__ = ["Arena", "Chunk"]
@@ -155,7 +156,7 @@ class Arena:
     def copy(self, address: int, nbytes: int) -> Any:
         """A storage with a copy of these bytes."""
         made = self.storage(nbytes)
-        ctypes.memmove(made.ptr, address, nbytes)
+        host().copy(made.ptr, address, nbytes, CPU)
         return made
 
     def empty(self, spec: Spec) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._types.device import CPU
+from rushlight._engine.core.memory import is_host_memory
 from rushlight._types.spec import Spec
 from rushlight.utils.data._utils import worker
 from rushlight.utils.data._utils.collate import default_collate
@@ -118,8 +118,8 @@ def _row_gatherer(dataset: Any) -> Callable[[list[int]], list[Any]] | None:
         made = []
         for tensor in tensors:
             spec = tensor._spec
-            plain = not tensor._rg and spec.device is CPU and not (spec.conj or spec.released)
-            out = arena.empty(Spec.of(spec.dtype, CPU, (len(wanted), *spec.shape[1:]))) if plain else None
+            plain = not tensor._rg and is_host_memory(spec) and not (spec.conj or spec.released)
+            out = arena.empty(Spec.of(spec.dtype, spec.device, (len(wanted), *spec.shape[1:]))) if plain else None
             made.append(rushlight.index_select(tensor, 0, places, out=out))
         return made
 
