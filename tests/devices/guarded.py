@@ -17,7 +17,8 @@ from typing import Any
 
 from rushlight._backends.protocol import Block
 from rushlight._backends.reference.backend import ReferenceBackend
-from rushlight._backends.registry import backends, host, register as register_backend
+from rushlight._backends.registry import backends, host
+from rushlight._backends.registry import register as register_backend
 from rushlight._base.errors import OutOfMemoryError
 from rushlight._engine.core.tensor import from_owner
 from rushlight._types.device import Device

@@ -97,7 +97,9 @@ class Backend:
     def set_device(self, index: int) -> None:
         """Let a device without an index mean this one; RuntimeError for an index that there is not."""
         if index:
-            raise RuntimeError(f"device type '{self.type}' has {self.device_count()} device, there is no number {index}")
+            raise RuntimeError(
+                f"device type '{self.type}' has {self.device_count()} device, there is no number {index}"
+            )
 
     def properties(self, device: Device) -> Mapping[str, Any]:
         """What is known of a device: `name`, `total_memory` and whatever else the type has."""

@@ -1,9 +1,9 @@
 """Which backend stands for a type of device: one table, filled by `register`, asked by `backend_of`.
 
-    >>> from rushlight._backends.registry import backend_of
-    >>> from rushlight._types.device import CPU
-    >>> backend_of(CPU).type, backend_of(CPU).host_readable
-    ('cpu', True)
+>>> from rushlight._backends.registry import backend_of
+>>> from rushlight._types.device import CPU
+>>> backend_of(CPU).type, backend_of(CPU).host_readable
+('cpu', True)
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def _loaded(type: str) -> Backend:
     found = _LOADED.get(type)
     if found is None:
         if type not in _LOADERS:
-            raise MissingDeviceError(f"device type '{type}' has no backend here; there are: {', '.join(sorted(_LOADERS))}")
+            raise MissingDeviceError(
+                f"device type '{type}' has no backend here; there are: {', '.join(sorted(_LOADERS))}"
+            )
         found = _LOADED[type] = _LOADERS[type]()
         if found.type != type:
             del _LOADED[type]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_user
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core import creation
@@ -141,7 +142,8 @@ def _noted(made: Tensor, spec: Spec, make: Callable[[Spec], Tensor]) -> Tensor:
         and made._storage is not None
         and not (MODE.on and make is fresh)
     ):
-        ran(fresh_plan(spec, make is zeros_spec), (), made)
+        backend = backend_of(spec.device)
+        ran(backend.bind(None, lambda: make(spec), lambda: fresh_plan(spec, make is zeros_spec)), (), made)
     return made
 
 

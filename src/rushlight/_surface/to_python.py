@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import require
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.core import convert, creation
+from rushlight._engine.core import convert
 from rushlight._engine.core.creation import MAX_DIMS, TO_A_NUMBER
 from rushlight._engine.core.memory import LAZY, copy_storage, own
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE

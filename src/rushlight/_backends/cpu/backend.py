@@ -60,7 +60,9 @@ class MultiTensor:
 
     def adafactor(self, dtype: DType) -> Callable[..., Any]:
         """`f(constants, table, numbers)`: Adafactor's step over rows of `adafactor_row` words."""
-        kernel: Callable[..., Any] = require("rushlight._backends.cpu.optim.adafactor_native").adafactor_kernel(dtype.name)
+        kernel: Callable[..., Any] = require("rushlight._backends.cpu.optim.adafactor_native").adafactor_kernel(
+            dtype.name
+        )
         return kernel
 
     @property
@@ -133,9 +135,7 @@ class CpuBackend(Backend):
         overlaps: Mapping[int, Sequence[int]] | None = None,
     ) -> Executable:
         """Scheduled, generated, and compiled where the kernels are not known yet."""
-        return build(
-            compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps)
-        )
+        return build(compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps))
 
     def template(
         self,

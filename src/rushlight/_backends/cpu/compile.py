@@ -275,7 +275,6 @@ class ProgramTemplate:
                 steps.append(_asked(step, frame, values))
         return Executable(Program(None, steps, self._results, *self._counts, []))
 
-
     def literal(self, values: Sequence[Any], first: int = 0) -> str:
         """What the program for one set of sizes does, as text."""
         return literal(self.cast(values, first).program)

@@ -91,10 +91,7 @@ class ReferenceExecutable:
                 places.append(next(given))
                 assert layout is not None
                 arguments.append(self._read(places[-1], value, layout))
-        fresh = [
-            self._written(array, k, places)
-            for k, array in enumerate(run(self.graph, arguments))
-        ]
+        fresh = [self._written(array, k, places) for k, array in enumerate(run(self.graph, arguments))]
         made = [storage for k, storage in enumerate(fresh) if k not in self.aliases]
         return made[0] if len(made) == 1 else tuple(made) if made else None
 

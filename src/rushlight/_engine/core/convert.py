@@ -12,7 +12,18 @@ from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.creation import to_array
 from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.integers import as_int, as_ints
-from rushlight._engine.core.memory import LAZY, check_resizable, device_of, empty_spec, has_memory, is_host_memory, lend, moved, own, read_element
+from rushlight._engine.core.memory import (
+    LAZY,
+    check_resizable,
+    device_of,
+    empty_spec,
+    has_memory,
+    is_host_memory,
+    lend,
+    moved,
+    own,
+    read_element,
+)
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import (
     Tensor,
@@ -29,6 +40,7 @@ from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.determinism import grown
 from rushlight._engine.dispatch.fast import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
+from rushlight._engine.dispatch.lowered_call import MOVE
 from rushlight._engine.dispatch.native_plans import detach_plan, item_plan, nested_reader
 from rushlight._engine.dispatch.underivable import underived
 from rushlight._engine.indexing.inplace import bump, check_captured, check_writable
@@ -298,6 +310,9 @@ def to_device(x: Tensor, device: Device) -> Tensor:
     return made
 
 
+MOVE.append(to_device)
+
+
 @forms(
     "(x: Tensor, dtype: dtype, non_blocking: bool = False, copy: bool = False, *, memory_format: memory_format | None = None) -> Tensor",
     "(x: Tensor, device: DeviceLike = None, dtype: dtype | None = None, non_blocking: bool = False, copy: bool = False, *, memory_format: memory_format | None = None) -> Tensor",
@@ -417,7 +432,9 @@ def answer(x: Tensor) -> Any:
         return item(x)
     with unwatched():
         value = item(x)
-    return ran(item_plan(item, x._spec), (x,), value)
+    spec = x._spec
+    plan = backend_of(x.device).bind(None, item, lambda: item_plan(item, spec))
+    return ran(plan, (x,), value)
 
 
 def tolist(x: Tensor) -> Any:

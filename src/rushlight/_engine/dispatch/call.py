@@ -17,7 +17,7 @@ from rushlight._engine.dispatch.determinism import alerting
 from rushlight._engine.dispatch.executables import step_count
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.lower import Literal
-from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, wanted
+from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, on_one_device, wanted
 from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
 from rushlight._engine.dispatch.plan import LoweredCall
@@ -94,6 +94,7 @@ class Caller:
         """The plan for these arguments and what to call it with."""
         values = bind(self.op, self.name, args, kwargs)
         template, tensors, numbers = flatten(self.op, values)
+        tensors = on_one_device(tensors)
         return self.plan(template, tensors), [*tensors, *numbers]
 
     def plan(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
@@ -120,7 +121,9 @@ class Caller:
         specs = [t._spec for t in tensors]
         wrt = wanted(op, template, tensors) if _STATE.word & GRAD else []
         plan, lowered = (
-            self._cast(template, specs, wrt) if backend_of(device).symbolic and (specs or "sized" in op.tags) else (None, None)
+            self._cast(template, specs, wrt)
+            if backend_of(device).symbolic and (specs or "sized" in op.tags)
+            else (None, None)
         )
         if plan is None:
             lowered = lowered_call(op, template, specs, wrt, device)

@@ -18,7 +18,13 @@ from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import differentiate, trace_operator
-from rushlight._engine.dispatch.lowered_call import bounds_of, common_device, node_name, operator_backward_spec
+from rushlight._engine.dispatch.lowered_call import (
+    bounds_of,
+    common_device,
+    node_name,
+    on_one_device,
+    operator_backward_spec,
+)
 from rushlight._engine.dispatch.native_plans import inplace_plan as native_inplace
 from rushlight._engine.dispatch.node_recording import watch
 from rushlight._engine.dispatch.out import OVERLAP, SELF_OVERLAP, for_target
@@ -72,6 +78,7 @@ class InplaceCaller:
         if "in_target" in self.op.tags:
             values = for_target(self.op, self.name, values, values[0].dtype)
         template, tensors, numbers = flatten(self.op, values)
+        tensors = on_one_device(tensors, written=1)
         return plan_for(self, template, tensors), [*tensors, *numbers]
 
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:

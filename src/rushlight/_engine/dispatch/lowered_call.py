@@ -25,7 +25,9 @@ from rushlight._types.spec import Spec, check_memory
 __all__ = [
     "bounds_of",
     "common_device",
+    "MOVE",
     "node_name",
+    "on_one_device",
     "lowered_call",
     "operator_backward_spec",
     "result_specs",
@@ -157,6 +159,26 @@ def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
         f"Expected all tensors to be on the same device, but found at least two devices, {' and '.join(sorted(map(str, devices)))}! "
         f"(when checking arguments of {name})"
     )
+
+
+MOVE: list[Callable[[Tensor, Device], Tensor]] = []  # what copies a tensor to a device; set by `_engine.core.convert`
+
+
+def on_one_device(tensors: list[Tensor], written: int = 0) -> list[Tensor]:
+    """The operands of a call with 0-dim tensors of the host copied to the device of the others, as PyTorch allows them beside those.
+
+    The first `written` are written to and stay where they are.  A mix that is not allowed is left to `common_device`.
+    """
+    devices = {t._spec.device for t in tensors}
+    if len(devices) < 2:
+        return tensors
+    elsewhere = [device for device in devices if not backend_of(device).host_readable]
+    if len(elsewhere) != 1 or backend_of(elsewhere[0]).shapes_only:
+        return tensors
+    return [
+        MOVE[0](t, elsewhere[0]) if k >= written and not t._spec.ndim and t._spec.device is not elsewhere[0] else t
+        for k, t in enumerate(tensors)
+    ]
 
 
 def result_specs(

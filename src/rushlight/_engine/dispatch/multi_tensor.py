@@ -120,13 +120,7 @@ def flat_dtype(tensors: Sequence[Any]) -> DType | None:
     """
     spec = tensors[0]._spec
     dtype = _FLAT.get(spec.dtype)
-    if (
-        dtype is None
-        or spec.conj
-        or spec.released
-        or not _takes_rows(spec)
-        or not (spec.contiguous or _dense(spec))
-    ):
+    if dtype is None or spec.conj or spec.released or not _takes_rows(spec) or not (spec.contiguous or _dense(spec)):
         return None
     for tensor in tensors:
         if tensor._spec is not spec or tensor._storage is None:  # kinds of tensor have specs and no memory

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._base.errors import warn_user
 from rushlight._backends.registry import backend_of
+from rushlight._base.errors import warn_user
 from rushlight._engine.core.memory import LAZY, own
 from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor

@@ -2,6 +2,7 @@
 
     (inverse,) = hosted("LinalgInvExBackward0", np.linalg.inv, [a], gradient)
 
+Inputs on another device are copied to the host, and the outputs to the device of the first.
 `gradient(grads, inputs, outputs)` is written in tensor operations, so it can be differentiated again: then the outputs are computed
 anew from the inputs, as part of the graph.
 """
@@ -82,7 +83,7 @@ def hosted(
             raise NotImplementedError(f"{name.removesuffix('Backward0')} on tensors without memory (device meta)")
     made = function(*(convert.numpy_of(x, force=True) for x in inputs))
     arrays = made if isinstance(made, tuple) else (made,)
-    outs = [from_numpy(np.array(a, order="C")) for a in arrays]
+    outs = [convert.to_device(from_numpy(np.array(a, order="C")), inputs[0].device) for a in arrays]
     if gradient is not None and STATE.word & GRAD and any(x._rg for x in inputs):
         node = _class(name)()
         node._start([edge_of(x) for x in inputs])

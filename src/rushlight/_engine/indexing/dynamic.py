@@ -21,6 +21,7 @@ from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["masked_select", "nonzero", "nonzero_places", "nonzero_tuple", "run_lengths", "run_numbers", "run_starts"]
 
+
 def _routine(x: Tensor, name: str, key: Any = None) -> Any:
     """A routine of the tensor's device; see `Backend.routine`."""
     return backend_of(x._spec.device).routine(name, key)

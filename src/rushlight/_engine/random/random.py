@@ -20,7 +20,7 @@ from rushlight._base.forking import free_after_fork
 from rushlight._engine.core.memory import empty_spec, is_host_memory
 from rushlight._engine.core.tensor import Tensor
 from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, SEED, SEEDED, STATE_BYTES, TAKE  # fmt: skip
-from rushlight._types.device import CPU, Device, as_device
+from rushlight._types.device import CPU, META, Device, as_device
 from rushlight._types.dtype import UINT8, ByName
 from rushlight._types.spec import Spec, check_memory
 
@@ -68,7 +68,7 @@ class Generator:
 
     def __init__(self, device: Any = "cpu") -> None:
         self._device = as_device(device)
-        if backend_of(self._device).shapes_only:
+        if self._device is META:  # no question to a backend: the first generator is made by the import
             raise RuntimeError(f"there are no random generators for device '{device}'")
         self._kernels: dict[tuple[str, str], Callable[..., Any]] = {}
         block = array("Q", bytes(STATE_BYTES))
@@ -219,9 +219,7 @@ def generator_for(generator: Generator | None, device: Device) -> Generator | No
         found = generator_of(device)
         return None if found is default_generator else found
     if generator._device.type != device.type and not backend_of(device).shapes_only:
-        raise RuntimeError(
-            f"Expected a '{device.type}' device type for generator but found '{generator._device.type}'"
-        )
+        raise RuntimeError(f"Expected a '{device.type}' device type for generator but found '{generator._device.type}'")
     return generator
 
 
@@ -299,12 +297,7 @@ def fill_normal(
     generator: Generator | None, ptr: int, n: int, dtype: DType, mean: float = 0.0, std: float = 1.0
 ) -> None:
     """Fill a contiguous tensor's n elements with normal numbers: in blocks of 16 where there are as many, one by one below."""
-    _draw("normal" if n >= 16 else "normal_serial", _KINDS[dtype.name], generator,
-        ptr,
-        n,
-        float(mean),
-        float(std),
-    )
+    _draw("normal" if n >= 16 else "normal_serial", _KINDS[dtype.name], generator, ptr, n, float(mean), float(std))
 
 
 def fill_normal_serial(
@@ -397,7 +390,11 @@ def fill_multinomial(
     0; or 1 if a weight is negative or not finite, 2 if a row's weights are all 0 (nothing is drawn then).
     """
     sums = array("d", bytes(8 * categories))
-    return int(_draw("multinomial", _KINDS[dtype.name], generator, ptr, p_ptr, rows, categories, samples, sums.buffer_info()[0]))
+    return int(
+        _draw(
+            "multinomial", _KINDS[dtype.name], generator, ptr, p_ptr, rows, categories, samples, sums.buffer_info()[0]
+        )
+    )
 
 
 def fill_choice(generator: Generator | None, ptr: int, p_ptr: int, dtype: DType, rows: int, categories: int) -> int:
