@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build, compile_graph
+from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build
 from rushlight._backends.cpu.elements import reader_of
 from rushlight._backends.cpu.kernels import host
+from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.protocol import Backend
 from rushlight._base.lazy import LazyModule, require
 from rushlight._graph.core import Graph

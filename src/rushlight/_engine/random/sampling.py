@@ -17,7 +17,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.integers import as_flag, as_int
-from rushlight._engine.core.memory import LAZY, empty_spec, own, zeros_spec
+from rushlight._engine.core.memory import LAZY, empty_spec, has_memory, own, zeros_spec
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.bind import only_tensors
@@ -153,7 +153,7 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor, kernel: tup
 def _writing(name: str, fill: Fill, spec: Spec, kernel: tuple[Any, ...] | None) -> Callable[[Tensor], Tensor]:
     """The plan that does the same once more to a tensor of this spec."""
     dtype, count = spec.dtype, spec.numel
-    plain = bool(spec.contiguous and count and not dtype.is_complex)
+    plain = bool(spec.contiguous and count and not dtype.is_complex and has_memory(spec))
     if kernel is not None and plain:
         word, generator, *parameters = kernel
         draw = streams.drawing(_by_size(word, count), dtype, count, *parameters, device=spec.device)
