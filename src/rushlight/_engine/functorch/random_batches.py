@@ -161,7 +161,7 @@ def _random(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
     *[form for form in FORMS if "dropout" in form and not form.endswith("_") and "native" not in form]
 )
 def _drop(level: int, function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """Dropouts are affine: what they do to a tangent is seen by the same draws on it and on zeros."""
+    """Dropout of a tangent.  Dropouts are affine, so the same draws on the tangent and on zeros give the linear part."""
     from rushlight._engine.random.random import keep_states
 
     restore = keep_states()
