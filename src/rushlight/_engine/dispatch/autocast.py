@@ -1,7 +1,7 @@
-"""Automatic casting: operators that change the dtypes of their arguments first, while a region asks for it.
+"""Automatic casting: inside a region, operators convert the dtypes of their arguments first.
 
-Whether casting is on, and to which dtype, is part of the state word, so it is part of every signature: where it is off nothing is
-asked, and where it is on a plan made for that state casts.  Inside of an operator that casts (a composite that calls others) it is off.
+Whether casting is on, and to which dtype, is part of the state word and so of every signature: outside of regions it costs nothing, and
+inside the plan made for that state casts.  Within an operator that casts (a composite that calls others) it is off.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ __all__ = [
     "set_enabled",
 ]
 
-# Types of devices for which a region may be asked, and the dtype that casts there go to until another is set.
+# Device types that may have a region, and their default dtype.
 PLACES: dict[str, DType] = {
     "cpu": BFLOAT16, "cuda": FLOAT16, "xpu": FLOAT16, "mps": FLOAT16, "hpu": BFLOAT16, "xla": BFLOAT16, "ipu": FLOAT16, "mtia": FLOAT16,
     "maia": BFLOAT16, "privateuseone": FLOAT16,
 }  # fmt: skip
-# Casts of weights that a region keeps, by the weight's identity; the weight is held so that the identity stays its own.
+# Cached casts of weights, by the identity of the weight; the weight is kept alive so that its identity stays unique.
 _KEPT: dict[tuple[int, DType], tuple[Tensor, Tensor]] = {}
-# The dtypes that were ever cast to: their places are what the state word says.
+# All dtypes ever cast to; the state word holds an index into this list.
 _DTYPES: list[DType] = []
-# Products, which cast their operands while they pack them, or as they read them.
+# Products: they cast their operands while they pack or read them.
 _PACKING = frozenset(("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm"))
-_SHIFT = 8  # where the bits of AUTOCAST begin
+_SHIFT = 8  # the first bit of AUTOCAST
 
 
 def set_enabled(place: str, enabled: bool) -> None:
@@ -75,7 +75,7 @@ def _refresh() -> None:
 
 
 def change(place: str, enabled: bool, dtype: DType, keeps: bool) -> tuple[bool, DType, bool]:
-    """Set all that a region sets; gives what was there, which puts it back."""
+    """Set the whole state of a region; returns the former state, with which to restore it."""
     state = STATE
     casts, dtypes = state.casts, state.cast_dtypes
     before = casts.get(place, False), dtypes.get(place) or PLACES[place], state.cast_keeps
@@ -86,13 +86,13 @@ def change(place: str, enabled: bool, dtype: DType, keeps: bool) -> tuple[bool, 
 
 
 def enter() -> int:
-    """Count a region that is entered; gives how many there are."""
+    """Count an entered region; returns how many are open."""
     STATE.cast_depth += 1
     return STATE.cast_depth
 
 
 def leave() -> int:
-    """Count a region that is left; gives how many there still are."""
+    """Count a region that is left; returns how many are still open."""
     STATE.cast_depth -= 1
     return STATE.cast_depth
 
@@ -103,7 +103,7 @@ def clear_casts() -> None:
 
 
 def policy_of(name: str, spaces: Sequence[str] = ()) -> str | None:
-    """What the function of this name, in these spaces, does with dtypes; None for nothing."""
+    """The casting policy of the function with this name in these spaces; None if it has none."""
     for space in ("linalg", "fft"):
         if space in spaces:
             return POLICIES.get(f"{space}_{name}")
@@ -150,7 +150,7 @@ def _wider(found: DType, other: DType, lower: DType) -> DType:
 def _cast(tensor: Tensor, to: DType) -> Tensor:
     """A copy in another dtype; that of a weight is kept until the outermost region ends."""
     keep = (
-        STATE.word & GRAD  # a cast without a history would be no good to others
+        STATE.word & GRAD  # a cast without history cannot serve recorded calls
         and tensor._spec.dtype is FLOAT32
         and tensor._rg
         and tensor._node is None

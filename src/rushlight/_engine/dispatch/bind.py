@@ -1,4 +1,4 @@
-"""From what a caller wrote to what an operator declared: names, defaults, number and list conversions, TypeErrors."""
+"""Bind the arguments of a call to an operator's signature: names, defaults, conversions of numbers and lists, TypeErrors."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rushlight._types.dtype import DType
 
 __all__ = ["NUMPY_WORDS", "bind", "flatten", "is_native", "misfit", "only_tensors"]
 
-# NumPy's words for some arguments, which native functions take too.
+# NumPy's names of some arguments, which native functions of PyTorch also take.
 NUMPY_WORDS = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x1": "input", "x2": "other", "a": "input"}
-# Methods whose first argument has a name of its own.
+# Names that a method, and not its function, has for an argument: (method, name) -> the name in the function.
 _METHOD_ALIASES = {("split", "split_size"): "split_size_or_sections"} | {
     (name, word): "indices_or_sections" for name in ("hsplit", "vsplit", "dsplit") for word in ("indices", "sections")
 }
-# What PyTorch writes in Python around its native functions: names of arguments are Python's own.
+# Functions that PyTorch writes in Python: they take only their own argument names.
 _OF_PYTHON = frozenset((
     "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_shapes", "broadcast_tensors", "cartesian_prod", "cdist", "chain_matmul", "einsum", "lu",
     "meshgrid", "norm", "pca_lowrank", "split", "stft", "svd_lowrank", "tensordot", "unique", "unique_consecutive", "unravel_index",
 ))  # fmt: skip
-# What of `nn.functional` it does not.
+# Functions of `nn.functional` that PyTorch does not write in Python.
 _NATIVE = frozenset((
     "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_tbc", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "cosine_similarity", "gelu", "hardshrink", "linear", "logsigmoid", "native_channel_shuffle", "one_hot",
@@ -37,7 +37,7 @@ _NATIVE = frozenset((
 
 
 def is_native(name: str, spaces: Sequence[str]) -> bool:
-    """Whether PyTorch's own parser reads the arguments of a function, so that it takes NumPy's words and looks at every type."""
+    """Whether PyTorch's native parser reads the arguments of a function: it takes NumPy's names and checks every type."""
     return (
         name in _NATIVE
         if tuple(spaces) == ("nn.functional",)
@@ -45,7 +45,7 @@ def is_native(name: str, spaces: Sequence[str]) -> bool:
     )
 
 
-# What else PyTorch writes in Python asks something of a tensor before a parser sees it: by function, the attribute, and the arguments it is asked of.
+# Python functions of PyTorch that read an attribute of an argument before its parser runs: function -> attribute, arguments.
 _ASKED: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool2d_with_indices", "adaptive_max_pool3d_with_indices"), ("size", ("input",))),
     **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss", "l1_loss", "mse_loss", "smooth_l1_loss"), ("size", ("input", "target"))),
@@ -58,7 +58,7 @@ _ASKED: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def misfit(function: str, argument: str, value: Any, text: str) -> TypeError | AttributeError:
-    """The error for an argument of a wrong type: as in PyTorch an AttributeError where its function asks an attribute that the value does not have."""
+    """The error for an argument of a wrong type; an AttributeError if PyTorch's function reads an attribute that the value lacks."""
     attribute, places = _ASKED.get(function, ("", ()))
     if argument in places and not hasattr(value, attribute):
         return AttributeError(
@@ -68,7 +68,7 @@ def misfit(function: str, argument: str, value: Any, text: str) -> TypeError | A
 
 
 def only_tensors(function: str, **given: Any) -> None:
-    """TypeError for one of these arguments that is no tensor."""
+    """TypeError if one of these arguments is not a tensor."""
     for argument, value in given.items():
         if not isinstance(value, Tensor):
             raise misfit(
@@ -79,7 +79,7 @@ def only_tensors(function: str, **given: Any) -> None:
             )
 
 
-# Orders in which arguments could once be given, numbers before the tensors that they multiply; PyTorch still takes them.
+# Legacy argument orders, with numbers before the tensors that they multiply; PyTorch still takes them.
 _OLDER: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("add", "sub"), (("input", "alpha", "other"),)), "rsub": (("input", "other", "alpha"),),
     **dict.fromkeys(("addcmul", "addcdiv"), (("input", "value", "tensor1", "tensor2"),)),
@@ -103,7 +103,7 @@ _WORDS = {
 
 
 def bind(op: Operator, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """One value per declared argument, in order.  Raises TypeError with PyTorch's meaning for what does not fit."""
+    """One value per declared argument, in order.  TypeError, with PyTorch's meaning, for arguments that do not fit."""
     schema = op.schema
     arguments = schema.arguments
     left = dict(kwargs)
@@ -160,16 +160,16 @@ _LEFT_OUT = frozenset(("prod", "squeeze"))  # whose forms without and with a dim
 
 
 def _unusual(schema: Schema, args: Sequence[Any], left: dict[str, Any]) -> bool:
-    """Whether arguments are not what the schema says at first sight: too many, given twice, or a number in the place of a tensor of a product."""
+    """Whether arguments may follow a legacy order: too many, given twice, or a number in the place of a tensor of a product."""
     if len(args) > schema.positional or any(a.name in left for a in schema.arguments[: len(args)]):
         return True
     return bool(args) and not isinstance(args[0], Tensor)
 
 
 def _older(op: Operator, name: str, args: Sequence[Any], left: dict[str, Any]) -> Sequence[Any] | None:
-    """The tensors of a call in one of the older orders, its numbers put in `left`; None where the call is none."""
+    """The tensors of a call in a legacy order, its numbers put in `left`; None if the call has no such order."""
     for order in _OLDER[op.name]:
-        # A method has its tensor in front.
+        # A method has its tensor first.
         for names in dict.fromkeys((order, ("input", *[n for n in order if n != "input"]))):
             given = dict(zip(names, args, strict=False))
             if (
@@ -220,7 +220,7 @@ _warned: set[str] = set()
 
 
 def _gather(schema: Schema, name: str, args: Sequence[Any]) -> Sequence[Any]:
-    """`x.view(2, 3)`: loose ints at the end stand for the one list that is declared there."""
+    """`x.view(2, 3)`: trailing ints are collected into the list that is declared there."""
     n = schema.positional
     last = schema.arguments[n - 1] if n else None
     if last is not None and (last.repeat == 0 and last.base in ("int", "Tensor") or last.base == "ints"):
@@ -252,7 +252,7 @@ def _number(value: Any) -> Any:
 
 
 def scalar(value: Any, name: str, argument: str, place: int) -> Any:
-    """A plain Python number.  What is none is refused, and so is a tensor that wants a gradient: it would get none."""
+    """A plain Python number.  TypeError for anything else, and for a tensor that requires a gradient, which it would not get."""
     found = _number(value)
     if found is None:
         raise TypeError(
@@ -265,7 +265,7 @@ _SIGNED = 2**63
 
 
 def _real_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
-    """The arguments of a call with complex numbers: where a number does not take part in promotion and the tensors are real, as real ones.
+    """The arguments of a call with complex numbers made real, if a number takes no part in promotion and the tensors are real.
 
     RuntimeError for one with an imaginary part.
     """
@@ -295,7 +295,7 @@ def _real_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
 
 
 def _large_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
-    """The arguments of a call with ints beyond 63 bits: floats where the computation is in floats, as they are beside tensors of 64 bits or less.
+    """The arguments of a call with ints beyond 63 bits made floats, if the computation is in floats.
 
     RuntimeError beside bool tensors, which PyTorch does not promote with them.
     """
@@ -324,7 +324,7 @@ def _large_numbers(op: Operator, values: Sequence[Any]) -> list[Any]:
     return list(values)
 
 
-# What looks at complex numbers by itself, and what wants real ones though they take part in promotion.
+# Operators that handle complex numbers themselves, and operators that want real ones although they take part in promotion.
 _LOOK_THEMSELVES = frozenset(
     ("add", "sub", "rsub", "float_power", "hardtanh", "index_fill", "linalg_vector_norm", "norm")
 )
@@ -347,9 +347,7 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
         and base == "int"
         and (value._spec.ndim or not value._spec.dtype.is_integer)
     ):
-        raise RuntimeError(
-            f"{argument.name} must be an 0-dim integral Tensor."
-        )  # where a form of its own takes tensors
+        raise RuntimeError(f"{argument.name} must be an 0-dim integral Tensor.")  # if another overload takes tensors
     try:
         if argument.is_sequence:
             return _sequence(argument, value)
@@ -363,7 +361,7 @@ def _convert(op: Operator, argument: Argument, value: Any, name: str, place: int
             raise ValueError(f"{value} is not a valid value for reduction")
         elif (
             base == "bool" and argument.optional and not isinstance(value, Tensor)
-        ):  # `size_average`, `reduce`: of Python's making
+        ):  # `size_average`, `reduce`: legacy arguments, handled in Python
             found = bool(value)
         else:
             found = _plain(base, value)
@@ -403,7 +401,7 @@ def _plain(base: str, value: Any) -> Any:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples, and numbers for what holds one: what decides a plan must be hashable."""
+    """Lists as tuples, and 0-dim tensors as numbers: the parts of a call key must be hashable."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return tuple([_frozen(v) for v in value])
     if isinstance(value, Tensor) and not value._spec.ndim and not value._rg:
@@ -435,17 +433,17 @@ def _sequence(argument: Argument, value: Any) -> tuple[Any, ...]:
 
 
 def _ints(values: Sequence[Any]) -> tuple[int, ...]:
-    """PyTorch's parser looks at the first: True may stand after it."""
+    """PyTorch's parser checks the first item only: True may follow it."""
     return tuple([int(v) if place and isinstance(v, bool) else integer(v, True) for place, v in enumerate(values)])
 
 
 def _is_default(argument: Argument, value: Any) -> bool:
-    """A number that is the declared default (`alpha=1`) is part of the plan: bodies can leave it out."""
+    """Whether a number is the declared default (`alpha=1`); then it is part of the plan, and bodies can skip it."""
     return not argument.required and type(value) is type(argument.default) and value == argument.default
 
 
 def flatten(op: Operator, values: Sequence[Any]) -> tuple[tuple[Any, ...], list[Tensor], list[Any]]:
-    """(template, tensors, numbers): what decides the plan, and what is given to it on each call."""
+    """(template, tensors, numbers): the hashable part that decides the plan, and the arguments that each call passes to it."""
     template: list[Any] = []
     tensors: list[Tensor] = []
     numbers: list[Any] = []

@@ -1,4 +1,4 @@
-"""What `use_deterministic_algorithms` asks for: new memory is filled, and what PyTorch has no deterministic algorithm for is refused.
+"""`use_deterministic_algorithms`: new memory is filled, and operators for which PyTorch has no deterministic algorithm are refused.
 
 Every kernel here gives the same bits on every run.  Programs that ask for determinism still meet the rules that they meet in PyTorch: memory
 nobody has written is NaN rather than whatever lay there, and the operators whose result PyTorch leaves open raise.
@@ -45,7 +45,7 @@ def alert(name: str) -> None:
 
 
 def alerting(name: str, plan: Callable[..., Any]) -> Callable[..., Any]:
-    """A plan that asks `alert` first."""
+    """A plan that calls `alert` first."""
 
     def run(*inputs: Any) -> Any:
         alert(name)
@@ -71,7 +71,7 @@ def fill(tensor: Tensor) -> Tensor:
 
 
 def fresh(spec: Spec) -> Tensor:
-    """A tensor whose elements nobody has written."""
+    """A tensor with uninitialised elements, filled if determinism is asked for."""
     made = empty_spec(spec)
     return fill(made) if MODE.on else made
 

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class DisableTorchFunctionSubclass:
-    """Inside, subclass overrides are not asked."""
+    """Within this context subclass overrides are not called."""
 
     def __enter__(self) -> None:
         STATE.overrides_off += 1
@@ -48,7 +48,7 @@ def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
 
 
 def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
-    """The same tensor (memory, history) as an object of `cls`.  NotImplementedError where `cls` wants a say that nobody would ask it for."""
+    """The same tensor (memory, history) as an object of `cls`.  NotImplementedError if `cls` has an override that would never be called."""
     if hasattr(cls, "__torch_dispatch__"):
         refuse(
             "__torch_dispatch__",
@@ -59,7 +59,7 @@ def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
     made._rg, made._node, made._autograd_meta = tensor._rg, tensor._node, tensor._autograd_meta
     meta = made._autograd_meta
     if meta is not None and meta.base is not None:
-        add_view(meta.base, made)  # the base knows its views by weak references, and `tensor` may go
+        add_view(meta.base, made)  # the base refers to its views weakly, and `tensor` may be freed
     return made
 
 
@@ -68,9 +68,9 @@ def _overrides(kind: type) -> bool:
 
 
 def disabled_torch_function(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-    """A `__torch_function__` that never takes over: classes that have it behave as plain tensors, and results are plain.
+    """A `__torch_function__` that never overrides: classes that have it behave as plain tensors, and results are plain.
 
-    An override of a subclass reaches it through `super()`: then it runs the function, asking nobody."""
+    If an override of a subclass calls it through `super()`, it runs the function without further overrides."""
     with DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 
@@ -78,7 +78,7 @@ def disabled_torch_function(func: Any, types: Any, args: Sequence[Any] = (), kwa
 def default_torch_function(
     cls: type, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
 ) -> Any:
-    """What a subclass without an override of its own does: run the function, and give results the subclass."""
+    """The default override of a subclass: run the function, and give results the class of the subclass."""
     if not all(issubclass(cls, t) for t in types):
         return NotImplemented
     with DisableTorchFunctionSubclass():
@@ -115,7 +115,7 @@ def _collect(values: Any, found: list[Any]) -> None:
 
 
 def has_override(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments whose classes want a say, subclasses before their bases."""
+    """The arguments whose classes have an override, subclasses before their bases."""
     found: list[Any] = []
     _collect(args, found)
     if kwargs:
@@ -147,25 +147,25 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
     asked = [] if state.overrides_off else [v for v in found if not isinstance(v, Kind)]
     if asked:
         return True, ask(function, asked, args, kwargs)
-    if not kinds or isinstance(function, _Again):  # kinds of tensor have properties and plain methods of their own
+    if not kinds or isinstance(function, _Again):  # kinds of tensors have their own properties and plain methods
         return False, None
     return True, ask_kinds(function, kinds, args, kwargs)
 
 
 def as_arguments(relevant: Iterable[Any]) -> list[Any]:
-    """Those of a function's arguments that want a say, in the order in which they are asked."""
+    """The arguments with an override, in the order in which their overrides are called."""
     return has_override(tuple(relevant), {})
 
 
 def dispatch(function: Any, asked: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """A call that a mode or one of `asked` must handle."""
+    """Let a mode, or one of `asked`, handle the call."""
     if STATE.function_modes and STATE.word & FUNCTION_MODE:
         return handle(function, args, kwargs)[1]
     return ask(function, asked, args, kwargs)
 
 
 def ask(function: Any, found: list[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The answer of the first of `found` whose class does not decline; TypeError where all do."""
+    """The result of the first override among `found` that does not decline; TypeError if all decline."""
     types = tuple(type(v) for v in found)
     args, kwargs = as_shown(function, args, kwargs)
     for value in found:
@@ -180,7 +180,7 @@ def ask(function: Any, found: list[Any], args: Sequence[Any], kwargs: dict[str, 
 
 # ***** the arguments as overrides see them *****
 
-# PyTorch's functions that are Python hand what is required on by place and everything else by name, given or not; the native ones hand on what they
+# Python functions of PyTorch pass required arguments by position and all others by name, given or not; native ones pass what they
 # were given.  In `nn.functional` these are native:
 _NATIVE = frozenset((
     "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "bilinear", "channel_shuffle", "conv1d", "conv2d", "conv3d", "conv_tbc",
@@ -193,11 +193,11 @@ _PYTHON = frozenset((
 ))  # fmt: skip
 _FORMS: dict[
     Any, tuple[list[str], int, dict[str, Any]]
-] = {}  # of functions of the package: those of others come and go
+] = {}  # functions of the package only: those of others may be freed
 
 
 def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call in the form in which PyTorch shows them to overrides; calls that do not fit the function stay as they are."""
+    """The arguments of a call in the form in which PyTorch passes them to overrides; unchanged if they do not fit the function."""
     form = _FORMS.get(function) or _form(function)
     if (
         form is None
@@ -205,10 +205,7 @@ def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
         and isinstance(args[1], (tuple, list))
         and getattr(function, "__name__", "") == "einsum"
     ):
-        return (
-            args[0],
-            *args[1],
-        ), kwargs  # operands may come as a list; nobody is asked before they are taken out of it
+        return (args[0], *args[1]), kwargs  # operands may come as a list, which is unpacked before overrides are called
     if form is None or len(args) > len(form[0]):
         return tuple(args), kwargs
     names, required, defaults = form
@@ -224,7 +221,7 @@ def as_shown(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tupl
 
 
 def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
-    """(names of what may stand by place, how many of them are required, default of each other), or None for what is shown as it was given."""
+    """(names of positional arguments, how many are required, defaults of the others); None for functions whose arguments are passed on as given."""
     name, page = getattr(function, "__name__", ""), getattr(function, "__module__", "") or ""
     root, _, page = page.partition(".")
     python = (
@@ -247,7 +244,7 @@ def _form(function: Any) -> tuple[list[str], int, dict[str, Any]] | None:
 
 
 def _note_class(cls: Any) -> None:
-    """A class without a say is treated as plain: its tensors take the fast path.  For the others, properties ask too."""
+    """Treat a class without an override as plain, so that its tensors take the fast path; for other classes properties call the override too."""
     if cls is Kind:
         return
     if not issubclass(cls, Kind) and cls.__torch_function__ is disabled_torch_function:
@@ -274,7 +271,7 @@ def _note_class(cls: Any) -> None:
 
 
 def _ask_methods(cls: type[Kind]) -> None:
-    """A kind answers for the plain methods of Tensor too, and for the properties that are operators; its facts come from its spec."""
+    """Let a kind handle plain methods of Tensor and properties that are operators; facts such as `shape` come from its spec."""
     for name, value in _plain_attributes():
         if name in cls.__dict__ or any(
             name in each.__dict__ for each in cls.__mro__[1:] if each is not Tensor and issubclass(each, Tensor)
@@ -288,7 +285,7 @@ def _ask_methods(cls: type[Kind]) -> None:
 
 
 def _asking_kind(name: str, plain: property) -> property:
-    """A property of a kind, asked for under its own name."""
+    """A property that a kind handles under the property's name."""
 
     def get(self: Any) -> Any:
         return ask_kinds(get, [self], (self,), {})
@@ -298,7 +295,7 @@ def _asking_kind(name: str, plain: property) -> property:
 
 
 def _is_plain_method(name: str, value: Any) -> bool:
-    """Methods in plain Python that do not ask by themselves, as operators and composites do."""
+    """Whether a method is plain Python that does not call overrides by itself, as operators and composites do."""
     if not isinstance(value, FunctionType) or hasattr(value, "operator") or hasattr(value, "__wrapped__"):
         return False
     return name in _ASKING_SPECIAL if name.startswith("_") else name not in ("view", "as_subclass")
@@ -311,7 +308,7 @@ _ASKING_SPECIAL = frozenset((
 
 
 def _asking_method(plain: Any) -> Any:
-    """A plain method of Tensor as a subclass with a `__torch_function__` of its own has it."""
+    """A plain method of Tensor for a subclass with a `__torch_function__`: it calls the override."""
 
     again = _Again(plain)
 
@@ -319,7 +316,7 @@ def _asking_method(plain: Any) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         last = len(STATE.function_modes) < 2 and (
             type(self) in plain_classes or not STATE.function_modes
-        )  # nobody is asked after this one
+        )  # no override is called after this one
         handled, made = handle(plain if last else again, (self, *args), kwargs)
         return made if handled else plain(self, *args, **kwargs)
 
@@ -327,7 +324,7 @@ def _asking_method(plain: Any) -> Any:
 
 
 class _Again:
-    """A plain function as overrides are shown it: equal to it, and asking whoever comes next (the mode around, the class of an argument)."""
+    """A plain function as overrides see it: equal to the function, and calling it goes on to the next override (an outer mode, the class of an argument)."""
 
     __slots__ = ("__name__", "__self__", "asked")
 
@@ -368,7 +365,7 @@ def _asking(plain: property) -> property:
 
 
 class _Watched:
-    """Stands on Tensor for a property while function modes are on.  The class itself still shows the property."""
+    """Replaces a property of Tensor while function modes are active; read from the class it is the property itself."""
 
     __slots__ = ("deleter", "getter", "plain", "setter")
 
@@ -393,7 +390,7 @@ class _Watched:
 
 
 class _WatchedMethod:
-    """Stands on Tensor for a plain method while function modes are on.  The class itself still shows the function."""
+    """Replaces a plain method of Tensor while function modes are active; read from the class it is the function itself."""
 
     __slots__ = ("asking", "plain")
 
@@ -407,9 +404,9 @@ class _WatchedMethod:
 
 
 class _Watch:
-    """Puts the watched forms on Tensor while there are function modes in any thread, so that without one nobody pays.
+    """Installs the watched forms on Tensor while any thread has a function mode, so that they cost nothing otherwise.
 
-    Every change of a class costs its version, of which newer interpreters have a thousand a class: after `_CHANGES` they stay.
+    Each change of a class uses up one of its version tags, of which newer interpreters have a thousand: after `_CHANGES` changes the forms stay.
     """
 
     _CHANGES = 200
@@ -419,7 +416,7 @@ class _Watch:
         self.forms: dict[str, Any] = {}
 
     def enter(self) -> None:
-        """A mode begins."""
+        """Note that a mode begins."""
         with self.lock:
             self.modes += 1
             if self.modes == 1 and not self.forms:
@@ -433,7 +430,7 @@ class _Watch:
                     setattr(Tensor, name, form)
 
     def leave(self) -> None:
-        """A mode ends."""
+        """Note that a mode ends."""
         with self.lock:
             self.modes -= 1
             if not self.modes and self.changes < self._CHANGES:
@@ -447,7 +444,7 @@ WATCH = _Watch()
 
 
 def plain_attribute(name: str) -> Any:
-    """What Tensor has under a name, modes or not."""
+    """The attribute of Tensor with this name, whether modes are active or not."""
     found: Any = Tensor.__dict__.get(name)
     return found.plain if isinstance(found, (_Watched, _WatchedMethod)) else found
 

@@ -14,7 +14,7 @@ from rushlight._ops.table import Operator
 
 __all__ = ["OUT", "result_name", "result_type_of", "with_out"]
 
-OUT = "_out"  # PyTorch names the type apart where results were written to `out=`
+OUT = "_out"  # PyTorch has another name for the type if results were written to `out=`
 _RESULTS: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
@@ -33,7 +33,7 @@ def result_type_of(name: str, fields: tuple[str, ...]) -> Any:
 
 
 def result_name(op: Operator) -> str:
-    """What the type of an operator's named results is called: `max` of `torch.max`, `linalg_qr` of `torch.linalg.qr`."""
+    """The name of the type of an operator's named results: `max` for `torch.max`, `linalg_qr` for `torch.linalg.qr`."""
     public = op.public.removesuffix("_dim").removesuffix("_core")
     space = op.spaces[0] if op.spaces else "torch"
     return public if space in ("torch", "nn.functional") or public.startswith(f"{space}_") else f"{space}_{public}"

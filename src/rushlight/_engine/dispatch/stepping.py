@@ -1,8 +1,8 @@
-"""Graphs that are computed in pieces, because a primitive in them is better computed, and recorded, as many small calls.
+"""Graphs computed step by step, for primitives that are better computed, and recorded, as many small calls.
 
-The derivative of a derivative of a recurrent layer is that of its steps.  Written down as one graph it grows with the length of the sequence, and
-so does the time to make a plan for it.  Here each step is a call of one small graph with a plan of its own, recorded like any operator's; what
-stands around the primitive is a graph as before.
+The second derivative of a recurrent layer is that of its steps.  Written as one graph it grows with the length of the sequence, and so does the
+time to make its plan.  Here each step is a call of one small graph with its own plan, recorded like a call of an operator; the nodes around the
+primitive stay graphs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Stepped:
         self._add(between)
 
     def _add(self, nodes: Sequence[Node]) -> None:
-        """Nodes that follow one another, as a graph from all that they read to all that others read of them."""
+        """A run of consecutive nodes as a graph, from the values they read to the values that others read of them."""
         if not nodes:
             return
         inside = {v for node in nodes for v in node.outputs}

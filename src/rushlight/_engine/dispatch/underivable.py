@@ -15,7 +15,7 @@ __all__ = ["UnderivableNode", "underivable", "underivable_inplace", "underived"]
 
 
 class UnderivableNode(Node):
-    """Stands for a derivative that does not exist; says so when backward arrives."""
+    """The node of a call without a derivative: it raises an error when backward reaches it."""
 
     __slots__ = ("error",)
     error: Exception
@@ -32,7 +32,7 @@ def _class(name: str) -> type[UnderivableNode]:
     )
 
 
-_NOT_AT_ALL = "NotImplemented"  # PyTorch's name of a node of an operator that has no derivative whatsoever
+_NOT_AT_ALL = "NotImplemented"  # PyTorch's name of nodes of operators without any derivative
 
 
 def _node(edges: Sequence[Any], op: Operator, name: str, why: str, node: str) -> UnderivableNode:
@@ -63,7 +63,7 @@ def underivable(plan: Callable[..., Any], op: Operator, why: str, wrt: Sequence[
         for number, out in enumerate(made if isinstance(made, tuple) else (made,)):
             if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
                 out._node, out._rg = end, True
-                if number:  # gradients of several results are not added up on their way to the error
+                if number:  # gradients of several results need no sum before the error
                     meta_of(out).output_nr = number
         return made
 

@@ -1,8 +1,8 @@
-"""Who listens: `explain` to the programs that run, observers (the profiler, counters of operations) to the calls of operators.
+"""Observation of calls: `explain` records programs that run; observers (the profiler, counters of operations) are told of calls of operators.
 
-Nothing of this costs anything while nobody listens.  While a recorder is set, every program that is built reports its runs; plans made
-before and after know nothing of it.  While a thread has observers, its state word says so: signatures are other ones, and the plans found
-for them tell the observers of every call.
+It costs nothing when unused.  While a recorder is set, every program that is built reports its runs; plans made before and after do not.
+While a thread has observers, a bit of its state word is set, so signatures differ, and the plans found for them tell the observers of
+every call.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Recorder:
         return made
 
 
-# The recorder that listens, and the name of the operator for which a plan is being made.
+# The active recorder, and the name of the operator for which a plan is being made.
 RECORDER: list[Recorder | None] = [None]
 NAMING: list[str] = [""]
 
 
 class Watched:
-    """A program that reports its runs; it has no direct kernel, so that every call comes through here."""
+    """A program that reports its runs; it has no direct kernel, so every call passes through it."""
 
     __slots__ = ("exe", "ints", "kernel", "name")
 
@@ -95,7 +95,7 @@ class Observer:
         raise NotImplementedError
 
 
-# Called with True when the first observer of the process comes, with False when the last one has gone.
+# Called with True when the process gets its first observer, with False when it loses the last.
 SWITCHES: list[Callable[[bool], None]] = []
 _count = 0
 
@@ -125,7 +125,7 @@ def unobserve(observer: Observer) -> None:
 
 
 def _forget() -> None:
-    """In a process that was forked nobody listens: what observers would learn stays there."""
+    """Remove all observers in a forked process: they belong to the parent."""
     STATE.observers = ()
     STATE.word &= ~OBSERVED
 
@@ -142,7 +142,7 @@ def observed_call(
     kind: str, name: str, call: Callable[..., Any], inputs: Sequence[Any], given: Callable[[], list[tuple[str, Any]]] = _nothing,
     subject: Any = None,
 ) -> Any:  # fmt: skip
-    """`call(*inputs)`, of which the observers of this thread are told."""
+    """Run `call(*inputs)` and tell the observers of this thread."""
     observers = STATE.observers
     marks = [o.enter(kind, name, given, subject) for o in observers]
     made = None
@@ -155,7 +155,7 @@ def observed_call(
 
 
 def observed(plan: Callable[..., Any], name: str, op: Any, template: tuple[Any, ...]) -> Callable[..., Any]:
-    """The plan of an operator, such that observers are told of its calls."""
+    """The plan of an operator, wrapped so that observers are told of its calls."""
 
     def run(*inputs: Any) -> Any:
         return observed_call(
@@ -166,7 +166,7 @@ def observed(plan: Callable[..., Any], name: str, op: Any, template: tuple[Any, 
 
 
 def observed_plan(caller: Any, template: tuple[Any, ...], tensors: Sequence[Any]) -> Callable[..., Any]:
-    """What `caller.make` gives while somebody listens: the plan that is used otherwise, and telling of its calls."""
+    """The plan that `caller.make` returns while there are observers: the usual plan, wrapped to tell of its calls."""
     word = STATE.word
     STATE.word = word & ~OBSERVED
     try:
@@ -183,7 +183,7 @@ def observed_plan(caller: Any, template: tuple[Any, ...], tensors: Sequence[Any]
 
 
 def given_arguments(op: Any, template: tuple[Any, ...], inputs: Sequence[Any]) -> list[tuple[str, Any]]:
-    """The declared arguments of a call with their values, from the template and what its plan is called with."""
+    """The declared arguments of a call with their values, from the template and the arguments of its plan."""
     count = sum(item.count for item in template if type(item) is Slot and item.kind in ("tensor", "list"))
     tensors, numbers = iter(inputs[:count]), iter(inputs[count:])
     found = []
@@ -201,13 +201,15 @@ def given_arguments(op: Any, template: tuple[Any, ...], inputs: Sequence[Any]) -
 
 
 def observed_node(run: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """How the backward loop runs a node, such that observers are told.
+    """Run a node of backward and tell the observers.
 
-    The node of an operator runs its own plan as it does otherwise; what a node in Python calls is told too.
+    The node of an operator runs its plan as usual; calls that a node in Python makes are told too.
     """
 
     def watched(node: Any, grads: Any) -> Any:
-        def given() -> list[tuple[str, Any]]:  # holds the list and not what is in it: a leaf may take its gradient over
+        def given() -> list[
+            tuple[str, Any]
+        ]:  # refers to the list and not to its items: a leaf may take over an unshared gradient
             return [("grad", g) for g in grads]
 
         if not hasattr(type(node), "info"):
