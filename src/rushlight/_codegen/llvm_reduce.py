@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rushlight._codegen.llvm_memory import row_align
-from rushlight._codegen.llvm_scope import Scope, Value, align_of
+from rushlight._codegen.llvm_scope import FunctionEmitter, Scope, Value, align_of
 from rushlight._codegen.llvm_values import Values
 from rushlight._codegen.loops import BLOCK, Reduce, Scan, Tile, blocked
 from rushlight._codegen.scalar import Emitter, Val, mem_type, reg_type
@@ -20,49 +20,55 @@ INT64_MAX = (1 << 63) - 1
 INT32_MAX = (1 << 31) - 1
 
 
-class Reductions(Values):
-    """Writes loops that carry values, and loops over tiles."""
+class Reductions:
+    """Writes loops that carry values, and loops over tiles; `statements` writes what they contain."""
 
-    if TYPE_CHECKING:  # written further on
+    __slots__ = ("fn", "indices", "statements", "values")
 
-        def statements(self, body: Sequence[Any]) -> None: ...
-        def nested(self, body: Sequence[Any]) -> list[str]: ...
+    def __init__(self, fn: FunctionEmitter, values: Values, statements: Callable[[Sequence[Any]], None]) -> None:
+        self.fn, self.values, self.statements = fn, values, statements
+        self.indices = values.indices
 
-    def s_Reduce(self, s: Reduce) -> None:
-        section = self.section
+    def nested(self, body: Sequence[Any]) -> list[str]:
+        """Statements inside a loop that carries nothing."""
+        self.statements(body)
+        return []
+
+    def reduce(self, s: Reduce) -> None:
+        section = self.fn.section
         assert section is not None
         if s.lanes and section.width > 1:
             widths = [section.width * max(section.unroll, 1), section.width]
         else:
-            widths = [self.lanes.width if self.lanes is not None else 1]
+            widths = [self.fn.lanes.width if self.fn.lanes is not None else 1]
         own = [item for item in s.items if item.twin is None]
         firsts = {item: self.first_position(s, item) for item in own if item.rising}
-        accs = [Accumulator(self, item, w, first=firsts.get(item, "")) for w in widths for item in own]
+        accs = [Accumulator(self.values, item, w, first=firsts.get(item, "")) for w in widths for item in own]
         names = [n for acc in accs for n in acc.start()]
         finals = self.reduce_over(s, 0, accs, names)
         self.finish(s, own, accs, finals)
         for item in s.items:
             if item.twin is not None:
-                value, width = self.results[item.twin]
-                self.results[item], self.depths[item] = (value[1], width), self.depths[item.twin]
+                value, width = self.fn.results[item.twin]
+                self.fn.results[item], self.fn.depths[item] = (value[1], width), self.fn.depths[item.twin]
 
     def first_position(self, s: Reduce, item: Item) -> str:
         """The position of the first element that a reduction meets, as i32."""
         assert item.position is not None
         ix = item.position.value
         inside = [(a, c) for a, c in ix.terms if a in s.loops]
-        total = self.ix(Ix(tuple(t for t in ix.terms if t not in inside), ix.const))
+        total = self.indices.ix(Ix(tuple(t for t in ix.terms if t not in inside), ix.const))
         for var, c in inside:
-            lo, here = self.range_of(var)[0], self.here()
+            lo, here = self.fn.range_of(var)[0], self.fn.here()
             if lo != "0":
-                step = lo if c == 1 else self.scalar(f"mul nsw i64 {lo}, {self.slot(c)}", "i64", here)
-                total = self.scalar(f"add nsw i64 {total}, {step}", "i64", here)
-        return self.scalar(f"trunc i64 {total} to i32", "i32", self.here())
+                step = lo if c == 1 else self.fn.scalar(f"mul nsw i64 {lo}, {self.fn.slot(c)}", "i64", here)
+                total = self.fn.scalar(f"add nsw i64 {total}, {step}", "i64", here)
+        return self.fn.scalar(f"trunc i64 {total} to i32", "i32", self.fn.here())
 
     def finish(self, s: Reduce, items: Sequence[Item], accs: list[Accumulator], names: list[str]) -> None:
         """Bind the results of a reduction: its lanes combined, in a fixed order."""
         parts = deal(accs, names)
-        here, count = self.here(), len(items)
+        here, count = self.fn.here(), len(items)
         horizontal = s.lanes and len(accs) > count
         for k, item in enumerate(items):
             main = accs[k]
@@ -75,22 +81,22 @@ class Reductions(Values):
             width = 1 if horizontal else main.width
             if item.short:
                 position = value[1]
-                value = (value[0], self.write(here, lambda: position.to("i64")))  # noqa: B023
-            self.results[item] = ((value[1], value[0]) if main.positioned else main.unpack(value), width)
-            self.depths[item] = here
+                value = (value[0], self.fn.write(here, lambda: position.to("i64")))  # noqa: B023
+            self.fn.results[item] = ((value[1], value[0]) if main.positioned else main.unpack(value), width)
+            self.fn.depths[item] = here
 
     def reduce_over(self, s: Reduce, level: int, accs: list[Accumulator], names: list[str]) -> list[str]:
         """The loops of a reduction from `level` inward; names of the accumulators go in and come out."""
         if level == len(s.loops):
             return self.accumulate(s, accs, names)
         var = s.loops[level]
-        lo, hi = self.range_of(var)
+        lo, hi = self.fn.range_of(var)
         if s.lanes and level == len(s.loops) - 1 and len(accs) > sum(i.twin is None for i in s.items):
             return self.reduce_lanes(s, var, lo, hi, accs, names)
 
         def run(lo: str, hi: str, names: list[str]) -> list[str]:
             types = [t for acc in accs for t in acc.types]
-            return self.loop(
+            return self.fn.loop(
                 var, lo, hi, "1", list(zip(types, names, strict=True)),
                 lambda iv, carried: self.reduce_over(s, level + 1, accs, carried),
             )  # fmt: skip
@@ -107,8 +113,8 @@ class Reductions(Values):
         types = [t for acc in accs for t in acc.types]
 
         def one(iv: str, carried: list[str]) -> list[str]:
-            here = self.here()
-            stop = self.smaller(self.scalar(f"add i64 {iv}, {block}", "i64", here), hi)
+            here = self.fn.here()
+            stop = self.fn.smaller(self.fn.scalar(f"add i64 {iv}, {block}", "i64", here), hi)
             start = [n for acc in accs for n in acc.start()]
             partial = run(iv, stop, start)
             result: list[str] = []
@@ -116,7 +122,7 @@ class Reductions(Values):
                 result.extend(str(v) for v in acc.merge(here, acc.wrap(old), acc.wrap(new)))
             return result
 
-        return self.loop(None, lo, hi, str(block), list(zip(types, names, strict=True)), one)
+        return self.fn.loop(None, lo, hi, str(block), list(zip(types, names, strict=True)), one)
 
     def reduce_lanes(
         self, s: Reduce, var: Var, lo: str, hi: str, accs: list[Accumulator], names: list[str]
@@ -126,13 +132,13 @@ class Reductions(Values):
         cut = sum(len(a.types) for a in mains)
         main_names, tail_names = names[:cut], names[cut:]
         wide = mains[0].width
-        if self.section is not None and self.section.unroll:
-            middle = self.main_end(lo, hi, wide)
+        if self.fn.section is not None and self.fn.section.unroll:
+            middle = self.fn.main_end(lo, hi, wide)
 
             def run(lo: str, hi: str, names: list[str]) -> list[str]:
                 types = [t for acc in mains for t in acc.types]
                 carries = list(zip(types, names, strict=True))
-                return self.over_lanes(
+                return self.fn.over_lanes(
                     var, lo, hi, wide, False, carries, lambda carried: self.accumulate(s, mains, carried)
                 )
 
@@ -144,7 +150,7 @@ class Reductions(Values):
             middle = lo
         types = [t for acc in tails for t in acc.types]
         carries = list(zip(types, tail_names, strict=True))
-        tail_names = self.over_lanes(
+        tail_names = self.fn.over_lanes(
             var, middle, hi, tails[0].width, True, carries, lambda carried: self.accumulate(s, tails, carried)
         )
         return [*main_names, *tail_names]
@@ -152,22 +158,22 @@ class Reductions(Values):
     def accumulate(self, s: Reduce, accs: list[Accumulator], names: list[str]) -> list[str]:
         """One step: each item's value joins its accumulator."""
         result: list[str] = []
-        here = self.here()
+        here = self.fn.here()
         for acc, held in zip(accs, deal(accs, names), strict=True):
             new = acc.incoming(here)
             result.extend(str(v) for v in acc.join(here, acc.wrap(held), new))
         self.statements(s.stores)
         return result
 
-    def s_Scan(self, s: Scan) -> None:
-        width = self.lanes.width if self.lanes is not None else 1
-        accs = [Accumulator(self, item, width, scan=True) for item in s.items]
+    def scan(self, s: Scan) -> None:
+        width = self.fn.lanes.width if self.fn.lanes is not None else 1
+        accs = [Accumulator(self.values, item, width, scan=True) for item in s.items]
         types = [t for a in accs for t in a.types]
         names = [n for a in accs for n in a.start()]
-        lo, hi = self.range_of(s.var)
-        if s.turned and self.lanes is not None and width > 1 and self.lanes.mask is None:
-            middle = self.main_end(lo, hi, width)
-            names = self.loop(
+        lo, hi = self.fn.range_of(s.var)
+        if s.turned and self.fn.lanes is not None and width > 1 and self.fn.lanes.mask is None:
+            middle = self.fn.main_end(lo, hi, width)
+            names = self.fn.loop(
                 None, lo, middle, str(width), list(zip(types, names, strict=True)),
                 lambda iv, carried: self.scan_tile(s, accs, self.from_end(s, hi, iv, width), carried),
             )  # fmt: skip
@@ -175,161 +181,163 @@ class Reductions(Values):
 
         def body(iv: str, carried: list[str]) -> list[str]:
             if s.reverse:
-                self.names[s.var] = self.from_end(s, hi, iv, 1)
+                self.fn.names[s.var] = self.from_end(s, hi, iv, 1)
             return self.scan_step(accs, carried, lambda: self.statements(s.body))
 
-        self.loop(s.var, lo, hi, "1", list(zip(types, names, strict=True)), body)
+        self.fn.loop(s.var, lo, hi, "1", list(zip(types, names, strict=True)), body)
 
     def from_end(self, s: Scan, hi: str, iv: str, count: int) -> str:
         """Where the next `count` steps begin in memory: a scan in reverse counts from the end."""
         if not s.reverse:
             return iv
-        last = self.scalar(f"sub i64 {hi}, {count}", "i64", self.here())
-        return self.scalar(f"sub i64 {last}, {iv}", "i64", self.here())
+        last = self.fn.scalar(f"sub i64 {hi}, {count}", "i64", self.fn.here())
+        return self.fn.scalar(f"sub i64 {last}, {iv}", "i64", self.fn.here())
 
     def scan_step(self, accs: list[Accumulator], carried: list[str], rest: Callable[[], None]) -> list[str]:
         """One step of a scan, and what is done with its results."""
-        here = self.here()
+        here = self.fn.here()
         result: list[str] = []
         for acc, held in zip(accs, deal(accs, carried), strict=True):
             value = acc.follow(here, acc.wrap(held), acc.incoming(here))
-            self.results[acc.item] = ((value[1], value[0]) if acc.positioned else acc.unpack(value), acc.width)
-            self.depths[acc.item] = here
+            self.fn.results[acc.item] = ((value[1], value[0]) if acc.positioned else acc.unpack(value), acc.width)
+            self.fn.depths[acc.item] = here
             result.extend(str(v) for v in value)
         rest()
         return result
 
     def scan_tile(self, s: Scan, accs: list[Accumulator], base: str, carried: list[str]) -> list[str]:
         """As many steps as there are lanes: the rows' elements are loaded side by side and transposed, results the same way back."""
-        assert self.lanes is not None
-        here, width, lane = self.here(), self.lanes.width, self.lanes.var
-        parent = self.scopes[-1]
-        self.names[s.var], self.depths[s.var] = base, here
+        assert self.fn.lanes is not None
+        here, width, lane = self.fn.here(), self.fn.lanes.width, self.fn.lanes.var
+        parent = self.fn.scopes[-1]
+        self.fn.names[s.var], self.fn.depths[s.var] = base, here
         columns = {load: self.turned_columns(load, lane, width) for load in s.turned}
         made: dict[Store, list[Val]] = {store: [] for store in s.body}
         for k in range(width):
             at = width - 1 - k if s.reverse else k
             scope = Scope(parent.label)
-            self.scopes.append(scope)
-            self.names[s.var] = self.scalar(f"add nsw i64 {base}, {at}", "i64", here + 1)
-            self.depths[s.var] = here + 1
+            self.fn.scopes.append(scope)
+            self.fn.names[s.var] = self.fn.scalar(f"add nsw i64 {base}, {at}", "i64", here + 1)
+            self.fn.depths[s.var] = here + 1
             for load, values in columns.items():
 
                 def read(value: Val = values[at], dtype: DType = load.dtype) -> Any:
-                    return self.emitter(width).from_memory(value, dtype)
+                    return self.fn.emitter(width).from_memory(value, dtype)
 
-                scope.memo[load] = self.write(here + 1, read), width
+                scope.memo[load] = self.fn.write(here + 1, read), width
             carried = self.scan_step(accs, carried, lambda: self.keep_results(made, width))
-            self.scopes.pop()
+            self.fn.scopes.pop()
             parent.lines.extend(scope.lines)
             parent.label = scope.label
-        self.names[s.var], self.depths[s.var] = base, here
+        self.fn.names[s.var], self.fn.depths[s.var] = base, here
         for store, values in made.items():
             self.store_turned(store, values[::-1] if s.reverse else values, lane)
-        del self.names[s.var], self.depths[s.var]
+        del self.fn.names[s.var], self.fn.depths[s.var]
         return carried
 
     def keep_results(self, made: dict[Store, list[Val]], width: int) -> None:
         """What would be stored in this step."""
-        em = self.emitter(width)
+        em = self.fn.emitter(width)
         for store, values in made.items():
-            value = self.wide(store.value, width)
-            values.append(self.write(self.here(), lambda: em.to_memory(value, store.buffer.dtype)))  # noqa: B023
+            value = self.values.wide(store.value, width)
+            values.append(self.fn.write(self.fn.here(), lambda: em.to_memory(value, store.buffer.dtype)))  # noqa: B023
 
     def store_turned(self, store: Store, values: list[Val], lane: Var) -> None:
         """Store a tile of results row by row."""
-        here, t = self.here(), mem_type(store.buffer.dtype)
-        pointer, step = self.pointer(store.buffer, store.ix), self.slot(dict(store.ix.terms)[lane])
-        em = self.emitter(len(values))
-        for k, row in enumerate(self.write(here, lambda: transpose(em, values))):
+        here, t = self.fn.here(), mem_type(store.buffer.dtype)
+        pointer, step = self.indices.pointer(store.buffer, store.ix), self.fn.slot(dict(store.ix.terms)[lane])
+        em = self.fn.emitter(len(values))
+        for k, row in enumerate(self.fn.write(here, lambda: transpose(em, values))):
             if k:
-                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
-            self.scopes[here].lines.append(
+                pointer = self.fn.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
+            self.fn.scopes[here].lines.append(
                 f"  store {row.vt} {row}, ptr {pointer}, align {align_of(store.buffer.dtype)}"
             )
 
     def turned_columns(self, load: X, lane: Var, width: int) -> list[Val]:
         """A square tile loaded row by row, as its columns."""
         buffer, ix = load.value
-        here = self.here()
-        em, t = self.emitter(width), mem_type(buffer.dtype)
+        here = self.fn.here()
+        em, t = self.fn.emitter(width), mem_type(buffer.dtype)
         vt = em.vt(t)
-        pointer, step = self.pointer(buffer, ix), self.slot(dict(ix.terms)[lane])
+        pointer, step = self.indices.pointer(buffer, ix), self.fn.slot(dict(ix.terms)[lane])
         rows = []
         for k in range(width):
             if k:
-                pointer = self.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
+                pointer = self.fn.scalar(f"getelementptr {t}, ptr {pointer}, i64 {step}", "ptr", here)
             name = em.fresh()
-            self.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {align_of(buffer.dtype)}")
+            self.fn.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {align_of(buffer.dtype)}")
             rows.append(em.val(name, t))
-        return self.write(here, lambda: transpose(em, rows))
+        return self.fn.write(here, lambda: transpose(em, rows))
 
-    def s_Tile(self, s: Tile) -> None:
-        assert self.section is not None
-        width = self.section.width
-        lo, hi = self.range_of(s.across)
-        left, right = self.range_of(s.lane)
-        bottom, middle = self.main_end(lo, hi, width), self.main_end(left, right, width)
+    def tile(self, s: Tile) -> None:
+        assert self.fn.section is not None
+        width = self.fn.section.width
+        lo, hi = self.fn.range_of(s.across)
+        left, right = self.fn.range_of(s.lane)
+        bottom, middle = self.fn.main_end(lo, hi, width), self.fn.main_end(left, right, width)
 
         def block(iv: str, _: list[str]) -> list[str]:
-            end = self.smaller(self.scalar(f"add i64 {iv}, {4 * width}", "i64", self.here()), bottom)
-            return self.over_lanes(s.lane, left, middle, width, False, (), lambda c: self.tiles_down(s, iv, end, width))
+            end = self.fn.smaller(self.fn.scalar(f"add i64 {iv}, {4 * width}", "i64", self.fn.here()), bottom)
+            return self.fn.over_lanes(
+                s.lane, left, middle, width, False, (), lambda c: self.tiles_down(s, iv, end, width)
+            )
 
-        self.loop(None, lo, bottom, str(4 * width), (), block)
-        self.loop(s.across, lo, bottom, "1", (), lambda iv, c: self.edge(s, middle, right, width))
-        self.loop(s.across, bottom, hi, "1", (), lambda iv, c: self.edge(s, left, right, width))
+        self.fn.loop(None, lo, bottom, str(4 * width), (), block)
+        self.fn.loop(s.across, lo, bottom, "1", (), lambda iv, c: self.edge(s, middle, right, width))
+        self.fn.loop(s.across, bottom, hi, "1", (), lambda iv, c: self.edge(s, left, right, width))
 
     def edge(self, s: Tile, left: str, right: str, width: int) -> list[str]:
         """What does not fill a tile, with plain masked lanes."""
-        return self.over_lanes(s.lane, left, right, width, True, (), lambda c: self.nested(s.body))
+        return self.fn.over_lanes(s.lane, left, right, width, True, (), lambda c: self.nested(s.body))
 
     def tiles_down(self, s: Tile, top: str, bottom: str, width: int) -> list[str]:
         def tile(iv: str, _: list[str]) -> list[str]:
-            here = self.here()
-            self.names[s.across], self.depths[s.across] = iv, here
+            here = self.fn.here()
+            self.fn.names[s.across], self.fn.depths[s.across] = iv, here
             for load in s.turned:
-                self.tiles[load] = (self.turn(load, s.lane, width), iv)
-            del self.names[s.across], self.depths[s.across]
-            end = self.scalar(f"add i64 {iv}, {width}", "i64", here)
-            self.loop(s.across, iv, end, "1", (), lambda row, c: self.nested(s.body))
+                self.fn.tiles[load] = (self.turn(load, s.lane, width), iv)
+            del self.fn.names[s.across], self.fn.depths[s.across]
+            end = self.fn.scalar(f"add i64 {iv}, {width}", "i64", here)
+            self.fn.loop(s.across, iv, end, "1", (), lambda row, c: self.nested(s.body))
             for load in s.turned:
-                del self.tiles[load]
+                del self.fn.tiles[load]
             return []
 
-        return self.loop(None, top, bottom, str(width), (), tile)
+        return self.fn.loop(None, top, bottom, str(width), (), tile)
 
     def turn(self, load: X, lane: Var, width: int) -> str:
         """Load a tile row by row, transpose it, and keep it on the stack; its address."""
-        here, vt = self.here(), self.emitter(width).vt(mem_type(load.value[0].dtype))
-        place, align = f"%tile{len(self.allocas)}", row_align(load.value[0].dtype, width)
-        self.allocas.append(f"  {place} = alloca [{width} x {vt}], align 64")
+        here, vt = self.fn.here(), self.fn.emitter(width).vt(mem_type(load.value[0].dtype))
+        place, align = f"%tile{len(self.fn.allocas)}", row_align(load.value[0].dtype, width)
+        self.fn.allocas.append(f"  {place} = alloca [{width} x {vt}], align 64")
         for k, row in enumerate(self.turned_columns(load, lane, width)):
-            self.scopes[here].lines.append(f"  {place}.{k}.{here} = getelementptr {vt}, ptr {place}, i64 {k}")
-            self.scopes[here].lines.append(f"  store {vt} {row}, ptr {place}.{k}.{here}, align {align}")
+            self.fn.scopes[here].lines.append(f"  {place}.{k}.{here} = getelementptr {vt}, ptr {place}, i64 {k}")
+            self.fn.scopes[here].lines.append(f"  store {vt} {row}, ptr {place}.{k}.{here}, align {align}")
         return place
 
 
 class Accumulator:
     """What a reduction carries for one item at one width: a value, its two parts if complex, or a value and its position."""
 
-    __slots__ = ("dtype", "first", "item", "place", "positioned", "printer", "types", "width")
+    __slots__ = ("dtype", "first", "item", "place", "fn", "positioned", "types", "values", "width")
 
-    def __init__(self, printer: Reductions, item: Item, width: int, scan: bool = False, first: str = "") -> None:
-        self.printer, self.item, self.width, self.first = printer, item, width, first
+    def __init__(self, values: Values, item: Item, width: int, scan: bool = False, first: str = "") -> None:
+        self.fn, self.values, self.item, self.width, self.first = values.fn, values, item, width, first
         self.place = "i32" if item.short and not scan else "i64"  # what holds a position
         self.dtype = item.value.dtype
         self.positioned = item.position is not None
-        em = printer.emitter(width)
+        em = self.fn.emitter(width)
         vt = em.vt(reg_type(self.dtype))
         self.types = [vt, em.vt(self.place)] if self.positioned else [vt, vt] if self.dtype.kind == "c" else [vt]
 
     def start(self) -> list[str]:
         """The identity of the operation."""
-        em = self.printer.emitter(self.width)
+        em = self.fn.emitter(self.width)
         first = em.number(identity(self.item.op, self.dtype), self.dtype)
         parts = list(first) if isinstance(first, tuple) else [first]
         if self.first:  # should nothing be better than the identity, all are equal to it, and the first is the one
-            first_place = self.printer.write(self.printer.here(), lambda: em.splat(self.first, "i32"))
+            first_place = self.fn.write(self.fn.here(), lambda: em.splat(self.first, "i32"))
             parts.append(first_place)
         elif self.positioned:
             last = INT64_MAX if self.place == "i64" else INT32_MAX
@@ -337,7 +345,7 @@ class Accumulator:
         return [str(p) for p in parts]
 
     def wrap(self, names: Sequence[str]) -> tuple[Val, ...]:
-        em = self.printer.emitter(self.width)
+        em = self.fn.emitter(self.width)
         t = reg_type(self.dtype)
         if self.positioned:
             return em.val(names[0], t), em.val(names[1], self.place)
@@ -348,28 +356,28 @@ class Accumulator:
 
     def incoming(self, depth: int) -> tuple[Val, ...]:
         """The item's value at this step; the identity in lanes that are masked off."""
-        p, em = self.printer, self.printer.emitter(self.width)
-        value = p.wide(self.item.value, self.width)
+        fn, em = self.fn, self.fn.emitter(self.width)
+        value = self.values.wide(self.item.value, self.width)
         parts = tuple(value) if isinstance(value, tuple) else (value,)
         if self.positioned:
             parts = (*parts, self.position())
-        mask = p.lanes.mask if p.lanes is not None else None
+        mask = fn.lanes.mask if fn.lanes is not None else None
         if mask is None:
             return parts
         start = self.wrap(self.start())
         pairs = list(zip(parts, start, strict=True))
-        return p.write(depth, lambda: tuple(em.select(mask, a, b) for a, b in pairs))
+        return fn.write(depth, lambda: tuple(em.select(mask, a, b) for a, b in pairs))
 
     def position(self) -> Val:
         """The position of this step's value, in each lane."""
-        p, at = self.printer, self.item.position
+        fn, at = self.fn, self.item.position
         assert at is not None
         if self.place == "i64":
-            return p.wide(at, self.width)
-        em = p.emitter(self.width)
-        step = dict(at.value.terms).get(p.lanes.var, 0) if p.lanes is not None and p.lanes.width == self.width else 0
-        start = p.scalar(f"trunc i64 {p.ix(at.value)} to i32", "i32", p.depth(at.vars))
-        by = p.scalar(f"trunc i64 {p.slot(step)} to i32", "i32", 0) if step not in (0, 1) else ""
+            return self.values.wide(at, self.width)
+        em = fn.emitter(self.width)
+        step = dict(at.value.terms).get(fn.lanes.var, 0) if fn.lanes is not None and fn.lanes.width == self.width else 0
+        start = fn.scalar(f"trunc i64 {self.values.indices.ix(at.value)} to i32", "i32", fn.depth(at.vars))
+        by = fn.scalar(f"trunc i64 {fn.slot(step)} to i32", "i32", 0) if step not in (0, 1) else ""
 
         def emit() -> Val:
             here = em.splat(start, "i32")
@@ -378,13 +386,13 @@ class Accumulator:
             lanes = em.lane_index("i32")
             return here + (lanes * em.splat(by, "i32") if by else lanes)
 
-        return p.write(p.depth(at.vars), emit)
+        return fn.write(fn.depth(at.vars), emit)
 
     def join(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
         """The same as `merge` for a value that comes after all that were joined before."""
         if not self.first:
             return self.merge(depth, a, b)
-        em, op, signed = self.printer.emitter(self.width), self.item.op, self.dtype.kind in "if"
+        em, op, signed = self.fn.emitter(self.width), self.item.op, self.dtype.kind in "if"
         (x, p), (y, q) = a, b
 
         def emit() -> tuple[Val, Val]:
@@ -394,25 +402,25 @@ class Accumulator:
                 take = y.gt(x, signed) if op == "argmax" else y.lt(x, signed)
             return em.select(take, y, x), em.select(take, q, p)
 
-        return self.printer.write(depth, emit)
+        return self.fn.write(depth, emit)
 
     def merge(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
         """The two combined; `b` came later."""
-        em, op = self.printer.emitter(self.width), self.item.op
+        em, op = self.fn.emitter(self.width), self.item.op
         if not self.positioned:
 
             def emit() -> tuple[Val, ...]:
                 out = em.op(op, [self.unpack(a), self.unpack(b)], [self.dtype, self.dtype], self.dtype)
                 return tuple(out) if isinstance(out, tuple) else (out,)
 
-            return self.printer.write(depth, emit)
-        return self.printer.write(depth, lambda: merge_positions(em, op, a, b, self.dtype))
+            return self.fn.write(depth, emit)
+        return self.fn.write(depth, lambda: merge_positions(em, op, a, b, self.dtype))
 
     def follow(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
         """The same as `merge` in a scan, whose positions rise: `b` is behind `a`.  Little of it waits for the element before."""
         if not self.positioned:
             return self.merge(depth, a, b)
-        em, greatest, kind = self.printer.emitter(self.width), self.item.op.endswith("max"), self.dtype.kind
+        em, greatest, kind = self.fn.emitter(self.width), self.item.op.endswith("max"), self.dtype.kind
         (x, p), (y, q) = a, b
 
         def emit() -> tuple[Val, Val]:
@@ -422,7 +430,7 @@ class Accumulator:
                 take = ~(y.lt(x, kind == "i") if greatest else y.gt(x, kind == "i"))
             return em.select(take, y, x), em.select(take, q, p)
 
-        return self.printer.write(depth, emit)
+        return self.fn.write(depth, emit)
 
     def narrow(self, depth: int, value: Sequence[Val], width: int) -> tuple[Val, ...]:
         """Combine lanes by halves until `width` are left."""
@@ -431,7 +439,7 @@ class Accumulator:
         before = self.width
         while have > width:
             have //= 2
-            pairs = self.printer.write(depth, lambda: [halves(v, have) for v in current])  # noqa: B023
+            pairs = self.fn.write(depth, lambda: [halves(v, have) for v in current])  # noqa: B023
             self.width = have
             current = self.merge(depth, [h[0] for h in pairs], [h[1] for h in pairs])
         self.width = before

@@ -15,7 +15,7 @@ from rushlight._schedule.expressions import Buffer, Item, X
 from rushlight._schedule.indexing import Var
 from rushlight._types.dtype import DType
 
-__all__ = ["Lanes", "Page", "Scope", "align_of", "element_type", "vector_name"]
+__all__ = ["FunctionEmitter", "Lanes", "Scope", "align_of", "element_type", "vector_name"]
 
 FIRST_SLOT = 8
 CHECKS = {
@@ -48,7 +48,7 @@ class Lanes:
         self.var, self.width, self.mask, self.left = var, width, mask, left
 
 
-class Page:
+class FunctionEmitter:
     """The function being written: its scopes, the loop variables and results known in them, and the lanes at work."""
 
     def __init__(self, kernel: Kernel, name: str, fma: bool, bits: int) -> None:
