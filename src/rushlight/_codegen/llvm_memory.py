@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rushlight._codegen.llvm_index import Indices
 from rushlight._codegen.llvm_scope import FunctionEmitter, Value, align_of, element_type, vector_name
 from rushlight._codegen.scalar import Emitter, Val, mem_type
-from rushlight._schedule.expressions import Buffer, X
+from rushlight._schedule.expressions import Buffer, Expr
 from rushlight._schedule.indexing import Ix
 from rushlight._types.dtype import DType
 
@@ -26,7 +26,7 @@ class Loads:
     def __init__(self, fn: FunctionEmitter, indices: Indices, values: Values) -> None:
         self.fn, self.indices, self.values = fn, indices, values
 
-    def load_guarded(self, buffer: Buffer, ix: Ix, guard: X, depth: int) -> Value:
+    def load_guarded(self, buffer: Buffer, ix: Ix, guard: Expr, depth: int) -> Value:
         """A scalar load that reads the first element where the guard does not hold."""
         condition, _ = self.values.x(guard)
         place = self.indices.ix(ix)
@@ -75,7 +75,7 @@ class Loads:
             )
         return self.fn.write(depth, lambda: em.from_memory(name, dtype))
 
-    def load_turned(self, e: X) -> Value:
+    def load_transposed(self, e: Expr) -> Value:
         """A row of a transposed tile."""
         place, top = self.fn.tiles[e]
         dtype, here = e.dtype, self.fn.here()

@@ -10,7 +10,7 @@ from rushlight._codegen.llvm_scope import FunctionEmitter, Scope, Value, align_o
 from rushlight._codegen.llvm_values import Values
 from rushlight._codegen.loops import BLOCK, Reduce, Scan, Tile, blocked
 from rushlight._codegen.scalar import Emitter, Val, mem_type, reg_type
-from rushlight._schedule.expressions import Item, Store, X, identity
+from rushlight._schedule.expressions import Expr, Item, Store, identity
 from rushlight._schedule.indexing import Ix, Var
 from rushlight._types.dtype import DType
 
@@ -171,7 +171,7 @@ class Reductions:
         types = [t for a in accs for t in a.types]
         names = [n for a in accs for n in a.start()]
         lo, hi = self.fn.range_of(s.var)
-        if s.turned and self.fn.lanes is not None and width > 1 and self.fn.lanes.mask is None:
+        if s.transposed and self.fn.lanes is not None and width > 1 and self.fn.lanes.mask is None:
             middle = self.fn.main_end(lo, hi, width)
             names = self.fn.loop(
                 None, lo, middle, str(width), list(zip(types, names, strict=True)),
@@ -211,7 +211,7 @@ class Reductions:
         here, width, lane = self.fn.here(), self.fn.lanes.width, self.fn.lanes.var
         parent = self.fn.scopes[-1]
         self.fn.names[s.var], self.fn.depths[s.var] = base, here
-        columns = {load: self.turned_columns(load, lane, width) for load in s.turned}
+        columns = {load: self.transposed_columns(load, lane, width) for load in s.transposed}
         made: dict[Store, list[Val]] = {store: [] for store in s.body}
         for k in range(width):
             at = width - 1 - k if s.reverse else k
@@ -231,7 +231,7 @@ class Reductions:
             parent.label = scope.label
         self.fn.names[s.var], self.fn.depths[s.var] = base, here
         for store, values in made.items():
-            self.store_turned(store, values[::-1] if s.reverse else values, lane)
+            self.store_transposed(store, values[::-1] if s.reverse else values, lane)
         del self.fn.names[s.var], self.fn.depths[s.var]
         return carried
 
@@ -242,7 +242,7 @@ class Reductions:
             value = self.values.wide(store.value, width)
             values.append(self.fn.write(self.fn.here(), lambda: em.to_memory(value, store.buffer.dtype)))  # noqa: B023
 
-    def store_turned(self, store: Store, values: list[Val], lane: Var) -> None:
+    def store_transposed(self, store: Store, values: list[Val], lane: Var) -> None:
         """Store a tile of results row by row."""
         here, t = self.fn.here(), mem_type(store.buffer.dtype)
         pointer, step = self.indices.pointer(store.buffer, store.ix), self.fn.slot(dict(store.ix.terms)[lane])
@@ -254,7 +254,7 @@ class Reductions:
                 f"  store {row.vt} {row}, ptr {pointer}, align {align_of(store.buffer.dtype)}"
             )
 
-    def turned_columns(self, load: X, lane: Var, width: int) -> list[Val]:
+    def transposed_columns(self, load: Expr, lane: Var, width: int) -> list[Val]:
         """A square tile loaded row by row, as its columns."""
         buffer, ix = load.value
         here = self.fn.here()
@@ -295,23 +295,23 @@ class Reductions:
         def tile(iv: str, _: list[str]) -> list[str]:
             here = self.fn.here()
             self.fn.names[s.across], self.fn.depths[s.across] = iv, here
-            for load in s.turned:
-                self.fn.tiles[load] = (self.turn(load, s.lane, width), iv)
+            for load in s.transposed:
+                self.fn.tiles[load] = (self.transpose_tile(load, s.lane, width), iv)
             del self.fn.names[s.across], self.fn.depths[s.across]
             end = self.fn.scalar(f"add i64 {iv}, {width}", "i64", here)
             self.fn.loop(s.across, iv, end, "1", (), lambda row, c: self.nested(s.body))
-            for load in s.turned:
+            for load in s.transposed:
                 del self.fn.tiles[load]
             return []
 
         return self.fn.loop(None, top, bottom, str(width), (), tile)
 
-    def turn(self, load: X, lane: Var, width: int) -> str:
+    def transpose_tile(self, load: Expr, lane: Var, width: int) -> str:
         """Load a tile row by row, transpose it, and keep it on the stack; its address."""
         here, vt = self.fn.here(), self.fn.emitter(width).vt(mem_type(load.value[0].dtype))
         place, align = f"%tile{len(self.fn.allocas)}", row_align(load.value[0].dtype, width)
         self.fn.allocas.append(f"  {place} = alloca [{width} x {vt}], align 64")
-        for k, row in enumerate(self.turned_columns(load, lane, width)):
+        for k, row in enumerate(self.transposed_columns(load, lane, width)):
             self.fn.scopes[here].lines.append(f"  {place}.{k}.{here} = getelementptr {vt}, ptr {place}, i64 {k}")
             self.fn.scopes[here].lines.append(f"  store {vt} {row}, ptr {place}.{k}.{here}, align {align}")
         return place

@@ -11,7 +11,7 @@ from typing import Any
 
 from rushlight._codegen.loops import Kernel, Section
 from rushlight._codegen.scalar import Emitter, ModuleText, Val, mem_type
-from rushlight._schedule.expressions import Buffer, Item, X
+from rushlight._schedule.expressions import Buffer, Expr, Item
 from rushlight._schedule.indexing import Var
 from rushlight._types.dtype import DType
 
@@ -64,7 +64,7 @@ class FunctionEmitter:
         self.section: Section | None = None
         self.bounds: tuple[str, str] = ("", "")
         self.labels = 0
-        self.tiles: dict[X, tuple[str, str]] = {}
+        self.tiles: dict[Expr, tuple[str, str]] = {}
         self.allocas: list[str] = []
         self.word = {b: i for i, b in reversed(list(enumerate((*kernel.outputs, *kernel.inputs))))}
 

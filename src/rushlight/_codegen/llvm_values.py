@@ -7,14 +7,14 @@ from rushlight._codegen.llvm_memory import Loads
 from rushlight._codegen.llvm_scope import FunctionEmitter, Value
 from rushlight._codegen.loops import number_slot
 from rushlight._codegen.scalar import UNROUNDED, Val, bfloat16_part, reg_type
-from rushlight._schedule.expressions import X
+from rushlight._schedule.expressions import Expr
 from rushlight._schedule.indexing import Ix
 from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT64, DType
 
 __all__ = ["Values"]
 
 
-def is_bfloat16(x: X) -> bool:
+def is_bfloat16(x: Expr) -> bool:
     """Whether a float can only be one that bfloat16 holds, or a NaN."""
     if x.kind == "const":
         return x.dtype is FLOAT32 and x.value in (0.0, 1.0, -1.0, float("inf"), float("-inf"))
@@ -38,7 +38,7 @@ class Values:
         self.indices = Indices(fn, self)
         self.loads = Loads(fn, self.indices, self)
 
-    def x(self, e: X) -> tuple[Value, int]:
+    def x(self, e: Expr) -> tuple[Value, int]:
         """An expression's value and its width: 1 where all lanes share it."""
         if e.kind == "ref":
             item, part = e.value
@@ -53,7 +53,7 @@ class Values:
             found = memo[e] = getattr(self, "x_" + e.kind)(e, depth)
         return found
 
-    def constant(self, e: X, width: int) -> Value:
+    def constant(self, e: Expr, width: int) -> Value:
         key = number_slot(e.value, e.dtype)
         if key is None:
             return self.fn.emitter(width).number(e.value, e.dtype)
@@ -69,12 +69,12 @@ class Values:
                 name = self.fn.scalar(f"fptrunc double {name} to float", "float", 0)
         return self.fn.write(0, lambda: self.fn.emitter(width).splat(name, type_))
 
-    def wide(self, e: X, width: int) -> Value:
+    def wide(self, e: Expr, width: int) -> Value:
         """An expression's value in `width` lanes."""
         value, have = self.x(e)
         return value if have == width else self.spread(e, width)
 
-    def spread(self, e: X, width: int) -> Value:
+    def spread(self, e: Expr, width: int) -> Value:
         """A value that all lanes share, in a vector."""
         if e.kind == "const":
             return self.constant(e, width)
@@ -86,7 +86,7 @@ class Values:
             return self.fn.write(depth, lambda: tuple(em.splat(v, v.type) for v in value))
         return self.fn.write(depth, lambda: em.splat(value, value.type))
 
-    def x_arg(self, e: X, depth: int) -> tuple[Value, int]:
+    def x_arg(self, e: Expr, depth: int) -> tuple[Value, int]:
         number, dtype = e.value, e.dtype
         word = len(self.fn.kernel.outputs) + len(self.fn.kernel.inputs)
         word += sum(2 if d.kind == "c" else 1 for d in self.fn.kernel.args[:number])
@@ -118,7 +118,7 @@ class Values:
             return str(self.fn.write(0, lambda: self.fn.one.op("convert", [value], [FLOAT64], part, {"dtype": part})))
         return self.fn.scalar(f"fptrunc double {name} to {reg_type(dtype)}", reg_type(dtype), 0)
 
-    def x_op(self, e: X, depth: int) -> tuple[Value, int]:
+    def x_op(self, e: Expr, depth: int) -> tuple[Value, int]:
         prim, params = e.value
         args = []
         for a in e.args:  # a comprehension would be a frame more for every step of a long chain
@@ -136,7 +136,7 @@ class Values:
             given["dtype"] = e.dtype
         return self.fn.write(depth, lambda: em.op(prim, values, dtypes, e.dtype, given)), width
 
-    def x_ix(self, e: X, depth: int) -> tuple[Value, int]:
+    def x_ix(self, e: Expr, depth: int) -> tuple[Value, int]:
         wide = self.indices.varies(e.vars)
         value = self.indices.vector_ix(e.value) if wide else self.fn.one.val(self.indices.ix(e.value), "i64")
         em = self.fn.emitter(value.em.width)
@@ -144,7 +144,7 @@ class Values:
             return value, em.width
         return self.fn.write(depth, lambda: em.op("convert", [value], [INT64], e.dtype, {"dtype": e.dtype})), em.width
 
-    def x_inrange(self, e: X, depth: int) -> tuple[Value, int]:
+    def x_inrange(self, e: Expr, depth: int) -> tuple[Value, int]:
         ix, lo, hi = e.value
         if self.indices.varies(e.vars):
             varying = [(a, c) for a, c in ix.terms if self.indices.varies(a.vars)]
@@ -189,11 +189,11 @@ class Values:
 
         return self.fn.write(depth, emit)
 
-    def x_load(self, e: X, depth: int) -> tuple[Value, int]:
+    def x_load(self, e: Expr, depth: int) -> tuple[Value, int]:
         buffer, ix = e.value
         guard = e.args[0] if e.args else None
         if e in self.fn.tiles:
-            return self.loads.load_turned(e), self.fn.lanes.width if self.fn.lanes else 1
+            return self.loads.load_transposed(e), self.fn.lanes.width if self.fn.lanes else 1
         if not self.indices.varies(e.vars):
             if guard is None:
                 return self.loads.load_at(self.indices.pointer(buffer, ix), buffer.dtype, depth), 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rushlight._schedule.expressions import Buffer, Item, Store, X
+from rushlight._schedule.expressions import Buffer, Expr, Item, Store
 from rushlight._schedule.indexing import Div, Ix, Mod, Var
 from rushlight._types.dtype import DType
 from rushlight._types.symbols import as_double, double_bits, is_symbolic, pinned, truncated
@@ -39,13 +39,13 @@ class Loop:
 class Tile:
     """Loops over `across` and `lane` together, in square tiles as wide as a vector.
 
-    `turned` are loads that are contiguous along `across`: a tile of each is loaded that way and transposed in registers.
+    `transposed` are loads that are contiguous along `across`: a tile of each is loaded that way and transposed in registers.
     """
 
-    __slots__ = ("across", "body", "lane", "turned")
+    __slots__ = ("across", "body", "lane", "transposed")
 
-    def __init__(self, across: Var, lane: Var, body: list[Any], turned: list[X]) -> None:
-        self.across, self.lane, self.body, self.turned = across, lane, body, turned
+    def __init__(self, across: Var, lane: Var, body: list[Any], transposed: list[Expr]) -> None:
+        self.across, self.lane, self.body, self.transposed = across, lane, body, transposed
 
 
 class Reduce:
@@ -63,14 +63,16 @@ class Reduce:
 class Scan:
     """Runs along `var`, carrying `items`; `body` may use their refs, which hold the value up to and with this step.
 
-    `turned` are loads that are contiguous along `var` while the lanes go over rows: they come in square tiles, transposed in registers, and
+    `transposed` are loads that are contiguous along `var` while the lanes go over rows: they come in square tiles, transposed in registers, and
     the results go back the same way.
     """
 
-    __slots__ = ("body", "items", "reverse", "turned", "var")
+    __slots__ = ("body", "items", "reverse", "transposed", "var")
 
-    def __init__(self, var: Var, items: list[Item], body: list[Any], reverse: bool, turned: Sequence[X] = ()) -> None:
-        self.var, self.items, self.body, self.reverse, self.turned = var, items, body, reverse, list(turned)
+    def __init__(
+        self, var: Var, items: list[Item], body: list[Any], reverse: bool, transposed: Sequence[Expr] = ()
+    ) -> None:
+        self.var, self.items, self.body, self.reverse, self.transposed = var, items, body, reverse, list(transposed)
 
 
 class Split:
@@ -228,7 +230,7 @@ class Writer:
             parts.append(self.int(ix.const))
         return "+".join(parts)
 
-    def x(self, x: X) -> str:
+    def x(self, x: Expr) -> str:
         found = self.names.get(x)
         if found is not None:
             return found
@@ -244,7 +246,7 @@ class Writer:
         self.put(f"{name} = {text}")
         return name
 
-    def line(self, x: X) -> str:
+    def line(self, x: Expr) -> str:
         if x.kind == "load":
             buffer, ix = x.value
             guard = f" if {self.x(x.args[0])}" if x.args else ""
@@ -280,8 +282,8 @@ class Writer:
         )
         before = self.indent
         self.indent += "  "
-        for load in s.turned:
-            self.put(f"turned {self.x(load)}")
+        for load in s.transposed:
+            self.put(f"transposed {self.x(load)}")
         self.indent = before
         self.block(s.body)
 
@@ -307,7 +309,7 @@ class Writer:
 
     def s_Scan(self, s: Scan) -> None:
         self.put(
-            f"scan {self.name(s.var, 'i')} in {self.int(s.var.size)}{' reverse' if s.reverse else ''}{' turned' if s.turned else ''}"
+            f"scan {self.name(s.var, 'i')} in {self.int(s.var.size)}{' reverse' if s.reverse else ''}{' transposed' if s.transposed else ''}"
         )
         self.items(s.items)
         self.block(s.body)

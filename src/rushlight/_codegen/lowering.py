@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from rushlight._codegen.loops import Loop, Section, Split
 from rushlight._codegen.nest import Nest
-from rushlight._codegen.scans import SpecialNest
+from rushlight._codegen.scans import SequentialNest
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.expressions import Buffer, Item, Store, identity, substitute
 from rushlight._schedule.groups import Group, Stage
 from rushlight._schedule.indexing import ZERO, Var
-from rushlight._schedule.placing import Copy, Special
+from rushlight._schedule.placing import Copy, Sequential
 from rushlight._schedule.policy import Target
 from rushlight._types.dtype import INT64, DType
 from rushlight._types.layout import numel
@@ -40,10 +40,10 @@ class Lowering:
     def __init__(self, target: Target, sizes: dict[Buffer, int]) -> None:
         self.target, self.policy, self.sizes = target, target.policy, sizes
 
-    def nests(self, group: Group | Special | Copy) -> list[LoopNest]:
+    def nests(self, group: Group | Sequential | Copy) -> list[LoopNest]:
         """The loop nests of a group, in the order they run.  The group's expressions are rewritten on the way."""
-        if isinstance(group, Special):
-            return self.special(group)
+        if isinstance(group, Sequential):
+            return self.sequential(group)
         if isinstance(group, Copy):
             return self.copy(group)
         if group.joins and len(group.stages) > self.policy.max_joined:
@@ -187,17 +187,17 @@ class Lowering:
 
     # ***** scans, scatters and copies *****
 
-    def special(self, special: Special) -> list[LoopNest]:
+    def sequential(self, sequential: Sequential) -> list[LoopNest]:
         """A scan is one loop nest; a scatter is a copy of its first operand, unless it writes there, and what it changes."""
-        stages, nests = special.group.stages, []
-        outer: list[Any] = list(special.group.values)
-        scan = special.node.prim.lower[0] == "scan"
-        if not special.in_place and not (scan and stages[0].loops):
+        stages, nests = sequential.group.stages, []
+        outer: list[Any] = list(sequential.group.values)
+        scan = sequential.node.prim.lower[0] == "scan"
+        if not sequential.in_place and not (scan and stages[0].loops):
             if scan:
                 stages[0].loops = outer
-            nests.append(self.points(special.group, stages[0]))
+            nests.append(self.points(sequential.group, stages[0]))
             stages = stages[1:]
-        return nests + [finished(SpecialNest(special, stage, outer, self.target)) for stage in stages]
+        return nests + [finished(SequentialNest(sequential, stage, outer, self.target)) for stage in stages]
 
     def points(self, group: Group, stage: Stage) -> LoopNest:
         """One pointwise stage of a group."""

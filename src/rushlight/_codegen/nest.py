@@ -10,7 +10,7 @@ from typing import Any
 
 from rushlight._codegen.loops import Loop, Reduce, Section, Split, Tile
 from rushlight._schedule.costs import Facts, facts_of
-from rushlight._schedule.expressions import Buffer, Builder, Item, Store, X, substitute
+from rushlight._schedule.expressions import Buffer, Builder, Expr, Item, Store, substitute
 from rushlight._schedule.groups import Group, Stage, refine
 from rushlight._schedule.indexing import Data, Div, Ix, Mod, Var
 from rushlight._schedule.policy import Policy, Target
@@ -75,7 +75,7 @@ class Nest:
             return  # a result has room for one value, and an earlier stage may have put its own there
         ix, x = substitute(self.builder, {b: a.ix for a, b in zip(early.loops, late.loops, strict=True)})
         known = facts_of([early]).seen
-        found = costly(store.value, store.buffer.dtype, lambda e: x(e) in known, self.policy)
+        found = expensive_part(store.value, store.buffer.dtype, lambda e: x(e) in known, self.policy)
         if found is None:
             return
         early.stores.append(Store(store.buffer, ix(store.ix), x(found)))
@@ -250,12 +250,12 @@ class Nest:
         cost = facts.cost(self.policy) - (0 if facts.loads else 0.5)  # what is only written moves half as much
         work = cost * elements * min(facts.widest, 4) / 4  # four bytes are done as fast as one float
         body: list[Any] = [Loop(lane, list(stage.stores), lanes=True, ahead=rows_ahead(facts, lane, self.policy))]
-        turned = self.turned(stage, lane, loops[:-1], width)
-        if turned:
-            across = turned[0]
+        transposed = self.transposed(stage, lane, loops[:-1], width)
+        if transposed:
+            across = transposed[0]
             loops.remove(across)
             loops.insert(-1, across)
-            body = [Tile(across, lane, list(stage.stores), turned[1])]
+            body = [Tile(across, lane, list(stage.stores), transposed[1])]
             width = self.side_of_tiles(stage, loops, width)
             split = self.cut(loops[:-1], 2 * work, elements, 4 * width, across)
             loops = loops[:-1]
@@ -306,11 +306,11 @@ class Nest:
             if whole and s.buffer.role == "output":
                 s.stream = numel([v.size for v in loops]) * size > self.target.l3_bytes // 2
 
-    def turned(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[X]] | None:
+    def transposed(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[Expr]] | None:
         """A loop along which some loads are contiguous while the lanes jump, and those loads: work for square tiles."""
         if lane.size < self.policy.least_tile:
             return None
-        by_var: dict[Var, list[X]] = {}
+        by_var: dict[Var, list[Expr]] = {}
         for x in facts_of([stage]).loads:
             buffer, ix = x.value
             steps = {a: c for a, c in ix.terms if type(a) is Var}
@@ -481,20 +481,20 @@ def fitting(unroll: int, width: int, size: int) -> int:
     return unroll
 
 
-def costly(x: X, dtype: Any, shared: Callable[[X], bool], policy: Policy) -> X | None:
+def expensive_part(x: Expr, dtype: Any, shared: Callable[[Expr], bool], policy: Policy) -> Expr | None:
     """The largest part of `x` of this dtype that is shared and dear enough to be kept in memory rather than computed again."""
     if x.dtype is dtype and x.kind == "op" and shared(x):
         facts = Facts()
         facts.add(x)
         return x if facts.cost(policy) >= policy.expensive else None
     for a in x.args if x.kind == "op" else ():
-        found = costly(a, dtype, shared, policy)
+        found = expensive_part(a, dtype, shared, policy)
         if found is not None:
             return found
     return None
 
 
-def replace_part(builder: Builder, x: X, old: X, new: X) -> X:
+def replace_part(builder: Builder, x: Expr, old: Expr, new: Expr) -> Expr:
     """`x` with one of its parts exchanged."""
     if x is old:
         return new

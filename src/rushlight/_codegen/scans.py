@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 from rushlight._codegen.loops import Loop, Scan, Section
 from rushlight._codegen.nest import Nest, fitting, merge
 from rushlight._schedule.costs import Facts, facts_of
-from rushlight._schedule.expressions import X
+from rushlight._schedule.expressions import Expr
 from rushlight._schedule.groups import Stage
 from rushlight._schedule.indexing import Ix, Var
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
-    from rushlight._schedule.placing import Special
+    from rushlight._schedule.placing import Sequential
     from rushlight._schedule.policy import Target
 
-__all__ = ["SpecialNest"]
+__all__ = ["SequentialNest"]
 
 
 def plain(ix: Ix) -> bool:
@@ -24,12 +24,12 @@ def plain(ix: Ix) -> bool:
     return all(type(a) is Var for a, _ in ix.terms)
 
 
-class SpecialNest(Nest):
+class SequentialNest(Nest):
     """The loop nest of a scan or of the writing part of a scatter: `outer` in any order, the inner loops in order."""
 
-    def __init__(self, special: Special, stage: Stage, outer: list[Var], target: Target) -> None:
-        super().__init__(special.group, target)
-        self.special = special
+    def __init__(self, sequential: Sequential, stage: Stage, outer: list[Var], target: Target) -> None:
+        super().__init__(sequential.group, target)
+        self.sequential = sequential
         self.stages = [stage]
         self.outer = outer
 
@@ -45,25 +45,27 @@ class SpecialNest(Nest):
         self.outer = merge(self.outer, list(facts_of(self.stages).places), mapping)
         self.apply(mapping)
 
-    def turned_rows(self, stage: Stage, outer: list[Var], facts: Facts, width: int) -> tuple[Var | None, list[X]]:
+    def transposed_rows(
+        self, stage: Stage, outer: list[Var], facts: Facts, width: int
+    ) -> tuple[Var | None, list[Expr]]:
         """Rows to put into lanes where a scan runs along contiguous memory, put last, and the loads that are then to be turned."""
         along = stage.loops[0]
         lane = next((v for v in reversed(outer) if v.size >= width), None)
         if lane is None or along.size < width:
             return None, []
-        turned = [x for x in facts.loads if lane in x.value[1].vars and along in x.value[1].vars]
-        for x in turned:
+        transposed = [x for x in facts.loads if lane in x.value[1].vars and along in x.value[1].vars]
+        for x in transposed:
             buffer, ix = x.value
             if x.args or buffer.dtype.kind == "c" or not plain(ix) or ix.coefficient(along) != 1:
                 return None, []
         for s in stage.stores:
             if s.buffer.dtype.kind == "c" or s.guard is not None or not plain(s.ix) or s.ix.coefficient(along) != 1:
                 return None, []
-        if not turned:
+        if not transposed:
             return None, []
         outer.remove(lane)
         outer.append(lane)
-        return lane, turned
+        return lane, transposed
 
     def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
         """Scans down the columns of a wide matrix take many columns at once, so that each row of memory gives several lines at a time."""
@@ -97,16 +99,16 @@ class SpecialNest(Nest):
         body: list[Any] = list(stage.stores)
         elements = numel([v.size for v in outer]) * stage.work
         work = facts.cost(self.policy) * elements
-        turned: list[X] = []
+        transposed: list[Expr] = []
         if stage.items and lane is None:
-            lane, turned = self.turned_rows(stage, outer, facts, width)
+            lane, transposed = self.transposed_rows(stage, outer, facts, width)
             unroll = 1
         unroll = fitting(unroll, width, lane.size) if lane is not None else 1
         if stage.items:
-            if lane is not None and not turned:
+            if lane is not None and not transposed:
                 unroll = self.wide_columns(facts, unroll, width, lane.size)
-            reverse = bool(self.special.node.params.get("reverse", False))
-            body = [Scan(stage.loops[0], stage.items, body, reverse, turned)]
+            reverse = bool(self.sequential.node.params.get("reverse", False))
+            body = [Scan(stage.loops[0], stage.items, body, reverse, transposed)]
             split = self.cut(outer, work, elements, width * unroll, lane)
         else:
             split = self.cut(outer, work, elements, self.stripe(stage, lane) * width, lane)

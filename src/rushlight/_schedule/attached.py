@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.groups import Group
-from rushlight._schedule.placing import Extern, Placing
+from rushlight._schedule.placing import LibraryCall, Placing
 from rushlight._types.layout import contiguous_strides
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ def fuse_epilogues(schedule: Placing) -> None:
             for before in range(at - 1, -1, -1):
                 product = schedule.groups[before]
                 if (
-                    isinstance(product, Extern)
+                    isinstance(product, LibraryCall)
                     and product.outputs[0].buffer in reads_of(group)
                     and _follows(schedule, product, before, group, at)
                 ):
                     break
 
 
-def _follows(schedule: Placing, product: Extern, before: int, group: Group, at: int) -> bool:
+def _follows(schedule: Placing, product: LibraryCall, before: int, group: Group, at: int) -> bool:
     """Put the group into the product, where that may run in the group's place and the group fits it."""
     library = schedule.target.library
     if product.epilogue is not None or not library.has_epilogue(product.node):
@@ -68,13 +68,13 @@ def fuse_prologues(schedule: Placing) -> None:
     """Groups that make nothing but an operand of a large product become its prologue (see `library.Library.prologue`)."""
     target = schedule.target
     for product in [
-        g for g in schedule.groups if isinstance(g, Extern) and target.library.has_prologue(g.node, target)
+        g for g in schedule.groups if isinstance(g, LibraryCall) and target.library.has_prologue(g.node, target)
     ]:
         for which in range(len(product.inputs)):
             _precedes(schedule, product, which)
 
 
-def _precedes(schedule: Placing, product: Extern, which: int) -> None:
+def _precedes(schedule: Placing, product: LibraryCall, which: int) -> None:
     """Put the group that makes an operand into the product, where it may run so late and fits."""
     source, at = product.inputs[which], schedule.groups.index(product)
     writers = [n for n, g in enumerate(schedule.groups) if source.buffer in stores_of(g)]

@@ -15,8 +15,8 @@ def spread_conv(x: Any, w: Any, pad: Any, shape: Any, stride: Any, padding: Any,
     """Multiply before spreading: every element of an image gives a window of results, and overlaps are added up."""
     n, kernel, places = len(stride), w.shape[2:], x.shape[2:]
     batch, outs, depth = x.shape[0], w.shape[0], w.shape[1]
-    turned = PRIMITIVES["flip"](w, dims=tuple(range(2, n + 2)))
-    taps = build.reshape(turned, (groups, outs // groups, depth, numel(kernel)))
+    flipped = PRIMITIVES["flip"](w, dims=tuple(range(2, n + 2)))
+    taps = build.reshape(flipped, (groups, outs // groups, depth, numel(kernel)))
     images = build.reshape(x, (batch, groups, depth, numel(places)))
     steps = tuple(g + 1 for g in pad["interior"][2:])
     full = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(places, steps, kernel, dilation, strict=True)]

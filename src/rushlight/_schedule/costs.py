@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rushlight._schedule.expressions import Buffer, Item, Store, X
+from rushlight._schedule.expressions import Buffer, Expr, Item, Store
 from rushlight._schedule.groups import Stage
 from rushlight._schedule.indexing import Data, Ix, Var
 from rushlight._schedule.policy import Policy
@@ -23,8 +23,8 @@ class Facts:
         self.work = 1
         self.widest = 1
         self.primitives: list[str] = []  # those of all operations
-        self.loads: list[X] = []
-        self.seen: set[X] = set()
+        self.loads: list[Expr] = []
+        self.seen: set[Expr] = set()
 
     @property
     def operations(self) -> int:
@@ -69,7 +69,7 @@ class Facts:
             elif type(atom) is not Var:
                 self.add_ix(atom.ix)
 
-    def add(self, x: X) -> None:
+    def add(self, x: Expr) -> None:
         if x in self.seen:
             return
         self.seen.add(x)

@@ -1,6 +1,6 @@
 """Scalar expressions over loop variables, and what is done with them: reductions and stores.
 
-Expressions (`X`) are hash-consed inside one `Builder`: equal expressions are one object, and an expression is computed once
+Expressions (`Expr`) are hash-consed inside one `Builder`: equal expressions are one object, and an expression is computed once
 per scope, in the outermost loop where its operands are known.
 """
 
@@ -13,7 +13,7 @@ from rushlight._schedule.indexing import Data, Ix, Var
 from rushlight._types.dtype import BOOL, INT64, DType
 from rushlight._types.symbols import key_of
 
-__all__ = ["Buffer", "Builder", "Item", "Store", "X", "identity", "substitute"]
+__all__ = ["Buffer", "Builder", "Item", "Store", "Expr", "identity", "substitute"]
 
 
 class Buffer:
@@ -28,7 +28,7 @@ class Buffer:
         return self.name
 
 
-class X:
+class Expr:
     """A scalar expression.  `kind` is one of
 
     const(value) · arg(number) · load(buffer, ix, guard) · op(prim, params; args) · ix(ix) as a number ·
@@ -38,7 +38,7 @@ class X:
     __slots__ = ("args", "dtype", "kind", "order", "value", "vars")
 
     def __init__(
-        self, kind: str, args: tuple[X, ...], value: Any, dtype: DType, vars: frozenset[Any], order: int
+        self, kind: str, args: tuple[Expr, ...], value: Any, dtype: DType, vars: frozenset[Any], order: int
     ) -> None:
         self.kind, self.args, self.value, self.dtype, self.vars, self.order = kind, args, value, dtype, vars, order
 
@@ -53,51 +53,53 @@ class Builder:
     """Makes the expressions of one kernel."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, X] = {}
+        self._known: dict[Any, Expr] = {}
 
-    def _make(self, key: Any, kind: str, args: tuple[X, ...], value: Any, dtype: DType, vars: frozenset[Any]) -> X:
+    def _make(
+        self, key: Any, kind: str, args: tuple[Expr, ...], value: Any, dtype: DType, vars: frozenset[Any]
+    ) -> Expr:
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = X(kind, args, value, dtype, vars, len(self._known))
+            found = self._known[key] = Expr(kind, args, value, dtype, vars, len(self._known))
         return found
 
-    def const(self, value: Any, dtype: DType) -> X:
+    def const(self, value: Any, dtype: DType) -> Expr:
         return self._make(("const", key_of(value), dtype), "const", (), value, dtype, _NOTHING)
 
-    def arg(self, number: int, dtype: DType) -> X:
+    def arg(self, number: int, dtype: DType) -> Expr:
         return self._make(("arg", number), "arg", (), number, dtype, _NOTHING)
 
-    def load(self, buffer: Buffer, ix: Ix, guard: X | None = None) -> X:
+    def load(self, buffer: Buffer, ix: Ix, guard: Expr | None = None) -> Expr:
         """The element of `buffer` at `ix`, read only where `guard` holds."""
         args = () if guard is None else (guard,)
         vars = ix.vars if guard is None else ix.vars | guard.vars
         return self._make(("load", buffer, ix, guard), "load", args, (buffer, ix), buffer.dtype, vars)
 
-    def op(self, prim: str, args: Sequence[X], dtype: DType, params: tuple[tuple[str, Any], ...] = ()) -> X:
+    def op(self, prim: str, args: Sequence[Expr], dtype: DType, params: tuple[tuple[str, Any], ...] = ()) -> Expr:
         vars = args[0].vars if len(args) == 1 else _NOTHING.union(*[a.vars for a in args])
         return self._make(("op", prim, params, *map(id, args), dtype), "op", tuple(args), (prim, params), dtype, vars)
 
-    def index(self, ix: Ix, dtype: DType) -> X:
+    def index(self, ix: Ix, dtype: DType) -> Expr:
         """An index as a number of `dtype`."""
         return self._make(("ix", ix, dtype), "ix", (), ix, dtype, ix.vars)
 
-    def inrange(self, ix: Ix, lo: int, hi: int) -> X | None:
+    def inrange(self, ix: Ix, lo: int, hi: int) -> Expr | None:
         """Whether `lo <= ix < hi`; None where that always holds."""
         if ix.lo >= lo and ix.hi < hi:
             return None
         return self._make(("inrange", ix, lo, hi), "inrange", (), (ix, lo, hi), BOOL, ix.vars)
 
-    def divides(self, ix: Ix, by: int) -> X | None:
+    def divides(self, ix: Ix, by: int) -> Expr | None:
         """Whether `by` divides `ix`; None where it always does."""
         rest = ix.mod(by)
         return None if rest.lo == rest.hi == 0 else self.inrange(rest, 0, 1)
 
-    def ref(self, item: Item, part: int = 0) -> X:
+    def ref(self, item: Item, part: int = 0) -> Expr:
         """The result of a reduction item; of one with positions the position (part 0) or the value there (part 1)."""
         dtype = INT64 if item.position is not None and part == 0 else item.dtype
         return self._make(("ref", id(item), part), "ref", (), (item, part), dtype, frozenset((item,)))
 
-    def both(self, a: X | None, b: X | None) -> X | None:
+    def both(self, a: Expr | None, b: Expr | None) -> Expr | None:
         """The conjunction of two conditions, of which None means true."""
         if a is None or b is None or a is b:
             return b if a is None else a
@@ -116,7 +118,7 @@ class Item:
 
     _count = 0
 
-    def __init__(self, op: str, value: X, dtype: DType, position: X | None = None) -> None:
+    def __init__(self, op: str, value: Expr, dtype: DType, position: Expr | None = None) -> None:
         Item._count += 1
         self.op, self.value, self.dtype, self.position, self.order = op, value, dtype, position, Item._count
         self.twin: Item | None = None
@@ -138,7 +140,7 @@ class Store:
     __slots__ = ("buffer", "combine", "guard", "ix", "stream", "value")
 
     def __init__(
-        self, buffer: Buffer, ix: Ix, value: X, combine: str | None = None, guard: X | None = None, stream: bool = False,
+        self, buffer: Buffer, ix: Ix, value: Expr, combine: str | None = None, guard: Expr | None = None, stream: bool = False,
     ) -> None:  # fmt: skip
         self.buffer, self.ix, self.value, self.combine, self.guard, self.stream = (
             buffer,
@@ -170,9 +172,9 @@ def identity(op: str, dtype: DType) -> Any:
 
 def substitute(
     builder: Builder, mapping: dict[Var, Ix], items: dict[Item, Item] | None = None
-) -> tuple[Callable[[Ix], Ix], Callable[[X], X]]:
+) -> tuple[Callable[[Ix], Ix], Callable[[Expr], Expr]]:
     """Functions that rebuild index expressions and scalar expressions with loop variables (and reductions) replaced."""
-    done: dict[X, X] = {}
+    done: dict[Expr, Expr] = {}
     keys: frozenset[Any] = frozenset(mapping).union(items or ())
 
     def atom(a: Any) -> Ix | None:
@@ -187,7 +189,7 @@ def substitute(
     def ix(i: Ix) -> Ix:
         return i if keys.isdisjoint(i.vars) else i.rebuild(atom)
 
-    def x(e: X) -> X:
+    def x(e: Expr) -> Expr:
         if keys.isdisjoint(e.vars):
             return e
         found = done.get(e)
@@ -195,7 +197,7 @@ def substitute(
             found = done[e] = rebuild(e)
         return found
 
-    def rebuild(e: X) -> X:
+    def rebuild(e: Expr) -> Expr:
         if e.kind == "load":
             buffer, i = e.value
             return builder.load(buffer, ix(i), x(e.args[0]) if e.args else None)

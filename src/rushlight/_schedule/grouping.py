@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._schedule.costs import Facts
 from rushlight._schedule.groups import FusionError, Group, refine
 from rushlight._schedule.indexing import Var
-from rushlight._schedule.inline import Puller, Source, reduced_sizes
+from rushlight._schedule.inline import Inliner, Location, reduced_sizes
 from rushlight._schedule.placing import Placing, name_of
 from rushlight._types.layout import contiguous_strides, is_contiguous, numel
 
@@ -23,7 +23,7 @@ class Grouping(Placing):
 
     # ***** stores and reductions *****
 
-    def _store(self, value: Value, target: Source) -> None:
+    def _store(self, value: Value, target: Location) -> None:
         size, policy = numel(value.shape), self.policy
 
         def fits(group: Group) -> bool:
@@ -134,7 +134,7 @@ class Grouping(Placing):
             return number
         number = len(self.groups)
         self._begin()
-        group = Group(self.held_for(number), self.policy)
+        group = Group(self.locator(number), self.policy)
         add(group)
         self.groups.append(group)
         self._commit()
@@ -143,7 +143,7 @@ class Grouping(Placing):
 
     # ***** what calls read *****
 
-    def as_source(self, value: Value, dense: bool = False) -> Source:
+    def as_source(self, value: Value, dense: bool = False) -> Location:
         """A value in memory: where it is, or as a strided view of what is there, or stored for the purpose.
 
         `dense` asks for row-major memory.
@@ -151,7 +151,7 @@ class Grouping(Placing):
         found = self.placed.get(id(value))
         if (
             found is not None
-            and isinstance(found[0], Source)
+            and isinstance(found[0], Location)
             and (not dense or is_contiguous(value.shape, found[0].strides))
         ):
             return found[0]
@@ -169,22 +169,22 @@ class Grouping(Placing):
             self.placed[id(value)] = (target, self.placed[id(value)][1])
         return target
 
-    def _repeated(self, node: Node) -> Source:
+    def _repeated(self, node: Node) -> Location:
         """What a broadcast repeats, in memory, seen as often as it says."""
         x, shape = node.inputs[0], node.outputs[0].shape
         held, strides = self.as_source(x), [0] * len(shape)
         for size, stride, dim in zip(x.shape, held.strides, node.params["dims"], strict=True):
             strides[dim] = stride if size == shape[dim] else 0
-        return Source(held.buffer, strides)
+        return Location(held.buffer, strides)
 
     def _columns_first(self, value: Value) -> Sequence[int] | None:
         """Strides with the last two dims exchanged, where the reads that make a matrix run along its columns."""
         if len(value.shape) < 2 or value.shape[-2] < 2 or value.shape[-1] < 2:
             return None
         self._begin()
-        group = Group(self.held_for(len(self.groups)), self.policy)
+        group = Group(self.locator(len(self.groups)), self.policy)
         dims = [Var(s, "d") for s in value.shape]
-        x = group.puller.pull(value, [d.ix for d in dims])
+        x = group.inliner.element(value, [d.ix for d in dims])
         self._begin()
         facts = Facts()
         facts.add(x)
@@ -201,11 +201,11 @@ class Grouping(Placing):
         strides[-2], strides[-1] = 1, value.shape[-2]
         return strides
 
-    def _as_view(self, value: Value) -> Source | None:
+    def _as_view(self, value: Value) -> Location | None:
         self._begin()
-        group = Group(self.held_for(len(self.groups)), self.policy)
+        group = Group(self.locator(len(self.groups)), self.policy)
         dims = [Var(s, "d") for s in value.shape]
-        x = Puller(group.builder, group.resolve).pull(value, [d.ix for d in dims])
+        x = Inliner(group.builder, group.resolve).element(value, [d.ix for d in dims])
         if x.kind != "load" or x.args:
             self._begin()
             return None
@@ -217,4 +217,4 @@ class Grouping(Placing):
         steps = dict(ix.terms)
         if any(c < 0 for c in steps.values()):
             return None
-        return Source(buffer, [steps.get(d, 0) for d in dims])
+        return Location(buffer, [steps.get(d, 0) for d in dims])

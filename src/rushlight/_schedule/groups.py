@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._schedule.expressions import Builder, Item, Store, X, substitute
+from rushlight._schedule.expressions import Builder, Expr, Item, Store, substitute
 from rushlight._schedule.indexing import ZERO, Div, Ix, Mod, Var, delinearize, linearize
-from rushlight._schedule.inline import REDUCTIONS, Puller, Source, index_before, unwindow_element
+from rushlight._schedule.inline import REDUCTIONS, Inliner, Location, index_before, unwindow_element
 from rushlight._types.dtype import INT64
 from rushlight._types.layout import numel
 
@@ -41,13 +41,13 @@ class Stage:
         return numel([v.size for v in self.loops])
 
 
-def items_of(x: X) -> list[Item]:
+def items_of(x: Expr) -> list[Item]:
     """The reductions that an expression needs directly."""
     return [v for v in x.vars if type(v) is Item]
 
 
 class Group:
-    """A kernel in the making.  `held(value)` says where a value lies in memory (a `Source`, an argument's `X`), or None."""
+    """A kernel in the making.  `held(value)` says where a value lies in memory (a `Location`, an argument's `Expr`), or None."""
 
     def __init__(self, held: Callable[[Value], Any], policy: Policy) -> None:
         self.builder = Builder()
@@ -59,12 +59,12 @@ class Group:
         self.reductions: dict[int, Item] = {}
         self.values: list[Value] = []
         self.probe: list[Ix] | None = None
-        self.puller = Puller(self.builder, self.resolve)
+        self.inliner = Inliner(self.builder, self.resolve)
         self.reads: set[int] = set()
 
     # ***** what a value is to this group *****
 
-    def resolve(self, value: Value, index: Sequence[Ix], guard: X | None) -> X | None:
+    def resolve(self, value: Value, index: Sequence[Ix], guard: Expr | None) -> Expr | None:
         """A value that is not to be computed from its node here: a load, an argument, or a reduction of this group."""
         item = self.reductions.get(id(value))
         if item is not None:
@@ -78,7 +78,7 @@ class Group:
         if held is None:
             return None
         self.reads.add(id(value))
-        if isinstance(held, Source):
+        if isinstance(held, Location):
             return self.builder.load(held.buffer, held.place(index), guard)
         number, dtype = held
         return self.builder.arg(number, dtype)
@@ -106,7 +106,7 @@ class Group:
             index = index_before(move, index)
         sizes, element = reduction_body(node, index)
         loops = [Var(s, "r") for s in sizes if s != 1]
-        x, position = element(self.puller, loops)
+        x, position = element(self.inliner, loops)
         if self.rows * numel(sizes) > self.policy.large and self.direction() * direction(x, self.row, loops) < 0:
             raise FusionError("its rows are the others' columns")
         first = self.after(x)
@@ -126,12 +126,14 @@ class Group:
         """In which direction the reductions so far go through memory; see `direction`."""
         return sum(direction(i.value, self.row, s.loops) for s in self.stages for i in s.items)
 
-    def after(self, x: X) -> int:
+    def after(self, x: Expr) -> int:
         """The first stage that may use `x`: the one after all reductions it needs."""
         needed = set(map(id, items_of(x)))
         return max((k + 1 for k, s in enumerate(self.stages) if any(id(i) in needed for i in s.items)), default=0)
 
-    def place(self, loops: list[Var], x: X, position: X | None, first: int) -> tuple[list[Var], X, X | None, Stage]:
+    def place(
+        self, loops: list[Var], x: Expr, position: Expr | None, first: int
+    ) -> tuple[list[Var], Expr, Expr | None, Stage]:
         """A stage from `first` on with loops of these sizes, and the expressions in terms of its variables."""
         sizes = [v.size for v in loops]
         for stage in self.stages[first:]:
@@ -142,7 +144,7 @@ class Group:
         self.stages.append(stage)
         return loops, x, position, stage
 
-    def add_store(self, value: Value, target: Source) -> None:
+    def add_store(self, value: Value, target: Location) -> None:
         """Add the storing of a value; FusionError when its elements do not follow the rows of this group."""
         if value.node is not None and value.node.prim.name == "cat" and not self.stages:
             self.store_regions(value.node, target)
@@ -159,10 +161,10 @@ class Group:
             self.store_point(value, target, dims, index)
             return
         self.probe = []
-        self.puller._memo.clear()  # what it holds would not show which reductions it reads
-        x = self.puller.pull(value, index)
+        self.inliner._memo.clear()  # what it holds would not show which reductions it reads
+        x = self.inliner.element(value, index)
         found, self.probe = self.probe, None
-        self.puller._memo.clear()  # what was pulled for the probe may hold references at other rows
+        self.inliner._memo.clear()  # what was pulled for the probe may hold references at other rows
         if not found:
             raise FusionError("it uses no reduction of this group")
         place = target.place(index)
@@ -188,22 +190,22 @@ class Group:
             return [next(loops) if d is not None else None for d in dims]
         return None
 
-    def store_point(self, value: Value, target: Source, dims: list[Var | None], index: list[Ix]) -> None:
+    def store_point(self, value: Value, target: Location, dims: list[Var | None], index: list[Ix]) -> None:
         loops = [d for d in dims if d is not None]
         if not self.stages:
             self.shape = tuple(v.size for v in loops)
             self.stages.append(Stage(loops))
-        x = self.puller.pull(value, index)
+        x = self.inliner.element(value, index)
         self.stages[0].stores.append(Store(target.buffer, target.place(index), x))
         self.values.append(value)
 
-    def store_regions(self, node: Node, target: Source) -> None:
+    def store_regions(self, node: Node, target: Location) -> None:
         """A concatenation that is stored: each operand has loops of its own, so no element asks whose it is."""
         self.shape = (-1,)  # see `joins`: nothing else fits
         self._store_regions(node, target, [0] * len(node.outputs[0].shape))
         self.values.append(node.outputs[0])
 
-    def _store_regions(self, node: Node, target: Source, corner: Sequence[int]) -> None:
+    def _store_regions(self, node: Node, target: Location, corner: Sequence[int]) -> None:
         """The operands of a concatenation whose first element belongs at `corner`; those of concatenations among them in their turn."""
         start = list(corner)
         for x in node.inputs:
@@ -214,7 +216,7 @@ class Group:
                 index = [d.ix if d is not None else ZERO for d in dims]
                 stage = Stage([d for d in dims if d is not None])
                 place = target.place([i + first for i, first in zip(index, start, strict=True)])
-                stage.stores.append(Store(target.buffer, place, self.puller.pull(x, index)))
+                stage.stores.append(Store(target.buffer, place, self.inliner.element(x, index)))
                 self.stages.append(stage)
             start[node.params["dim"]] += x.shape[node.params["dim"]]
 
@@ -237,7 +239,7 @@ class Group:
         return {v: i for v, i in result.items() if i != v.ix}, rest
 
 
-def direction(x: X, row: Var | None, loops: Sequence[Var]) -> int:
+def direction(x: Expr, row: Var | None, loops: Sequence[Var]) -> int:
     """How many more of an expression's loads have neighbours along these loops than have them from row to row."""
     votes, seen, todo = 0, set(), [x]
     while todo:
@@ -335,7 +337,7 @@ def splittable(ix: Ix, loops: Sequence[Var]) -> tuple[Var, int] | None:
 
 def reduction_body(
     node: Node, index: Sequence[Ix]
-) -> tuple[list[int], Callable[[Puller, list[Var]], tuple[X, X | None]]]:
+) -> tuple[list[int], Callable[[Inliner, list[Var]], tuple[Expr, Expr | None]]]:
     """Sizes of the reduced loops of a node, and a function from loop variables (of those not 1) to value and position."""
     x = node.inputs[0]
     if node.prim.name == "unwindow":
@@ -346,14 +348,14 @@ def reduction_body(
     dims = [node.params["dim"]] if single else list(node.params["dims"])
     sizes = [x.shape[d] for d in dims]
 
-    def element(p: Puller, loops: list[Var]) -> tuple[X, X | None]:
+    def element(p: Inliner, loops: list[Var]) -> tuple[Expr, Expr | None]:
         inner = dict(zip(dims, _spread(sizes, loops), strict=True))
         outer = iter(index)
         full = [inner[d] if d in inner else next(outer) for d in range(len(x.shape))]
         position = None
         if REDUCTIONS[node.prim.name] in ("argmax", "argmin"):
             position = p.builder.index(inner[dims[0]], INT64)
-        return p.pull(x, full), position
+        return p.element(x, full), position
 
     return sizes, element
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.groups import Group
-from rushlight._schedule.placing import Copy, Extern, Placing
+from rushlight._schedule.placing import Copy, LibraryCall, Placing
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def mend_hazards(schedule: Placing) -> None:
 def _in_the_way(schedule: Placing, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
     for number in range(writer, len(schedule.groups)):
         group = schedule.groups[number]
-        if isinstance(group, Extern):
+        if isinstance(group, LibraryCall):
             if any(s.buffer is buffer or s.buffer in shared for s in group.inputs):
                 return True
             continue

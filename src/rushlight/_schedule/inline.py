@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._schedule.expressions import Buffer, Builder, X, identity
+from rushlight._schedule.expressions import Buffer, Builder, Expr, identity
 from rushlight._schedule.indexing import ZERO, Data, Ix, Var, delinearize, linearize
 from rushlight._types.dtype import BOOL, FLOAT32, INT64
 from rushlight._types.layout import BELOW_ALL
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "REDUCTIONS",
-    "Puller",
-    "Source",
+    "Inliner",
+    "Location",
     "data_index",
     "index_before",
     "is_trivial",
@@ -35,7 +35,7 @@ REDUCTIONS = {
 }  # fmt: skip
 
 
-class Source:
+class Location:
     """A value that lies in memory: a buffer with strides."""
 
     __slots__ = ("buffer", "strides")
@@ -52,15 +52,15 @@ class Source:
         return total
 
 
-class Puller:
+class Inliner:
     """Computes elements of values.  `resolve(value, index, guard)` answers for values that are not to be recomputed, or None."""
 
-    def __init__(self, builder: Builder, resolve: Callable[[Value, Index, X | None], X | None]) -> None:
+    def __init__(self, builder: Builder, resolve: Callable[[Value, Index, Expr | None], Expr | None]) -> None:
         self.builder, self.resolve = builder, resolve
-        self._memo: dict[Any, X] = {}
+        self._memo: dict[Any, Expr] = {}
         self._keep: list[Value] = []
 
-    def pull(self, value: Value, index: Index, guard: X | None = None) -> X:
+    def element(self, value: Value, index: Index, guard: Expr | None = None) -> Expr:
         """The element of `value` at `index`; memory is read only where `guard` holds."""
         key = (id(value), tuple(index), guard)
         found = self._memo.get(key)
@@ -71,7 +71,7 @@ class Puller:
             self._keep.append(value)
         return found
 
-    def _compute(self, value: Value, index: Index, guard: X | None) -> X:
+    def _compute(self, value: Value, index: Index, guard: Expr | None) -> Expr:
         node = value.node
         if node is None:
             raise AssertionError(f"{value!r} is neither computed nor held in memory")
@@ -80,14 +80,14 @@ class Puller:
             params = tuple((k, v) for k, v in node.params.items() if k != "dtype")
             args = []
             for x in node.inputs:  # a comprehension would be a frame more for every step of a long chain
-                args.append(self.pull(x, index, guard))
+                args.append(self.element(x, index, guard))
             return self.builder.op(node.prim.lower[1], args, value.dtype, params)
         rule = _RULES.get(node.prim.name)
         if rule is None:
             raise NotImplementedError(f"no loop is known for primitive {node.prim.name!r} ({node.prim.lower})")
         return rule(self, node, index, guard)
 
-    def under(self, condition: X | None, guard: X | None, yes: Callable[[X | None], X], no: X) -> X:
+    def under(self, condition: Expr | None, guard: Expr | None, yes: Callable[[Expr | None], Expr], no: Expr) -> Expr:
         """`yes` where the condition holds (its reads are guarded by it), else `no`."""
         if condition is None:
             return yes(guard)
@@ -98,15 +98,15 @@ class Puller:
 # ***** index maps *****
 
 
-def _broadcast(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _broadcast(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     x = node.inputs[0]
     dims = node.params["dims"]
-    return p.pull(x, [ZERO if size == 1 else index[d] for size, d in zip(x.shape, dims, strict=True)], guard)
+    return p.element(x, [ZERO if size == 1 else index[d] for size, d in zip(x.shape, dims, strict=True)], guard)
 
 
-def _reshape(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _reshape(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     x = node.inputs[0]
-    return p.pull(x, reindex(index, node.outputs[0].shape, x.shape), guard)
+    return p.element(x, reindex(index, node.outputs[0].shape, x.shape), guard)
 
 
 def reindex(index: Index, shape: Sequence[int], target: Sequence[int]) -> list[Ix]:
@@ -135,37 +135,37 @@ def reindex(index: Index, shape: Sequence[int], target: Sequence[int]) -> list[I
     return result
 
 
-def _transpose(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _transpose(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     perm = node.params["perm"]
     source: list[Ix] = [ZERO] * len(perm)
     for i, d in enumerate(perm):
         source[d] = index[i]
-    return p.pull(node.inputs[0], source, guard)
+    return p.element(node.inputs[0], source, guard)
 
 
-def _slice(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _slice(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     starts, steps = node.params["starts"], node.params["steps"]
-    return p.pull(
+    return p.element(
         node.inputs[0], [i * step + start for i, start, step in zip(index, starts, steps, strict=True)], guard
     )
 
 
-def _flip(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _flip(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     x, dims = node.inputs[0], node.params["dims"]
-    return p.pull(
+    return p.element(
         x,
         [(i * -1) + (size - 1) if d in dims else i for d, (i, size) in enumerate(zip(index, x.shape, strict=True))],
         guard,
     )
 
 
-def _pad(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _pad(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     x = node.inputs[0]
     b = p.builder
     fill = b.const(node.params["value"], x.dtype)
     if 0 in x.shape:
         return fill
-    condition: X | None = None
+    condition: Expr | None = None
     source = []
     for i, size, lo, gap in zip(index, x.shape, node.params["lo"], node.params["interior"], strict=True):
         at, step = i - lo, gap + 1
@@ -174,10 +174,10 @@ def _pad(p: Puller, node: Node, index: Index, guard: X | None) -> X:
             condition = b.both(condition, b.divides(at, step))
             at = at.floordiv(step)
         source.append(at)
-    return p.under(condition, guard, lambda g: p.pull(x, source, g), fill)
+    return p.under(condition, guard, lambda g: p.element(x, source, g), fill)
 
 
-def _cat(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _cat(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     dim = node.params["dim"]
     start, result = 0, None
     for x in node.inputs:
@@ -190,30 +190,32 @@ def _cat(p: Puller, node: Node, index: Index, guard: X | None) -> X:
     return result
 
 
-def _cat_operand(p: Puller, x: Value, index: Index, guard: X | None, dim: int, start: int, others: X | None) -> X:
+def _cat_operand(
+    p: Inliner, x: Value, index: Index, guard: Expr | None, dim: int, start: int, others: Expr | None
+) -> Expr:
     source = list(index)
     source[dim] = index[dim] - start
     condition = p.builder.inrange(index[dim], start, start + x.shape[dim])
-    inner = p.pull(x, source, p.builder.both(guard, condition))
+    inner = p.element(x, source, p.builder.both(guard, condition))
     if others is None or condition is None:
         return inner
     return p.builder.op("select", (condition, inner, others), x.dtype)
 
 
-def _window(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _window(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     x = node.inputs[0]
     q = node.params
     source = list(index[: len(x.shape)])
     for k, (d, stride, dilation) in enumerate(zip(q["dims"], q["stride"], q["dilation"], strict=True)):
         source[d] = index[d] * stride + index[len(x.shape) + k] * dilation
-    return p.pull(x, source, guard)
+    return p.element(x, source, guard)
 
 
-def unwindow_element(p: Puller, node: Node, index: Index, offsets: Index, guard: X | None) -> X:
+def unwindow_element(p: Inliner, node: Node, index: Index, offsets: Index, guard: Expr | None) -> Expr:
     """What window offset `offsets` adds to the element at `index` of an `unwindow`."""
     g, q, b = node.inputs[0], node.params, p.builder
     zero = b.const(0.0 if g.dtype.kind in "fc" else 0, g.dtype)
-    condition: X | None = None
+    condition: Expr | None = None
     source = list(index)
     for k, (d, stride, dilation) in enumerate(zip(q["dims"], q["stride"], q["dilation"], strict=True)):
         at = index[d] - offsets[k] * dilation
@@ -226,10 +228,10 @@ def unwindow_element(p: Puller, node: Node, index: Index, offsets: Index, guard:
         source[d] = at
     if 0 in g.shape:
         return zero
-    return p.under(condition, guard, lambda inner: p.pull(g, [*source, *offsets], inner), zero)
+    return p.under(condition, guard, lambda inner: p.element(g, [*source, *offsets], inner), zero)
 
 
-def _iota(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _iota(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     dtype = node.params["dtype"]
     if dtype.kind == "f" and dtype.itemsize == 2:
         wide = p.builder.index(index[node.params["dim"]], FLOAT32)
@@ -237,7 +239,7 @@ def _iota(p: Puller, node: Node, index: Index, guard: X | None) -> X:
     return p.builder.index(index[node.params["dim"]], dtype)
 
 
-def _full(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _full(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     return p.builder.const(node.params["value"], node.params["dtype"])
 
 
@@ -247,16 +249,16 @@ def _full(p: Puller, node: Node, index: Index, guard: X | None) -> X:
 INDEX_ERROR, RUNTIME_ERROR = 0, 1
 
 
-def data_index(value: X, size: int, dim: int, code: int = INDEX_ERROR, guard: X | None = None) -> Ix:
+def data_index(value: Expr, size: int, dim: int, code: int = INDEX_ERROR, guard: Expr | None = None) -> Ix:
     """An index read from data, checked where `guard` holds."""
     plain = _counted_from_zero(value)
     return Ix(((Data(value if plain is None else plain, size, dim, code, guard, plain is None), 1),), 0)
 
 
-def _counted_from_zero(value: X) -> X | None:
+def _counted_from_zero(value: Expr) -> Expr | None:
     """The index before its negatives were moved out of range (see `BELOW_ALL`): then the check alone finds them."""
 
-    def made_by(x: X, name: str, number: int) -> bool:
+    def made_by(x: Expr, name: str, number: int) -> bool:
         return x.kind == "op" and x.value[0] == name and x.args[1].kind == "const" and x.args[1].value == number
 
     if value.kind != "op" or value.value[0] != "select":
@@ -271,22 +273,24 @@ def _counted_from_zero(value: X) -> X | None:
     return index if found else None
 
 
-def _gather(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _gather(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     x, at = node.inputs
     source = list(index)
     dim = node.params["dim"]
-    source[dim] = data_index(p.pull(at, index, guard), x.shape[dim], dim, RUNTIME_ERROR, guard)
-    return _checked(p, p.pull(x, source, guard), [source[dim]])
+    source[dim] = data_index(p.element(at, index, guard), x.shape[dim], dim, RUNTIME_ERROR, guard)
+    return _checked(p, p.element(x, source, guard), [source[dim]])
 
 
-def _index(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _index(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     x, *at = node.inputs
     ndim = len(at[0].shape)
-    source = [data_index(p.pull(a, index[:ndim], guard), x.shape[k], k, INDEX_ERROR, guard) for k, a in enumerate(at)]
-    return _checked(p, p.pull(x, [*source, *index[ndim:]], guard), source)
+    source = [
+        data_index(p.element(a, index[:ndim], guard), x.shape[k], k, INDEX_ERROR, guard) for k, a in enumerate(at)
+    ]
+    return _checked(p, p.element(x, [*source, *index[ndim:]], guard), source)
 
 
-def _checked(p: Puller, found: X, places: Sequence[Ix]) -> X:
+def _checked(p: Inliner, found: Expr, places: Sequence[Ix]) -> Expr:
     """The element, its indices from data checked even where its place does not depend on them: in a dim of size 1 or stride 0."""
     seen: set[int] = set()
     for place in places:
@@ -302,7 +306,7 @@ def _checked(p: Puller, found: X, places: Sequence[Ix]) -> X:
     return found
 
 
-def _reads_at(x: X, atom: Data, seen: set[int]) -> bool:
+def _reads_at(x: Expr, atom: Data, seen: set[int]) -> bool:
     """Whether the expression reads memory at a place that depends on `atom`."""
     if id(x) in seen:
         return False
@@ -321,7 +325,7 @@ def _depends(ix: Ix, atom: Data, seen: set[int]) -> bool:
     return False
 
 
-def _trivial_reduction(p: Puller, node: Node, index: Index, guard: X | None) -> X:
+def _trivial_reduction(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     """A reduction that has nothing to reduce: no elements give the identity, single ones themselves."""
     x = node.inputs[0]
     name = node.prim.name
@@ -333,19 +337,19 @@ def _trivial_reduction(p: Puller, node: Node, index: Index, guard: X | None) -> 
         return p.builder.const(0, node.outputs[0].dtype)
     rest = iter(index)
     dims = node.params["dims"]
-    return p.pull(x, [ZERO if d in dims else next(rest) for d in range(len(x.shape))], guard)
+    return p.element(x, [ZERO if d in dims else next(rest) for d in range(len(x.shape))], guard)
 
 
-class _Catch:
+class _Recorder:
     """Stands for a puller: gives back the index that was asked for."""
 
-    def pull(self, value: Value, index: Index, guard: X | None = None) -> Any:
+    def element(self, value: Value, index: Index, guard: Expr | None = None) -> Any:
         return list(index)
 
 
 def index_before(node: Node, index: Index) -> list[Ix]:
     """The index of a node's input that its element at `index` shows, for nodes that only move elements."""
-    return _RULES[node.prim.name](_Catch(), node, index, None)  # type: ignore[arg-type,return-value]
+    return _RULES[node.prim.name](_Recorder(), node, index, None)  # type: ignore[arg-type,return-value]
 
 
 def reduced_sizes(node: Node) -> list[int]:
@@ -361,7 +365,7 @@ def is_trivial(node: Node) -> bool:
     return 0 in node.inputs[0].shape or all(s == 1 for s in reduced_sizes(node))
 
 
-_RULES: dict[str, Callable[[Puller, Node, Index, X | None], X]] = {
+_RULES: dict[str, Callable[[Inliner, Node, Index, Expr | None], Expr]] = {
     "broadcast": _broadcast, "reshape": _reshape, "transpose": _transpose, "slice": _slice, "flip": _flip, "pad": _pad,
     "cat": _cat, "window": _window, "iota": _iota, "full": _full, "gather": _gather, "index": _index,
     "sum": _trivial_reduction, "prod": _trivial_reduction, "amax": _trivial_reduction, "amin": _trivial_reduction,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node
     from rushlight._schedule.expressions import Buffer
     from rushlight._schedule.groups import Group
-    from rushlight._schedule.inline import Source
+    from rushlight._schedule.inline import Location
     from rushlight._schedule.policy import Target
     from rushlight._types.dtype import DType
 
@@ -90,7 +90,7 @@ class Library:
         return False
 
     def prologue(
-        self, source: Source, shape: Sequence[int], group: Group, args: list[DType], target: Target
+        self, source: Location, shape: Sequence[int], group: Group, args: list[DType], target: Target
     ) -> Attachment | None:
         """A pointwise `group` that computes nothing but an operand of `shape`, which would lie in `source`; None where it does not fit."""
         return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.groups import FusionError, Group
-from rushlight._schedule.inline import Source, is_trivial
+from rushlight._schedule.inline import Location, is_trivial
 from rushlight._schedule.interleaved import images_last
 from rushlight._schedule.policy import Target
 from rushlight._types.layout import channels_last_strides, contiguous_strides, extent
@@ -15,27 +15,27 @@ from rushlight._types.layout import channels_last_strides, contiguous_strides, e
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
 
-__all__ = ["Copy", "Extern", "Placing", "Special", "is_reduction", "name_of"]
+__all__ = ["Copy", "LibraryCall", "Placing", "Sequential", "is_reduction", "name_of"]
 
 
-class Special:
+class Sequential:
     """A scan or a scatter: a kernel of its own form, with its producers fused in.
 
     `in_place`: the scatter writes into its first operand, so nothing is copied before.
     """
 
-    def __init__(self, node: Node, group: Group, targets: list[Source], in_place: bool = False) -> None:
+    def __init__(self, node: Node, group: Group, targets: list[Location], in_place: bool = False) -> None:
         self.node, self.group, self.targets, self.in_place = node, group, targets, in_place
 
 
-class Extern:
+class LibraryCall:
     """A library call on values that lie in memory; `epilogue`: what is done to a product in place of storing it; `prologues`: for each operand,
     what makes it while it is packed in place of reading it.
 
     `params` are to be told to the routine beside those of the node.
     """
 
-    def __init__(self, node: Node, inputs: list[Source], outputs: list[Source], params: dict[str, Any]) -> None:
+    def __init__(self, node: Node, inputs: list[Location], outputs: list[Location], params: dict[str, Any]) -> None:
         self.node, self.inputs, self.outputs, self.params = node, inputs, outputs, params
         self.epilogue: Any = None  # an `Attachment` in the form of the target's library
         self.prologues: list[Any] = [None] * len(inputs)
@@ -44,7 +44,7 @@ class Extern:
 class Copy:
     """Brings a temporary into the memory of an input that could not be written at once."""
 
-    def __init__(self, source: Source, target: Source, shape: tuple[int, ...]) -> None:
+    def __init__(self, source: Location, target: Location, shape: tuple[int, ...]) -> None:
         self.source, self.target, self.shape = source, target, shape
 
 
@@ -61,12 +61,12 @@ class Placing:
     ) -> None:  # fmt: skip
         self.graph, self.target, self.policy = graph, target, target.policy
         self.aliases, self.overlaps = aliases, overlaps
-        self.groups: list[Group | Special | Extern | Copy] = []
+        self.groups: list[Group | Sequential | LibraryCall | Copy] = []
         self.sizes: dict[Buffer, int] = {}
         self.notes: list[str] = []
         self.placed: dict[int, tuple[Any, int]] = {}  # value -> (where it lies, index of the group that puts it there)
         self.homes: dict[int, int] = {}  # reduction -> index of its group
-        self.pending: dict[int, Source] = {}
+        self.pending: dict[int, Location] = {}
         self._pending_values: dict[int, Value] = {}
         self.inputs: list[Buffer] = []
         self.args: list[Any] = []
@@ -81,7 +81,7 @@ class Placing:
     def _take_inputs(self, layouts: Sequence[Sequence[int] | None]) -> None:
         if len(layouts) != len(self.graph.inputs):
             raise TypeError(f"the graph has {len(self.graph.inputs)} inputs, got {len(layouts)} layouts")
-        self.sources: list[Source | None] = []
+        self.sources: list[Location | None] = []
         for k, (value, strides) in enumerate(zip(self.graph.inputs, layouts, strict=True)):
             if strides is None:
                 if value.shape:
@@ -96,11 +96,11 @@ class Placing:
             self.inputs.append(buffer)
             self.input_buffers[k] = buffer
             self.sizes[buffer] = extent(value.shape, strides)
-            source = Source(buffer, strides)
+            source = Location(buffer, strides)
             self.sources.append(source)
             self.placed[id(value)] = (source, -1)
 
-    def _targets(self, out_strides: Sequence[Sequence[int] | None] | None) -> list[Source]:
+    def _targets(self, out_strides: Sequence[Sequence[int] | None] | None) -> list[Location]:
         targets = []
         for i, value in enumerate(self.graph.outputs):
             alias = self.aliases.get(i)
@@ -115,16 +115,16 @@ class Placing:
             targets.append(self.new_buffer(value, f"output{i}", "output", strides))
         return targets
 
-    def new_buffer(self, value: Value, name: str, role: str, strides: Sequence[int] | None = None) -> Source:
+    def new_buffer(self, value: Value, name: str, role: str, strides: Sequence[int] | None = None) -> Location:
         """Memory for a value."""
         if strides is None:
             last = role == "temporary" and self._images_last and len(value.shape) in (4, 5)
             strides = channels_last_strides(value.shape) if last else contiguous_strides(value.shape)
         buffer = Buffer(name, value.dtype, role)
         self.sizes[buffer] = extent(value.shape, strides)
-        return Source(buffer, strides)
+        return Location(buffer, strides)
 
-    def held_for(self, number: int) -> Any:
+    def locator(self, number: int) -> Any:
         """The function that tells the group `number` where values lie."""
 
         def held(value: Value) -> Any:

@@ -17,7 +17,7 @@ from rushlight._types.dtype import INT64
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
-    from rushlight._schedule.placing import Special
+    from rushlight._schedule.placing import Sequential
 
 __all__ = ["prepare"]
 
@@ -25,15 +25,15 @@ _SCANS = {"cumsum": "add", "cumprod": "mul", "cummax": "lastmax", "cummin": "las
 _COMBINE = {"set": None, "add": "add", "mul": "mul", "amax": "maximum", "amin": "minimum"}
 
 
-def prepare(special: Special) -> None:
+def prepare(sequential: Sequential) -> None:
     """Fill the special's group with the stages of its kernels."""
-    kind = special.node.prim.lower[0]
+    kind = sequential.node.prim.lower[0]
     if kind == "scan":
-        _prepare_scan(special)
+        _prepare_scan(sequential)
     elif kind == "scatter":
-        _prepare_scatter(special)
+        _prepare_scatter(sequential)
     else:
-        _prepare_index_put(special)
+        _prepare_index_put(sequential)
 
 
 def _vars(shape: tuple[int, ...]) -> tuple[list[Ix], list[Var | None]]:
@@ -41,53 +41,53 @@ def _vars(shape: tuple[int, ...]) -> tuple[list[Ix], list[Var | None]]:
     return [ZERO if d is None else d.ix for d in dims], dims
 
 
-def _prepare_scan(special: Special) -> None:
-    node, group = special.node, special.group
+def _prepare_scan(sequential: Sequential) -> None:
+    node, group = sequential.node, sequential.group
     x, dim = node.inputs[0], node.params["dim"]
     index, dims = _vars(x.shape)
-    value = group.puller.pull(x, index)
+    value = group.inliner.element(x, index)
     b = group.builder
     stage = Stage([dims[dim]] if dims[dim] is not None else [])
     op = _SCANS[node.prim.name]
-    if len(special.targets) == 1:
+    if len(sequential.targets) == 1:
         item = Item(op, value, value.dtype)
         results = [b.ref(item)]
     else:
         item = Item(op, value, value.dtype, b.index(index[dim], INT64))
         results = [b.ref(item, 1), b.ref(item, 0)]
     if not stage.loops:  # a single element is its own scan
-        results = [value, b.const(0, INT64)][: len(special.targets)]
+        results = [value, b.const(0, INT64)][: len(sequential.targets)]
     else:
         stage.items.append(item)
     stage.stores = [
         Store(t.buffer, t.place(index), r if r.dtype is t.buffer.dtype else b.op("convert", (r,), t.buffer.dtype))
-        for t, r in zip(special.targets, results, strict=True)
+        for t, r in zip(sequential.targets, results, strict=True)
     ]
     group.stages = [stage]
     group.values = [d for k, d in enumerate(dims) if d is not None and k != dim]  # type: ignore[misc]
 
 
-def _prepare_copy(special: Special) -> Stage:
+def _prepare_copy(sequential: Sequential) -> Stage:
     """The stage that brings the first operand to the result."""
-    x, target = special.node.inputs[0], special.targets[0]
+    x, target = sequential.node.inputs[0], sequential.targets[0]
     index, dims = _vars(x.shape)
     stage = Stage([d for d in dims if d is not None])
-    stage.stores = [Store(target.buffer, target.place(index), special.group.puller.pull(x, index))]
+    stage.stores = [Store(target.buffer, target.place(index), sequential.group.inliner.element(x, index))]
     return stage
 
 
-def _prepare_scatter(special: Special) -> None:
-    node, group, target = special.node, special.group, special.targets[0]
+def _prepare_scatter(sequential: Sequential) -> None:
+    node, group, target = sequential.node, sequential.group, sequential.targets[0]
     x, at, src = node.inputs
     dim = node.params["dim"]
-    group.stages = [] if special.in_place else [_prepare_copy(special)]
+    group.stages = [] if sequential.in_place else [_prepare_copy(sequential)]
     if numel(at.shape) == 0:
         group.values = []
         return
     index, dims = _vars(at.shape)
-    value = group.puller.pull(src, index)
+    value = group.inliner.element(src, index)
     place = list(index)
-    place[dim] = data_index(group.puller.pull(at, index), x.shape[dim], dim, RUNTIME_ERROR)
+    place[dim] = data_index(group.inliner.element(at, index), x.shape[dim], dim, RUNTIME_ERROR)
     combine = _COMBINE[node.params["reduce"]]
     update = Stage([dims[dim]] if dims[dim] is not None else [])
     update.stores = [Store(target.buffer, target.place(place), value, combine)]
@@ -95,17 +95,17 @@ def _prepare_scatter(special: Special) -> None:
     group.values = [d for k, d in enumerate(dims) if d is not None and k != dim]  # type: ignore[misc]
 
 
-def _prepare_index_put(special: Special) -> None:
-    node, group, target = special.node, special.group, special.targets[0]
+def _prepare_index_put(sequential: Sequential) -> None:
+    node, group, target = sequential.node, sequential.group, sequential.targets[0]
     x, values, *at = node.inputs
-    group.stages = [] if special.in_place else [_prepare_copy(special)]
+    group.stages = [] if sequential.in_place else [_prepare_copy(sequential)]
     group.values = []
     if numel(values.shape) == 0:
         return
     ndim = len(at[0].shape)
     index, dims = _vars(values.shape)
-    where = [data_index(group.puller.pull(a, index[:ndim]), x.shape[k], k) for k, a in enumerate(at)]
-    value = group.puller.pull(values, index)
+    where = [data_index(group.inliner.element(a, index[:ndim]), x.shape[k], k) for k, a in enumerate(at)]
+    value = group.inliner.element(values, index)
     combine = "add" if node.params["accumulate"] else None
     update = Stage([d for d in dims[:ndim] if d is not None])
     update.stores = [Store(target.buffer, target.place([*where, *index[ndim:]]), value, combine)]

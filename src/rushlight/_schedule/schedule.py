@@ -14,8 +14,8 @@ from rushlight._schedule.attached import fuse_epilogues, fuse_prologues
 from rushlight._schedule.grouping import Grouping
 from rushlight._schedule.groups import Group
 from rushlight._schedule.hazards import mend_hazards
-from rushlight._schedule.inline import Source
-from rushlight._schedule.placing import Extern, Special, is_reduction, name_of
+from rushlight._schedule.inline import Location
+from rushlight._schedule.placing import LibraryCall, Sequential, is_reduction, name_of
 from rushlight._schedule.scans import prepare
 from rushlight._types.layout import channels_last_strides, contiguous_strides, is_contiguous, numel, view_strides
 
@@ -61,11 +61,11 @@ class Schedule(Grouping):
         kind = node.prim.lower[0]
         if all(numel(v.shape) == 0 for v in node.outputs):
             return
-        self._keep_dear(node)
+        self._keep_expensive(node)
         if kind == "extern":
             self._extern(node, wanted)
         elif kind in ("scan", "scatter", "index_write"):
-            self._special(node, wanted)
+            self._sequential(node, wanted)
         elif is_reduction(node):
             self._reduce(node, self._moves(node, wanted))
 
@@ -85,7 +85,7 @@ class Schedule(Grouping):
             self._trees[id(value)] = found
         return found
 
-    def _keep_dear(self, node: Node) -> None:
+    def _keep_expensive(self, node: Node) -> None:
         """Store values that would else be computed many times over: inputs of overlapping windows, of broadcasts and of scatters,
         where they are dear, and values that several others use and that read many arrays."""
         name, policy = node.prim.name, self.policy
@@ -144,10 +144,10 @@ class Schedule(Grouping):
 
     # ***** special kernels and library calls *****
 
-    def _special(self, node: Node, wanted: dict[int, list[int]]) -> None:
+    def _sequential(self, node: Node, wanted: dict[int, list[int]]) -> None:
         number = len(self.groups)
         self._begin()
-        group = Group(self.held_for(number), self.policy)
+        group = Group(self.locator(number), self.policy)
         targets = []
         values = [self._rounded(value, wanted) for value in node.outputs]
         for value in values:
@@ -155,16 +155,16 @@ class Schedule(Grouping):
                 self._home(value, wanted) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
             )
         own = self._own_memory(node, wanted)
-        special = Special(node, group, [own] if own is not None else targets, own is not None)
-        targets = special.targets
-        prepare(special)
-        self.groups.append(special)
+        sequential = Sequential(node, group, [own] if own is not None else targets, own is not None)
+        targets = sequential.targets
+        prepare(sequential)
+        self.groups.append(sequential)
         self._commit()
         for value, target in zip(values, targets, strict=True):
             self._place_all(value, target, number, wanted)
         self.notes.append(f"group {number}: {node.prim.name}")
 
-    def _own_memory(self, node: Node, wanted: dict[int, list[int]]) -> Source | None:
+    def _own_memory(self, node: Node, wanted: dict[int, list[int]]) -> Location | None:
         """The memory of a scatter's first operand, where the result belongs there and nobody else reads it."""
         x, value = node.inputs[0], node.outputs[0]
         if node.prim.lower[0] == "scan" or self.uses.get(id(x)) != 1 or id(x) in wanted:
@@ -205,12 +205,12 @@ class Schedule(Grouping):
             dense = None if placed else contiguous_strides(value.shape)
             strides = channels_last_strides(value.shape) if last else dense
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
-        self.groups.append(Extern(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
+        self.groups.append(LibraryCall(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
         for value, target in zip(node.outputs, outputs, strict=True):
             self._place_all(value, target, number, wanted)
         self.notes.append(f"group {number}: calls {node.prim.name}")
 
-    def _home(self, value: Value, wanted: dict[int, list[int]]) -> Source | None:
+    def _home(self, value: Value, wanted: dict[int, list[int]]) -> Location | None:
         """The memory of the new output that is this value, or that is this value in another shape."""
         for v in self._reshaped(value):
             for i in wanted.get(id(v), ()):
@@ -220,12 +220,12 @@ class Schedule(Grouping):
                 if v is value:
                     return target
                 if is_contiguous(v.shape, target.strides):
-                    return Source(target.buffer, contiguous_strides(value.shape))
+                    return Location(target.buffer, contiguous_strides(value.shape))
         return None
 
     def _home_of_moved(
         self, value: Value, wanted: dict[int, list[int]], number: int, last: bool = False
-    ) -> Source | None:
+    ) -> Location | None:
         """The memory of the new output that is this value with its dims moved about, for what group `number` writes with any strides.
 
         With `last` only memory in which the channels (dim 1) lie together will do.
@@ -240,7 +240,7 @@ class Schedule(Grouping):
                 if strides is not None and not (last and strides[1] != 1):
                     if moves:
                         self.placed[id(v)] = (self.targets[i], number)
-                        return Source(self.targets[i].buffer, strides)
+                        return Location(self.targets[i].buffer, strides)
                     return self.targets[i]
             user = self.users.get(id(v))
             if user is None or self.uses.get(id(v)) != 1 or user.prim.name not in ("reshape", "transpose"):
@@ -258,7 +258,7 @@ class Schedule(Grouping):
             chain.append(user.outputs[0])
         return chain
 
-    def _place_all(self, value: Value, target: Source, number: int, wanted: dict[int, list[int]]) -> None:
+    def _place_all(self, value: Value, target: Location, number: int, wanted: dict[int, list[int]]) -> None:
         """Note where a value lies, also under the shape in which it is an output."""
         self.placed[id(value)] = (target, number)
         for v in self._reshaped(value)[1:]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node
     from rushlight._schedule.expressions import Buffer
     from rushlight._schedule.groups import Group
-    from rushlight._schedule.inline import Source
+    from rushlight._schedule.inline import Location
     from rushlight._schedule.policy import Target
     from rushlight._types.dtype import DType
 
@@ -91,7 +91,7 @@ class _CpuLibrary(Library):
         return takes_prologues(node, target.vector_bytes)
 
     def prologue(
-        self, source: Source, shape: Sequence[int], group: Group, args: list[DType], target: Target
+        self, source: Location, shape: Sequence[int], group: Group, args: list[DType], target: Target
     ) -> Prologue | None:
         return prologue_of(source, shape, group, args, target)
 

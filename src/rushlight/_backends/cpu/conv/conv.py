@@ -263,7 +263,7 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
     if step.epilogue is not None:
-        whole.words |= {"after": 1 + step.epilogue.part.turned, "operand": len(step.sizes)}
+        whole.words |= {"after": 1 + step.epilogue.part.transposed, "operand": len(step.sizes)}
     parts = whole.phases()
     for words in parts:
         _cut(words, form.tiles)

@@ -108,7 +108,7 @@ def direct_call(step: ExternStep) -> list[Launch]:
         work.words |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
         if step.epilogue is not None:
             after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-            work.words["after"] = 1 + step.epilogue.part.turned
+            work.words["after"] = 1 + step.epilogue.part.transposed
             work.bundle()
         work.words["pieces"] = (
             -(-work.words["batch"] * work.words["groups"] // work.words["chunk"]) * work.words["bands"]

@@ -52,7 +52,7 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
     after: list[int] = []
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-        words |= {"after": 1 + step.epilogue.part.turned, "operand": len(step.sizes)}
+        words |= {"after": 1 + step.epilogue.part.transposed, "operand": len(step.sizes)}
     if not _fits(words):
         return None
     tile = _tile(words["o"], form)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._codegen.loops import Kernel, Loop, Section
 from rushlight._codegen.nest import Nest
 from rushlight._schedule.costs import facts_of
-from rushlight._schedule.expressions import Buffer, Builder, Store, X
+from rushlight._schedule.expressions import Buffer, Builder, Expr, Store
 from rushlight._schedule.groups import Group, Stage, mixed_radix
 from rushlight._schedule.indexing import Ix, Var
 from rushlight._schedule.library import Attachment
@@ -33,7 +33,7 @@ from rushlight._schedule.policy import Target
 from rushlight._types.layout import contiguous_strides, numel
 
 if TYPE_CHECKING:
-    from rushlight._schedule.inline import Source
+    from rushlight._schedule.inline import Location
     from rushlight._types.dtype import DType
 
 __all__ = ["Array", "Epilogue", "Prologue", "epilogue_of", "prologue_of"]
@@ -59,13 +59,18 @@ class _OnRectangle(Attachment):
     `batch`: sizes of the dims before the last two, as the arrays count them.  `apart`: every how many rows and columns those of a rectangle are.
     """
 
-    __slots__ = ("apart", "arrays", "batch", "kernel", "turned")
+    __slots__ = ("apart", "arrays", "batch", "kernel", "transposed")
 
     def __init__(
-        self, kernel: Kernel, arrays: list[Array], batch: tuple[int, ...], turned: bool, apart: tuple[int, int] = (1, 1)
+        self,
+        kernel: Kernel,
+        arrays: list[Array],
+        batch: tuple[int, ...],
+        transposed: bool,
+        apart: tuple[int, int] = (1, 1),
     ) -> None:
         super().__init__([a.buffer for a in arrays])
-        self.kernel, self.arrays, self.batch, self.turned, self.apart = kernel, arrays, batch, turned, apart
+        self.kernel, self.arrays, self.batch, self.transposed, self.apart = kernel, arrays, batch, transposed, apart
 
     @property
     def slots(self) -> tuple[int, int, int]:
@@ -84,7 +89,7 @@ class _OnRectangle(Attachment):
 class Epilogue(_OnRectangle):
     """What is done to rectangles of sums, of dtype `sums`.
 
-    `stored` are the buffers it writes.  `turned`: the product is to be computed as its transpose, B transposed @ A transposed; rows and columns are
+    `stored` are the buffers it writes.  `transposed`: the product is to be computed as its transpose, B transposed @ A transposed; rows and columns are
     those of that.
     """
 
@@ -97,15 +102,15 @@ class Epilogue(_OnRectangle):
         batch: tuple[int, ...],
         stored: list[Buffer],
         sums: DType,
-        turned: bool,
+        transposed: bool,
         apart: tuple[int, int],
     ) -> None:
-        super().__init__(kernel, arrays, batch, turned, apart)
+        super().__init__(kernel, arrays, batch, transposed, apart)
         self.stored, self.sums = stored, sums
 
 
 class Prologue(_OnRectangle):
-    """What makes rectangles of an operand.  `turned`: rows of the rectangle are columns of the operand."""
+    """What makes rectangles of an operand.  `transposed`: rows of the rectangle are columns of the operand."""
 
     __slots__ = ()
 
@@ -145,8 +150,8 @@ def epilogue_of(
         arrays = _arrays(stage, made, frame)
         # the result's rows, or where there is one column only that
         first = next(a for a in arrays if a.buffer is stage.stores[0].buffer)
-        turned = shape[-1] == 1 or (first.column != 1 and first.row == 1 and shape[-2] != 1)
-        return _Maker(made, sums, arrays, turned, apart).epilogue(
+        transposed = shape[-1] == 1 or (first.column != 1 and first.row == 1 and shape[-2] != 1)
+        return _Maker(made, sums, arrays, transposed, apart).epilogue(
             stage, args, places.pop() if kept else None, frame, target
         )
     except _Unfit:
@@ -154,7 +159,7 @@ def epilogue_of(
 
 
 def prologue_of(
-    source: Source, shape: Sequence[int], group: Group, args: list[DType], target: Target
+    source: Location, shape: Sequence[int], group: Group, args: list[DType], target: Target
 ) -> Prologue | None:
     """A pointwise `group` that makes nothing but an operand of `shape`, which would lie in `source`, as its prologue; None where it does not fit."""
     if (
@@ -183,7 +188,7 @@ def prologue_of(
         made = _Maker(source.buffer, source.buffer.dtype, arrays, across > along).prologue(stage, args, frame, target)
     except _Unfit:
         return None
-    made.turned = made.turned == upright
+    made.transposed = made.transposed == upright
     return made if made.arrays else None
 
 
@@ -245,16 +250,16 @@ def _arrays(stage: Stage, made: Buffer, frame: _Frame) -> list[Array]:
 class _Maker:
     """Writes a stage in terms of a row and a column."""
 
-    def __init__(self, made: Buffer, sums: DType, arrays: list[Array], turned: bool, apart: int = 1) -> None:
-        self.made, self.turned = made, turned
-        self.apart = (apart, 1) if turned else (1, apart)
+    def __init__(self, made: Buffer, sums: DType, arrays: list[Array], transposed: bool, apart: int = 1) -> None:
+        self.made, self.transposed = made, transposed
+        self.apart = (apart, 1) if transposed else (1, apart)
         self.builder = Builder()
         self.row, self.column = Var(_ROWS, "i"), Var(_COLUMNS, "j")
         self.sums = Buffer("sums", sums, "input")
-        self.arrays = [Array(a.buffer, a.column, a.row, a.batch, a.start) for a in arrays] if turned else arrays
+        self.arrays = [Array(a.buffer, a.column, a.row, a.batch, a.start) for a in arrays] if transposed else arrays
         # a buffer that is gone through in several ways is several arrays of the kernel
         self.names = [Buffer(f"array{k}", a.buffer.dtype, "input") for k, a in enumerate(self.arrays)]
-        self.done: dict[X, X] = {}
+        self.done: dict[Expr, Expr] = {}
 
     def epilogue(self, stage: Stage, args: list[DType], kept: Ix | None, frame: _Frame, target: Target) -> Epilogue:
         self.frame = frame
@@ -266,12 +271,12 @@ class _Maker:
         if kept is not None:
             stored.append(self.made)
         batch = tuple(v.size for v, _ in frame.batch)
-        return Epilogue(kernel, self.arrays, batch, stored, self.sums.dtype, self.turned, self.apart)
+        return Epilogue(kernel, self.arrays, batch, stored, self.sums.dtype, self.transposed, self.apart)
 
     def prologue(self, stage: Stage, args: list[DType], frame: _Frame, target: Target) -> Prologue:
         self.frame = frame
         store = Store(self.sums, self.row.ix * _PITCH + self.column.ix, self.value(stage.stores[0].value))
-        return Prologue(self.kernel([store], args, target), self.arrays, (), self.turned)
+        return Prologue(self.kernel([store], args, target), self.arrays, (), self.transposed)
 
     def kernel(self, stores: list[Store], args: list[DType], target: Target) -> Kernel:
         """The two loops."""
@@ -286,13 +291,16 @@ class _Maker:
     def keep(self, place: Ix) -> tuple[Buffer, Ix]:
         """Where the product itself is stored."""
         row, column, batch, start = self.frame.steps(place)
-        self.arrays = [*self.arrays, Array(self.made, *((column, row) if self.turned else (row, column)), batch, start)]
+        self.arrays = [
+            *self.arrays,
+            Array(self.made, *((column, row) if self.transposed else (row, column)), batch, start),
+        ]
         self.names.append(Buffer(f"array{len(self.names)}", self.made.dtype, "input"))
         return self.at(len(self.arrays) - 1)
 
     def place(self, buffer: Buffer, ix: Ix) -> tuple[Buffer, Ix]:
         row, column, batch, start = self.frame.steps(ix)
-        if self.turned:
+        if self.transposed:
             row, column = column, row
         for k, a in enumerate(self.arrays):
             if a.buffer is buffer and (a.row, a.column, a.batch, a.start) == (row, column, batch, start):
@@ -307,18 +315,18 @@ class _Maker:
         row, column = steps
         return self.names[k], self.row.ix * row + self.column.ix * column
 
-    def product(self) -> X:
+    def product(self) -> Expr:
         """An element of the product, rounded as if it had been stored."""
         x = self.builder.load(self.sums, self.row.ix * _PITCH + self.column.ix)
         return x if self.made.dtype is self.sums.dtype else self.builder.op("convert", (x,), self.made.dtype)
 
-    def value(self, x: X) -> X:
+    def value(self, x: Expr) -> Expr:
         found = self.done.get(x)
         if found is None:
             found = self.done[x] = self._value(x)
         return found
 
-    def _value(self, x: X) -> X:
+    def _value(self, x: Expr) -> Expr:
         if x.kind == "const":
             return self.builder.const(x.value, x.dtype)
         if x.kind == "arg":

@@ -209,7 +209,7 @@ def _shared(
     """A large product: one kernel packs the operands, one multiplies."""
     before = list(prologues) or [None, None]
     along = [
-        step is not None and step.part.turned == bool(side) for side, step in enumerate(before)
+        step is not None and step.part.transposed == bool(side) for side, step in enumerate(before)
     ]  # whether rows of the prologue's rectangles run along k
     turned = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
     if turned:

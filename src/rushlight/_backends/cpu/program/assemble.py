@@ -23,9 +23,9 @@ from rushlight._codegen.lowering import Lowering
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.groups import Stage
-from rushlight._schedule.inline import Source
+from rushlight._schedule.inline import Location
 from rushlight._schedule.interleaved import apart
-from rushlight._schedule.placing import Extern
+from rushlight._schedule.placing import LibraryCall
 from rushlight._schedule.policy import Target
 from rushlight._schedule.prepare import as_words, prepared
 from rushlight._schedule.schedule import Schedule
@@ -67,7 +67,7 @@ class Assembler:
 
     def program(self) -> Program:
         for group in self.schedule.groups:
-            if isinstance(group, Extern):
+            if isinstance(group, LibraryCall):
                 self.extern(group)
                 continue
             nests = self.lowering.nests(group)
@@ -114,7 +114,7 @@ class Assembler:
 
     # ***** other steps *****
 
-    def extern(self, extern: Extern) -> None:
+    def extern(self, extern: LibraryCall) -> None:
         if extern.epilogue is not None or any(extern.prologues):
             self.product(extern, extern.epilogue)
             return
@@ -127,15 +127,15 @@ class Assembler:
         sizes = [self.schedule.sizes[s.buffer] * s.buffer.dtype.itemsize for s in extern.outputs]
         self.steps.append(ExternStep(node.prim.name, inputs, outputs, sizes, {**node.params, **extern.params}))
 
-    def product(self, extern: Extern, epilogue: Epilogue | None) -> None:
+    def product(self, extern: LibraryCall, epilogue: Epilogue | None) -> None:
         """A product with an epilogue or prologues: one call, which makes what the epilogue stores."""
         node, out = extern.node, extern.node.outputs[0]
         inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
         params, before = {**node.params, **extern.params}, extern.prologues
-        if epilogue is not None and epilogue.turned and node.prim.name != "conv_windows":
+        if epilogue is not None and epilogue.transposed and node.prim.name != "conv_windows":
             params |= {name: value[::-1] for name, value in extern.params.items()}
-            inputs = [Operand(o.place, o.dtype, _turned(o.shape), _turned(o.strides)) for o in reversed(inputs)]
-            before = [p and Prologue(p.kernel, p.arrays, p.batch, not p.turned) for p in reversed(before)]
+            inputs = [Operand(o.place, o.dtype, _transposed(o.shape), _transposed(o.strides)) for o in reversed(inputs)]
+            before = [p and Prologue(p.kernel, p.arrays, p.batch, not p.transposed) for p in reversed(before)]
         parts = [part for part in (epilogue, *before) if part is not None]
         fresh = [
             b for b in (epilogue.stored if epilogue is not None else [extern.outputs[0].buffer]) if b not in self.places
@@ -161,7 +161,7 @@ class Assembler:
         if epilogue is None:
             made = self.operand(out, extern.outputs[0])
         else:
-            shape = _turned(out.shape) if epilogue.turned and node.prim.name != "conv_windows" else out.shape
+            shape = _transposed(out.shape) if epilogue.transposed and node.prim.name != "conv_windows" else out.shape
             made = Operand(-1, epilogue.sums, shape, contiguous_strides(shape))
         self.steps.append(
             ExternStep(
@@ -169,11 +169,11 @@ class Assembler:
             )
         )
 
-    def operand(self, value: Value, source: Source) -> Operand:
+    def operand(self, value: Value, source: Location) -> Operand:
         place = self.places.get(source.buffer, -1)
         return Operand(place, value.dtype, value.shape, source.strides)
 
 
-def _turned(dims: Sequence[int]) -> tuple[int, ...]:
+def _transposed(dims: Sequence[int]) -> tuple[int, ...]:
     """Shape or strides of a transposed matrix."""
     return (*dims[:-2], dims[-1], dims[-2])
