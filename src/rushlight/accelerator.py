@@ -1,67 +1,198 @@
-"""The machine's accelerator, as `torch.accelerator`: there is none, and everything that would need one says so."""
+"""The machine's accelerator, as `torch.accelerator`: the device type whose backend was registered last; without one, everything says so."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-# What only an accelerator could answer.
-_REFUSED = (
-    "current_device_idx", "current_device_index", "current_stream", "empty_cache", "empty_host_cache", "get_device_capability", "get_memory_info",
-    "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved", "memory_stats", "reset_accumulated_memory_stats",
-    "reset_peak_memory_stats", "set_device_idx", "set_device_index", "set_stream", "synchronize",
-)  # fmt: skip
+from rushlight._backends import registry
+from rushlight._types.device import Device
 
-__all__ = ["Graph", "current_accelerator", "device_count", "device_index", "is_available", *_REFUSED]  # noqa: PLE0604
+if TYPE_CHECKING:
+    from rushlight._backends.protocol import Backend
+
+__all__ = [
+    "Graph",
+    "current_accelerator",
+    "current_device_idx",
+    "current_device_index",
+    "current_stream",
+    "device_count",
+    "device_index",
+    "empty_cache",
+    "empty_host_cache",
+    "get_device_capability",
+    "get_memory_info",
+    "is_available",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "set_device_idx",
+    "set_device_index",
+    "set_stream",
+    "synchronize",
+]
+
+
+def _backend() -> Backend:
+    found = registry.accelerator()
+    if found is None:
+        raise RuntimeError("Cannot access accelerator device when none is available.")
+    return found
+
+
+def _device(device: Any) -> Device:
+    """The device of the accelerator that an index, a device, a string or nothing means."""
+    backend = _backend()
+    if device is None:
+        return Device(backend.type, backend.current_device())
+    if isinstance(device, int):
+        return Device(backend.type, device)
+    wanted = Device(device)
+    if wanted.type != backend.type:
+        raise ValueError(f"{wanted.type} doesn't match the current accelerator {backend.type}.")
+    return wanted if wanted.index is not None else Device(backend.type, backend.current_device())
 
 
 def is_available() -> bool:
-    """False."""
-    return False
+    """Whether there is an accelerator with at least one device."""
+    return device_count() > 0
 
 
 def device_count() -> int:
-    """0."""
-    return 0
+    """How many devices the accelerator has; 0 without one."""
+    found = registry.accelerator()
+    return 0 if found is None else found.device_count()
 
 
-def current_accelerator(check_available: bool = False) -> None:
-    """None: PyTorch gives the kind of device here."""
-    return None
+def current_accelerator(check_available: bool = False) -> Device | None:
+    """The type of the accelerator as a device without an index; None where there is none."""
+    found = registry.accelerator()
+    return None if found is None or check_available and not found.device_count() else Device(found.type)
 
 
-def _absent(*args: Any, **kwargs: Any) -> NoReturn:
-    raise RuntimeError("Cannot access accelerator device when none is available.")
+def current_device_index() -> int:
+    """The index of the device that a device without an index means."""
+    return _backend().current_device()
 
 
-def _needs_accelerator(name: str) -> Callable[..., NoReturn]:
-    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        _absent()
-
-    refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "RuntimeError: there is no accelerator."
-    return refuse
+current_device_idx = current_device_index
 
 
-globals().update({name: _needs_accelerator(name) for name in _REFUSED})
+def set_device_index(device: Any, /) -> None:
+    """Let a device without an index mean this one."""
+    _backend().set_device(_device(device).index or 0)
+
+
+set_device_idx = set_device_index
+
+
+def current_stream(device: Any = None, /) -> Any:
+    """The stream of a device in which work is queued; NotImplementedError where the backend has no streams."""
+    place = _device(device)
+    return _backend().stream(place)
+
+
+def set_stream(stream: Any) -> None:
+    """Queue work in this stream from now on; NotImplementedError where the backend has no streams."""
+    _backend().stream(_device(None))
+
+
+def synchronize(device: Any = None, /) -> None:
+    """Wait until all work of a device is done."""
+    place = _device(device)
+    _backend().synchronize(place)
+
+
+def get_device_capability(device: Any = None, /) -> dict[str, Any]:
+    """What is known of a device: see `Backend.properties`."""
+    place = _device(device)
+    return dict(_backend().properties(place))
+
+
+def empty_cache() -> None:
+    """Give memory that is kept for reuse back to the system."""
+    _backend().empty_cache(_device(None))
+
+
+def empty_host_cache() -> None:
+    """Nothing: the host's memory for copies is not kept."""
+    _backend()
+
+
+def _stats(device: Any) -> Mapping[str, int]:
+    place = _device(device)
+    return _backend().memory_stats(place)
+
+
+def memory_stats(device: Any = None, /) -> OrderedDict[str, int]:
+    """The statistics of a device's memory, sorted by name; see `Backend.memory_stats`."""
+    return OrderedDict(sorted(_stats(device).items()))
+
+
+def memory_allocated(device: Any = None, /) -> int:
+    """Bytes that tensors hold."""
+    return _stats(device).get("allocated", 0)
+
+
+def max_memory_allocated(device: Any = None, /) -> int:
+    """The most bytes that tensors have held at a time."""
+    return _stats(device).get("peak_allocated", 0)
+
+
+def memory_reserved(device: Any = None, /) -> int:
+    """Bytes that tensors hold and that are kept for reuse."""
+    stats = _stats(device)
+    return stats.get("allocated", 0) + stats.get("cached", 0)
+
+
+def max_memory_reserved(device: Any = None, /) -> int:
+    """The most of these bytes at a time."""
+    stats = _stats(device)
+    return stats.get("peak_held", stats.get("peak_allocated", 0))
+
+
+def get_memory_info(device: Any = None, /) -> tuple[int, int]:
+    """(free, total) bytes of a device; RuntimeError where the backend does not know its memory's size."""
+    total = get_device_capability(device).get("total_memory")
+    if total is None:
+        raise RuntimeError(f"the backend of device type '{_backend().type}' does not say how much memory there is")
+    return int(total) - memory_reserved(device), int(total)
+
+
+def reset_peak_memory_stats(device: Any = None, /) -> None:
+    """Start measuring the most bytes anew; NotImplementedError where the backend cannot."""
+    place = _device(device)
+    _backend().reset_peak(place)
+
+
+reset_accumulated_memory_stats = reset_peak_memory_stats
 
 
 class device_index:
-    """A context that would choose a device by its number; None changes nothing, anything else raises RuntimeError on entry."""
+    """A context that chooses a device by its number; None changes nothing."""
 
     def __init__(self, device: int | None, /) -> None:
         self.device = device
+        self._before = 0
 
     def __enter__(self) -> None:
         if self.device is not None:
-            _absent()
+            self._before = current_device_index()
+            set_device_index(self.device)
 
     def __exit__(self, *exc: object) -> None:
-        pass
+        if self.device is not None:
+            set_device_index(self._before)
 
 
 class Graph:
-    """A recorded piece of work on an accelerator.  RuntimeError: there is none."""
+    """A recorded piece of work on an accelerator.  RuntimeError without one, NotImplementedError where its backend records none."""
 
     def __init__(self, keep_graph: bool = False, *, pool: Any = None, capture_error_mode: str = "default") -> None:
-        _absent()
+        raise _backend()._missing("recorded work (accelerator.Graph)")

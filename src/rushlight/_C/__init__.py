@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._backends.registry import accelerator
 from rushlight._base.absent import absent_class
 from rushlight._base.importing import import_whole
 from rushlight._engine.autograd.engine import task_number
@@ -20,7 +21,7 @@ from rushlight._surface.composites.factors import LinAlgError as _LinAlgError
 from rushlight._surface.dispatch import DispatchKey, DispatchKeySet
 from rushlight._surface.dispatch import ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
 from rushlight._surface.registry import SPACES
-from rushlight._types.device import Device, as_device
+from rushlight._types.device import Device, as_device, private_type
 
 __all__ = [
     "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
@@ -76,13 +77,14 @@ def _are_functorch_transforms_active() -> bool:
 
 
 def _get_accelerator(check: bool | None = None) -> Device:
-    """The device type of an accelerator; without one, the CPU."""
-    return Device("cpu")
+    """The device type of the accelerator; without one, the CPU."""
+    found = accelerator()
+    return Device("cpu" if found is None or check and not found.device_count() else found.type)
 
 
 def _get_privateuse1_backend_name() -> str:
-    """The name of a backend of one's own: the one that stands for none."""
-    return "privateuseone"
+    """The name of the device type that is kept for backends from outside."""
+    return private_type()
 
 
 def _get_default_device() -> str:

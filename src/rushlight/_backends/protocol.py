@@ -10,7 +10,7 @@ loads through one.  What a backend leaves out raises NotImplementedError with it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
     from rushlight._types.shape_env import ShapeEnv
 
-__all__ = ["Backend", "Block", "Executable", "ProgramTemplate"]
+__all__ = ["Backend", "Block", "Executable", "ProgramTemplate", "Step"]
 
 
 class Block:
@@ -34,6 +34,13 @@ class Block:
         self.address, self.nbytes, self.device = address, nbytes, device
 
 
+class Step(NamedTuple):
+    """One kernel or library call of an executable: its name, and the bytes that it moves at least, each element once."""
+
+    name: str
+    moved: int
+
+
 class Executable(Protocol):
     """A compiled graph.
 
@@ -43,6 +50,22 @@ class Executable(Protocol):
     """
 
     def __call__(self, *words: Any) -> Any: ...
+
+    @property
+    def notes(self) -> list[str]:
+        """What was fused with what, and why."""
+
+    def steps(self) -> list[Step]:
+        """Its kernels and library calls, in order."""
+
+    def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
+        """A call, step by step: what it returns, and the seconds of every step by `clock`."""
+
+    def code(self) -> list[tuple[str, str]]:
+        """The name and the text of each generated kernel, as it goes to the compiler."""
+
+    def assembly(self) -> list[tuple[str, str]]:
+        """The name and the assembly of each generated kernel."""
 
     def explain(self, asm: bool = False) -> str:
         """What the program is made of, as text; with `asm` down to the machine code."""
@@ -246,6 +269,10 @@ class Backend:
     def memory_stats(self, device: Device) -> Mapping[str, int]:
         """Bytes and counts of what is allocated; see `_host.storage.memory_stats` for names."""
         return {}
+
+    def reset_peak(self, device: Device) -> None:
+        """Start measuring the peaks of `memory_stats` anew."""
+        raise self._missing("peaks that can be reset")
 
     def empty_cache(self, device: Device) -> None:
         """Give memory that is kept for reuse back to the system."""

@@ -231,8 +231,9 @@ def is_distributed(input: Tensor) -> bool:
 
 @both
 def get_device(input: Tensor) -> int:
-    """Number of the GPU; -1 on the CPU."""
-    return -1
+    """The index of the tensor's device; -1 where the device has none, as the CPU."""
+    index = input.device.index
+    return -1 if index is None else index
 
 
 # ***** shapes *****

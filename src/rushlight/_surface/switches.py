@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NoReturn
 
 from rushlight._base.errors import WARN_ALWAYS, warn_once
@@ -217,12 +218,32 @@ def typename(obj: Any, /) -> str:
     return name if module in ("", "builtins") else f"{module.replace('rushlight', 'torch', 1)}.{name}"
 
 
+_MODULES: dict[str, Any] = {}  # the modules of types of device from outside
+
+
+@public
+def _register_device_module(device_type: str, module: Any) -> None:
+    """Let `torch.<device_type>` be the module of a device type from outside.
+
+    RuntimeError where there is one already, or where a backend is neither registered nor expected under the name.
+    """
+    place = Device(device_type).type
+    page = sys.modules["rushlight"]
+    if hasattr(page, place):
+        raise RuntimeError(f"The runtime module of '{place}' has already been registered with '{getattr(page, place)}'")
+    setattr(page, place, module)
+    _MODULES[place] = module
+    sys.modules[f"rushlight.{place}"] = module
+
+
 @public
 def get_device_module(device: Any = None) -> Any:
     """The module of a device's functions: `torch.cpu`, `torch.cuda`; by default the CPU's."""
     if device is not None and not isinstance(device, (str, Device)):
         raise RuntimeError(f"Invalid value of device '{device}', expect torch.device, str, or None")
     place = "cpu" if device is None else Device(device).type
+    if place in _MODULES:
+        return _MODULES[place]
     try:
         return require(f"rushlight.{place}")
     except ModuleNotFoundError:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import rushlight
 from rushlight import Tensor
+from rushlight._backends.registry import backends
 from rushlight._engine.core.state import STATE
 from rushlight._engine.dispatch.autocast import PLACES, change, clear_casts, dtype_of, enter, leave, place_of
 
@@ -21,7 +22,8 @@ def is_autocast_available(device_type: str) -> bool:
     >>> torch.amp.is_autocast_available("cpu")
     True
     """
-    return place_of(device_type) in PLACES
+    place = place_of(device_type)
+    return place in PLACES or place != "meta" and place in backends()
 
 
 class autocast:

@@ -18,8 +18,6 @@ from rushlight.library.schema import FunctionSchema, parse
 
 __all__ = ["CustomOpDef", "custom_op", "triton_op", "wrap_triton"]
 
-_KEYS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "xpu": "XPU", "mps": "MPS", "hpu": "HPU", "mtia": "MTIA"}
-
 
 def custom_op(
     name: str, fn: Callable[..., Any] | None = None, /, *, mutates_args: str | Iterable[str], device_types: Any = None, schema: str | None = None,
@@ -108,9 +106,7 @@ class CustomOpDef:
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             for device in wanted:
                 self._functions[device] = function
-                key = (
-                    "CompositeExplicitAutograd" if device is None else _KEYS.get(rushlight.device(device).type, device)
-                )
+                key = "CompositeExplicitAutograd" if device is None else operators.key_of(rushlight.device(device).type)
                 self._opoverload.kernels[key] = lambda *args, _device=device, **kwargs: self._run(_device, args, kwargs)
             return function
 

@@ -20,7 +20,6 @@ __all__ = [
 
 _RESERVED = ("prim",)
 _OWNERS: dict[str, str] = {"aten": "PyTorch"}
-_DEVICES = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "xpu": "XPU", "mps": "MPS", "hpu": "HPU", "mtia": "MTIA"}
 
 
 def fallthrough_kernel(*args: Any, **kwargs: Any) -> NoReturn:
@@ -260,7 +259,7 @@ def impl(
     if isinstance(qualname, Library):  # the older form: impl(library, name, key)
         return lambda function: (qualname.impl(types, function, func or ""), function)[1]  # type: ignore[func-returns-value]
     wanted = (types,) if isinstance(types, str) else tuple(types)
-    keys = ["CompositeExplicitAutograd" if word == "default" else _DEVICES.get(word, word) for word in wanted]
+    keys = ["CompositeExplicitAutograd" if word == "default" else operators.key_of(word) for word in wanted]
     space, _ = _parts(qualname)
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:

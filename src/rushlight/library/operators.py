@@ -11,11 +11,13 @@ from types import ModuleType
 from typing import Any
 
 import rushlight
+from rushlight._backends.registry import backends
 from rushlight._base.pytree import tree_flatten, tree_unflatten
 from rushlight._engine.core.state import FUNCTION_MODE, INHERITED, STATE
 from rushlight._engine.dispatch.override import dispatch, has_override
 from rushlight._engine.functorch.transformed import LEVELS, top_level
 from rushlight._surface.dispatch import Tag
+from rushlight._types.device import private_type
 from rushlight.library.applied import applied_class
 from rushlight.library.schema import Argument, FunctionSchema
 
@@ -26,12 +28,21 @@ __all__ = [
     "OpOverloadPacket",
     "below_autograd",
     "find",
+    "key_of",
     "namespace",
     "register",
     "unregister",
 ]
 
 _KEYS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "xpu": "XPU", "mps": "MPS", "hpu": "HPU", "mtia": "MTIA"}
+
+
+def key_of(device_type: str) -> str:
+    """The dispatch key of kernels for a type of device; "PrivateUse1" for a type from outside."""
+    found = _KEYS.get(device_type)
+    if found is not None:
+        return found
+    return "PrivateUse1" if device_type in backends() or device_type == private_type() else device_type
 
 
 class _Here(threading.local):
@@ -195,7 +206,7 @@ class OpOverload:
     def _autograd_kernel(self, leaves: Sequence[Any]) -> Callable[..., Any] | None:
         if not leaves or self.backward is not None:
             return None
-        device = _KEYS.get(leaves[0].device.type, "")
+        device = key_of(leaves[0].device.type)
         return next((self.kernels[key] for key in (f"Autograd{device}", "Autograd") if key in self.kernels), None)
 
     def _called(self, kernel: Callable[..., Any], values: Sequence[Any]) -> Any:
@@ -211,7 +222,7 @@ class OpOverload:
                 v for a, v in zip(self._schema.arguments, values, strict=True) if a.base == "Device" and v is not None
             ]
             device = rushlight.device(given[0]).type if given else "cpu"
-        key = _KEYS.get(device, device)
+        key = key_of(device)
         if key == "Meta" and self.fake is not None and "Meta" not in self.kernels:
             before, HERE.fake = HERE.fake, self
             try:

@@ -17,8 +17,11 @@ from rushlight._backends.cpu.externs import extern_call, extern_note
 from rushlight._backends.cpu.kernels import OPT, kernel_of
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Operand, Program, ReadyStep, Step
+from rushlight._backends.protocol import Step as StepReport
+from rushlight._codegen.traffic import traffic
 from rushlight._host.runtime import runtime
 from rushlight._native import jit
+from rushlight._types.layout import numel
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.symbols import SpecializationError, filled, framed
 
@@ -139,9 +142,29 @@ class Executable:
         """What was fused, and why."""
         return self.program.notes
 
+    def steps(self) -> list[StepReport]:
+        """Kernels and library calls, in order."""
+        return [StepReport(_step_name(step), _moved(step)) for step in self.program.steps]
+
+    def assembly(self) -> list[tuple[str, str]]:
+        """The symbol and the assembly of each kernel, compiled anew."""
+        return [(name, jit.compile_assembly(text, OPT)) for name, text in self.code()]
+
     def code(self) -> list[tuple[str, str]]:
         """The symbol and the LLVM text of each kernel."""
         return [(step.symbol, step.llvm()) for step in self.program.steps if isinstance(step, KernelStep)]
+
+
+def _step_name(step: Any) -> str:
+    return str(step.symbol) if hasattr(step, "symbol") else str(step.name)
+
+
+def _moved(step: Any) -> int:
+    """Bytes that a step moves at least."""
+    if isinstance(step, KernelStep):
+        moved: int = traffic(step.kernel)[0]
+        return moved
+    return sum(numel(operand.shape) * operand.dtype.itemsize for operand in (*step.inputs, *step.outputs))
 
 
 def _is_direct(call: tuple[Callable[..., Any], int, list[int], int], first: int, results: Sequence[int]) -> bool:

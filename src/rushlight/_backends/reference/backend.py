@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rushlight._backends.protocol import Backend
+from rushlight._backends.protocol import Backend, Step
 from rushlight._backends.reference.run import run
 from rushlight._base.lazy import numpy as np
 from rushlight._graph.core import Graph
@@ -18,7 +18,7 @@ from rushlight._prims.numbers import holder
 from rushlight._types.device import Device
 from rushlight._types.dtype import BFLOAT16, COMPLEX32, FLOAT8, DType
 from rushlight._types.float8 import encode, values
-from rushlight._types.layout import extent
+from rushlight._types.layout import extent, numel
 
 __all__ = ["ReferenceBackend", "ReferenceExecutable", "load_elements", "store_elements"]
 
@@ -112,6 +112,23 @@ class ReferenceExecutable:
         with self.backend.opened(address, nbytes) as memory:
             store_elements(memory, value.dtype, value.shape, layout, array)
         return storage
+
+    def steps(self) -> list[Step]:
+        """One: the primitives run after one another in the interpreter."""
+        moved = sum(numel(v.shape) * v.dtype.itemsize for v in (*self.graph.inputs, *self.graph.outputs))
+        return [Step("reference", moved)]
+
+    def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
+        """A call, and how long it took."""
+        began = clock()
+        result = self(*words)
+        return result, [clock() - began]
+
+    def code(self) -> list[tuple[str, str]]:
+        """No kernel is generated."""
+        return []
+
+    assembly = code
 
     def explain(self, asm: bool = False) -> str:
         """The graph: that is what runs."""

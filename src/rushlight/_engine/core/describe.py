@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._engine.core.elements import elements_of
+from rushlight._engine.core.memory import is_host_memory
 from rushlight._engine.core.printing import tensor_repr
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._types.promotion import default_dtype
@@ -16,7 +17,7 @@ def describe(x: Tensor, contents: Any = None, tangent: str | None = None) -> str
     """The printed form of a tensor."""
     node = x._node
     name = None if node is None else node.name().rsplit("::", 1)[-1] if node._refusal is None else "Invalid"
-    device = None if x._spec.device.type == "cpu" else str(x._spec.device)
+    device = None if is_host_memory(x._spec) else str(x._spec.device)
     kind = "tensor" if type(x) in plain_classes else type(x).__name__
     return tensor_repr(
         None if x._storage is None else elements_of(x),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core.creation import from_numpy, to_array
+from rushlight._engine.core.memory import is_host_memory
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import as_device
 from rushlight._types.dtype import BFLOAT16
@@ -13,6 +15,7 @@ from rushlight._types.dtype import BFLOAT16
 __all__ = ["from_dlpack", "to_dlpack"]
 
 CPU_DEVICE = (1, 0)  # kDLCPU
+EXTERNAL_DEVICE = 12  # kDLExtDev
 
 
 def _export(
@@ -44,6 +47,10 @@ def _check(self: Tensor) -> None:
         )
     if self._storage is None:
         raise BufferError("a meta tensor has no memory to share")
+    if not is_host_memory(self._spec):
+        raise BufferError(
+            f"rushlight has only the host's memory to share, not that of {self.device}: share `tensor.cpu()`"
+        )
 
 
 def _versioned() -> bool:
@@ -52,7 +59,7 @@ def _versioned() -> bool:
 
 
 def _device(self: Tensor) -> tuple[int, int]:
-    return CPU_DEVICE
+    return CPU_DEVICE if is_host_memory(self._spec) else (EXTERNAL_DEVICE, self.device.index or 0)
 
 
 Tensor.__dlpack__ = _export  # type: ignore[attr-defined]
@@ -106,7 +113,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
             )
         return _shared(_Capsule(ext_tensor))
     place = None if device is None else as_device(device)
-    moves = place is not None and place.type != "cpu"
+    moves = place is not None and not backend_of(place).host_readable
     if moves and copy is False:
         raise ValueError(f"cannot move DLPack tensor to {place} without copying. Set copy=None or copy=True.")
     made = _shared(ext_tensor)

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rushlight._backends.registry import backends
 from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._ops.precision import KEEP, LOWER, POLICIES, SINGLE
@@ -40,9 +41,9 @@ PLACES: dict[str, DType] = {
 }  # fmt: skip
 # Cached casts of weights, by the identity of the weight; the weight is kept alive so that its identity stays unique.
 _KEPT: dict[tuple[int, DType], tuple[Tensor, Tensor]] = {}
-# All dtypes ever cast to; the state word holds an index into this list.
-_DTYPES: list[DType] = []
-# Products: they cast their operands while they pack or read them.
+# What was ever cast to, by type of device: the index of a setting is what the state word says.
+_SETTINGS: list[tuple[tuple[str, DType], ...]] = []
+# Products, which cast their operands while they pack them, or as they read them.
 _PACKING = frozenset(("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm"))
 _SHIFT = 8  # the first bit of AUTOCAST
 
@@ -54,8 +55,8 @@ def set_enabled(place: str, enabled: bool) -> None:
 
 
 def dtype_of(place: str) -> DType:
-    """The dtype that is cast to on this type of device, in this thread; KeyError where nothing is ever cast."""
-    return STATE.cast_dtypes.get(place) or PLACES[place]
+    """The dtype that is cast to on this type of device, in this thread: float16 for types from outside, until another is set."""
+    return STATE.cast_dtypes.get(place) or PLACES.get(place) or FLOAT16
 
 
 def set_dtype(place: str, dtype: DType) -> None:
@@ -66,11 +67,12 @@ def set_dtype(place: str, dtype: DType) -> None:
 
 def _refresh() -> None:
     word = STATE.word & ~AUTOCAST
-    if STATE.casts.get("cpu"):
-        dtype = dtype_of("cpu")
-        if dtype not in _DTYPES:
-            _DTYPES.append(dtype)
-        word |= (_DTYPES.index(dtype) + 1) << _SHIFT
+    here = backends()
+    setting = tuple([(place, dtype_of(place)) for place in sorted(STATE.casts) if STATE.casts[place] and place in here])
+    if setting:
+        if setting not in _SETTINGS:
+            _SETTINGS.append(setting)
+        word |= (_SETTINGS.index(setting) + 1) << _SHIFT
     STATE.word = word
 
 
@@ -78,9 +80,9 @@ def change(place: str, enabled: bool, dtype: DType, keeps: bool) -> tuple[bool, 
     """Set the whole state of a region; returns the former state, with which to restore it."""
     state = STATE
     casts, dtypes = state.casts, state.cast_dtypes
-    before = casts.get(place, False), dtypes.get(place) or PLACES[place], state.cast_keeps
+    before = casts.get(place, False), dtype_of(place), state.cast_keeps
     casts[place], dtypes[place], state.cast_keeps = enabled, dtype, keeps
-    if place == "cpu":
+    if place in backends():
         _refresh()
     return before
 
@@ -115,20 +117,25 @@ def policy_of(name: str, spaces: Sequence[str] = ()) -> str | None:
 
 def _eligible(tensor: Tensor) -> bool:
     spec = tensor._spec
-    return spec.dtype.is_floating_point and spec.dtype is not FLOAT64 and spec.device.type == "cpu"
+    return spec.dtype.is_floating_point and spec.dtype is not FLOAT64 and bool(STATE.casts.get(spec.device.type))
+
+
+def _lower(tensors: Sequence[Tensor]) -> DType:
+    """The dtype that operators on these tensors cast to: that of the first type of device for which casting is on."""
+    return dtype_of(next((t._spec.device.type for t in tensors if STATE.casts.get(t._spec.device.type)), "cpu"))
 
 
 def _target(policy: str, tensors: Sequence[Tensor]) -> DType | None:
     if policy == KEEP:
         return None
-    lower: DType = dtype_of("cpu")
+    lower: DType = _lower(tensors)
     if policy == LOWER:
         return lower
     if policy == SINGLE:
         return FLOAT32
     found = lower
     for tensor in tensors:
-        if not tensor._spec.dtype.is_floating_point or tensor._spec.device.type != "cpu":
+        if not tensor._spec.dtype.is_floating_point or not STATE.casts.get(tensor._spec.device.type):
             continue
         found = _wider(found, tensor._spec.dtype, lower)
     return found
@@ -155,7 +162,7 @@ def _cast(tensor: Tensor, to: DType) -> Tensor:
         and tensor._rg
         and tensor._node is None
         and STATE.cast_keeps
-        and to is dtype_of("cpu")
+        and to is dtype_of(tensor._spec.device.type)
         and not tensor._is_view()
     )
     if not keep:
@@ -217,7 +224,7 @@ def casting_plan(caller: Any, policy: str, template: tuple[Any, ...], tensors: S
 def lowered(tensor: Tensor) -> Tensor:
     """A result as a product leaves it: where operators cast, in the dtype that they cast to."""
     if STATE.word & AUTOCAST and _eligible(tensor):
-        return tensor.to(dtype_of("cpu"))
+        return tensor.to(dtype_of(tensor._spec.device.type))
     return tensor
 
 

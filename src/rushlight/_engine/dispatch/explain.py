@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
-from rushlight._base.lazy import require
 from rushlight._engine.core.state import clear_plans
 from rushlight._engine.dispatch.watch import RECORDER, Recorder, Run
 
@@ -31,7 +30,7 @@ class Report:
     @property
     def kernels(self) -> list[str]:
         """The kernels that ran, in order; library routines by their names."""
-        return [_step_name(step) for run in self._runs for step in run.exe.program.steps]
+        return [step.name for run in self._runs for step in run.exe.steps()]
 
     @property
     def seconds(self) -> float:
@@ -43,13 +42,13 @@ class Report:
         limit = copy_rate() if self._runs else 1.0
         rows = [f"{'':4s} {'operator':28s} {'kernel':26s} {'time':>9s} {'moved':>10s} {'GB/s':>7s} {'of copying':>10s}"]
         for number, run in enumerate(self._runs, 1):
-            for step, seconds in zip(run.exe.program.steps, run.seconds, strict=True):
-                moved = step_bytes(step)
+            for step, seconds in zip(run.exe.steps(), run.seconds, strict=True):
+                moved = step.moved
                 rate = moved / max(seconds, 1e-9)
                 share = f"{rate / 1e9:7.1f} {rate / limit:10.0%}" if moved else ""
                 size = f"{moved / 1024:8.1f} K" if moved else ""
                 rows.append(
-                    f"{number:3d}. {run.name:28s} {_step_name(step):26s} {seconds * 1e6:6.1f} us {size:>10s} {share}".rstrip()
+                    f"{number:3d}. {run.name:28s} {step.name:26s} {seconds * 1e6:6.1f} us {size:>10s} {share}".rstrip()
                 )
         rows.append(
             f"{len(self._runs)} programs, {len(self.kernels)} kernels, {self.seconds * 1e6:.1f} us in kernels; a copy of a large array moves "
@@ -65,10 +64,8 @@ class Report:
     @property
     def assembly(self) -> str:
         """The assembly of every kernel, compiled anew."""
-        jit, opt = require("rushlight._native.jit"), require("rushlight._backends.cpu.compile").OPT
-        return "\n".join(
-            f"# ***** {name} *****\n{jit.compile_assembly(text, opt)}" for name, text in self._code().items()
-        )
+        texts = {name: text for run in self._runs for name, text in run.exe.assembly()}
+        return "\n".join(f"# ***** {name} *****\n{text}" for name, text in texts.items())
 
     def _code(self) -> dict[str, str]:
         return {name: text for run in self._runs for name, text in run.exe.code()}
@@ -77,7 +74,7 @@ class Report:
         """Every different program: its graph, what was fused, loop nests, and with `code` the LLVM text and the assembly of each kernel."""
         parts, seen = [], set()
         for number, run in enumerate(self._runs, 1):
-            identity = tuple(_step_name(step) for step in run.exe.program.steps), str(run.exe.program.explain())
+            identity = tuple(step.name for step in run.exe.steps()), str(run.exe.explain())
             if identity not in seen:
                 seen.add(identity)
                 parts.append(f"***** {number}. {run.name}, at {run.place} *****\n{run.exe.explain(asm=code)}")
@@ -87,24 +84,6 @@ class Report:
         return f"{self.table()}\n\n{self.details()}"
 
     __repr__ = table
-
-
-def _step_name(step: Any) -> str:
-    return step.symbol if hasattr(step, "symbol") else step.name
-
-
-def step_bytes(step: Any) -> int:
-    """Bytes that a kernel moves at least, each element once."""
-    if hasattr(step, "kernel"):
-        return require("rushlight._codegen.traffic").traffic(step.kernel)[0]
-    return sum(_operand_bytes(operand) for operand in (*step.inputs, *step.outputs))
-
-
-def _operand_bytes(operand: Any) -> int:
-    size = operand.dtype.itemsize
-    for extent in operand.shape:
-        size *= extent
-    return size
 
 
 _COPY_RATE: list[float] = []
