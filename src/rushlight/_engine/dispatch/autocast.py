@@ -41,9 +41,9 @@ PLACES: dict[str, DType] = {
 }  # fmt: skip
 # Cached casts of weights, by the identity of the weight; the weight is kept alive so that its identity stays unique.
 _KEPT: dict[tuple[int, DType], tuple[Tensor, Tensor]] = {}
-# What was ever cast to, by type of device: the index of a setting is what the state word says.
+# All settings that were ever on: (type of device, dtype) pairs; the state word holds an index into this list.
 _SETTINGS: list[tuple[tuple[str, DType], ...]] = []
-# Products, which cast their operands while they pack them, or as they read them.
+# Products: they cast their operands while they pack or read them.
 _PACKING = frozenset(("addbmm", "addmm", "baddbmm", "bmm", "linear", "matmul", "mm"))
 _SHIFT = 8  # the first bit of AUTOCAST
 
