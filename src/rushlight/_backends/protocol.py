@@ -92,6 +92,7 @@ class Backend:
     - `shapes_only`: tensors have no memory; nothing is compiled.
     - `native`: executables are steps that the host's native plans can run (`Executable.calls`).
     - `symbolic`: `template` compiles for symbolic sizes; without it every new size is compiled by itself.
+    - `keeps_programs`: executables can be kept on disk (`packed`, `unpacked`).
     - `accelerator`: the type is what `torch.accelerator` and `torch.device(0)` mean.
     """
 
@@ -100,6 +101,7 @@ class Backend:
     shapes_only: ClassVar[bool] = False
     native: ClassVar[bool] = False
     symbolic: ClassVar[bool] = False
+    keeps_programs: ClassVar[bool] = False
     accelerator: ClassVar[bool] = True
     # An object with `element_kernel`, `update_rows`, `counting`, `adafactor` (see `_backends.cpu.optim`), or None: steps run tensor by tensor.
     multi_tensor: Any = None
@@ -196,6 +198,20 @@ class Backend:
     ) -> ProgramTemplate:
         """The same where sizes are symbolic; only where `symbolic` is set.  SpecializationError where sizes decide too much."""
         raise self._missing("compiler for symbolic sizes")
+
+    def packed(self, program: Any) -> Any:
+        """An executable, or a template of one, as plain data (lists, texts, numbers; those of a template may be symbolic), to be kept on disk.
+
+        UnpackableError (`_graph.packing`) for a program that cannot be.
+        """
+        raise self._missing("programs that can be kept")
+
+    def unpacked(self, data: Any, results_bytes: Sequence[int]) -> Executable | None:
+        """What `packed` took apart; None where something that it refers to is gone.
+
+        The data may have been written by anybody: RecordError where they are not those of a program with results of so many bytes.
+        """
+        raise self._missing("programs that can be kept")
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """How many kernels and library calls a graph becomes."""

@@ -22,7 +22,7 @@ from rushlight._base.knobs import Knob
 from rushlight._base.log import enabled, log
 from rushlight._native.target import host_target
 
-__all__ = ["CACHE_DIR", "CACHE_MB", "ObjectCache", "default_cache"]
+__all__ = ["CACHE_DIR", "CACHE_MB", "ObjectCache", "default_cache", "is_private"]
 
 _MAGIC = b"rushlight object 2\n"
 _HEAD = len(_MAGIC) + 2 * DIGEST_BYTES
@@ -84,7 +84,7 @@ class ObjectCache:
 
     def get(self, key: bytes) -> bytes | None:
         """The object stored under `key`, or None."""
-        data = self._read(key) if self._ready(create=False) else None
+        data = self._read(key) if self.usable(create=False) else None
         if data is None:
             self.misses += 1
         else:
@@ -101,7 +101,7 @@ class ObjectCache:
             return None
         try:
             info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode) or not _private(info) or not _HEAD <= info.st_size <= _LARGEST:
+            if not stat.S_ISREG(info.st_mode) or not is_private(info) or not _HEAD <= info.st_size <= _LARGEST:
                 return None
             if os.read(descriptor, _HEAD - DIGEST_BYTES) != _MAGIC + key:
                 return None
@@ -125,7 +125,7 @@ class ObjectCache:
 
     def put(self, key: bytes, data: bytes, replace: bool = True) -> None:
         """Store an object; an existing file is replaced, or with `replace=False` kept where it is a whole one."""
-        if not self._ready(create=True):
+        if not self.usable(create=True):
             return
         temporary = ""
         try:
@@ -161,7 +161,7 @@ class ObjectCache:
         os.unlink(temporary)
         return True
 
-    def _ready(self, create: bool) -> bool:
+    def usable(self, create: bool) -> bool:
         """Whether the directory exists (made if `create`), is ours, and is closed to others."""
         if self._usable is not None and (self._usable or not self.directory):
             return self._usable
@@ -171,7 +171,7 @@ class ObjectCache:
                 os.makedirs(self.directory, mode=0o700, exist_ok=True)
             for directory in (self.root, self.directory):
                 info = os.lstat(directory)
-                if not stat.S_ISDIR(info.st_mode) or not _private(info):
+                if not stat.S_ISDIR(info.st_mode) or not is_private(info):
                     raise PermissionError(f"{directory} is not a directory that only this user can write")
             self._usable = True
         except FileNotFoundError as error:
@@ -227,7 +227,7 @@ class ObjectCache:
         return found
 
 
-def _private(info: os.stat_result) -> bool:
+def is_private(info: os.stat_result) -> bool:
     """Whether this user owns the file and nobody else may write it."""
     return not hasattr(os, "getuid") or (info.st_uid == os.getuid() and not info.st_mode & 0o022)
 

@@ -12,10 +12,15 @@ import os
 from rushlight._base.digest import DIGEST_BYTES, hasher
 from rushlight._native.cache import default_cache
 
-__all__ = ["files_below", "generator_files", "sources_digest"]
+__all__ = ["files_below", "generator_files", "rooms", "sources_digest"]
 
 _ROOM = os.path.dirname(os.path.dirname(__file__))  # the package
 _KNOWN: dict[tuple[str, ...], bytes] = {}
+
+
+def rooms() -> list[str]:
+    """The private folders of the package."""
+    return sorted(name for name in os.listdir(_ROOM) if name[:1] == "_" and name[:2] != "__" and "." not in name)
 
 
 def files_below(folder: str) -> tuple[str, ...]:

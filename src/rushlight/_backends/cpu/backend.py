@@ -21,6 +21,7 @@ from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
 
 ctypes: Any = LazyModule("ctypes")
+records: Any = LazyModule("rushlight._backends.cpu.program.records")
 
 __all__ = ["CpuBackend"]
 
@@ -80,6 +81,7 @@ class CpuBackend(Backend):
     host_readable = True
     native = True
     symbolic = True
+    keeps_programs = True
     accelerator = False
 
     def __init__(self) -> None:
@@ -150,6 +152,19 @@ class CpuBackend(Backend):
         """The same with symbolic sizes."""
         program = compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps)
         return ProgramTemplate(program, shape_env)
+
+    def packed(self, program: Any) -> Any:
+        """See `program.records`; a template is packed once."""
+        if isinstance(program, ProgramTemplate):
+            source, program.source = program.source, None
+        else:
+            source = program.program
+        return records.packed_program(source)
+
+    def unpacked(self, data: Any, results_bytes: Sequence[int]) -> Executable | None:
+        """An executable of kernels that are at hand."""
+        made: Executable | None = records.unpacked_program(data, results_bytes)
+        return made
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """Kernels and library calls after fusion."""

@@ -193,12 +193,14 @@ def _closure(calls: Sequence[Any], results: Sequence[int]) -> Callable[..., Any]
 class ProgramTemplate:
     """A program made with symbolic sizes: kernels that are at hand, and the numbers of their calls as formulas.
 
-    `numbers` are the formulas; `cast` takes their values in this order and gives the program for these sizes.
+    `numbers` are the formulas; `cast` takes their values in this order and gives the program for these sizes.  `source` is the program
+    with its symbols, until it is packed.
     """
 
-    __slots__ = ("_alike", "_counts", "_results", "_steps", "numbers")
+    __slots__ = ("_alike", "_counts", "_results", "_steps", "numbers", "source")
 
     def __init__(self, program: Program, shape_env: ShapeEnv) -> None:
+        self.source: Program | None = program
         self.numbers: list[Any] = []
         self._alike: list[Any] = []
         self._counts = (program.n_inputs, program.n_args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._backends.cpu.program.steps import KernelStep
+from rushlight._backends.cpu.program.steps import KernelStep, symbol_of
 from rushlight._backends.cpu.target import cpu_target
 from rushlight._base.log import enabled, log
 from rushlight._host.runtime import runtime
@@ -16,12 +16,13 @@ from rushlight._native.sources import generator_files, sources_digest
 from rushlight._native.target import host_target
 from rushlight._schedule.policy import Target
 
-__all__ = ["OPT", "host", "kernel_address", "kernel_of"]
+__all__ = ["OPT", "host", "kernel_address", "kernel_called", "kernel_names", "kernel_of"]
 
 # Kernels are written as they should be: LLVM's passes would take longer than instruction selection and find nothing.
 OPT = "none"
 _TARGET: list[Target] = []
 _KERNELS: dict[str, Callable[..., Any]] = {}
+_BY_SYMBOL: dict[str, Callable[..., Any]] = {}  # the same kernels, by what they are called in machine code
 _GENERATOR: list[bytes] = []
 
 
@@ -43,9 +44,11 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
     """The callable of a step's kernel: known in this process, or on disk, or compiled now."""
     key = step.key
     found = _KERNELS.get(key)
+    if found is None and (found := _BY_SYMBOL.get(step.symbol)) is not None:
+        _KERNELS[key] = found
     if found is None:
         cache = default_cache()
-        name = cache.key("kernel", OPT, generator_digest(), key)
+        name = _file_of(key)
         data = cache.get(name)
         if data is None:
             text = step.llvm()
@@ -54,7 +57,29 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
         if enabled("loops"):
             log("loops", f"{step.symbol}\n{step.kernel.text()}")
         # Another thread may have been quicker; its kernel may be in use by its address, and must not be unloaded.
-        found = _KERNELS.setdefault(key, load_kernel(data, step.symbol))
+        found = _BY_SYMBOL.setdefault(step.symbol, load_kernel(data, step.symbol))
+        _KERNELS[key] = found
+    return found
+
+
+def _file_of(key: str) -> bytes:
+    """Under which key the cache keeps the machine code of a kernel."""
+    return default_cache().key("kernel", OPT, generator_digest(), key)
+
+
+def kernel_names(key: str) -> list[str]:
+    """What a kernel with this key is called in machine code, and in the cache: enough to find it again without its text (`kernel_called`)."""
+    return [symbol_of(key), _file_of(key).hex()]
+
+
+def kernel_called(symbol: str, file: bytes) -> Callable[..., Any] | None:
+    """The kernel with these names, loaded from disk where this process has not met it; None where it is no longer there."""
+    found = _BY_SYMBOL.get(symbol)
+    if found is None:
+        data = default_cache().get(file)
+        if data is None:
+            return None
+        found = _BY_SYMBOL.setdefault(symbol, load_kernel(data, symbol))
     return found
 
 

@@ -26,7 +26,10 @@ from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import RUNS, PlanSequence, ran, spoil
+from rushlight._engine.dispatch.kept_programs import keep_program, kept_executable
 from rushlight._engine.dispatch.native_plans import NUMBER_CODES, constants_plan, kernel_plan, ready
+from rushlight._engine.dispatch.plan_packing import packed_program
+from rushlight._engine.dispatch.plan_store import program_key
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, abstracted, symbolic
 from rushlight._engine.dispatch.watch import NAMING
@@ -129,27 +132,11 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
     """
     if not has_memory(spec):
         return make(None, spec, 0)
-    kinds = tuple(map(type, numbers))
+    kinds: tuple[type, ...] = tuple(map(type, numbers))
     full_key = (key, rest, spec, kinds)
     exe = _FILLS.get(full_key)
     if exe is None:
-        check_sizes(spec)
-        NAMING[0] = key
-        weak = [((), number_dtype_wide(n), True) for n in numbers]
-        sizes: list[int] = []
-        head = abstracted(rest, sizes)
-
-        def make_template(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> KernelTemplate:
-            graph = trace(lambda *values: function(symbolic_specs[0], symbolic(head, shape_env.symbols), *values), weak)
-            return KernelTemplate(graph, [None] * len(weak), symbolic_specs, shape_env)
-
-        symbolic_sizes = backend_of(spec.device).symbolic
-        found = _FAMILIES.find((key, head, kinds), [spec], make_template, sizes) if symbolic_sizes else None
-        if found is None:
-            exe = executable(trace(lambda *values: function(spec, rest, *values), weak), [None] * len(weak), [spec])
-        else:
-            exe = found[0].executable(found[1])
-        _FILLS[full_key] = exe
+        exe = _FILLS[full_key] = _filler(function, spec, key, kinds, rest)
     words: list[Any] = []
     for number in numbers:
         words += [number.real, number.imag] if type(number) is complex else [number]
@@ -160,9 +147,42 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
     return made
 
 
+def _filler(function: Any, spec: Spec, key: str, kinds: tuple[type, ...], rest: tuple[int, ...]) -> Any:
+    """The executable of `generate` for numbers of these types: kept by an earlier process, cast from a template, or derived in full."""
+    check_sizes(spec)
+    NAMING[0] = key
+    weak = [((), _number_dtype_wide(kind), True) for kind in kinds]
+    inputs = [None] * len(weak)
+
+    def derive() -> Any:
+        return executable(trace(lambda *values: function(spec, rest, *values), weak), inputs, [spec])
+
+    record = program_key("fill", key, rest, spec, tuple([kind.__name__ for kind in kinds]))
+    exe = None if record is None else kept_executable(record, inputs, [spec], derive)
+    if exe is not None:
+        return exe
+    sizes: list[int] = []
+    head = abstracted(rest, sizes)
+
+    def make_template(shape_env: ShapeEnv, symbolic_specs: list[Any]) -> KernelTemplate:
+        graph = trace(lambda *values: function(symbolic_specs[0], symbolic(head, shape_env.symbols), *values), weak)
+        return KernelTemplate(graph, inputs, symbolic_specs, shape_env)
+
+    symbolic_sizes = backend_of(spec.device).symbolic
+    found = _FAMILIES.find((key, head, kinds), [spec], make_template, sizes) if symbolic_sizes else None
+    exe = derive() if found is None else found[0].executable(found[1])
+    if record is not None:
+        keep_program(record, lambda: packed_program(exe, spec.device) if found is None else found[0].packed(found[2]))
+    return exe
+
+
 def number_dtype_wide(value: Any) -> DType:
     """The dtype in which a Python number travels: bool, int64, float64, complex128."""
-    return from_numpy_name({bool: "bool", int: "int64", float: "float64", complex: "complex128"}[type(value)])
+    return _number_dtype_wide(type(value))
+
+
+def _number_dtype_wide(kind: type) -> DType:
+    return from_numpy_name({bool: "bool", int: "int64", float: "float64", complex: "complex128"}[kind])
 
 
 def full(shape: tuple[int, ...], value: Any, spec: Spec, varies: bool = True) -> Tensor:

@@ -11,6 +11,8 @@ from rushlight._engine.autograd.node import node_class
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
+from rushlight._engine.dispatch.plan_packing import KeptBackward, PlanNote
+from rushlight._engine.dispatch.plan_store import graph_key
 from rushlight._engine.dispatch.shape_classes import ShapeClasses
 from rushlight._graph.core import Graph
 from rushlight._graph.frames import graph_frame, graph_from
@@ -28,7 +30,8 @@ class GraphCalls(NamedTuple):
     """
 
     caller: Callable[[Any, str], Any]
-    sized_plan: Callable[[BackwardAt, str, Sequence[Any]], Callable[..., Any]]
+    sized_plan: Callable[[BackwardAt, str, Sequence[Any], PlanNote | None], Callable[..., Any]]
+    kept_plan: Callable[[PlanNote, str, Sequence[Any], Callable[[], Graph]], Callable[..., Any] | None]
 
 
 class BackwardSpec:
@@ -36,13 +39,13 @@ class BackwardSpec:
 
     __slots__ = (
         "_device", "_fast", "_found", "_graphs", "_in_order", "_origin", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs",
-        "_places", "_plans", "_results", "_some", "cls", "n_results", "outputs", "sources", "wrt",
+        "_places", "_plans", "_results", "_some", "cls", "n_results", "outputs", "record", "sources", "wrt",
     )  # fmt: skip
 
     def __init__(
         self,
         name: str,
-        found: Backward | BackwardAt,
+        found: Backward | BackwardAt | KeptBackward,
         wrt: Sequence[int],
         mask: Sequence[bool],
         device: Device,
@@ -59,6 +62,7 @@ class BackwardSpec:
         self._some: dict[tuple[bool, ...], Any] = {}
         self._places: Any = None
         self._origin: Any = None
+        self.record: bytes | None = None  # the key of the record of the forward call, where one is kept
         self._fast: dict[Any, Any] = {}
         self._in_order = self.outputs == list(range(len(self.outputs)))
         self.last_spec: Any = None  # the gradient and the state for which `last_plan` was made
@@ -165,12 +169,21 @@ class BackwardSpec:
 
     def _prepared(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The plan of the backward graph for these inputs, outside of any graph."""
-        found = self._found
+        found, name, note = self._found, self.cls.__name__, self._note(inputs)
+        if note is not None:
+            kept = self._graphs.kept_plan(note, name, inputs, lambda: self.graph)
+            if kept is not None:
+                return kept
         if self._plans is None and type(found) is BackwardAt and found.shared.found.graph.nodes:
             # of most sizes there is one call: what keeps plans for more is not made yet
-            return self._graphs.sized_plan(found, self.cls.__name__, inputs)
-        plan: Callable[..., Any] = self.plans.prepare(*inputs)
+            return self._graphs.sized_plan(found, name, inputs, note)
+        plan: Callable[..., Any] = self.plans.prepare(inputs, note)
         return plan
+
+    def _note(self, inputs: Sequence[Any]) -> PlanNote | None:
+        """The note of the plan for these inputs, where records are kept."""
+        key = None if self.record is None or STATE.word & GRAD else graph_key(self.record, inputs)
+        return None if key is None else PlanNote(key)
 
     def _zeros(self, number: int) -> Tensor:
         from rushlight._engine.core.memory import zeros_spec

@@ -16,11 +16,15 @@ from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.determinism import alerting
 from rushlight._engine.dispatch.executables import step_count
 from rushlight._engine.dispatch.fast import make_dispatch
-from rushlight._engine.dispatch.lower import Literal
+from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
+from rushlight._engine.dispatch.kept_plans import kept_call
+from rushlight._engine.dispatch.lower import Literal, Slot
 from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, on_one_device, wanted
 from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
 from rushlight._engine.dispatch.plan import LoweredCall
+from rushlight._engine.dispatch.plan_packing import PlanNote
+from rushlight._engine.dispatch.plan_store import call_key
 from rushlight._engine.dispatch.plan_templates import PlanTemplate
 from rushlight._engine.dispatch.results import result_name, result_type_of
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, SymbolicSpec, abstracted, casting, symbolic
@@ -31,7 +35,7 @@ from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._ops.precision import choose
 from rushlight._ops.table import Operator
 from rushlight._prims import build
-from rushlight._types.device import as_device
+from rushlight._types.device import Device, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
@@ -120,18 +124,45 @@ class Caller:
         device = common_device(self.name, tensors)
         specs = [t._spec for t in tensors]
         wrt = wanted(op, template, tensors) if _STATE.word & GRAD else []
+        plan, refused = self._kept(template, specs, wrt, device)
+        if plan is None:
+            plan, refused = self._derived(template, specs, wrt, device)
+        if refused is not None:
+            return underivable(plan, op, refused, wrt, node_name(op, template, specs))
+        return unordered(op, template, plan)
+
+    def _kept(
+        self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], device: Device
+    ) -> tuple[Callable[..., Any] | None, str | None]:
+        """The plan that an earlier process kept and why it has no derivative where one is wanted; (None, None) where there is none."""
+        op = self.op
+        key = call_key(op, template, specs, wrt, device)
+        if key is None:
+            return None, None
+        numbers = sum(type(item) is Slot and item.kind not in ("tensor", "list") for item in template)
+        found = kept_call(
+            key, specs, numbers, device, (op, template, specs), GRAPH_CALLS,
+            lambda *_: lowered_call(op, template, specs, wrt, device),
+        )  # fmt: skip
+        return (None, None) if found is None else (found.plan, found.refused)
+
+    def _derived(
+        self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], device: Device
+    ) -> tuple[Callable[..., Any], str | None]:
+        """The plan, cast from a template or derived in full, and why it has no derivative where one is wanted."""
+        op = self.op
+        key = call_key(op, template, specs, wrt, device)
+        note = None if key is None else PlanNote(key)
         plan, lowered = (
-            self._cast(template, specs, wrt)
+            self._cast(template, specs, wrt, note)
             if backend_of(device).symbolic and (specs or "sized" in op.tags)
             else (None, None)
         )
         if plan is None:
             lowered = lowered_call(op, template, specs, wrt, device)
-            plan = lowered.plan(device, (op, template, specs))
+            plan = lowered.plan(device, (op, template, specs), note)
         assert lowered is not None
-        if lowered.refused is not None:
-            return underivable(plan, op, lowered.refused, wrt, node_name(op, template, specs))
-        return unordered(op, template, plan)
+        return plan, lowered.refused
 
     def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
         """How calls are told to `learn_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
@@ -161,7 +192,7 @@ class Caller:
         return unordered(self.op, template, lowered.plan(device))
 
     def _cast(
-        self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]
+        self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], note: PlanNote | None
     ) -> tuple[Callable[..., Any] | None, LoweredCall | None]:
         """The plan and its lowered call from a plan template; (None, None) where there is none."""
         op, sized, written = self.op, "sized" in self.op.tags, list[int]()
@@ -182,7 +213,7 @@ class Caller:
         found = self.shape_classes.find((head, _STATE.word, tuple(wrt)), specs, make, written)
         if found is None:
             return None, None
-        made = found.plan_template.plan(*found[1:3], specs, (op, template, specs))
+        made = found.plan_template.plan(*found[1:3], specs, (op, template, specs), note)
         if not sized or all(
             abstracted(a.default, []) == a.default for a in op.schema.arguments
         ):  # else a size may come from elsewhere than the call

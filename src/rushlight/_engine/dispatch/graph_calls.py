@@ -7,11 +7,14 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._engine.core.state import GRAD, STATE, new_plan_table
-from rushlight._engine.core.tensor import Tensor, make
+from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardAt, GraphCalls, passed_inputs
+from rushlight._engine.dispatch.kept_plans import kept_graph_plan
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
-from rushlight._engine.dispatch.native_plans import choose_plan, show_plan
+from rushlight._engine.dispatch.native_plans import choose_plan
+from rushlight._engine.dispatch.passed_results import passed_places, passing, showing
 from rushlight._engine.dispatch.plan import LoweredCall
+from rushlight._engine.dispatch.plan_packing import PlanNote
 from rushlight._engine.dispatch.plan_templates import PlanTemplate, ShowTemplate
 from rushlight._engine.dispatch.result_strides import gradient_strides
 from rushlight._engine.dispatch.shape_classes import SymbolicSpec
@@ -37,7 +40,7 @@ def graph_caller(found: Backward | BackwardAt | Graph, name: str) -> Any:
         return _sized_caller(found, name)
     graph = found if isinstance(found, Graph) else found.graph
     return (
-        _caller(graph, lambda: graph, name, lambda inputs: _graph_plan(graph, name, inputs))
+        _caller(graph, lambda: graph, name, lambda inputs, note: _graph_plan(graph, name, inputs, note))
         if graph.nodes
         else _chooser(graph)
     )
@@ -47,7 +50,7 @@ def _sized_caller(backward: BackwardAt, name: str) -> Any:
     """The same for the backward graph of one set of sizes."""
     alike = backward.shared.found.graph
     return (
-        _caller(alike, lambda: backward.graph, name, lambda inputs: _sized_plan(backward, name, inputs))
+        _caller(alike, lambda: backward.graph, name, lambda inputs, note: _sized_plan(backward, name, inputs, note))
         if alike.nodes
         else _chooser(alike)
     )
@@ -61,12 +64,15 @@ def _chooser(graph: Graph) -> Any:
     def choose(*inputs: Any) -> tuple[Any, ...]:
         return tuple([inputs[i] for i in picks])
 
-    choose.prepare = lambda *inputs: choose_plan(choose, picks) if picks else choose  # type: ignore[attr-defined]
+    choose.prepare = lambda inputs, note=None: choose_plan(choose, picks) if picks else choose  # type: ignore[attr-defined]
     return choose
 
 
 def _caller(
-    alike: Graph, graph: Callable[[], Graph], name: str, make: Callable[[Sequence[Any]], Callable[..., Any]]
+    alike: Graph,
+    graph: Callable[[], Graph],
+    name: str,
+    make: Callable[[Sequence[Any], PlanNote | None], Callable[..., Any]],
 ) -> Any:
     """A function that runs the plan that `make` gives for its arguments, kept by their signature.
 
@@ -92,10 +98,10 @@ def _caller(
         key = tuple(signature)
         plan = plans.get(key)
         if plan is None:
-            plan = plans[key] = make(inputs)
+            plan = plans[key] = make(inputs, None)
         return plan(*inputs)
 
-    call.prepare = lambda *inputs: make(inputs)  # type: ignore[attr-defined]
+    call.prepare = make  # type: ignore[attr-defined]
     return call
 
 
@@ -104,17 +110,24 @@ def device_of_specs(specs: Sequence[Spec | None]) -> Device:
     return next((s.device for s in specs if s is not None), CPU)
 
 
-def _graph_plan(graph: Graph, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
+def _graph_plan(
+    graph: Graph, name: str, inputs: Sequence[Any], note: PlanNote | None = None
+) -> Callable[..., Any]:  # fmt: skip
+    """The plan of a graph; `note`, where a record is kept of it, takes what it is made of."""
     NAMING[0] = name
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     device = device_of_specs(specs)
     lowered = _lowered_graph(graph, name, specs, [isinstance(i, Tensor) and i._rg for i in inputs], device, Spec.of)
     if lowered is None:
-        return _showing(moved_layouts(graph, specs) or [], specs)
-    return _passing(graph, lowered.plan(device))
+        return showing(moved_layouts(graph, specs) or [], specs, note)
+    if note is not None:
+        note.passed = passed_places(graph)
+    return passing(passed_places(graph), lowered.plan(device, record=note))
 
 
-def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Callable[..., Any]:
+def _sized_plan(
+    backward: BackwardAt, name: str, inputs: Sequence[Any], note: PlanNote | None = None
+) -> Callable[..., Any]:  # fmt: skip
     """The plan of a backward graph: cast from a plan template where there is one."""
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     device = device_of_specs(specs)
@@ -134,10 +147,12 @@ def _sized_plan(backward: BackwardAt, name: str, inputs: Sequence[Any]) -> Calla
         if found is not None:
             plan_template, values, sizes, _ = found
             if isinstance(plan_template, ShowTemplate):
-                return _showing(plan_template.layouts(values), specs)
-            plan = plan_template.plan(values, sizes, specs)
-            return _passing(shared.found.graph, plan) if shared.passes else plan
-    return _graph_plan(backward.graph, name, inputs)
+                return showing(plan_template.layouts(values), specs, note)
+            passed = passed_places(shared.found.graph)
+            if note is not None:
+                note.passed = passed
+            return passing(passed, plan_template.plan(values, sizes, specs, record=note))
+    return _graph_plan(backward.graph, name, inputs, note)
 
 
 def _lowered_graph(
@@ -165,41 +180,18 @@ def _lowered_graph(
     )
 
 
-def _showing(
-    layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]], specs: Sequence[Spec | None]
-) -> Callable[..., Any]:
-    """A plan that shows inputs under other layouts (see `moved_layouts`), outside of any graph; it returns a tuple."""
-    parts: list[tuple[int, Spec, int]] = []
-    for number, shape, strides, offset in layouts:
-        spec = specs[number]
-        assert spec is not None
-        parts.append(
-            (
-                number,
-                Spec.of(spec.dtype, spec.device, shape, strides, spec.conj, spec.released),
-                offset * spec.dtype.itemsize,
-            )
-        )
+def _kept_plan(
+    note: PlanNote, name: str, inputs: Sequence[Any], graph: Callable[[], Graph]
+) -> Callable[..., Any] | None:
+    """The kept plan of a backward graph for these inputs, outside of any graph; None where there is none.  `graph()` is what it computes."""
 
-    def run(*inputs: Any) -> tuple[Tensor, ...]:
-        return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
+    def derive(note: PlanNote) -> LoweredCall | list[Any]:
+        specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
+        lowered = _lowered_graph(graph(), name, specs, [False] * len(inputs), device_of_specs(specs), Spec.of)
+        note.passed = passed_places(graph())
+        return (moved_layouts(graph(), specs) or []) if lowered is None else lowered
 
-    return show_plan(run, parts)
+    return kept_graph_plan(note.key, inputs, derive)
 
 
-def _passing(graph: Graph, plan: Callable[..., Any]) -> Callable[..., Any]:
-    """`plan`, which gives what the graph computes, with the outputs that are inputs between."""
-    passed, n = passed_inputs(graph), len(graph.outputs)
-    computed = n - len(passed)
-    if not passed:
-        return plan
-
-    def run(*args: Any) -> Any:
-        made = plan(*args) if computed else ()
-        made = iter((made,) if computed == 1 else made)
-        return tuple([args[passed[j]] if j in passed else next(made) for j in range(n)])
-
-    return run
-
-
-GRAPH_CALLS = GraphCalls(graph_caller, _sized_plan)
+GRAPH_CALLS = GraphCalls(graph_caller, _sized_plan, _kept_plan)

@@ -18,72 +18,39 @@ from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.native_plans import Bounds
 from rushlight._engine.dispatch.native_plans import kernel_plan as native_plan
 from rushlight._engine.dispatch.node_recording import recording
+from rushlight._engine.dispatch.plan_packing import PlanNote, packed_program
 from rushlight._engine.dispatch.result_strides import image_like
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.spec import Spec, check_memory
 
-__all__ = ["LoweredCall", "fitting", "number_words"]
+__all__ = ["LoweredCall", "PlanShape", "fitting", "number_words"]
 
 
-class LoweredCall:
-    """What the plan of a signature is made of, kernels and memory apart; sizes may be symbolic.
+class PlanShape:
+    """What the plan of a signature is around its executable; of its results users get the first `n_results`, the others are residuals.
 
-    `forward` gives `n_results` results, then residuals; `specs` are those of all of these.  `backward` is None where nothing is recorded; else
-    it is with respect to the inputs `wrt`, for the results that `mask` marks, by nodes called `name`.  `refused` says why there is no derivative
-    although one is wanted; `graphs` runs `backward`.  `several`: the plan gives a tuple even for one result.  With `bounds` its numbers
-    must lie in the range of the result's dtype.
+    It records nodes called `name` for the results that `mask` marks, with respect to the inputs `wrt`, where it records at all.  `refused` says
+    why there is no derivative although one is wanted.  `several`: the plan gives a tuple even for one result.  With `bounds` its numbers must
+    lie in the range of the result's dtype.  `in_complex`: complex Python numbers are among the inputs.
     """
 
-    __slots__ = (
-        "backward",
-        "bounds",
-        "forward",
-        "graphs",
-        "in_specs",
-        "mask",
-        "n_results",
-        "name",
-        "refused",
-        "several",
-        "specs",
-        "wrt",
-    )
+    __slots__ = ("bounds", "in_complex", "mask", "n_results", "name", "refused", "several", "wrt")
 
     def __init__(
-        self, forward: Graph, in_specs: Sequence[Any], results: Sequence[Any], of: Callable[..., Any], device: Device, name: str = "",
-        backward: Backward | None = None, wrt: Sequence[int] = (), mask: Sequence[bool] = (), refused: str | None = None, several: bool = False,
-        bounds: Bounds = None, graphs: GraphCalls | None = None,
+        self,
+        name: str,
+        n_results: int,
+        in_complex: bool,
+        wrt: Sequence[int] = (),
+        mask: Sequence[bool] = (),
+        refused: str | None = None,
+        several: bool = False,
+        bounds: Bounds = None,
     ) -> None:  # fmt: skip
-        self.forward, self.in_specs, self.n_results, self.name = forward, in_specs, len(results), name
-        self.graphs = graphs
-        about = [*results, *(s for s in in_specs if s is not None)]
-        self.specs = [
-            *results,
-            *(of(v.dtype, device, v.shape, image_like(v.shape, about)) for v in forward.outputs[len(results) :]),
-        ]
-        self.backward, self.wrt, self.mask, self.refused, self.several, self.bounds = (
-            backward,
-            wrt,
-            mask,
-            refused,
-            several,
-            bounds,
-        )
-
-    def plan(self, device: Device, origin: Any = None) -> Callable[..., Any]:
-        """The plan: it takes tensors and Python numbers in the order of the graph's inputs.
-
-        `origin` is the call that its backward spec belongs to.
-        """
-        backward_spec = None
-        if self.backward is not None:
-            assert self.graphs is not None
-            backward_spec = BackwardSpec(self.name, self.backward, self.wrt, self.mask, device, self.graphs)
-            backward_spec.origin = origin
-        exe = None if backend_of(device).shapes_only else executable(self.forward, self.in_specs, self.specs)
-        return self.around(exe, self.in_specs, self.specs, backward_spec)
+        self.name, self.n_results, self.in_complex = name, n_results, in_complex
+        self.wrt, self.mask, self.refused, self.several, self.bounds = wrt, mask, refused, several, bounds
 
     def around(
         self, exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], backward_spec: BackwardSpec | None
@@ -118,10 +85,45 @@ class LoweredCall:
         closure = (lambda *args: (plan(*args),)) if self.several and self.n_results == 1 else plan
         return fitting(closure, sum(s is not None for s in in_specs), specs[0].dtype, self.bounds)
 
-    @property
-    def in_complex(self) -> bool:
-        """Whether complex Python numbers are among the inputs."""
-        return any(v.weak and v.dtype.is_complex for v in self.forward.inputs)
+
+class LoweredCall(PlanShape):
+    """What the plan of a signature is made of, kernels and memory apart; sizes may be symbolic.
+
+    `forward` gives `n_results` results, then residuals; `specs` are those of all of these.  `backward` is None where nothing is recorded, and
+    `graphs` runs it.
+    """
+
+    __slots__ = ("backward", "forward", "graphs", "in_specs", "specs")
+
+    def __init__(
+        self, forward: Graph, in_specs: Sequence[Any], results: Sequence[Any], of: Callable[..., Any], device: Device, name: str = "",
+        backward: Backward | None = None, wrt: Sequence[int] = (), mask: Sequence[bool] = (), refused: str | None = None, several: bool = False,
+        bounds: Bounds = None, graphs: GraphCalls | None = None,
+    ) -> None:  # fmt: skip
+        in_complex = any(v.weak and v.dtype.is_complex for v in forward.inputs)
+        super().__init__(name, len(results), in_complex, wrt, mask, refused, several, bounds)
+        self.forward, self.in_specs, self.backward, self.graphs = forward, in_specs, backward, graphs
+        about = [*results, *(s for s in in_specs if s is not None)]
+        self.specs = [
+            *results,
+            *(of(v.dtype, device, v.shape, image_like(v.shape, about)) for v in forward.outputs[len(results) :]),
+        ]
+
+    def plan(self, device: Device, origin: Any = None, record: PlanNote | None = None) -> Callable[..., Any]:
+        """The plan: it takes tensors and Python numbers in the order of the graph's inputs.
+
+        `origin` is the call that its backward spec belongs to; `record`, where one is kept of the plan, takes what it is made of.
+        """
+        backward_spec = None
+        if self.backward is not None:
+            assert self.graphs is not None
+            backward_spec = BackwardSpec(self.name, self.backward, self.wrt, self.mask, device, self.graphs)
+            backward_spec.origin = origin
+            backward_spec.record = None if record is None else record.key
+        exe = None if backend_of(device).shapes_only else executable(self.forward, self.in_specs, self.specs)
+        if record is not None:
+            record.take(self, self.specs, lambda: packed_program(exe, device), lambda: self.backward)
+        return self.around(exe, self.in_specs, self.specs, backward_spec)
 
 
 def fitting(plan: Callable[..., Any], n: int, dtype: DType, bounds: Bounds) -> Callable[..., Any]:

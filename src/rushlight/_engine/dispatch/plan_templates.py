@@ -11,11 +11,14 @@ from rushlight._engine.dispatch.executables import program_template
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.native_plans import INPLACE, Recast
 from rushlight._engine.dispatch.plan import LoweredCall
+from rushlight._engine.dispatch.plan_packing import PlanNote, packed_program
+from rushlight._engine.dispatch.plan_store import store
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
+from rushlight._types.symbols import filled, framed
 
 __all__ = ["KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate"]
 
@@ -23,7 +26,7 @@ __all__ = ["KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate"]
 class PlanTemplate:
     """The lowered call of a plan with symbolic sizes, and its program: plans are cast from it."""
 
-    __slots__ = ("_again", "_alike", "_backward", "_device", "_ends", "_program", "numbers", "lowered")
+    __slots__ = ("_again", "_alike", "_backward", "_device", "_ends", "_packed", "_program", "numbers", "lowered")
 
     def __init__(self, lowered: LoweredCall, shape_env: ShapeEnv) -> None:
         self.lowered = lowered
@@ -32,6 +35,7 @@ class PlanTemplate:
         self._alike = [_like(shape_env, spec, lowered.in_specs) for spec in lowered.specs]
         self._device = lowered.specs[0].device
         self._program = program_template(lowered.forward, lowered.in_specs, lowered.specs, shape_env)
+        self._packed = PackedTemplate(self._program, self._device, shape_env)
         self.numbers += self._program.numbers
         self._backward = None if lowered.backward is None else SizedBackward(lowered.backward, shape_env)
         self._again: Any = None  # how native plans are made like the first one; False where there are none
@@ -60,9 +64,14 @@ class PlanTemplate:
         )
 
     def plan(
-        self, values: Sequence[int], sizes: Sequence[int], in_specs: Sequence[Spec | None], origin: Any = None
+        self,
+        values: Sequence[int],
+        sizes: Sequence[int],
+        in_specs: Sequence[Spec | None],
+        origin: Any = None,
+        record: PlanNote | None = None,
     ) -> Callable[..., Any]:
-        """The plan for one set of sizes; `origin` is the call that its backward spec belongs to."""
+        """The plan for one set of sizes; `origin` is the call that its backward spec belongs to, `record` takes what it is made of."""
         specs: list[Any] = [
             Spec.of(dtype, self._device, values[a:b], values[b:c]) if k is None else in_specs[k]
             for (dtype, a, b, c), k in zip(self._ends, self._alike, strict=True)
@@ -70,6 +79,11 @@ class PlanTemplate:
         backward_spec = self.backward_spec(sizes, specs)
         if backward_spec is not None:
             backward_spec.origin = origin
+            backward_spec.record = None if record is None else record.key
+        packed = self._packed
+        if record is not None:
+            backward = None if self._backward is None else self._backward.at(sizes)
+            record.take(self.lowered, specs, lambda: packed.filled(sizes), lambda: backward)
         if self._again:
             late = LazyFallback(
                 lambda: self.lowered.closure(self.executable(values), self._inputs(in_specs), specs, backward_spec)
@@ -101,6 +115,28 @@ class PlanTemplate:
         return "\n".join([head, self._program.literal(values, self._first), *back])
 
 
+class PackedTemplate:
+    """A program with symbolic sizes as plain data, to be filled in for single sets of sizes; without data where none is kept."""
+
+    __slots__ = ("_data", "_frame", "_shape_env")
+
+    def __init__(self, program: Any, device: Device, shape_env: ShapeEnv) -> None:
+        self._data = None if store() is None else packed_program(program, device)
+        self._shape_env = shape_env
+        self._frame: Any = None
+
+    def filled(self, sizes: Sequence[int]) -> Any:
+        """The data for these sizes; None where there are none."""
+        if self._data is None:
+            return None
+        if self._frame is None:
+            numbers: list[Any] = []
+            frame = framed(self._data, numbers)
+            self._frame = frame, self._shape_env.compiled(numbers, guarded=False)
+        frame, numbers_at = self._frame
+        return filled(frame, numbers_at(*sizes))
+
+
 class KernelTemplate:
     """A program with symbolic sizes and no plan around it; `weak` are the dtypes of the Python numbers that it takes.
 
@@ -108,7 +144,7 @@ class KernelTemplate:
     goes where an input is.
     """
 
-    __slots__ = ("_again", "_device", "_ends", "_program", "backward", "numbers", "weak")
+    __slots__ = ("_again", "_device", "_ends", "_packed", "_program", "backward", "numbers", "weak")
 
     def __init__(
         self,
@@ -121,6 +157,7 @@ class KernelTemplate:
     ) -> None:
         self._device = out_specs[0].device
         self._program = program_template(graph, in_specs, out_specs, shape_env, **options)
+        self._packed = PackedTemplate(self._program, self._device, shape_env)
         self.numbers = [*self._program.numbers]
         self._ends = _noted(out_specs[1:], self.numbers)
         self.weak = [v.dtype for v, spec in zip(graph.inputs, in_specs, strict=True) if spec is None]
@@ -130,6 +167,10 @@ class KernelTemplate:
     def executable(self, values: Sequence[int]) -> Any:
         """The executable for one set of sizes, of which `values` are the numbers."""
         return self._program.cast(values)
+
+    def packed(self, sizes: Sequence[int]) -> Any:
+        """The program for one set of sizes as plain data; None where it cannot be."""
+        return self._packed.filled(sizes)
 
     def inplace(
         self,

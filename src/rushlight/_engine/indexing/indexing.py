@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ def _too_many(ndim: int) -> IndexError:
 
 
 def _is_list(item: Any) -> bool:
-    return isinstance(item, (list, tuple, range)) or isinstance(item, np.ndarray)
+    return isinstance(item, (list, tuple, range)) or is_array(item)
 
 
 def _stands_for_tuple(index: Any) -> bool:
@@ -50,10 +51,7 @@ def _stands_for_tuple(index: Any) -> bool:
 def _tensor_of(item: Any) -> Tensor:
     made = make_tensor(item)
     kept = (
-        not made._spec.numel
-        and isinstance(item, np.ndarray)
-        or made._spec.dtype in (BOOL, UINT8, INT32, INT64)
-        and made._spec.numel
+        not made._spec.numel and is_array(item) or made._spec.dtype in (BOOL, UINT8, INT32, INT64) and made._spec.numel
     )
     return made if kept else convert.to(made, INT64)  # numbers of a list are cut to integers
 
@@ -345,7 +343,7 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         return
     _check_has_dims(x, index)
     items, tensors = split_index(x, index)
-    if isinstance(value, np.generic):
+    if "numpy" in sys.modules and isinstance(value, np.generic):
         value = value.item()
     if type(value) is int and not -_SIGNED <= value < (2 * _SIGNED if x._spec.dtype.name == "uint64" else _SIGNED):
         raise ValueError("Overflow when unpacking long long")

@@ -9,7 +9,7 @@ from rushlight._backends.cpu.gemm.blas_native import A_WORD, AFTER
 from rushlight._backends.cpu.kernels import kernel_address
 from rushlight._backends.cpu.program.steps import RectangleStep
 
-__all__ = ["epilogue_words", "with_epilogue", "with_prologues"]
+__all__ = ["KeptRectangle", "RectangleFacts", "epilogue_words", "rectangle_facts", "with_epilogue", "with_prologues"]
 
 FIRST_SLOT = 8  # of a kernel's constants
 
@@ -37,24 +37,64 @@ def with_prologues(ints: list[int], first: int, outputs: int, prologues: Sequenc
     return made
 
 
-def epilogue_words(outputs: int, operands: int, after: RectangleStep, shift: int = 0) -> list[int]:
+def epilogue_words(outputs: int, operands: int, after: RectangleStep | KeptRectangle, shift: int = 0) -> list[int]:
     """The words of an epilogue of a call that makes some outputs and takes some operands of its own; its arrays are found `shift` words further."""
-    kernel, epilogue = after.step.kernel, after.part
-    slots = epilogue.slot_values()
-    assert FIRST_SLOT + len(slots) <= MOST_WORDS
-    numbers = sum(2 if d.kind == "c" else 1 for d in kernel.args)
-    first = (
-        outputs + operands + len(after.words) - numbers
-    )  # outputs come first; after the operands arrays that are there, and at last numbers
+    facts = after.facts if isinstance(after, KeptRectangle) else rectangle_facts(after)
+    # outputs come first; after the operands arrays that are there, and at last numbers
+    first = outputs + operands + len(after.words) - facts.numbers
     head = [
-        kernel_address(after.step), FIRST_SLOT + len(slots), len(after.arrays), numbers, first,
-        *(FIRST_SLOT + slot for slot in epilogue.slots), len(epilogue.batch),
+        facts.address, FIRST_SLOT + len(facts.slot_values), len(after.arrays), facts.numbers, first,
+        *(FIRST_SLOT + slot for slot in facts.slots), len(facts.batch),
     ]  # fmt: skip
     assert len(head) == E_HEAD
     arrays = []
-    for word, array in zip(after.arrays, epilogue.arrays, strict=True):
-        arrays += [
-            word + shift,
-            *(array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch)),
-        ]
-    return [*head, *arrays, *epilogue.batch, *[0] * FIRST_SLOT, *slots]
+    for word, steps in zip(after.arrays, facts.steps, strict=True):
+        arrays += [word + shift, *steps]
+    return [*head, *arrays, *facts.batch, *[0] * FIRST_SLOT, *facts.slot_values]
+
+
+class RectangleFacts:
+    """What a call must know of a kernel over a rectangle: where it lies, how many numbers it takes, which of its slots are rows, columns and pitch,
+    the values of all slots, the sizes of the batch, and for each array the bytes to its start and from one row, column and matrix to the next.
+    """
+
+    __slots__ = ("address", "batch", "numbers", "slot_values", "slots", "steps")
+
+    def __init__(
+        self,
+        address: int,
+        numbers: int,
+        slots: Sequence[int],
+        slot_values: Sequence[int],
+        batch: Sequence[int],
+        steps: Sequence[Sequence[int]],
+    ) -> None:
+        assert FIRST_SLOT + len(slot_values) <= MOST_WORDS
+        self.address, self.numbers, self.slots, self.slot_values = address, numbers, slots, slot_values
+        self.batch, self.steps = batch, steps
+
+
+def rectangle_facts(after: RectangleStep, address: int | None = None) -> RectangleFacts:
+    """The facts of an epilogue or prologue; without an `address` its kernel is made callable."""
+    kernel, part = after.step.kernel, after.part
+    steps = [
+        [array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch)]
+        for array in part.arrays
+    ]
+    numbers = sum(2 if d.kind == "c" else 1 for d in kernel.args)
+    address = kernel_address(after.step) if address is None else address
+    return RectangleFacts(address, numbers, part.slots, part.slot_values(), part.batch, steps)
+
+
+class KeptRectangle:
+    """A `RectangleStep` whose kernel is at hand (see `program.records`): the facts stand for its kernel and its part."""
+
+    __slots__ = ("arrays", "facts", "turned", "words")
+
+    def __init__(self, facts: RectangleFacts, turned: bool, arrays: Sequence[int], words: Sequence[int]) -> None:
+        self.facts, self.turned, self.arrays, self.words = facts, turned, arrays, words
+
+    @property
+    def part(self) -> KeptRectangle:
+        """Who is asked whether rows and columns are exchanged."""
+        return self

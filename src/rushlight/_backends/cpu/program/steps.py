@@ -23,7 +23,17 @@ if TYPE_CHECKING:
 else:
     llvm_function = LazyModule("rushlight._codegen.llvm_function")  # kernels that are found on disk need no text
 
-__all__ = ["MAX_FRESH", "ExternStep", "KernelStep", "Operand", "Program", "ReadyStep", "RectangleStep", "Step"]
+__all__ = [
+    "MAX_FRESH",
+    "ExternStep",
+    "KernelStep",
+    "Operand",
+    "Program",
+    "ReadyStep",
+    "RectangleStep",
+    "Step",
+    "symbol_of",
+]
 
 MAX_FRESH = 5  # outputs that one kernel call can allocate
 
@@ -59,7 +69,7 @@ class KernelStep:
 
     @property
     def symbol(self) -> str:
-        return "k" + digest(self.key.encode()).hex()[:24]
+        return symbol_of(self.key)
 
     def llvm(self) -> str:
         """The LLVM module of the kernel, whose function is called `symbol`."""
@@ -70,6 +80,11 @@ class KernelStep:
         """The constants of a call: pieces, flags, outputs to allocate, their sizes, then the slots from word 8."""
         head = [self.kernel.pieces, int(self.big), len(self.sizes), *self.sizes]
         return head + [0] * (8 - len(head)) + self.kernel.slot_values()
+
+
+def symbol_of(key: str) -> str:
+    """The name of a kernel with this key in machine code."""
+    return "k" + digest(key.encode()).hex()[:24]
 
 
 class RectangleStep:

@@ -1,0 +1,59 @@
+"""Executables made of programs that earlier processes kept: without a graph and without a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._backends.registry import backend_of
+from rushlight._base.log import log
+from rushlight._engine.dispatch.plan_packing import packed_alone, packed_program, read_program
+from rushlight._engine.dispatch.plan_store import CHECK_PLANS, keep, store
+from rushlight._graph.packing import RecordError
+from rushlight._types.device import Device
+from rushlight._types.spec import Spec
+
+__all__ = ["compare", "executable_of", "keep_program", "kept_executable"]
+
+
+def kept_executable(
+    key: bytes, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], derive: Callable[[], Any]
+) -> Any:
+    """The executable of a kept program with these inputs and new results; None where there is none.  `derive` gives the executable that was kept."""
+    kept = store()
+    body = None if kept is None else kept.get(key)
+    if body is None:
+        return None
+    try:
+        exe = executable_of(read_program(body), in_specs, out_specs, out_specs[0].device)
+    except (RecordError, NotImplementedError) as error:
+        log("cache", f"record {key.hex()[:16]} is left aside: {error}")
+        return None
+    if exe is not None and CHECK_PLANS.get():
+        compare(body, packed_alone(packed_program(derive(), out_specs[0].device)), in_specs)
+    return exe
+
+
+def keep_program(key: bytes, program: Callable[[], Any]) -> None:
+    """Keep the program that `program()` gives as plain data."""
+    keep(key, lambda: packed_alone(program()))
+
+
+def executable_of(program: Any, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec], device: Device) -> Any:
+    """What runs a program of a record; None where a kernel was deleted."""
+    exe = backend_of(device).unpacked(program, [s.nbytes for s in out_specs])
+    if exe is not None:
+        numbers = sum(s is None for s in in_specs)  # a complex one has two words
+        if exe.program.n_inputs != len(in_specs) - numbers or not numbers <= exe.program.n_args <= 2 * numbers:
+            raise RecordError("a program of another call")
+    return exe
+
+
+def compare(body: bytes, fresh: bytes | None, in_specs: Sequence[Spec | None]) -> None:
+    """AssertionError where what is kept for these inputs is not what is derived now."""
+    if fresh != body:
+        raise AssertionError(f"for {list(in_specs)} is kept\n{_text(body)}\nbut derived\n{_text(fresh)}")
+
+
+def _text(body: bytes | None) -> str:
+    return "nothing" if body is None else body[4:].decode(errors="replace")
