@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Kernels that tests compile belong to the checkout, not to the user's own cache.
 os.environ.setdefault("RUSHLIGHT_CACHE_DIR", str(ROOT / ".pytest_cache" / "kernels"))
+# What a test derives must not depend on which tests ran before it, in whatever process; `engine/test_kept_plans.py` has its own say.
+os.environ.setdefault("RUSHLIGHT_KEEP_PLANS", "0")
 # Whoever reads a test's failure wants to see where in the package it was.
 os.environ.setdefault("RUSHLIGHT_TRACEBACK", "full")
 # Child processes find the package whether or not it is installed.

@@ -221,7 +221,7 @@ class PlanRecord:
             kind, number = _typed(row, list) if len(row) == 2 else ("", 0)
             if type(kind) is not str or kind not in ends:
                 raise RecordError("a saved value from nowhere")
-            saved.append((kind, *_places([number], ends[kind])))
+            saved.append((kind, _places([number], ends[kind])[0]))
         outputs = [None if o is None else _places([o], 1 << 16)[0] for o in _typed(head["outputs"], list)]
         if len(self.mask) != self.n_results or len(outputs) != len(self.wrt) or not self.name:
             raise RecordError("a derivative of other results")
