@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._graph.core import Graph, Node, Value
+from rushlight._graph.core import Graph, Node, Reference, Value
 from rushlight._prims.record import PRIMITIVES
 from rushlight._types.dtype import BY_NAME, DType
 from rushlight._types.symbols import is_symbolic
@@ -122,7 +122,12 @@ def unpacked_ints(data: Any, least: int = -(1 << 63)) -> tuple[int, ...]:
 
 
 def packed_graph(graph: Graph) -> list[Any]:
-    """[inputs, nodes, places of the outputs]; `UnpackableError` where a parameter is none that plain data can hold."""
+    """[inputs, nodes, places of the outputs].
+
+    `UnpackableError` for effects, and where a parameter is none that plain data can hold.
+    """
+    if any(type(v) is Reference for v in graph.inputs) or any(node.prim.effect is not None for node in graph.nodes):
+        raise UnpackableError("a graph with effects")
     places = {id(v): k for k, v in enumerate(graph.inputs)}
     nodes = []
     for node in graph.nodes:
