@@ -121,7 +121,7 @@ class LoweredCall(PlanShape):
             backward_spec.origin = origin
             backward_spec.record = None if record is None else record.key
         exe = None if backend_of(device).shapes_only else executable(self.forward, self.in_specs, self.specs)
-        if record is not None:
+        if record is not None and exe is not None:
             record.take(self, self.specs, lambda: packed_program(exe, device), lambda: self.backward)
         return self.around(exe, self.in_specs, self.specs, backward_spec)
 
