@@ -199,11 +199,15 @@ class Backend:
         """The same where sizes are symbolic; only where `symbolic` is set.  SpecializationError where sizes decide too much."""
         raise self._missing("compiler for symbolic sizes")
 
-    def packed(self, program: Any) -> Any:
+    def packed(self, program: Any, texts: bool = False) -> Any:
         """An executable, or a template of one, as plain data (lists, texts, numbers; those of a template may be symbolic), to be kept on disk.
 
-        UnpackableError (`_graph.packing`) for a program that cannot be.
+        With `texts` the data say all that the program does.  UnpackableError (`_graph.packing`) for a program that cannot be kept.
         """
+        raise self._missing("programs that can be kept")
+
+    def packed_text(self, data: Any) -> str:
+        """What a program that was packed with `texts` does: equal texts compute the same in the same way."""
         raise self._missing("programs that can be kept")
 
     def unpacked(self, data: Any, results_bytes: Sequence[int]) -> Executable | None:

@@ -153,13 +153,18 @@ class CpuBackend(Backend):
         program = compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps)
         return ProgramTemplate(program, shape_env)
 
-    def packed(self, program: Any) -> Any:
+    def packed(self, program: Any, texts: bool = False) -> Any:
         """See `program.records`; a template is packed once."""
         if isinstance(program, ProgramTemplate):
             source, program.source = program.source, None
         else:
             source = program.program
-        return records.packed_program(source)
+        return records.packed_program(source, texts)
+
+    def packed_text(self, data: Any) -> str:
+        """The steps, with the numbers of the call in the texts of kernels."""
+        text: str = records.literal(data)
+        return text
 
     def unpacked(self, data: Any, results_bytes: Sequence[int]) -> Executable | None:
         """An executable of kernels that are at hand."""

@@ -356,10 +356,15 @@ def literal(program: Program) -> str:
                 continue
             ints = list(launch.ints or ())
             if text:
-                parts.append(f"{ints[:8]} {words}\n" + _SLOT.sub(lambda m: f"s({ints[8 + int(m[1])]})", text))  # noqa: B023
+                parts.append(f"{ints[:8]} {words}\n{with_numbers(text, ints[8:])}")
             else:
                 parts.append(f"{launch.call.__name__} {ints} {words}")
     return "\n".join([*parts, str(places.words(program.results))])
+
+
+def with_numbers(text: str, values: Sequence[Any]) -> str:
+    """The text of a kernel with the values of its slots in their places."""
+    return _SLOT.sub(lambda m: f"s({values[int(m[1])]})", text)
 
 
 def build(program: Program) -> Executable:

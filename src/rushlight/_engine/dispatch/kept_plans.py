@@ -110,7 +110,7 @@ def _read(
         log("cache", f"record {key.hex()[:16]} is left aside: {error}")
         return None
     if CHECK_PLANS.get():
-        _check(body, key, in_specs, derive)
+        _check(body, key, in_specs, device, derive)
     return record, exe
 
 
@@ -121,7 +121,9 @@ def _shape(record: PlanRecord) -> PlanShape:
     )  # fmt: skip
 
 
-def _check(body: bytes, key: bytes, in_specs: Sequence[Spec | None], derive: Callable[..., Any]) -> None:
+def _check(
+    body: bytes, key: bytes, in_specs: Sequence[Spec | None], device: Device, derive: Callable[..., Any]
+) -> None:
     """AssertionError where a record is another than what is derived now."""
     note = PlanNote(key)
     lowered = derive(note)
@@ -131,4 +133,4 @@ def _check(body: bytes, key: bytes, in_specs: Sequence[Spec | None], derive: Cal
         exe = executable(lowered.forward, lowered.in_specs, lowered.specs)
         program = packed_program(exe, lowered.specs[0].device)
         fresh = packed_plan(lowered, lowered.specs, program, lowered.backward, note.passed)
-    compare(body, fresh, in_specs)
+    compare(body, fresh, in_specs, device)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.log import log
-from rushlight._engine.dispatch.plan_packing import packed_alone, packed_program, read_program
+from rushlight._engine.dispatch.plan_packing import packed_alone, packed_program, read_program, record_text
 from rushlight._engine.dispatch.plan_store import CHECK_PLANS, keep, store
 from rushlight._graph.packing import RecordError
 from rushlight._types.device import Device
@@ -30,7 +30,7 @@ def kept_executable(
         log("cache", f"record {key.hex()[:16]} is left aside: {error}")
         return None
     if exe is not None and CHECK_PLANS.get():
-        compare(body, packed_alone(packed_program(derive(), out_specs[0].device)), in_specs)
+        compare(body, packed_alone(packed_program(derive(), out_specs[0].device)), in_specs, out_specs[0].device)
     return exe
 
 
@@ -49,11 +49,9 @@ def executable_of(program: Any, in_specs: Sequence[Spec | None], out_specs: Sequ
     return exe
 
 
-def compare(body: bytes, fresh: bytes | None, in_specs: Sequence[Spec | None]) -> None:
+def compare(body: bytes, fresh: bytes | None, in_specs: Sequence[Spec | None], device: Device) -> None:
     """AssertionError where what is kept for these inputs is not what is derived now."""
     if fresh != body:
-        raise AssertionError(f"for {list(in_specs)} is kept\n{_text(body)}\nbut derived\n{_text(fresh)}")
-
-
-def _text(body: bytes | None) -> str:
-    return "nothing" if body is None else body[4:].decode(errors="replace")
+        kept, derived = record_text(body, device), record_text(fresh, device)
+        if kept != derived:
+            raise AssertionError(f"for {list(in_specs)} is kept\n{kept}\nbut derived\n{derived}")

@@ -20,7 +20,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.dispatch.plan_store import keep
+from rushlight._engine.dispatch.plan_store import CHECK_PLANS, keep
 from rushlight._graph.core import Graph
 from rushlight._graph.packing import (
     RecordError,
@@ -43,6 +43,7 @@ __all__ = [
     "packed_program",
     "read_program",
     "read_record",
+    "record_text",
 ]
 
 json: Any = LazyModule("json")
@@ -55,7 +56,7 @@ def packed_program(program: Any, device: Device) -> Any:
     """An executable of a device, or a template of one (with symbolic sizes), as plain data; None where it cannot be."""
     backend = backend_of(device)
     try:
-        return backend.packed(program) if backend.keeps_programs else None
+        return backend.packed(program, CHECK_PLANS.get()) if backend.keeps_programs else None
     except UnpackableError:
         return None
 
@@ -241,6 +242,16 @@ def read_program(body: bytes) -> Any:
     """The program of a record of `packed_alone`, as plain data."""
     head, _ = _taken_apart(body)
     return head.get("program")
+
+
+def record_text(body: bytes | None, device: Device) -> str:
+    """What a record that was written under `CHECK_PLANS` says, as text: equal texts stand for plans that do the same in the same way."""
+    if body is None:
+        return "nothing"
+    head, graphs = _taken_apart(body)
+    program = head.pop("program", None)
+    steps = "" if program is None else backend_of(device).packed_text(program)
+    return "\n".join([str(head), steps, graphs.decode()])
 
 
 def _taken_apart(body: bytes) -> tuple[dict[str, Any], bytes]:

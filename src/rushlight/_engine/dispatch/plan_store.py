@@ -56,10 +56,12 @@ def store() -> Any:
     if RECORDER[0] is not None or LOG.get() or not KEEP_PLANS.get():
         return None
     cache = require("rushlight._native.cache").default_cache()
-    found = _STORES.get(cache)
+    checked = CHECK_PLANS.get()
+    found = _STORES.get((cache, checked))
     if found is None and cache.directory:
-        found = _STORES[cache] = require("rushlight._native.record_store").RecordStore(
-            cache, _edition(), cache.limit_bytes // _SHARE
+        edition = _edition() + b"\0texts" * checked  # records that are to be compared say more
+        found = _STORES[cache, checked] = require("rushlight._native.record_store").RecordStore(
+            cache, edition, cache.limit_bytes // _SHARE
         )
     return found
 

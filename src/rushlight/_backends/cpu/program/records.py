@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._backends.cpu.compile import Executable
+from rushlight._backends.cpu.compile import Executable, with_numbers
 from rushlight._backends.cpu.epilogue.constants import KeptRectangle, RectangleFacts, rectangle_facts
 from rushlight._backends.cpu.kernels import kernel_called, kernel_names
 from rushlight._backends.cpu.program.steps import (
@@ -32,7 +32,7 @@ from rushlight._graph.packing import (
 )
 from rushlight._host.runtime import runtime
 
-__all__ = ["packed_program", "unpacked_program"]
+__all__ = ["literal", "packed_program", "unpacked_program"]
 
 _SYMBOL_LENGTH, _FILE_LENGTH = 25, 64
 _HEAD = 8  # words of a kernel's constants before its slots
@@ -41,14 +41,15 @@ _HEAD = 8  # words of a kernel's constants before its slots
 # ***** to plain data *****
 
 
-def packed_program(program: Program) -> list[Any]:
-    """[inputs, numbers, places of the results, steps]; sizes may be symbolic."""
-    return [program.n_inputs, program.n_args, list(program.results), [_packed_step(step) for step in program.steps]]
+def packed_program(program: Program, texts: bool) -> list[Any]:
+    """[inputs, numbers, places of the results, steps]; sizes may be symbolic.  With `texts` those of kernels are kept, too (see `literal`)."""
+    steps = [_packed_step(step, texts) for step in program.steps]
+    return [program.n_inputs, program.n_args, list(program.results), steps]
 
 
-def _packed_step(step: Step) -> list[Any]:
+def _packed_step(step: Step, texts: bool) -> list[Any]:
     if isinstance(step, KernelStep):
-        return ["kernel", *kernel_names(step.key), list(step.ints()), list(step.words)]
+        return ["kernel", *_packed_kernel(step, texts), list(step.ints()), list(step.words)]
     if not isinstance(step, ExternStep):
         raise UnpackableError("a kernel made for other sizes, whose origin is not known")
     return [
@@ -58,8 +59,8 @@ def _packed_step(step: Step) -> list[Any]:
         [_packed_operand(o) for o in step.outputs],
         list(step.sizes),
         packed_value(step.params),
-        _packed_rectangle(step.epilogue),
-        [_packed_rectangle(p) for p in step.prologues],
+        _packed_rectangle(step.epilogue, texts),
+        [_packed_rectangle(p, texts) for p in step.prologues],
         list(step.words),
     ]
 
@@ -68,12 +69,17 @@ def _packed_operand(operand: Operand) -> list[Any]:
     return [operand.place, operand.dtype.name, list(operand.shape), list(operand.strides)]
 
 
-def _packed_rectangle(step: RectangleStep | None) -> list[Any] | None:
+def _packed_kernel(step: KernelStep, texts: bool) -> list[str]:
+    """The names of a kernel, and its text where that is wanted."""
+    return [*kernel_names(step.key), step.key if texts else ""]
+
+
+def _packed_rectangle(step: RectangleStep | None, texts: bool) -> list[Any] | None:
     if step is None:
         return None
     facts = rectangle_facts(step, address=0)
     return [
-        *kernel_names(step.step.key),
+        *_packed_kernel(step.step, texts),
         facts.numbers,
         list(facts.slots),
         list(facts.slot_values),
@@ -83,6 +89,24 @@ def _packed_rectangle(step: RectangleStep | None) -> list[Any] | None:
         list(step.arrays),
         list(step.words),
     ]
+
+
+def literal(data: Any) -> str:
+    """What a program packed with texts does, with the numbers of this call in the places of slots: equal texts compute the same in the same way."""
+    n_inputs, n_args, results, rows = data
+    parts = [f"{n_inputs} {n_args} {results}"]
+    for row in rows:
+        if row[0] == "kernel":
+            _, _, _, text, ints, words = row
+            parts.append(f"{ints[:_HEAD]} {words}\n{with_numbers(text, ints[_HEAD:])}")
+            continue
+        *call, epilogue, prologues, words = row
+        parts.append(f"{call} {words}")
+        for part in (epilogue, *prologues):
+            if part is not None:
+                _, _, text, numbers, slots, values, *rest = part
+                parts.append(f"{numbers} {[f's{k}' for k in slots]} {rest}\n{with_numbers(text, values)}")
+    return "\n".join(parts)
 
 
 # ***** and back *****
@@ -134,7 +158,7 @@ class _Held:
 def _unpacked_step(row: Any, held: _Held) -> Step | None:
     kind = row[0] if type(row) is list and row else None
     if kind == "kernel":
-        _, symbol, file, ints, words = _parts(row, 5)
+        _, symbol, file, _, ints, words = _parts(row, 6)
         call = _called(symbol, file)
         if call is None:
             return None
@@ -184,7 +208,7 @@ def _unpacked_operand(row: Any) -> Operand:
 
 
 def _unpacked_rectangle(row: Any) -> KeptRectangle | None:
-    symbol, file, numbers, slots, values, batch, steps, turned, arrays, words = _parts(row, 10)
+    symbol, file, _, numbers, slots, values, batch, steps, turned, arrays, words = _parts(row, 11)
     call = _called(symbol, file)
     if call is None:
         return None
