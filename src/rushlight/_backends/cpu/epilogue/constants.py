@@ -89,10 +89,10 @@ def rectangle_facts(after: RectangleStep, address: int | None = None) -> Rectang
 class KeptRectangle:
     """A `RectangleStep` whose kernel is at hand (see `program.records`): the facts stand for its kernel and its part."""
 
-    __slots__ = ("arrays", "facts", "turned", "words")
+    __slots__ = ("arrays", "facts", "transposed", "words")
 
-    def __init__(self, facts: RectangleFacts, turned: bool, arrays: Sequence[int], words: Sequence[int]) -> None:
-        self.facts, self.turned, self.arrays, self.words = facts, turned, arrays, words
+    def __init__(self, facts: RectangleFacts, transposed: bool, arrays: Sequence[int], words: Sequence[int]) -> None:
+        self.facts, self.transposed, self.arrays, self.words = facts, transposed, arrays, words
 
     @property
     def part(self) -> KeptRectangle:

@@ -85,7 +85,7 @@ def _packed_rectangle(step: RectangleStep | None, texts: bool) -> list[Any] | No
         list(facts.slot_values),
         list(facts.batch),
         [list(s) for s in facts.steps],
-        step.part.turned,
+        step.part.transposed,
         list(step.arrays),
         list(step.words),
     ]
@@ -208,7 +208,7 @@ def _unpacked_operand(row: Any) -> Operand:
 
 
 def _unpacked_rectangle(row: Any) -> KeptRectangle | None:
-    symbol, file, _, numbers, slots, values, batch, steps, turned, arrays, words = _parts(row, 11)
+    symbol, file, _, numbers, slots, values, batch, steps, transposed, arrays, words = _parts(row, 11)
     call = _called(symbol, file)
     if call is None:
         return None
@@ -217,9 +217,9 @@ def _unpacked_rectangle(row: Any) -> KeptRectangle | None:
     facts = RectangleFacts(
         address, _count(numbers), unpacked_ints(slots, 0), unpacked_ints(values), unpacked_ints(batch, 0), rows
     )
-    if type(turned) is not bool or any(len(s) != 3 + len(facts.batch) for s in rows):
+    if type(transposed) is not bool or any(len(s) != 3 + len(facts.batch) for s in rows):
         raise RecordError("a kernel over a rectangle without its steps")
-    return KeptRectangle(facts, turned, unpacked_ints(arrays), unpacked_ints(words, 0))
+    return KeptRectangle(facts, transposed, unpacked_ints(arrays), unpacked_ints(words, 0))
 
 
 def _called(symbol: Any, file: Any) -> Any:
