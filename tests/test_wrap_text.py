@@ -39,10 +39,7 @@ def test_paragraphs_lists_and_examples() -> None:
             {LONG}
         """
     ''')
-    assert (
-        made[1:4:2] == ['"""A summary.', "First sentence.  words " + "words " * 15 + "words"]
-        or "First sentence.  words" in made[3]
-    )
+    assert made[1:3] == ['"""A summary.', ""] and made[3].startswith("First sentence.  words")
     assert any(line.startswith("- a point") for line in made) and "- another" in made
     assert any(line.startswith("  words") for line in made)
     assert f'    code = "{LONG}"' in made and f'    >>> print("{LONG}")  # an example' in made and f"    {LONG}" in made
