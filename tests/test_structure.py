@@ -153,6 +153,65 @@ def test_never_imports_torch(path: Path) -> None:
     assert not wrong, wrong
 
 
+# ***** the seam of devices *****
+
+# Pages of the CPU itself, which may name its backend, each with the reason.
+NAMES_CPU = {
+    "__config__.py": "shows which BLAS the CPU's backend found",
+    "_cli/info.py": "reports on the installation: whose products are used on this machine",
+    "serialization/archive.py": "checksums of files are native routines of the host",
+}
+# Lines that compare a device with the CPU, where PyTorch's own rule is about the CPU and no code path is chosen by it.
+COMPARES_CPU = {
+    "_surface/methods.py": "Tensor.is_cpu",
+    "_surface/casts.py": "Tensor.cpu() gives the tensor itself where it is there",
+    "_types/device.py": "the canonical device for a string",
+    "_utils.py": "_get_device_index: CPUs have no number",
+    "futures.py": "only accelerators are named for a future",
+    "nn/utils/rnn.py": "batch sizes must be on the CPU",
+    "serialization/legacy.py": "where a file's storage was put",
+    "serialization/locations.py": "the tag of a file's storage",
+    "sparse/construct.py": "sparse tensors exist on the CPU alone, and others are refused",
+}
+COMPARISON = re.compile(r"\bis (not )?CPU\b|[!=]= CPU\b|[!=]= \"cpu\"")
+ABOVE_BACKENDS = [p for p in FILES if LAYERS.index(room_of(module_name(p))) > LAYERS.index("_backends")]
+
+
+@pytest.mark.parametrize("path", ABOVE_BACKENDS, ids=label)
+def test_nothing_above_the_backends_knows_which_device_it_is(path: Path) -> None:
+    named = [(m, line) for m, line, _, typing_only in imports(path) if not typing_only] + literal_imports(path)
+    wrong = [f"{path}:{line} imports {m}" for m, line in named if m.startswith("rushlight._backends.cpu")]
+    if label(path) not in NAMES_CPU:
+        assert not wrong, wrong
+    else:
+        assert wrong, f"{label(path)} no longer names the CPU's backend: take it from NAMES_CPU"
+    lines = [line for line in source(path).splitlines() if not line.lstrip().startswith(("#", ">>>"))]
+    compared = [line.strip() for line in lines if COMPARISON.search(line)]
+    if label(path) not in COMPARES_CPU:
+        assert not compared, f"{path} chooses by the CPU: ask the device's backend ({compared})"
+
+
+# Functions that load or store through an address; in the engine and above only a backend's methods do that.
+RAW_ACCESS = ("memmove", "memset", "string_at", "from_address")
+RAW_ALLOWED = {
+    "_engine/dispatch/native_plans.py": "reads types of CPython, not elements",
+    "multiprocessing/spawn.py": "no elements",
+}
+
+
+@pytest.mark.parametrize("path", ABOVE_BACKENDS, ids=label)
+def test_nothing_above_the_backends_loads_through_an_address(path: Path) -> None:
+    wrong = [
+        f"{path}:{node.lineno} {ast.unparse(node.func)}"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in RAW_ACCESS
+        and ast.unparse(node.func).split(".")[0] in ("ctypes", "pointer")
+    ]
+    assert not wrong or label(path) in RAW_ALLOWED, wrong
+
+
 # ***** files and functions *****
 
 

@@ -241,7 +241,7 @@ class Backend:
     def routine(self, name: str, key: Any = None) -> Callable[..., Any]:
         """A routine beside graphs, for results whose shape depends on the data; `key` is a dtype's name or a size of elements.
 
-        Every address among its arguments is of the device but those of `before`, which are of the host.  Bool masks are bytes.
+        Every address among its arguments is of the device but those of `before`, which are the host's.  Bool masks are bytes.
 
         - `count_true(mask, n, before) -> count`: how many are set, and before each piece of `selection_piece` elements (int64).
         - `list_true(mask, n, before, indices)`: the flat indices (int64) of what is set.
@@ -250,6 +250,7 @@ class Backend:
         - `mark_runs(x, n, mask)` by dtype: where an element differs from the one before it.
         - `number_runs(mask, n, before, order, result)`: the number of each element's run (int64), at index `order[i]` where `order` is not 0.
         - `run_lengths(starts, n, total, result)`: how long each run is.
+        - `copy_rows(target, addresses, n, nbytes)`: n stretches of memory one behind the other; the table `addresses` is the host's.
         """
         raise self._missing(f"routine '{name}'")
 

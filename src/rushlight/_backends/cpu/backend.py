@@ -25,15 +25,16 @@ records: Any = LazyModule("rushlight._backends.cpu.program.records")
 
 __all__ = ["CpuBackend"]
 
-# Of a routine: its module in `sort`, its name there, and whether that is a table by key.
+# Of a routine: its module, its name there, and whether that is a table by key.
 _ROUTINES = {
-    "count_true": ("selecting", "count_true", False),
-    "list_true": ("selecting", "list_true", False),
-    "unravel": ("selecting", "unravel", False),
-    "compact": ("selecting", "compactors", True),
-    "mark_runs": ("runs", "markers", True),
-    "number_runs": ("runs", "number_runs", False),
-    "run_lengths": ("runs", "run_lengths", False),
+    "count_true": ("sort.selecting", "count_true", False),
+    "list_true": ("sort.selecting", "list_true", False),
+    "unravel": ("sort.selecting", "unravel", False),
+    "compact": ("sort.selecting", "compactors", True),
+    "mark_runs": ("sort.runs", "markers", True),
+    "number_runs": ("sort.runs", "number_runs", False),
+    "run_lengths": ("sort.runs", "run_lengths", False),
+    "copy_rows": ("rows_native", "copy_rows", False),
 }
 
 
@@ -188,8 +189,8 @@ class CpuBackend(Backend):
             if name not in _ROUTINES:
                 raise self._missing(f"routine '{name}'")
             page, symbol, by_key = _ROUTINES[name]
-            function = getattr(require(f"rushlight._backends.cpu.sort.{page}"), symbol)
-            found = self._routines[name, key] = bind(function[key] if by_key else function, nogil=True)
+            function = getattr(require(f"rushlight._backends.cpu.{page}"), symbol)
+            found = self._routines[name, key] = bind(function[key] if by_key else function, nogil=name != "copy_rows")
         return found
 
     @cached_property

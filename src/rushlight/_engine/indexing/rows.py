@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
-from rushlight._base.lazy import require
+from rushlight._backends.registry import backend_of
 from rushlight._engine.core.memory import empty_spec, is_host_memory
 from rushlight._engine.core.tensor import Tensor
-from rushlight._native import memcpy, native
 from rushlight._types.spec import Spec
 
 __all__ = ["stack_rows"]
@@ -33,17 +31,6 @@ def stack_rows(tensors: Sequence[Any], new: Callable[[Spec], Tensor] = empty_spe
             return None
     made = new(Spec.of(spec.dtype, spec.device, (len(tensors), *spec.shape)))
     places = array("Q", [x._ptr for x in tensors])
-    _copier()(made._ptr, places.buffer_info()[0], len(tensors), spec.nbytes)
+    copy_rows = backend_of(spec.device).routine("copy_rows")
+    copy_rows(made._ptr, places.buffer_info()[0], len(tensors), spec.nbytes)
     return made
-
-
-@cache
-def _copier() -> Any:
-    return require("rushlight._host.stubs").bind(copy_rows)
-
-
-@native("void(ptr, ptr, i64, i64)")
-def copy_rows(out, places, count, nbytes):
-    """Copy from `count` places, `nbytes` each, to one place, one behind the other."""
-    for k in range(count):
-        memcpy(out + k * nbytes, places.ptr[k], nbytes)
