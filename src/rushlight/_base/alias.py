@@ -63,9 +63,9 @@ def install(*, children: bool = True) -> None:
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         there = sys.modules.get(THEIRS)
         if there is not None and not _is_ours(there):
-            found = getattr(there, "__file__", None)
+            location = getattr(there, "__file__", None)
             raise RuntimeError(
-                f"PyTorch is already imported in this process (from {found}); call install_as_torch() before anything imports "
+                f"PyTorch is already imported in this process (from {location}); call install_as_torch() before anything imports "
                 "torch, or start the program with `python -m rushlight`"
             )
         sys.meta_path.insert(0, _Finder())
@@ -152,10 +152,10 @@ def _page_of(name: str) -> str:
 
 
 def _spec(real: str) -> ModuleSpec:
-    found = importlib.util.find_spec(real)
-    if found is None:
+    spec = importlib.util.find_spec(real)
+    if spec is None:
         raise ModuleNotFoundError(real, name=real)
-    return found
+    return spec
 
 
 class _Watched(InspectLoader):
@@ -208,10 +208,10 @@ class _Finder(MetaPathFinder):
             spec.submodule_search_locations = real.submodule_search_locations
             return spec
         if root == OURS and _is_public(rest):
-            found = PathFinder.find_spec(fullname, path, target)
-            if found is not None and found.loader is not None:
-                found.loader = _Watched(found.loader)
-            return found
+            plain = PathFinder.find_spec(fullname, path, target)
+            if plain is not None and plain.loader is not None:
+                plain.loader = _Watched(plain.loader)
+            return plain
         return None
 
 

@@ -15,13 +15,13 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pytorch_names.
 @cache
 def _pages() -> dict[str, frozenset[str]]:
     """The names of PyTorch's public modules, by module below `torch`; see tools/pytorch_names.py."""
-    found: dict[str, frozenset[str]] = {}
+    pages: dict[str, frozenset[str]] = {}
     with open(_FILE, encoding="utf-8") as file:
         for line in file:
             page, *names = line.split()
             if page != "#":
-                found[_below(page)] = frozenset(names)
-    return found
+                pages[_below(page)] = frozenset(names)
+    return pages
 
 
 def _below(name: str) -> str:

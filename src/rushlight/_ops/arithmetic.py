@@ -167,11 +167,11 @@ def _divide(x: Any, y: Any, rounding_mode: str | None) -> Any:
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
         )
-    given = next(given_dtype(v) for v in (x, y) if not is_weak(v))
+    operand_dtype = next(given_dtype(v) for v in (x, y) if not is_weak(v))
     x, y = pair(x, y)
     refuse(x, f"div_{rounding_mode}_cpu", "bc", joined=True)
     if x.dtype.is_floating_point:
-        return prim.trunc(rounded(x / y, given)) if rounding_mode == "trunc" else _floor_quotient(x, y)
+        return prim.trunc(rounded(x / y, operand_dtype)) if rounding_mode == "trunc" else _floor_quotient(x, y)
     return prim.div_trunc(x, y) if rounding_mode == "trunc" else div_floor(x, y)
 
 
@@ -314,21 +314,25 @@ def pow_(base: Any, exponent: Any) -> Any:
 def _(ct: Any, out: Any, base: Any, exponent: Any) -> Any:
     """Half types round every step, as in PyTorch: a power that overflows there is an infinity, and times 0 it is NaN."""
     low = given_dtype(ct)
-    held = lambda v: rounded(v, low)
+    rounded_low = lambda v: rounded(v, low)
     # the logarithm of a number precedes its rounding
     log = prim.log(number_value(base, exponent.dtype)) if is_weak(base) else None
     base, exponent = _power_operands(base, exponent)
     if is_number(exponent):
         if exponent == 0:
             return build.zeros_like(ct), None
-        slope = held(held(power(base, exponent - 1, low)) * exponent) if exponent != 1 else build.full_like(base, 1)
+        slope = (
+            rounded_low(rounded_low(power(base, exponent - 1, low)) * exponent)
+            if exponent != 1
+            else build.full_like(base, 1)
+        )
         return ct * build.conj(slope), None
-    less = held(held(prim.pow(base, held(exponent - 1))) * exponent)
-    to_base = build.select(build.eq(exponent, 0), 0, held(ct * build.conj(less)))
+    less = rounded_low(rounded_low(prim.pow(base, rounded_low(exponent - 1))) * exponent)
+    to_base = build.select(build.eq(exponent, 0), 0, rounded_low(ct * build.conj(less)))
     positive = (prim.real(exponent) if exponent.dtype.is_complex else exponent) >= 0
-    log = held(prim.log(base)) if log is None else build.broadcast_to(log, base.shape)
-    bend = held(held(prim.pow(base, exponent)) * log)
-    return to_base, build.select(build.eq(base, 0) & positive, 0, held(ct * build.conj(bend)))
+    log = rounded_low(prim.log(base)) if log is None else build.broadcast_to(log, base.shape)
+    bend = rounded_low(rounded_low(prim.pow(base, exponent)) * log)
+    return to_base, build.select(build.eq(base, 0) & positive, 0, rounded_low(ct * build.conj(bend)))
 
 
 @operator("float_power(Tensor input, Tensor exponent) -> Tensor", numbers=("input", "exponent"), static=("exponent",), inplace=True,
@@ -457,8 +461,8 @@ def _next_half(x: Any, y: Any) -> Any:
     away = build.select(prim.eq(b > a, a > 0.0), build.full_like(bits, 1), -1)
     least = build.select(b > 0.0, build.full_like(bits, 1), 1 - (1 << 15))
     moved = prim.bitcast(build.convert(build.select(build.eq(a, 0.0), least, bits + away), INT16), dtype=x.dtype)
-    found = prim.select(prim.eq(a, b), y, moved)
-    return prim.select(isnan(a) | isnan(b), build.full_like(x, math.nan), found)
+    result = prim.select(prim.eq(a, b), y, moved)
+    return prim.select(isnan(a) | isnan(b), build.full_like(x, math.nan), result)
 
 
 @nextafter.gradient

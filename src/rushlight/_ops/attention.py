@@ -41,37 +41,39 @@ def _checked(query: Any, key: Any, value: Any, mask: Any, is_causal: bool) -> No
             )
 
 
-def _divided(x: Any, held: int) -> Any:
-    """[..., heads, M, N] with the heads that share one of `held` others as a dim of their own."""
+def _divided(x: Any, groups: int) -> Any:
+    """[..., heads, M, N] with the heads that share one of `groups` others as a dim of their own."""
     *lead, heads, rows, columns = x.shape
-    return build.reshape(x, (*lead, held, heads // held, rows, columns) if heads != 1 else (*lead, 1, 1, rows, columns))
+    return build.reshape(
+        x, (*lead, groups, heads // groups, rows, columns) if heads != 1 else (*lead, 1, 1, rows, columns)
+    )
 
 
 def _shared(query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
     """Operands in which each head of keys and values is aligned with the heads of queries that share it."""
-    heads, held = query.shape[-3], key.shape[-3]
+    heads, groups = query.shape[-3], key.shape[-3]
     if any(not v.shape[-3] or heads % v.shape[-3] for v in (key, value)):
         raise RuntimeError("Number of heads in key and value must divide the number of heads in query")
-    if value.shape[-3] != held:
+    if value.shape[-3] != groups:
         return query, _repeated(key, heads), _repeated(value, heads), mask
-    if held in (1, heads):
+    if groups in (1, heads):
         return query, key, value, mask
     key, value = (build.expand_dims(v, (len(v.shape) - 2,)) for v in (key, value))
     if mask is not None:
         mask = build.reshape(mask, (*(1,) * (3 - len(mask.shape)), *mask.shape))
         if mask.shape[-3] != 1:
             mask = build.broadcast_to(mask, (*mask.shape[:-3], heads, *mask.shape[-2:]))
-        mask = _divided(mask, held)
-    return _divided(query, held), key, value, mask
+        mask = _divided(mask, groups)
+    return _divided(query, groups), key, value, mask
 
 
 def _repeated(x: Any, heads: int) -> Any:
     """Each head repeated for the queries that share it."""
     if x.shape[-3] == heads:
         return x
-    *lead, held, places, width = x.shape
+    *lead, groups, places, width = x.shape
     n = len(lead)
-    shape = (*lead, held, heads // held, places, width)
+    shape = (*lead, groups, heads // groups, places, width)
     dims = (*range(n + 1), n + 2, n + 3)
     return build.reshape(prim.broadcast(x, shape=shape, dims=dims), (*lead, heads, places, width))
 

@@ -112,17 +112,17 @@ def refuse(x: Any, what: str, kinds: str, joined: bool = False) -> None:
         raise not_implemented(what, dtype)
 
 
-def check_norm_dtype(name: str, given: DType, wanted: DType) -> None:
+def check_norm_dtype(name: str, dtype: DType, wanted: DType) -> None:
     """RuntimeError unless a norm of numbers of one dtype can be computed in another: both floats or both complex,
     nothing narrowed."""
     if not (wanted.is_floating_point or wanted.is_complex):
         raise RuntimeError(f"{name}: dtype should be floating point or complex, but got {wanted.scalar}")
-    if given.is_complex is not wanted.is_complex:
-        kind = "complex" if given.is_complex else "real"
+    if dtype.is_complex is not wanted.is_complex:
+        kind = "complex" if dtype.is_complex else "real"
         raise RuntimeError(f"{name}: dtype should be {kind} for {kind} inputs, but got {wanted.scalar}")
-    if join(given, wanted) is not wanted:
+    if join(dtype, wanted) is not wanted:
         raise RuntimeError(
-            f"{name}: the dtype of the input ({given.scalar}) should be convertible without narrowing to the specified dtype ({wanted.scalar})"
+            f"{name}: the dtype of the input ({dtype.scalar}) should be convertible without narrowing to the specified dtype ({wanted.scalar})"
         )
 
 

@@ -211,8 +211,8 @@ def _bounds(x: Any, low: Any, high: Any) -> tuple[Any, Any, Any]:
     refuse(x, "clamp", "c", joined=True)
     if low is None and high is None:
         raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
-    given = [v for v in (low, high) if v is not None]
-    x, *rest = build.match(x, *given)
+    bounds = [v for v in (low, high) if v is not None]
+    x, *rest = build.match(x, *bounds)
     shape = broadcast_shapes(x.shape, *(v.shape for v in rest))
     x, *rest = (build.broadcast_to(v, shape) for v in (x, *rest))
     return x, rest.pop(0) if low is not None else None, rest.pop(0) if high is not None else None
@@ -247,17 +247,17 @@ def clamp(x: Any, min: Any, max: Any) -> Any:
 
 @clamp.gradient
 def _(ct: Any, out: Any, x: Any, min: Any, max: Any) -> Any:
-    given = [None if b is None or is_weak(b) else b for b in (min, max)]
+    bounds = [None if b is None or is_weak(b) else b for b in (min, max)]
     x, low, high = _bounds(x, min, max)
     inside = x >= low if low is not None else None
     if high is not None:
         below = x <= high
         inside = below if inside is None else inside & below
     to_low = to_high = None
-    if given[0] is not None:
+    if bounds[0] is not None:
         hit = x < low if high is None else (x < low) & (low < high)
         to_low = build.select(hit, ct, 0)
-    if given[1] is not None:
+    if bounds[1] is not None:
         hit = x > high if low is None else (x > high) | (high < low)
         to_high = build.select(hit, ct, 0)
     return build.select(inside, ct, 0), to_low, to_high

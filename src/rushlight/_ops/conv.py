@@ -260,8 +260,8 @@ def im2col(x: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -
     windows = prim.window(padded, dims=(2, 3), size=kernel, stride=steps, dilation=gaps)
     batch, channels, rows, columns = windows.shape[:4]
     moved = build.transpose(windows, (0, 1, 4, 5, 2, 3))
-    found = build.reshape(moved, (batch, channels * kernel[0] * kernel[1], rows * columns))
-    return found if len(x.shape) == 4 else build.squeeze(found, (0,))
+    unfolded = build.reshape(moved, (batch, channels * kernel[0] * kernel[1], rows * columns))
+    return unfolded if len(x.shape) == 4 else build.squeeze(unfolded, (0,))
 
 
 @operator("fold(Tensor input, int[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor",
@@ -308,5 +308,5 @@ def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: A
         build.unwindow(wide(windows), shape=shape, dims=(2, 3), size=kernel, stride=steps, dilation=gaps), x.dtype
     )
     cut = [0, 0, *(-p for p in around)]
-    found = build.pad(whole, cut, cut, [0] * 4)
-    return found if len(x.shape) == 3 else build.squeeze(found, (0,))
+    image = build.pad(whole, cut, cut, [0] * 4)
+    return image if len(x.shape) == 3 else build.squeeze(image, (0,))

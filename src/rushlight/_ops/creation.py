@@ -103,9 +103,13 @@ def _exponents(start: Any, end: Any, steps: int, dtype: DType) -> Any:
     first, last = (build.convert(number_value(v, dtype), FLOAT64) for v in (start, end))
     if steps == 1:
         return build.broadcast_to(first, (1,))
-    held = dtype if dtype in HALF else FLOAT64  # half types keep the step in their own precision
+    step_dtype = dtype if dtype in HALF else FLOAT64  # half types keep the step in their own precision
     return _between(
-        first, last, steps, lambda end, step, n: end + build.convert(build.convert(step, held), FLOAT64) * n, FLOAT64
+        first,
+        last,
+        steps,
+        lambda end, step, n: end + build.convert(build.convert(step, step_dtype), FLOAT64) * n,
+        FLOAT64,
     )
 
 

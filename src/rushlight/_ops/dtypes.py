@@ -80,23 +80,25 @@ ALIKE: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def check_arguments(name: str, given: Mapping[str, DType]) -> None:
+def check_arguments(name: str, dtypes: Mapping[str, DType]) -> None:
     """RuntimeError if one of an operator's arguments, by name, has a dtype that it may not have."""
     for argument, kinds in CHECKED_ARGUMENTS[name].items():
-        if argument in given and given[argument].kind in kinds:
-            cure = "" if given[argument].is_complex else f"; convert it first, for example {argument}.float()"
-            raise RuntimeError(f"{name}(): {argument} may not be of dtype {given[argument].name}{cure}")
+        if argument in dtypes and dtypes[argument].kind in kinds:
+            cure = "" if dtypes[argument].is_complex else f"; convert it first, for example {argument}.float()"
+            raise RuntimeError(f"{name}(): {argument} may not be of dtype {dtypes[argument].name}{cure}")
 
 
-def _words(name: str, dtype: DType, found: DType, other: str, biased: bool) -> str:
+def _words(name: str, dtype: DType, other_dtype: DType, other: str, biased: bool) -> str:
     """PyTorch's message for two dtypes that should be one, if it has a specific one: people search for it."""
-    ours, theirs = CPP_NAME[dtype.name], CPP_NAME[found.name]
+    ours, theirs = CPP_NAME[dtype.name], CPP_NAME[other_dtype.name]
     if name == "linear" and other == "bias":
         words = f"self and mat2 must have the same dtype, but got {theirs} and {ours}"
     elif name == "linear" and biased:
         words = f"mat1 and mat2 must have the same dtype, but got {ours} and {theirs}"
     elif name == "linear":
-        words = f"expected m1 and m2 to have the same dtype, but got: {C_NAME[dtype.name]} != {C_NAME[found.name]}"
+        words = (
+            f"expected m1 and m2 to have the same dtype, but got: {C_NAME[dtype.name]} != {C_NAME[other_dtype.name]}"
+        )
     elif name in ("cross_entropy", "nll_loss"):
         words = f"expected scalar type {ours} but found {theirs}"
     elif name == "binary_cross_entropy":
@@ -110,20 +112,20 @@ def _words(name: str, dtype: DType, found: DType, other: str, biased: bool) -> s
     return words + "; "
 
 
-def check_alike(name: str, given: Mapping[str, DType]) -> None:
+def check_alike(name: str, dtypes: Mapping[str, DType]) -> None:
     """RuntimeError if an operator's arguments, by name, do not have the required common dtype."""
     first, *others = ALIKE[name]
-    dtype = given[first]
+    dtype = dtypes[first]
     mixed = "mixed" in others and dtype.kind == "f" and dtype.itemsize == 2
     for other in others:
-        found = given.get(other)
-        if found is not None and found is not dtype and not (mixed and found is FLOAT32):
+        other_dtype = dtypes.get(other)
+        if other_dtype is not None and other_dtype is not dtype and not (mixed and other_dtype is FLOAT32):
             # the target of a conversion in the message
-            wide = found if found.kind in "fc" and dtype.kind not in "fc" else dtype
-            way, target = (first, found) if wide is found else (other, dtype)
+            wide = other_dtype if other_dtype.kind in "fc" and dtype.kind not in "fc" else dtype
+            way, target = (first, other_dtype) if wide is other_dtype else (other, dtype)
             raise RuntimeError(
-                f"{_words(name, dtype, found, other, 'bias' in given)}{name}(): expected {other} to have the dtype of {first}, {dtype.name}, but found "
-                f"{found.name}; one of them must be converted, for example {way}.to(torch.{target.name})"
+                f"{_words(name, dtype, other_dtype, other, 'bias' in dtypes)}{name}(): expected {other} to have the dtype of {first}, {dtype.name}, but found "
+                f"{other_dtype.name}; one of them must be converted, for example {way}.to(torch.{target.name})"
             )
 
 

@@ -100,13 +100,13 @@ def _check_sizes(values: Sequence[Any], operands: Sequence[list[str]]) -> dict[s
     sizes: dict[str, int] = {}
     for number, (x, labels) in enumerate(zip(values, operands, strict=True)):
         for size, label in zip(x.shape, labels, strict=True):
-            held = sizes.setdefault(label, size)
-            if held != size:
-                if held == 1:
+            known = sizes.setdefault(label, size)
+            if known != size:
+                if known == 1:
                     sizes[label] = size
                 elif size != 1:
                     raise RuntimeError(
-                        f"einsum(): subscript {label} has size {size} for operand {number} which does not broadcast with previously seen size {held}"
+                        f"einsum(): subscript {label} has size {size} for operand {number} which does not broadcast with previously seen size {known}"
                     )
     return sizes
 
@@ -144,12 +144,12 @@ def _pair(a: Any, la: list[str], b: Any, lb: list[str], kept: set[str], sizes: d
     left = _arranged(a, la, (batch, rows, inner))
     right = _arranged(b, lb, (batch, inner, columns))
     if inner or (rows and columns):
-        found = build.dot(left, right)
+        product = build.dot(left, right)
     else:
-        found = _times(left, right)
-    found = build.reshape(found, [known[n] for n in joined])
+        product = _times(left, right)
+    product = build.reshape(product, [known[n] for n in joined])
     dead = [n for n in joined if n not in kept]
-    return _sum_out(found, joined, kept) if dead else (found, joined)
+    return _sum_out(product, joined, kept) if dead else (product, joined)
 
 
 def _times(left: Any, right: Any) -> Any:
@@ -176,12 +176,12 @@ def einsum_core(equation: str, operands: Sequence[Any]) -> Any:
     operands = [build.convert(x, dtype) for x in operands]
     reduced = [_without_repeats(x, n) for x, n in zip(operands, labels, strict=True)]
     sizes = _check_sizes([x for x, _ in reduced], [n for _, n in reduced])
-    (found, names), *rest = reduced
+    (product, names), *rest = reduced
     for i, (x, n) in enumerate(rest):
         later = {label for _, others in rest[i + 1 :] for label in others} | set(result)
-        found, names = _pair(found, names, x, n, later, sizes)
-    found, names = _sum_out(found, names, set(result))
+        product, names = _pair(product, names, x, n, later, sizes)
+    product, names = _sum_out(product, names, set(result))
     missing = [n for n in result if n not in names]
-    found = build.expand_dims(found, range(len(names), len(names) + len(missing)))
-    found = build.transpose(found, [[*names, *missing].index(n) for n in result])
-    return build.broadcast_to(found, [sizes.get(n, 1) for n in result])
+    product = build.expand_dims(product, range(len(names), len(names) + len(missing)))
+    product = build.transpose(product, [[*names, *missing].index(n) for n in result])
+    return build.broadcast_to(product, [sizes.get(n, 1) for n in result])

@@ -103,12 +103,12 @@ def _bags(rows: Any, counted: Any, mode: str) -> Any:
         rows = build.select(_over_rows(counted, rows.shape), rows, lowest(rows.dtype) if mode == "max" else 0.0)
     if mode == "max":  # the gradient goes to the first of equal elements
         best = prim.argmax(rows, dim=1)
-        found = prim.gather(rows, build.reshape(best, (rows.shape[0], 1, rows.shape[2])), dim=1)
-        found = build.reshape(found, (rows.shape[0], rows.shape[2]))
+        best_rows = prim.gather(rows, build.reshape(best, (rows.shape[0], 1, rows.shape[2])), dim=1)
+        best_rows = build.reshape(best_rows, (rows.shape[0], rows.shape[2]))
         if counted is None:
-            return found
+            return best_rows
         some = prim.amax(counted, dims=(1,))
-        return build.select(prim.broadcast(some, shape=found.shape, dims=(0,)), found, 0.0)
+        return build.select(prim.broadcast(some, shape=best_rows.shape, dims=(0,)), best_rows, 0.0)
     total = prim.sum(rows, dims=(1,))
     if mode == "sum":
         return total

@@ -25,8 +25,8 @@ def fft_c2c(x: Any, dim: Sequence[int], inverse: bool, norm: str) -> Any:
 @operator("fft_r2c(Tensor input, int[] dim, str norm='none') -> Tensor", node="FftR2CBackward0", **HIDDEN)
 def fft_r2c(x: Any, dim: Sequence[int], norm: str) -> Any:
     """The same of a real tensor; of the last of `dim` only the frequencies 0 .. N/2."""
-    found = prim.rfft(x, dim=dim[-1], norm=norm)
-    return prim.fft(found, dims=tuple(dim[:-1]), inverse=False, norm=norm) if len(dim) > 1 else found
+    half = prim.rfft(x, dim=dim[-1], norm=norm)
+    return prim.fft(half, dims=tuple(dim[:-1]), inverse=False, norm=norm) if len(dim) > 1 else half
 
 
 @operator(

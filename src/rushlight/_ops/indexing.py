@@ -63,8 +63,8 @@ def index(x: Any, dims: Any, indices: Sequence[Any]) -> Any:
     places = _common_shape(indices)
     _check_room(x, dims, places[0])
     moved, _ = to_front(x, dims)
-    found = prim.index(moved, *places)
-    return build.transpose(found, _result_order(len(x.shape), dims, len(places[0].shape)))
+    elements = prim.index(moved, *places)
+    return build.transpose(elements, _result_order(len(x.shape), dims, len(places[0].shape)))
 
 
 @operator("index_put_core(Tensor input, int[] dims, Tensor[] indices, Tensor values, bool accumulate) -> Tensor", spaces=(), method=False,
@@ -87,8 +87,8 @@ def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accum
                 "for the source."
             )
         values = build.convert(values, x.dtype)
-    given = list(values.shape)
-    lead = len(given) - len(shape)
+    value_shape = list(values.shape)
+    lead = len(value_shape) - len(shape)
     if lead > 0 and all(s == 1 for s in values.shape[:lead]):
         values = build.reshape(values, values.shape[lead:])
     try:
@@ -97,7 +97,7 @@ def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accum
         values = None
     if values is None:
         raise RuntimeError(
-            f"shape mismatch: value tensor of shape {given} cannot be broadcast to indexing result of shape {list(shape)}"
+            f"shape mismatch: value tensor of shape {value_shape} cannot be broadcast to indexing result of shape {list(shape)}"
         )
     values = build.transpose(values, inverse_perm(order))
     if accumulate and x.dtype is BOOL:

@@ -81,8 +81,8 @@ def _same(name: str, what: str, a: Any, b: Any) -> None:
     """RuntimeError for two dtypes."""
     if a.dtype is not b.dtype:
         words = CPP_NAME[a.dtype.name], CPP_NAME[b.dtype.name]
-        found = f"found {what} of type {words[0]} and B of type {words[1]} instead"
-        raise RuntimeError(f"{name}: Expected {what} and B to have the same dtype, but {found}")
+        mismatch = f"found {what} of type {words[0]} and B of type {words[1]} instead"
+        raise RuntimeError(f"{name}: Expected {what} and B to have the same dtype, but {mismatch}")
 
 
 # ***** triangular systems *****
@@ -332,8 +332,8 @@ def by_lu(both: Any, order: Any, b: Any, how: str = "plain") -> Any:
         return solve(both, solve(both, reorder(b, order), upper=False, unit=True), upper=True)
     both = build.conj(both) if how == "adjoint" else both
     turned = mT(both)
-    found = solve(turned, solve(turned, b, upper=False), upper=True, unit=True)
-    return put_back(found, order)
+    solution = solve(turned, solve(turned, b, upper=False), upper=True, unit=True)
+    return put_back(solution, order)
 
 
 def _system(both: Any, order: Any, b: Any, left: bool, adjoint: bool = False) -> Any:
@@ -370,8 +370,8 @@ def _solve(a: Any, b: Any, left: bool) -> tuple[Any, ...]:
         )
     both, pivots, info = prim.lu(a)
     order = _orders(pivots, a.shape[-1])
-    found = _system(both, order, columns, left)
-    return (build.reshape(found, found.shape[:-1]) if vectors else found), info, both, order
+    solution = _system(both, order, columns, left)
+    return (build.reshape(solution, solution.shape[:-1]) if vectors else solution), info, both, order
 
 
 def _solve_gradient(cts: Any, outs: Any, a: Any, b: Any, left: bool) -> Any:

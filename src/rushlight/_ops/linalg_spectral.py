@@ -318,9 +318,9 @@ def pinv_gradient(ct: Any, P: Any, a: Any) -> Any:
 def pinv(a: Any, *, atol: Any, rtol: Any, hermitian: bool) -> Any:
     """The pseudo-inverse, and info: singular values up to max(atol, rtol * greatest) count as 0."""
     if len(a.shape) < 2 or a.dtype.name not in _EPSILON:
-        given = f"{CPP_NAME[a.dtype.name]}{{{list(a.shape)}}}"
+        shown = f"{CPP_NAME[a.dtype.name]}{{{list(a.shape)}}}"
         raise RuntimeError(
-            f"linalg.pinv({given}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
+            f"linalg.pinv({shown}): expected a tensor with 2 or more dimensions of float, double, cfloat or cdouble types"
         )
     if hermitian:
         matrices("linalg.pinv", a, square=True)

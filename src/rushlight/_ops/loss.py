@@ -116,12 +116,12 @@ def mse_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, wei
     return _weighted((x - y) * (x - y), weight, reduction_of(size_average, reduce, reduction))
 
 
-def _real_for(given: DType, y: Any) -> None:
+def _real_for(dtype: DType, y: Any) -> None:
     """RuntimeError if a target is complex and the input, whose dtype the loss has, is not."""
-    found = given_dtype(y)
-    if found.is_complex and not given.is_complex:
+    target_dtype = given_dtype(y)
+    if target_dtype.is_complex and not dtype.is_complex:
         raise RuntimeError(
-            f"result type {CPP_NAME[found.name]} can't be cast to the desired output type {CPP_NAME[given.name]}"
+            f"result type {CPP_NAME[target_dtype.name]} can't be cast to the desired output type {CPP_NAME[dtype.name]}"
         )
 
 
@@ -173,18 +173,18 @@ def huber_loss(x: Any, y: Any, reduction: str, delta: float, weight: Any) -> Any
     """d^2 / 2 where d = |input - target| <= delta, else delta (d - delta / 2)."""
     if not delta > 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
-    given = given_dtype(x)
-    _real_for(given, y)
+    dtype = given_dtype(x)
+    _real_for(dtype, y)
     x, y = _alike(x, y)
     d = x - y
     size = prim.abs(d)
     loss = build.select(size <= delta, 0.5 * d * d, delta * (size - 0.5 * delta))  # d, not |d|: no corner at zero
     how = reduction_of(None, None, reduction)
     if weight is None:
-        return narrow(reduced(loss, how), given)
+        return narrow(reduced(loss, how), dtype)
     loss, weight = pair(loss, weight)
     return narrow(
-        reduced(loss * weight, how), given
+        reduced(loss * weight, how), dtype
     )  # the mean of the products: the sum of the weights does not count here
 
 
@@ -523,23 +523,24 @@ def soft_margin_loss(x: Any, y: Any, size_average: Any, reduce: Any, reduction: 
         raise RuntimeError(
             f"output with shape {list(x.shape)} doesn't match the broadcast shape {list(broadcast_shapes(x.shape, y.shape))}"
         )
-    given = given_dtype(x)
-    _real_for(given, y)
+    dtype = given_dtype(x)
+    _real_for(dtype, y)
     x, y = pair(x, y)
     loss = reduced(prim.log1p(prim.exp(-(y * x))), reduction_of(size_average, reduce, reduction))
-    return build.convert(loss, given) if given.is_floating_point else loss
+    return build.convert(loss, dtype) if dtype.is_floating_point else loss
 
 
 @soft_margin_loss.gradient
 def _(ct: Any, out: Any, x: Any, y: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
     """-target z / (1 + z) with z = exp(-target * input).  Half types round every step, as in PyTorch: NaN where z
     overflows there."""
-    held = lambda v, low=given_dtype(ct): rounded(v, low)
+    rounded_low = lambda v, low=given_dtype(ct): rounded(v, low)
     x, y = pair(x, y)
-    z = held(prim.exp(-held(y * x)))
+    z = rounded_low(prim.exp(-rounded_low(y * x)))
     share = -1.0 / as_double(numel(x.shape)) if reduction_of(size_average, reduce, reduction) == "mean" else -1.0
-    slope = lambda v: held(
-        build.conj(held(held(held(v * z) * share) / held(z + 1.0))) * build.broadcast_to(ct, x.shape)
+    slope = lambda v: rounded_low(
+        build.conj(rounded_low(rounded_low(rounded_low(v * z) * share) / rounded_low(z + 1.0)))
+        * build.broadcast_to(ct, x.shape)
     )
     return slope(y), slope(x)
 
@@ -617,9 +618,9 @@ def gaussian_nll_loss(x: Any, y: Any, var: Any, full: bool, eps: float, reductio
         ):
             raise ValueError("var is of incorrect size")
     bounded = build.select(var < eps, eps, var)
-    held = _straight_through(bounded, var)
+    variance = _straight_through(bounded, var)
     gap = x - y
-    loss = 0.5 * (prim.log(held) + gap * gap / held)
+    loss = 0.5 * (prim.log(variance) + gap * gap / variance)
     return reduced(loss + 0.5 * math.log(2.0 * math.pi) if full else loss, reduction)
 
 
@@ -750,10 +751,10 @@ def _distance(a: Any, b: Any, p: float, eps: float) -> Any:
 def pairwise_distance(a: Any, b: Any, p: float, eps: float, keepdim: bool) -> Any:
     """The p-norm of x1 - x2 + eps along the last dim."""
     a, b = pair(a, b)
-    found = _distance(a, b, p, eps)
+    distance = _distance(a, b, p, eps)
     if a.dtype.kind in "bui":
-        found = narrow(found, default_dtype())
-    return build.expand_dims(found, (len(found.shape),)) if keepdim else found
+        distance = narrow(distance, default_dtype())
+    return build.expand_dims(distance, (len(distance.shape),)) if keepdim else distance
 
 
 @operator("triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, "

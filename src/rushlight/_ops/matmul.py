@@ -201,24 +201,24 @@ def _factor(x: Any, factor: Any) -> Any:
     return x if is_number(factor) and factor == 1 else x * factor
 
 
-def _plus(x: Any, found: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
-    """beta * x + alpha * found, rounded once to `dtype` (default: that of `found`); x is not read if beta is 0."""
-    dtype = found.dtype if dtype is None else dtype
+def _plus(x: Any, product: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
+    """beta * x + alpha * found, rounded once to `dtype` (default: that of `product`); x is not read if beta is 0."""
+    dtype = product.dtype if dtype is None else dtype
     check_range(beta, dtype)
     check_range(alpha, dtype)
     if x.dtype is not dtype:
         raise RuntimeError(
             f"self and mat2 must have the same dtype, but got {CPP_NAME[x.dtype.name]} and {CPP_NAME[dtype.name]}"
         )
-    shape = found.shape
+    shape = product.shape
     if len(x.shape) > len(shape) or broadcast_shapes(x.shape, shape) != shape:
         raise RuntimeError(
             f"The expanded size of the tensor ({shape[-1] if shape else 1}) must match the existing size ({x.shape[-1] if x.shape else 1}) at "
             f"non-singleton dimension {len(shape) - 1}.  Target sizes: {list(shape)}.  Tensor sizes: {list(x.shape)}"
         )
     if is_number(alpha) and alpha == 1 and is_number(beta) and beta == 0:
-        return narrow(found, dtype)
-    total = _factor(wide(found), alpha)
+        return narrow(product, dtype)
+    total = _factor(wide(product), alpha)
     if is_number(beta) and beta == 0:
         return narrow(total, dtype)
     if dtype is BFLOAT16 and is_number(
@@ -312,8 +312,12 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
             f"both arguments to linear need to be at least 1D, but they are {len(x.shape)}D and {len(weight.shape)}D"
         )
     if len(weight.shape) == 1:
-        found = product(x, weight)
-        return found if bias is None else narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
+        result = product(x, weight)
+        return (
+            result
+            if bias is None
+            else narrow(wide(result) + build.broadcast_to(wide(bias), result.shape), result.dtype)
+        )
     if x.shape[-1] != weight.shape[1]:
         rows = (numel(x.shape[:-1]), x.shape[-1])
         raise RuntimeError(
@@ -327,11 +331,11 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
     _same_dtype("addmm_impl_cpu_", x, weight)
     rows = build.reshape(x, (numel(x.shape[:-1]), x.shape[-1]))
     if bias is None:
-        found = build.dot(rows, turned(weight))
+        result = build.dot(rows, turned(weight))
     else:  # rounded once, including the bias
         sums = build.dot(wide(rows), turned(wide(weight)))
-        found = narrow(sums + build.broadcast_to(wide(bias), sums.shape), x.dtype)
-    return build.reshape(found, (*x.shape[:-1], weight.shape[0]))
+        result = narrow(sums + build.broadcast_to(wide(bias), sums.shape), x.dtype)
+    return build.reshape(result, (*x.shape[:-1], weight.shape[0]))
 
 
 @linear.gradient
@@ -473,7 +477,7 @@ def bilinear(a: Any, b: Any, weight: Any, bias: Any) -> Any:
     right = build.reshape(b, (rows, b.shape[-1]))
     by_first = contract(left, weight, [1], [1])  # [rows, outs, second]
     second = prim.broadcast(right, shape=by_first.shape, dims=(0, 2))
-    found = _inner(by_first, second, (2,))
+    sums = _inner(by_first, second, (2,))
     if bias is not None:
-        found = narrow(wide(found) + build.broadcast_to(wide(bias), found.shape), found.dtype)
-    return build.reshape(found, (*a.shape[:-1], outs))
+        sums = narrow(wide(sums) + build.broadcast_to(wide(bias), sums.shape), sums.dtype)
+    return build.reshape(sums, (*a.shape[:-1], outs))

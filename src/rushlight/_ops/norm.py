@@ -315,25 +315,27 @@ def _(cts: Any, outs: Any, x: Any, weight: Any, bias: Any, eps: float) -> Any:
           like="operands", node="DivBackward0", out=True)  # fmt: skip
 def normalize(x: Any, p: float, dim: int, eps: float) -> Any:
     """Each vector along dim divided by its p-norm, or by eps where that is less."""
-    given = x.dtype
+    x_dtype = x.dtype
     norm, exact = vector_norm_body(x, 2.0 if p is None else p, dim, True)
     norm = wide(norm)
     bound = build.broadcast_to(prim.maximum(norm, build.full_like(norm, eps)), x.shape)
-    return narrow(wide(x) / (build.complex_(bound) if given.is_complex else bound), given), exact
+    return narrow(wide(x) / (build.complex_(bound) if x_dtype.is_complex else bound), x_dtype), exact
 
 
 @normalize.gradient
 def _(ct: Any, outs: Any, x: Any, p: float | None, dim: int | None, eps: float) -> Any:
     """The gradients of a quotient and a norm; half types round between the two, as in PyTorch."""
-    ct, given, dims, x = wide(ct), x.dtype, dims_of(x, dim), wide(x)
-    norm = rounded(outs[1], given)
+    ct, x_dtype, dims, x = wide(ct), x.dtype, dims_of(x, dim), wide(x)
+    norm = rounded(outs[1], x_dtype)
     bound = spread(prim.maximum(norm, build.full_like(norm, eps)), x.shape, dims)
     direct, each = div.gradient_rule(
-        ct, None, x, build.complex_(bound) if given.is_complex else bound, rounding_mode=None
+        ct, None, x, build.complex_(bound) if x_dtype.is_complex else bound, rounding_mode=None
     )  # type: ignore[misc]
-    through = rounded(reduce_dims("sum", prim.real(each) if given.is_complex else each, dims), given)
+    through = rounded(reduce_dims("sum", prim.real(each) if x_dtype.is_complex else each, dims), x_dtype)
     through = build.select(norm >= eps, through, 0.0)
-    return narrow(direct + rounded(norm_slope(x, norm, 2.0 if p is None else p, dims, through, given), given), given)
+    return narrow(
+        direct + rounded(norm_slope(x, norm, 2.0 if p is None else p, dims, through, x_dtype), x_dtype), x_dtype
+    )
 
 
 @operator("local_response_norm(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",

@@ -79,11 +79,11 @@ def _kth(lines: Any, rank: int, place: int, ties: str) -> tuple[Any, Any]:
     return narrow(values, lines.dtype), indices
 
 
-def _one_each(x: Any, dim: int, keepdim: bool, found: tuple[Any, Any]) -> tuple[Any, ...]:
+def _one_each(x: Any, dim: int, keepdim: bool, results: tuple[Any, Any]) -> tuple[Any, ...]:
     """A result with one element of each line, in the shape of a reduction."""
     lines, place = lines_of(x, dim)
     shape = lines.shape if x.shape else ()
-    each = [build.squeeze(v, (place,)) for v in found]
+    each = [build.squeeze(v, (place,)) for v in results]
     return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims_of(x, dim), keepdim) for v in each)
 
 
@@ -159,11 +159,11 @@ def bucketize_core(x: Any, boundaries: Any, right: bool) -> Any:
     while left:  # the number is at least `low` and at most `low + left`; each half has as many left
         half = (left + 1) // 2
         middle = low + (half - 1)
-        held = (
+        boundary = (
             prim.index(boundaries, middle)
             if len(boundaries.shape) == 1
             else prim.gather(boundaries, middle, dim=len(x.shape) - 1)
         )
-        goes_up = ~(held > x if right else held >= x)  # NaN is greater than all numbers
+        goes_up = ~(boundary > x if right else boundary >= x)  # NaN is greater than all numbers
         low, left = build.select(goes_up, low + half, low), left - half
     return low

@@ -228,10 +228,10 @@ def _declare_max(n: int) -> None:
     def back(ct: Any, place: Any, x: Any, *rest: Any) -> Any:
         images, w = prepare(x, *rest)
         grad = ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,))
-        made = prim.unpool(
+        gradient = prim.unpool(
             grad, place, shape=w.space, size=w.kernel, stride=w.stride, dilation=w.dilation, lo=w.padding
         )
-        return build.reshape(made, x.shape)
+        return build.reshape(gradient, x.shape)
 
     doc = f"The greatest element of each window over the last {n} dims."
     node = f"MaxPool{n}DWithIndicesBackward0"

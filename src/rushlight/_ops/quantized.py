@@ -50,7 +50,7 @@ def _inside(ct: Any, x: Any, scale: Any, zero_point: Any, quant_min: int, quant_
 
 def _one(x: Any, scale: Any, zero_point: Any) -> tuple[Any, Any]:
     """Scale and zero point, numbers or tensors with one element, as float32 values of shape ()."""
-    found = []
+    values = []
     for value in (scale, zero_point):
         if getattr(value, "shape", ()) != () and math.prod(value.shape) != 1:
             raise RuntimeError(f"scale and zero_point must have one element, got the shape {list(value.shape)}")
@@ -59,8 +59,8 @@ def _one(x: Any, scale: Any, zero_point: Any) -> tuple[Any, Any]:
             if getattr(value, "shape", ()) == ()
             else build.convert(build.reshape(value, ()), FLOAT32)
         )
-        found.append(value)
-    return found[0], found[1]
+        values.append(value)
+    return values[0], values[1]
 
 
 def _per_tensor_node(scale: Any, **_: Any) -> str:

@@ -56,8 +56,8 @@ def _layer_gradient(
     """The derived gradient, except that `w_ih`'s is computed in its own layout, not as the transpose of its transpose."""
     if all(ct is None for ct in cts):
         return [None] * (len(states) + 6)
-    given = (*cts, *[None] * (len(outs) - len(cts)))
-    to_x, to_hh, to_b, to_states = back_through(mode, reverse, w_hh, states, sizes, outs, given)
+    cotangents = (*cts, *[None] * (len(outs) - len(cts)))
+    to_x, to_hh, to_b, to_states = back_through(mode, reverse, w_hh, states, sizes, outs, cotangents)
     to_biases: list[Any] = [None, None]
     if b_ih is not None:
         size = w_hh.shape[1]
@@ -136,8 +136,8 @@ def _cell(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any],
     if single:
         x, *states = (build.expand_dims(v, (0,)) for v in (x, *states))
     bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
-    found = single_step(mode, build.dot(x, turned(w_ih)), w_hh, bias, *states)
-    return tuple(build.squeeze(v, (0,)) for v in found) if single else found
+    state = single_step(mode, build.dot(x, turned(w_ih)), w_hh, bias, *states)
+    return tuple(build.squeeze(v, (0,)) for v in state) if single else state
 
 
 @operator(

@@ -163,8 +163,8 @@ def trace(x: Any) -> Any:
 def _truth(name: str, primitive: str, doc: str) -> None:
     def body(x: Any, dim: Any, keepdim: bool) -> Any:
         dims = dims_of(x, dim, empty_is_all=False)
-        found = finish(reduce_dims(primitive, as_bool(wide(x)), dims), x.shape, dims, keepdim)
-        return build.convert(found, x.dtype) if x.dtype.name == "uint8" else found
+        truth = finish(reduce_dims(primitive, as_bool(wide(x)), dims), x.shape, dims, keepdim)
+        return build.convert(truth, x.dtype) if x.dtype.name == "uint8" else truth
 
     operator(f"{name}(Tensor input, int[1]? dim=None, bool keepdim=False) -> Tensor", out="truth", doc=doc)(body)
 
@@ -215,8 +215,8 @@ def _arg(name: str, x: Any, dim: int | None, keepdim: bool) -> Any:
             raise IndexError(
                 f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with the 'dim' argument."
             )
-        found = getattr(prim, name)(flat(wide(x)), dim=0)
-        return build.reshape(found, (1,) * len(x.shape)) if keepdim else found
+        index = getattr(prim, name)(flat(wide(x)), dim=0)
+        return build.reshape(index, (1,) * len(x.shape)) if keepdim else index
     dims = dims_of(x, dim)
     _nonempty(name, x, dims, True)
     if not dims:
@@ -342,11 +342,11 @@ def _spread_family() -> None:
                     "numel)."
                 )
             variance, middle = _moments(wide(x), dims, less)
-            found = prim.sqrt(variance) if root else variance
-            result = narrow(finish(found, x.shape, dims, keepdim), x.dtype.to_real())
+            spread_ = prim.sqrt(variance) if root else variance
+            result = narrow(finish(spread_, x.shape, dims, keepdim), x.dtype.to_real())
             if both:
-                return result, narrow(finish(middle, x.shape, dims, keepdim), x.dtype), middle, found
-            return result, middle, found
+                return result, narrow(finish(middle, x.shape, dims, keepdim), x.dtype), middle, spread_
+            return result, middle, spread_
 
         variance = "sum((x - mean(x))^2) / (n - correction)"
         words = (f"sqrt({variance})", "standard deviation") if root else (variance, "variance")
@@ -361,14 +361,14 @@ def _spread_family() -> None:
         ) -> Any:
             dim, less = _correction(dim, unbiased, correction)
             dims, dtype = dims_of(x, dim), x.dtype
-            middle, found = outs[-2:]
+            middle, spread_ = outs[-2:]
             x = wide(x)
             ct, ct_mean = cts if both else (cts, None)
             total = None
             if ct is not None:
-                ct = build.reshape(wide(ct), found.shape)
+                ct = build.reshape(wide(ct), spread_.shape)
                 if root:
-                    ct = build.select(build.eq(found, 0.0), 0.0, ct / (found * 2.0))
+                    ct = build.select(build.eq(spread_, 0.0), 0.0, ct / (spread_ * 2.0))
                 total = _slope(ct, x, middle, dims, less)
             if ct_mean is not None:
                 share = spread(wide(ct_mean), x.shape, dims) / as_double(count_of(x, dims))
@@ -423,9 +423,9 @@ def norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any, low: DType) ->
 
     The steps are PyTorch's, and a half type `low` rounds every one of them.
     """
-    held = lambda v: rounded(v, low)
-    raised = lambda v, exponent: held(power(v, exponent, low))
-    norm, ct = spread(held(norm), x.shape, dims), spread(ct, x.shape, dims)
+    rounded_low = lambda v: rounded(v, low)
+    raised = lambda v, exponent: rounded_low(power(v, exponent, low))
+    norm, ct = spread(rounded_low(norm), x.shape, dims), spread(ct, x.shape, dims)
     wrap_ = build.complex_ if x.dtype.is_complex else (lambda v: v)
     if ord == 0:
         return build.zeros_like(x)
@@ -435,23 +435,23 @@ def norm_slope(x: Any, norm: Any, ord: float, dims: Any, ct: Any, low: DType) ->
         nothing = build.eq(norm, 0.0)
         if low not in HALF:  # one quotient for a row
             return x * wrap_(build.select(nothing, 0.0, ct / build.select(nothing, 1.0, norm)))
-        return ct * held(build.select(nothing, 0.0, x / build.select(nothing, 1.0, norm)))
+        return ct * rounded_low(build.select(nothing, 0.0, x / build.select(nothing, 1.0, norm)))
     size = prim.abs(x)
     if ord in (INF, -INF):
         hit = prim.eq(size, norm) | (isnan(size) & isnan(norm))
         hit = build.convert(hit, size.dtype)
         hits = spread(reduce_dims("sum", hit, dims), x.shape, dims)
-        return prim.sign(x) * wrap_(held(ct / hits) * hit)
+        return prim.sign(x) * wrap_(rounded_low(ct / hits) * hit)
     if ord < 1:
         ratio = raised(size, ord - 1.0)
         ratio = build.select(build.eq(size, 0.0), 0.0, ratio)
-        return prim.sign(x) * wrap_(held(ratio * ct) * raised(norm, 1.0 - ord))
+        return prim.sign(x) * wrap_(rounded_low(ratio * ct) * raised(norm, 1.0 - ord))
     if ord < 2:
         ratio = prim.sign(x) * wrap_(raised(size, ord - 1.0))
     else:
-        ratio = held(x * wrap_(raised(size, ord - 2.0)))
+        ratio = rounded_low(x * wrap_(raised(size, ord - 2.0)))
     nothing = build.eq(norm, 0.0)
-    scale = held(ct / raised(build.select(nothing, 1.0, norm), ord - 1.0))
+    scale = rounded_low(ct / raised(build.select(nothing, 1.0, norm), ord - 1.0))
     return ratio * wrap_(build.select(nothing, 0.0, scale))
 
 
@@ -461,14 +461,14 @@ def vector_norm_body(x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType 
     if dtype is not None:
         check_norm_dtype("linalg.vector_norm", x.dtype, dtype)
     ord = real_order(ord)
-    given = build.convert(x, dtype) if dtype is not None else x
+    operand = build.convert(x, dtype) if dtype is not None else x
     dims = dims_of(x, dim)
     if numel(x.shape) == 0 and (ord < 0 or ord == INF) and any(x.shape[d] == 0 for d in dims):
         raise RuntimeError(
             f"linalg.vector_norm cannot compute the {ord} norm on an empty tensor because the operation does not have an identity"
         )
-    norm = powers(wide(given), ord, dims)
-    return narrow(finish(norm, x.shape, dims, keepdim), given.dtype.to_real()), norm
+    norm = powers(wide(operand), ord, dims)
+    return narrow(finish(norm, x.shape, dims, keepdim), operand.dtype.to_real()), norm
 
 
 vector_norm = operator(
@@ -479,9 +479,9 @@ vector_norm = operator(
 
 @vector_norm.gradient
 def _(ct: Any, outs: Any, x: Any, ord: Any, dim: Any, keepdim: bool, *, dtype: DType | None) -> Any:
-    dims, given = dims_of(x, dim), x.dtype
+    dims, x_dtype = dims_of(x, dim), x.dtype
     x = wide(build.convert(x, dtype) if dtype is not None else x)
-    return narrow(norm_slope(x, outs[1], float(ord), dims, wide(ct), ct.dtype), given)
+    return narrow(norm_slope(x, outs[1], float(ord), dims, wide(ct), ct.dtype), x_dtype)
 
 
 @operator("dist(Tensor input, Tensor other, Scalar p=2) -> Tensor", promote="same", promote_over=("input", "other"), static=("p",),
@@ -648,8 +648,8 @@ def logcumsumexp(x: Any, dim: int) -> Any:
     if not x.shape or numel(x.shape) == 0:
         return x
     x = build.convert(x, accumulator(x.dtype) if not dtype.is_complex else COMPLEX128)
-    found = _complex_log_sums(x, dim) if dtype.is_complex else _log_sums(x, dim)
-    return narrow(found, dtype)
+    sums = _complex_log_sums(x, dim) if dtype.is_complex else _log_sums(x, dim)
+    return narrow(sums, dtype)
 
 
 @logcumsumexp.gradient
@@ -673,7 +673,7 @@ def _shares(g: Any, x: Any, out: Any, dim: int) -> Any:
     greatest of them, as in `_log_sums`; a sum needs no term lower than its own `out`.
     """
     reach = REACH / 2  # leaves room for a large g
-    found, top = g * prim.exp(x - out), build.full_like(out, INF)
+    shares, top = g * prim.exp(x - out), build.full_like(out, INF)
     for _ in range(3):
         left = out < top - reach
         top = _held(build.keep_dims(prim.amax(build.select(left, out, -INF), dims=(dim,)), out.shape, (dim,)))
@@ -683,9 +683,9 @@ def _shares(g: Any, x: Any, out: Any, dim: int) -> Any:
             build.select(near, g * prim.exp(build.select(near, safe - out, 0.0)), 0.0), dim=dim, reverse=True
         )
         good = left & (out >= top - reach) & (prim.abs(out) < INF)
-        found = build.select(good, sums * prim.exp(build.select(good, x - safe, 0.0)), found)
+        shares = build.select(good, sums * prim.exp(build.select(good, x - safe, 0.0)), shares)
     last = take_slice(out, dim, out.shape[dim] - 1, out.shape[dim])  # NaN from where x is
-    return build.select(isnan(build.broadcast_to(last, out.shape)), math.nan, found)
+    return build.select(isnan(build.broadcast_to(last, out.shape)), math.nan, shares)
 
 
 def _held(x: Any) -> Any:
@@ -703,15 +703,15 @@ def _log_sums(x: Any, dim: int) -> Any:
     relative to the greatest of them, three times, and still lower ones equal their maximum.
     """
     running = _held(prim.cummax(x, dim=dim)[0])
-    found, top = running, build.full_like(x, INF)
+    logs, top = running, build.full_like(x, INF)
     for _ in range(3):
         left = running < top - REACH
         top = build.keep_dims(prim.amax(build.select(left, running, -INF), dims=(dim,)), x.shape, (dim,))
         safe = build.select(prim.abs(top) < INF, top, 0.0)
         sums = prim.cumsum(prim.exp(build.select(x > safe, safe, x) - safe), dim=dim, reverse=False)
         good = left & (running >= top - REACH) & (prim.abs(running) < INF)
-        found = build.select(good, prim.log(build.select(good, sums, 1.0)) + safe, found)
-    return found
+        logs = build.select(good, prim.log(build.select(good, sums, 1.0)) + safe, logs)
+    return logs
 
 
 def _complex_log_sums(x: Any, dim: int) -> Any:
@@ -721,13 +721,13 @@ def _complex_log_sums(x: Any, dim: int) -> Any:
     top = build.complex_(build.select(prim.abs(top) < INF, top, 0.0))
     sums = prim.log(prim.cumsum(prim.exp(x - top), dim=dim, reverse=False)) + top
     size, turn = x.shape[dim], 2.0 * math.pi
-    angle, given = prim.imag(sums), prim.imag(x)
+    angle, summand = prim.imag(sums), prim.imag(x)
     before = pad_dim(take_slice(sums, dim, 0, size - 1), dim, 1, 0)
     place = prim.iota(shape=x.shape, dim=dim, dtype=INT64)
     fresh = build.eq(place, 0) | (prim.real(x) > prim.real(before))
     step = build.select(build.eq(place, 0), 0.0, angle - prim.imag(before))
     gone = prim.cumsum(step - turn * prim.round(step / turn), dim=dim, reverse=False)
-    begin = angle + turn * prim.round((given - angle) / turn) - gone
+    begin = angle + turn * prim.round((summand - angle) / turn) - gone
     last = prim.cummax(build.select(fresh, place, 0), dim=dim)[0]
     turned = gone + prim.gather(begin, last, dim=dim)
     return prim.complex(prim.real(sums), turned)

@@ -80,10 +80,10 @@ def _inside(place: Any, size: int) -> Any:
 def _read(x: Any, dim: int, index: Any) -> Any:
     """Elements of x along `dim`; the dims of `index` replace it."""
     others = [d for d in range(len(x.shape)) if d != dim]
-    found = prim.index(build.transpose(x, (dim, *others)), index)
+    elements = prim.index(build.transpose(x, (dim, *others)), index)
     k = len(index.shape)
     behind = list(range(k, k + len(others)))
-    return build.transpose(found, (*behind[:dim], *range(k), *behind[dim:]))
+    return build.transpose(elements, (*behind[:dim], *range(k), *behind[dim:]))
 
 
 def _along(weights: Any, x: Any, dim: int) -> Any:

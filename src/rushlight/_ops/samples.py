@@ -44,10 +44,10 @@ class Draw:
             return rng.integers(0, 2, self.shape).astype(bool)
         if self.dtype.is_integer:
             return rng.integers(int(self.low), int(self.high), self.shape).astype(self.dtype.numpy_name)
-        found = self._floats(rng)
+        numbers = self._floats(rng)
         if self.dtype.is_complex:
-            found = found + 1j * self._floats(rng)
-        return found.astype(self.dtype.numpy_name)
+            numbers = numbers + 1j * self._floats(rng)
+        return numbers.astype(self.dtype.numpy_name)
 
     def _floats(self, rng: Any) -> Any:
         count = 1

@@ -87,9 +87,11 @@ class _Reader:
 
     def weighted(self, taps: Sequence[tuple[Sequence[Any], Any]]) -> Any:
         """The sum of the values [N, C, points] at indices times their weights; zeros outside of the image."""
-        found = [self.index(places) for places, _ in taps]
+        inside_indices = [self.index(places) for places, _ in taps]
         return prim.weighted_taps(
-            self.flat, *(build.select(inside, index, -1) for inside, index in found), *(weight for _, weight in taps)
+            self.flat,
+            *(build.select(inside, index, -1) for inside, index in inside_indices),
+            *(weight for _, weight in taps),
         )
 
     def nearest(self) -> Any:

@@ -93,21 +93,21 @@ def scatter(x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str |
 def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str | None) -> Any:
     if reduce is not None:
         raise RuntimeError("the derivative for 'scatter with reduce' is not implemented; use scatter_reduce")
-    given = value if src is None else src
+    source = value if src is None else src
     grad, places, _, dim = _scatter_operands("scatter", ct, dim, index, 0)
     zeros = build.full(places.shape, 0, ct.dtype)
     to_x = build.reshape(prim.scatter(grad, places, zeros, dim=dim, reduce="set"), x.shape)
-    return to_x, None, None if is_weak(given) else _read_back(grad, places, dim, src)
+    return to_x, None, None if is_weak(source) else _read_back(grad, places, dim, src)
 
 
 def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
     """The cotangent of a source: the gradient at its indices, and 0 where the index did not reach it."""
-    found = prim.gather(grad, places, dim=dim)
+    elements = prim.gather(grad, places, dim=dim)
     sizes = src.shape or (1,)
     if numel(sizes) == 0 or numel(places.shape) == 0:
         return build.zeros_like(src)
-    hi = [size - n for size, n in zip(sizes, found.shape, strict=True)]
-    return build.reshape(build.pad(found, [0] * len(hi), hi, [0] * len(hi)), src.shape)
+    hi = [size - n for size, n in zip(sizes, elements.shape, strict=True)]
+    return build.reshape(build.pad(elements, [0] * len(hi), hi, [0] * len(hi)), src.shape)
 
 
 @operator(
@@ -193,13 +193,13 @@ def _reduce_at(x: Any, places: Any, source: Any, dim: int, reduce: str, include_
     if not include_self:
         neutral = build.full(places.shape, _identity(x.dtype, reduce), x.dtype)
         start = prim.scatter(x, places, neutral, dim=dim, reduce="set")
-    found = _scattered(start, places, source, dim, _REDUCE_NAMES[reduce])
+    reduced = _scattered(start, places, source, dim, _REDUCE_NAMES[reduce])
     if reduce != "mean":
-        return found
+        return reduced
     count = _counts(x, places, dim, include_self)
     if x.dtype.is_integer:
-        return div_floor(found, build.convert(count, x.dtype))
-    return narrow(wide(found) / build.convert(count, wide(found).dtype), x.dtype)
+        return div_floor(reduced, build.convert(count, x.dtype))
+    return narrow(wide(reduced) / build.convert(count, wide(reduced).dtype), x.dtype)
 
 
 def _counts(x: Any, places: Any, dim: int, include_self: bool) -> Any:

@@ -39,28 +39,28 @@ def segment_reduce_core(data: Any, offsets: Any, reduce: str, axis: int, initial
     x = build.reshape(data, (lead, size, rest))
     index = prim.broadcast(segment, shape=x.shape, dims=(0, 1))
     start = build.full((lead, count + 1, rest), IDENTITY[reduce], x.dtype)
-    found = prim.scatter(start, index, x, dim=1, reduce=SCATTER[reduce])
-    found = prim.slice(found, starts=(0, 0, 0), stops=(lead, count, rest), steps=(1, 1, 1))
+    segments = prim.scatter(start, index, x, dim=1, reduce=SCATTER[reduce])
+    segments = prim.slice(segments, starts=(0, 0, 0), stops=(lead, count, rest), steps=(1, 1, 1))
     length = prim.slice(kept, starts=(0, 1), stops=(lead, count + 1), steps=(1, 1)) - prim.slice(
         kept, starts=(0, 0), stops=(lead, count), steps=(1, 1)
     )
-    found = _with_initial(found, prim.broadcast(length, shape=found.shape, dims=(0, 1)), reduce, initial)
-    return build.reshape(found, (*data.shape[:axis], count, *data.shape[axis + 1 :]))
+    segments = _with_initial(segments, prim.broadcast(length, shape=segments.shape, dims=(0, 1)), reduce, initial)
+    return build.reshape(segments, (*data.shape[:axis], count, *data.shape[axis + 1 :]))
 
 
-def _with_initial(found: Any, length: Any, reduce: str, initial: Any) -> Any:
+def _with_initial(segments: Any, length: Any, reduce: str, initial: Any) -> Any:
     """The reduction started with a number; an empty segment is that number alone."""
     if reduce == "mean":
-        total = found if initial is None else found + initial
+        total = segments if initial is None else segments + initial
         nothing = float("nan") if initial is None else initial
         full = build.select(build.eq(length, 0), 1, length)
-        return build.select(build.eq(length, 0), nothing, total / build.convert(full, found.dtype))
+        return build.select(build.eq(length, 0), nothing, total / build.convert(full, segments.dtype))
     if initial is None:
-        return found
+        return segments
     if reduce in ("max", "min"):
-        first = build.match(found, initial)[1]
-        return build.select(first > found if reduce == "max" else first < found, first, found)
-    return found + initial if reduce == "sum" else found * initial
+        first = build.match(segments, initial)[1]
+        return build.select(first > segments if reduce == "max" else first < segments, first, segments)
+    return segments + initial if reduce == "sum" else segments * initial
 
 
 # ***** bits *****
@@ -132,5 +132,5 @@ def conv_tbc(x: Any, weight: Any, bias: Any, pad: int) -> Any:
     rows = build.reshape(windows, (*windows.shape[:2], width))
     columns = build.reshape(build.transpose(weight, (1, 0, 2)), (width, weight.shape[2]))
     product = build.dot(build.reshape(rows, (numel(rows.shape[:2]), width)), columns)
-    found = build.reshape(product, (*rows.shape[:2], weight.shape[2]))
-    return narrow(wide(found) + onto(wide(bias), found.shape, 2), x.dtype)
+    result = build.reshape(product, (*rows.shape[:2], weight.shape[2]))
+    return narrow(wide(result) + onto(wide(bias), result.shape, 2), x.dtype)

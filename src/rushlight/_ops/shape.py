@@ -190,9 +190,9 @@ def flipud(x: Any) -> Any:
     return _flipped(x, (0,))
 
 
-def _turned(shape: Any, specs: Any, given: Any) -> Any:
+def _turned(shape: Any, specs: Any, arguments: Any) -> Any:
     """The layout of a flip, with the two dims exchanged for odd quarter turns; a row-major copy for no turn."""
-    x, (_, k, (first, second)) = specs[0], given
+    x, (_, k, (first, second)) = specs[0], arguments
     strides = list(preserved(x.shape, x.strides))
     if k % 2:
         strides[first], strides[second] = strides[second], strides[first]

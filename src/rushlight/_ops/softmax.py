@@ -40,11 +40,11 @@ def softmax(x: Any, dim: int, dtype: DType | None) -> Any:
 
 @softmax.gradient
 def _(ct: Any, out: Any, x: Any, dim: int, dtype: DType | None) -> Any:
-    dims, given = dims_of(x, (dim,)), x.dtype
+    dims, x_dtype = dims_of(x, (dim,)), x.dtype
     ct, out = wide(ct), wide(out)
     product = ct * out
     total = reduce_dims("sum", product, dims)
-    return narrow(product - out * spread(total, x.shape, dims), given)
+    return narrow(product - out * spread(total, x.shape, dims), x_dtype)
 
 
 @operator(
@@ -62,7 +62,7 @@ def log_softmax(x: Any, dim: int, dtype: DType | None) -> Any:
 
 @log_softmax.gradient
 def _(ct: Any, out: Any, x: Any, dim: int, dtype: DType | None) -> Any:
-    dims, given = dims_of(x, (dim,)), x.dtype
+    dims, x_dtype = dims_of(x, (dim,)), x.dtype
     ct, out = wide(ct), wide(out)
     total = reduce_dims("sum", ct, dims)
-    return narrow(ct - prim.exp(out) * spread(total, x.shape, dims), given)
+    return narrow(ct - prim.exp(out) * spread(total, x.shape, dims), x_dtype)

@@ -47,10 +47,10 @@ SPECIAL: dict[str, Any] = {
 def series(coefficients: Sequence[float], x: Any, low: float, high: float) -> Any:
     """A Chebyshev series on [low, high], summed by Clenshaw's rule."""
     t = (x - (low + high) / 2.0) * (4.0 / (high - low))
-    ahead, held = build.zeros_like(x), build.full_like(x, coefficients[-1])
+    ahead, current = build.zeros_like(x), build.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[1:-1]):
-        held, ahead = t * held - ahead + coefficient, held
-    return t * held * 0.5 - ahead + coefficients[0]
+        current, ahead = t * current - ahead + coefficient, current
+    return t * current * 0.5 - ahead + coefficients[0]
 
 
 def _function(name: str, doc: str, body: Callable[[Any], Any], key: str = "", **options: Any) -> Operator:

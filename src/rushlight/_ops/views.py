@@ -36,16 +36,16 @@ def _expanded(x: Any, size: Sequence[int]) -> tuple[int, ...]:
         )
     target = list(size)
     for d, wanted in enumerate(size):
-        held = x.shape[d - lead] if d >= lead else 1
+        existing = x.shape[d - lead] if d >= lead else 1
         if wanted == -1:
             if d < lead:
                 raise RuntimeError(
                     f"The expanded size of the tensor ({wanted}) isn't allowed in a leading, non-existing dimension {d}"
                 )
-            target[d] = held
-        elif d >= lead and held != 1 and held != wanted or wanted < -1:
+            target[d] = existing
+        elif d >= lead and existing != 1 and existing != wanted or wanted < -1:
             raise RuntimeError(
-                f"The expanded size of the tensor ({wanted}) must match the existing size ({held}) at non-singleton dimension {d}.  "
+                f"The expanded size of the tensor ({wanted}) must match the existing size ({existing}) at non-singleton dimension {d}.  "
                 f"Target sizes: {list(size)}.  Tensor sizes: {list(x.shape)}"
             )
     return tuple(target)

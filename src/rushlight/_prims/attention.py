@@ -71,14 +71,14 @@ def _spread(x: Any, like: Any) -> Any:
 
 def _scores(q: Any, k: Any, mask: Sequence[Any], causal: bool, scale: float) -> Any:
     """q k^T * scale, -inf where masked."""
-    found = build.dot(_wide(q), _turned(_wide(k))) * scale
+    scores = build.dot(_wide(q), _turned(_wide(k))) * scale
     if causal:
-        n = len(found.shape)
-        row, column = (prim.iota(shape=found.shape, dim=d, dtype=INT64) for d in (n - 2, n - 1))
-        found = build.select(row >= column, found, -math.inf)
+        n = len(scores.shape)
+        row, column = (prim.iota(shape=scores.shape, dim=d, dtype=INT64) for d in (n - 2, n - 1))
+        scores = build.select(row >= column, scores, -math.inf)
     for m in mask:
-        found = build.select(m, found, -math.inf) if m.dtype is BOOL else found + m
-    return found
+        scores = build.select(m, scores, -math.inf) if m.dtype is BOOL else scores + m
+    return scores
 
 
 def _decompose(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> tuple[Any, Any]:
@@ -111,8 +111,12 @@ def _grad_decompose(
 ) -> tuple[Any, Any, Any]:
     weights = _weights(q, k, norm, mask, causal, scale)
     slopes = _to_scores(ct, v, weights, delta) * scale
-    found = build.dot(slopes, _wide(k)), build.dot(_turned(slopes), _wide(q)), build.dot(_turned(weights), _wide(ct))
-    return tuple(build.convert(x, q.dtype) for x in found)
+    gradients = (
+        build.dot(slopes, _wide(k)),
+        build.dot(_turned(slopes), _wide(q)),
+        build.dot(_turned(weights), _wide(ct)),
+    )
+    return tuple(build.convert(x, q.dtype) for x in gradients)
 
 
 # ***** attention *****
@@ -128,12 +132,12 @@ def _wider(x: Any) -> Any:
 
 
 def _np_scores(q: Any, k: Any, mask: Sequence[Any], causal: bool, scale: float) -> Any:
-    found = _wider(q) @ np.swapaxes(_wider(k), -1, -2) * scale
+    scores = _wider(q) @ np.swapaxes(_wider(k), -1, -2) * scale
     if causal:
-        found = np.where(np.arange(found.shape[-2])[:, None] >= np.arange(found.shape[-1]), found, -np.inf)
+        scores = np.where(np.arange(scores.shape[-2])[:, None] >= np.arange(scores.shape[-1]), scores, -np.inf)
     for m in mask:
-        found = np.where(m, found, -np.inf) if m.dtype == bool else found + m
-    return found
+        scores = np.where(m, scores, -np.inf) if m.dtype == bool else scores + m
+    return scores
 
 
 def _reference(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> tuple[Any, Any]:
@@ -147,22 +151,22 @@ def _reference(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -
 
 
 def _vjp(ct: Any, out: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> tuple[Any, ...]:
-    made, norm = out
-    given = build.zeros_like(made) if ct[0] is None else ct[0]
+    result, norm = out
+    cotangent = build.zeros_like(result) if ct[0] is None else ct[0]
     if (
         q.dtype in HALF and q.shape[-2] < FEW_QUERIES
     ):  # a rounded result is accurate enough where weights are small, and the scores are few
-        share = _weights(q, k, norm, mask, causal, scale) * build.dot(_wide(given), _turned(_wide(v)))
+        share = _weights(q, k, norm, mask, causal, scale) * build.dot(_wide(cotangent), _turned(_wide(v)))
         delta = prim.sum(share, dims=_last(share))
     else:
-        delta = prim.sum(_wide(given) * _wide(made), dims=_last(made))
+        delta = prim.sum(_wide(cotangent) * _wide(result), dims=_last(result))
     if ct[1] is not None:  # the derivative of the logarithm of a row's sum is the row's weights
         delta = delta - ct[1]
-    found = prim.attention_grad(given, q, k, v, norm, delta, *mask, causal=causal, scale=scale)
+    gradients = prim.attention_grad(cotangent, q, k, v, norm, delta, *mask, causal=causal, scale=scale)
     if not mask:
-        return tuple(found)
+        return tuple(gradients)
     weights = None if mask[0].dtype is BOOL else _weights(q, k, norm, mask, causal, scale)
-    return *found, None if weights is None else _to_scores(given, v, weights, delta)
+    return *gradients, None if weights is None else _to_scores(cotangent, v, weights, delta)
 
 
 def _batch(name: str) -> Any:
@@ -214,8 +218,8 @@ def _grad_reference(
 ) -> tuple[Any, Any, Any]:
     weights = np.exp(_np_scores(q, k, mask, causal, scale) - norm[..., None])
     slopes = weights * (_wider(ct) @ np.swapaxes(_wider(v), -1, -2) - delta[..., None]) * scale
-    found = slopes @ _wider(k), np.swapaxes(slopes, -1, -2) @ _wider(q), np.swapaxes(weights, -1, -2) @ _wider(ct)
-    return tuple(x.astype(q.dtype) for x in found)
+    gradients = slopes @ _wider(k), np.swapaxes(slopes, -1, -2) @ _wider(q), np.swapaxes(weights, -1, -2) @ _wider(ct)
+    return tuple(x.astype(q.dtype) for x in gradients)
 
 
 def _grad_operands() -> Samples:

@@ -55,9 +55,9 @@ def of_nothing(name: str, unitary: Sequence[int] = ()) -> Any:
     def rule(*xs: Any, **p: Any) -> Any:
         primitive = getattr(prim, name)
         avals = primitive.spec(*xs, **p)
-        made = [build.full(shape, 0, dtype) for shape, dtype in (avals if primitive.multiple else [avals])]
-        made = [eye(v, *v.shape[-2:]) if i in unitary and len(v.shape) > 1 else v for i, v in enumerate(made)]
-        return tuple(made) if primitive.multiple else made[0]
+        results = [build.full(shape, 0, dtype) for shape, dtype in (avals if primitive.multiple else [avals])]
+        results = [eye(v, *v.shape[-2:]) if i in unitary and len(v.shape) > 1 else v for i, v in enumerate(results)]
+        return tuple(results) if primitive.multiple else results[0]
 
     return rule
 
@@ -148,16 +148,16 @@ def _cholesky_spec(a: Any) -> list[Aval]:
 
 
 def _cholesky(a: Any) -> tuple[Any, Any]:
-    found, info = np.zeros_like(a), np.zeros(a.shape[:-2], "int32")
+    factors, info = np.zeros_like(a), np.zeros(a.shape[:-2], "int32")
     for place, x in each((a + np.conj(np.swapaxes(a, -1, -2))) / 2):
-        lower = found[place]
+        lower = factors[place]
         for j in range(x.shape[-1]):
             column = x[j:, j] - lower[j:, :j] @ np.conj(lower[j, :j])
             if not column[0].real > 0:
                 info[place] = j + 1
                 break
             lower[j:, j] = column / np.sqrt(column[0].real)
-    return found, info
+    return factors, info
 
 
 def _half(x: Any) -> Any:
@@ -207,9 +207,9 @@ def _lu_spec(a: Any) -> list[Aval]:
 def _lu(a: Any) -> tuple[Any, Any, Any]:
     """Gaussian elimination with row exchanges; the size of a complex pivot is |re| + |im|."""
     doubled = {"float32": "float64", "complex64": "complex128"}.get(a.dtype.name, a.dtype.name)
-    found, count = a.astype(doubled), min(a.shape[-2:])
+    factors, count = a.astype(doubled), min(a.shape[-2:])
     pivots, info = np.zeros((*a.shape[:-2], count), "int32"), np.zeros(a.shape[:-2], "int32")
-    for place, x in each(found):
+    for place, x in each(factors):
         for j in range(count):
             best = j + int((np.abs(x[j:, j].real) + np.abs(x[j:, j].imag)).argmax())
             pivots[(*place, j)] = best + 1
@@ -219,7 +219,7 @@ def _lu(a: Any) -> tuple[Any, Any, Any]:
                 continue
             x[j + 1 :, j] /= x[j, j]
             x[j + 1 :, j + 1 :] -= np.outer(x[j + 1 :, j], x[j, j + 1 :])
-    return found.astype(a.dtype), pivots, info
+    return factors.astype(a.dtype), pivots, info
 
 
 def lower_unit(x: Any) -> Any:
@@ -248,17 +248,17 @@ def _lu_vjp(ct: Any, out: Any, a: Any) -> tuple[Any]:
         inner = inner - tril(times(columns(g, k, n), mH(columns(both, k, n))), -1)
     if m > n:
         inner = inner - triu(times(mH(rows(both, k, m)), rows(g, k, m)))
-    found = solve(square, inner, upper=False, unit=True, adjoint=True)
-    found = solve(square, found, upper=True, adjoint=True, left=False)
+    gradient = solve(square, inner, upper=False, unit=True, adjoint=True)
+    gradient = solve(square, gradient, upper=True, adjoint=True, left=False)
     if m < n:
-        found = prim.cat(
-            found, solve(square, columns(g, k, n), upper=False, unit=True, adjoint=True), dim=len(a.shape) - 1
+        gradient = prim.cat(
+            gradient, solve(square, columns(g, k, n), upper=False, unit=True, adjoint=True), dim=len(a.shape) - 1
         )
     if m > n:
-        found = prim.cat(
-            found, solve(square, rows(g, k, m), upper=True, adjoint=True, left=False), dim=len(a.shape) - 2
+        gradient = prim.cat(
+            gradient, solve(square, rows(g, k, m), upper=True, adjoint=True, left=False), dim=len(a.shape) - 2
         )
-    return (put_back(found, prim.permutation(pivots, size=m)),)
+    return (put_back(gradient, prim.permutation(pivots, size=m)),)
 
 
 def _lu_jvp(tangents: Any, out: Any, a: Any) -> Any:
@@ -270,14 +270,14 @@ def _lu_jvp(tangents: Any, out: Any, a: Any) -> Any:
     inner = solve(square, columns(rows(t, 0, k), 0, k), upper=False, unit=True)
     inner = solve(square, inner, upper=True, left=False)
     to_lower, to_upper = times(lower_unit(square), tril(inner, -1)), times(triu(inner), upper_part(square))
-    found = tril(to_lower, -1) + triu(to_upper)
+    tangent = tril(to_lower, -1) + triu(to_upper)
     if m < n:
         rest = columns(t, k, n) - times(to_lower, columns(both, k, n))
-        found = prim.cat(found, solve(square, rest, upper=False, unit=True), dim=len(a.shape) - 1)
+        tangent = prim.cat(tangent, solve(square, rest, upper=False, unit=True), dim=len(a.shape) - 1)
     if m > n:
         rest = rows(t, k, m) - times(rows(both, k, m), to_upper)
-        found = prim.cat(found, solve(square, rest, upper=True, left=False), dim=len(a.shape) - 2)
-    return found, None, None
+        tangent = prim.cat(tangent, solve(square, rest, upper=True, left=False), dim=len(a.shape) - 2)
+    return tangent, None, None
 
 
 def _lu_samples() -> Samples:
@@ -307,12 +307,12 @@ def _order_spec(pivots: Any, size: int) -> Aval:
 
 
 def _order(pivots: Any, size: int) -> Any:
-    found = np.broadcast_to(np.arange(size), (*pivots.shape[:-1], size)).copy()
+    rows = np.broadcast_to(np.arange(size), (*pivots.shape[:-1], size)).copy()
     for place in np.ndindex(*pivots.shape[:-1]):
-        order = found[place]
+        order = rows[place]
         for j, other in enumerate(pivots[place]):
             order[j], order[other - 1] = order[other - 1], order[j]
-    return found
+    return rows
 
 
 def _order_samples() -> Samples:

@@ -58,32 +58,32 @@ def _factor(x: Any, hermitian: bool) -> tuple[Any, Any, int]:
     whole = low + turn(np.tril(low, -1).T)
     if hermitian:
         np.fill_diagonal(whole, whole.diagonal().real)
-    found = np.zeros_like(whole)
+    factors = np.zeros_like(whole)
     while k < n:
         p, size = _pivot(np.tril(whole), k, hermitian)
         left = slice(k + size, n)
         part = whole[k:, k:]
         _exchange(part, x, k, size - 1, p - k)
         block = whole[k : k + size, k : k + size]
-        found[k : k + size, k : k + size] = np.tril(block)
+        factors[k : k + size, k : k + size] = np.tril(block)
         pivots[k : k + size] = p + 1 if size == 1 else -(p + 1)
         if size == 1 and (block[0, 0] == 0 or np.isnan(block[0, 0])):
             info = info or k + 1
-            found[left, k] = whole[left, k]
+            factors[left, k] = whole[left, k]
         else:
             below = np.linalg.solve(block.T, whole[left, k : k + size].T).T
-            found[left, k : k + size] = below
+            factors[left, k : k + size] = below
             whole[left, left] -= below @ whole[k : k + size, left]
         k += size
-    return found + upper, pivots, info
+    return factors + upper, pivots, info
 
 
 def _ldl(a: Any, hermitian: bool) -> tuple[Any, Any, Any]:
     doubled = a.astype({"float32": "float64", "complex64": "complex128"}.get(a.dtype.name, a.dtype.name))
-    found, pivots, info = np.zeros_like(a), np.zeros(a.shape[:-1], "int32"), np.zeros(a.shape[:-2], "int32")
+    factors, pivots, info = np.zeros_like(a), np.zeros(a.shape[:-1], "int32"), np.zeros(a.shape[:-2], "int32")
     for place, x in each(doubled):
-        found[place], pivots[place], info[place] = _factor(x, hermitian)
-    return found, pivots, info
+        factors[place], pivots[place], info[place] = _factor(x, hermitian)
+    return factors, pivots, info
 
 
 def _symmetric(shape: tuple[int, ...], dtype: str, seed: int, hermitian: bool) -> Any:
@@ -145,10 +145,10 @@ def _solve_one(f: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
 
 
 def _solve(factors: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
-    found = np.zeros_like(b)
+    solutions = np.zeros_like(b)
     for place, f in each(factors):
-        found[place] = _solve_one(f, pivots[place], b[place], hermitian)
-    return found
+        solutions[place] = _solve_one(f, pivots[place], b[place], hermitian)
+    return solutions
 
 
 def _solve_samples() -> Samples:

@@ -67,11 +67,11 @@ def _reflections_spec(a: Any, tau: Any) -> Aval:
 
 def _reflections(a: Any, tau: Any) -> Any:
     (m, n), k = a.shape[-2:], tau.shape[-1]
-    found = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape)
+    product = np.broadcast_to(np.eye(m, n, dtype=a.dtype), a.shape)
     for i in reversed(range(k)):
         v = np.tril(a, -1)[..., i : i + 1] + np.eye(m, n, dtype=a.dtype)[:, i : i + 1]
-        found = found - tau[..., None, i : i + 1] * v @ (np.swapaxes(v.conj(), -1, -2) @ found)
-    return found.copy()
+        product = product - tau[..., None, i : i + 1] * v @ (np.swapaxes(v.conj(), -1, -2) @ product)
+    return product.copy()
 
 
 def _reflections_samples() -> Samples:
@@ -145,12 +145,12 @@ def _refuse(form: str, a: Any) -> None:
 
 def _tall_vjp(to_q: Any, to_r: Any, Q: Any, R: Any) -> Any:
     """Walter, Lehmann, "Algorithmic differentiation of linear algebra functions" (2010), also for complex numbers."""
-    found = to_q
+    gradient = to_q
     inner = build.add_any(None if to_r is None else times(R, mH(to_r)), None if to_q is None else -times(mH(to_q), Q))
     below, middle = tril(inner, -1), diagonal(inner)
     middle = build.complex_(prim.real(middle)) if inner.dtype.is_complex else middle
-    found = build.add_any(found, times(Q, below + mH(below) + embed(middle)))
-    return solve(R, found, upper=True, adjoint=True, left=False)
+    gradient = build.add_any(gradient, times(Q, below + mH(below) + embed(middle)))
+    return solve(R, gradient, upper=True, adjoint=True, left=False)
 
 
 def _qr_vjp(ct: Any, out: Any, a: Any, form: str) -> tuple[Any]:

@@ -49,8 +49,8 @@ def _over(x: Any, function: Any, outs: list[Any]) -> tuple[Any, ...]:
     """Store `function` of every matrix in arrays; return the statuses."""
     info = np.zeros(x.shape[:-2], "int32")
     for place, matrix in each(x):
-        found, info[place] = _attempt(function, matrix, [out[place] for out in outs])
-        for out, value in zip(outs, found, strict=True):
+        results, info[place] = _attempt(function, matrix, [out[place] for out in outs])
+        for out, value in zip(outs, results, strict=True):
             out[place] = value
     return (*outs, info)
 
@@ -85,8 +85,8 @@ def _real(x: Any) -> Any:
 def _eigh_spec(a: Any, vectors: bool) -> list[Aval]:
     require("eigh", a, "fc")
     lead = tuple(lead_dims("eigh", a, square=True))
-    found: list[Aval] = [((*lead, a.shape[-1]), a.dtype.to_real())]
-    return [*found, (a.shape, a.dtype), (lead, INT32)] if vectors else [*found, (lead, INT32)]
+    avals: list[Aval] = [((*lead, a.shape[-1]), a.dtype.to_real())]
+    return [*avals, (a.shape, a.dtype), (lead, INT32)] if vectors else [*avals, (lead, INT32)]
 
 
 def _eigh(a: Any, vectors: bool) -> tuple[Any, ...]:
@@ -134,8 +134,8 @@ Primitive(
 def _eig_spec(a: Any, vectors: bool) -> list[Aval]:
     require("eig", a, "fc")
     lead = tuple(lead_dims("eig", a, square=True))
-    found: list[Aval] = [((*lead, a.shape[-1]), a.dtype.to_complex())]
-    return [*found, (a.shape, a.dtype.to_complex()), (lead, INT32)] if vectors else [*found, (lead, INT32)]
+    avals: list[Aval] = [((*lead, a.shape[-1]), a.dtype.to_complex())]
+    return [*avals, (a.shape, a.dtype.to_complex()), (lead, INT32)] if vectors else [*avals, (lead, INT32)]
 
 
 def _eig(a: Any, vectors: bool) -> tuple[Any, ...]:
@@ -163,8 +163,8 @@ def _eig_vjp(ct: Any, out: Any, a: Any, vectors: bool) -> tuple[Any]:
         along = prim.real(diagonal(times(mH(V), to_vectors)))
         turned = times(mH(V), to_vectors - scale_columns(V, along))
         inner = build.add_any(inner, _over_gaps(off_diagonal(turned), build.conj(_apart(values))))
-    found = _solved(mH(V), times(inner, mH(V)))
-    return (found if a.dtype.is_complex else prim.real(found),)
+    gradient = _solved(mH(V), times(inner, mH(V)))
+    return (gradient if a.dtype.is_complex else prim.real(gradient),)
 
 
 def _eig_jvp(tangents: Any, out: Any, a: Any, vectors: bool) -> Any:
@@ -381,13 +381,13 @@ def _decompose(a: Any, drop: int) -> Any:
 def _minors(a: Any, drop: int) -> Any:
     if not drop:
         return np.asarray(np.linalg.det(a), a.dtype)
-    n, found = a.shape[-1], np.zeros_like(a)
+    n, minors = a.shape[-1], np.zeros_like(a)
     for place, x in each(a):
         for i in range(n):
             for j in range(n):
                 minor = np.delete(np.delete(x, i, 0), j, 1)
-                found[(*place, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1)
-    return found
+                minors[(*place, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1)
+    return minors
 
 
 def _minors_spec(a: Any, drop: int) -> Aval:

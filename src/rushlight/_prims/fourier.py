@@ -60,8 +60,8 @@ def _fft_spec(x: Any, dims: Ints, inverse: bool, norm: str) -> Aval:
 
 def _fft(x: Any, dims: Ints, inverse: bool, norm: str) -> Any:
     wide = x.astype("complex128")
-    found = np.fft.ifftn(wide, axes=dims, norm="forward") if inverse else np.fft.fftn(wide, axes=dims)
-    return (found * factor_of(norm, math.prod(x.shape[d] for d in dims))).astype(x.dtype)
+    sums = np.fft.ifftn(wide, axes=dims, norm="forward") if inverse else np.fft.fftn(wide, axes=dims)
+    return (sums * factor_of(norm, math.prod(x.shape[d] for d in dims))).astype(x.dtype)
 
 
 def _fft_samples() -> Samples:
@@ -81,13 +81,13 @@ Primitive(
 
 def _cut(x: Any, dim: int, size: int) -> Any:
     """Cut, or pad with zeros, to a size along dim."""
-    held = x.shape[dim]
-    if held == size:
+    length = x.shape[dim]
+    if length == size:
         return x
-    if held > size:
+    if length > size:
         stops = tuple(size if d == dim else n for d, n in enumerate(x.shape))
         return prim.slice(x, starts=(0,) * len(stops), stops=stops, steps=(1,) * len(stops))
-    more = [size - held if d == dim else 0 for d in range(len(x.shape))]
+    more = [size - length if d == dim else 0 for d in range(len(x.shape))]
     return build.pad(x, [0] * len(more), more, [0] * len(more))
 
 
@@ -125,8 +125,8 @@ def _irfft_vjp(ct: Any, out: Any, x: Any, dim: int, size: int, norm: str) -> tup
     half = x.shape[dim]
     place = prim.iota(shape=tuple(x.shape), dim=dim, dtype=FLOAT32)
     twice = (place > 0.5) & (place < half - (0.5 if size % 2 else 1.5))
-    found = prim.rfft(ct, dim=dim, norm=norm)
-    return (build.select(twice, found + found, found),)
+    gradient = prim.rfft(ct, dim=dim, norm=norm)
+    return (build.select(twice, gradient + gradient, gradient),)
 
 
 def _irfft_samples() -> Samples:

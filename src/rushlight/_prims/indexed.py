@@ -51,9 +51,9 @@ def _wrapped(index: Any, size: int, dim: int) -> Any:
     """The index with negatives wrapped; IndexError names the first that is out of range."""
     bad = (index < -size) | (index >= size)
     if np.any(bad):
-        found = int(index[bad].flat[0])
+        first = int(index[bad].flat[0])
         raise IndexError(
-            f"index {found + BELOW_ALL if found < -BELOW_ALL // 2 else found} is out of bounds for dimension {dim} with size {size}"
+            f"index {first + BELOW_ALL if first < -BELOW_ALL // 2 else first} is out of bounds for dimension {dim} with size {size}"
         )
     return np.where(index < 0, index + size, index)
 

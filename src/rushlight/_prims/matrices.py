@@ -28,10 +28,10 @@ def mH(x: Any) -> Any:
 
 def times(*factors: Any) -> Any:
     """The product of matrices, left to right."""
-    found = factors[0]
+    product = factors[0]
     for factor in factors[1:]:
-        found = build.dot(found, factor)
-    return found
+        product = build.dot(product, factor)
+    return product
 
 
 def _steps(x: Any) -> Any:

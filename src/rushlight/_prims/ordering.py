@@ -84,8 +84,8 @@ def _picked(x: Any, dim: int, largest: bool, places: Callable[[Any], list[int]])
         rank = np.unique(row, return_inverse=True)[1].tolist()  # equal values share a rank, and so do NaNs
         return np.array(places([(-k if largest else k, i) for i, k in enumerate(rank)]), "int64")
 
-    found = np.apply_along_axis(of, dim, x).astype("int64")
-    return np.take_along_axis(x, found, dim), found
+    indices = np.apply_along_axis(of, dim, x).astype("int64")
+    return np.take_along_axis(x, indices, dim), indices
 
 
 def _topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> tuple[Any, Any]:

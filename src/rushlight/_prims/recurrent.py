@@ -72,13 +72,13 @@ def _reference(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...
             c[:k] = rows.at(cs, t)[...] = cell
         if kept:
             rows.at(gates, t)[...] = np.concatenate(kept, 1)
-    found = [
+    results = [
         hs,
         h,
         *([] if c is None else [c]),
         *(([gates] if KEPT[mode] else []) + ([] if c is None else [cs]) if keep else []),
     ]
-    return tuple(v.astype(xs[0].dtype) for v in found)
+    return tuple(v.astype(xs[0].dtype) for v in results)
 
 
 def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[Any, ...]:
@@ -102,11 +102,11 @@ def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         }
         kept, more = ([] if at[name] is None else parts_of(Arrays, at[name], size) for name in ("gates", "ct_gates"))
         h_before, c_before = before(call.h, call.hs), None if dc is None else before(call.c, call.cs)
-        found, dc_before, part = backward_step(
+        parts_of_slopes, dc_before, part = backward_step(
             Arrays, mode, rows.at(call.ct_hs, t) + dh[:k], None if dc is None else dc[:k], kept, rows.at(call.hs, t), at["cs"], (h_before, c_before),
             more, at["ct_cs"],
         )  # fmt: skip
-        rows.at(slopes, t)[...] = np.concatenate(found, 1)
+        rows.at(slopes, t)[...] = np.concatenate(parts_of_slopes, 1)
         rows.at(befores, t)[...] = h_before
         dh[:k] = rows.at(slopes, t)[:, : w.shape[0]] @ w + (0 if part is None else part)
         if dc is not None:
@@ -162,13 +162,13 @@ class _GraphSteps:
 def _nothing(name: str, xs: Sequence[Any], p: dict[str, Any]) -> tuple[Any, ...]:
     """No rows, no steps: the states are unchanged."""
     shapes = PRIMITIVES[name].spec(*xs, **p)
-    found = [build.full(shape, 0, dtype) for shape, dtype in shapes]
+    results = [build.full(shape, 0, dtype) for shape, dtype in shapes]
     if name == "recurrence":
         call = Call(xs, p["mode"], p["reverse"])
         states = [call.h] + ([] if call.c is None else [call.c])
-        return (found[0], *states, *found[1 + len(states) :])
+        return (results[0], *states, *results[1 + len(states) :])
     grad = GradCall(xs, p["mode"], p["reverse"], p["extra"])
-    return (*found[:3], grad.ct_h, *([] if grad.ct_c is None else [grad.ct_c]))
+    return (*results[:3], grad.ct_h, *([] if grad.ct_c is None else [grad.ct_c]))
 
 
 def _decompose(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...]:
@@ -185,10 +185,10 @@ def _decompose(*xs: Any, mode: str, reverse: bool, keep: bool) -> tuple[Any, ...
         gates[t] = Graphs.join(kept, 1) if kept else None
         h = steps.kept(t, hs[t], h)
         c = None if c is None else steps.kept(t, cs[t], c)
-    found = [steps.join(hs), h, *([] if c is None else [c])]
+    results = [steps.join(hs), h, *([] if c is None else [c])]
     if keep:
-        found += [steps.join(v) for v in (gates, cs) if v[0] is not None]
-    return tuple(found)
+        results += [steps.join(v) for v in (gates, cs) if v[0] is not None]
+    return tuple(results)
 
 
 def _grad_step(mode: str, names: Sequence[str]) -> Callable[..., tuple[Any, ...]]:
@@ -199,11 +199,11 @@ def _grad_step(mode: str, names: Sequence[str]) -> Callable[..., tuple[Any, ...]
         at: dict[str, Any] = dict(zip(names, xs, strict=True))
         size = at["hs"].shape[-1]
         kept, more = ([] if name not in at else parts_of(Graphs, at[name], size) for name in ("gates", "ct_gates"))
-        found, dc, part = backward_step(
+        parts_of_slopes, dc, part = backward_step(
             Graphs, mode, at["ct_hs"] + at["dh"], at.get("dc"), kept, at["hs"], at.get("cs"), (at["before"], at.get("before_c")), more,
             at.get("ct_cs"),
         )  # fmt: skip
-        slopes = Graphs.join(found, 1)
+        slopes = Graphs.join(parts_of_slopes, 1)
         through = build.dot(Graphs.columns(slopes, 0, at["w"].shape[0]), at["w"])
         return slopes, through if part is None else through + part, *([] if dc is None else [dc])
 
@@ -256,9 +256,9 @@ def _grad_in_steps(run: Steps, *xs: Any, mode: str, reverse: bool, extra: bool) 
         befores[t] = before(call.h, at["hs"], other, k)
         cells: list[Any] = [] if call.c is None else [before(call.c, at["cs"], other, k)]
         parts = [(x,) if k == batch else run.split(x, [k, batch - k]) for x in states]
-        given = [w, *[rows[t] for rows in at.values()], *[part[0] for part in parts], befores[t], *cells]
-        slopes[t], *made = run.call((mode, names), _grad_step(mode, names), *given)
-        states = [x if len(part) == 1 else run.join([x, part[1]]) for x, part in zip(made, parts, strict=True)]
+        operands = [w, *[rows[t] for rows in at.values()], *[part[0] for part in parts], befores[t], *cells]
+        slopes[t], *results = run.call((mode, names), _grad_step(mode, names), *operands)
+        states = [x if len(part) == 1 else run.join([x, part[1]]) for x, part in zip(results, parts, strict=True)]
     rows = run.join(slopes)
     return rows, run.join(befores), *run.call("total", lambda x: (build.total(x, (0,)),), rows), *states
 
@@ -285,11 +285,11 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
 
         kept, more = ([] if at[name] is None else parts_of(Graphs, at[name][t], size) for name in ("gates", "ct_gates"))
         h_before, c_before = before(call.h, at["hs"]), None if dc is None else before(call.c, at["cs"])
-        found, dc_before, part = backward_step(
+        parts_of_slopes, dc_before, part = backward_step(
             Graphs, mode, at["ct_hs"][t] + dh, dc, kept, at["hs"][t], None if dc is None else at["cs"][t], (h_before, c_before), more,
             None if at["ct_cs"] is None else at["ct_cs"][t],
         )  # fmt: skip
-        slopes[t], befores[t] = Graphs.join(found, 1), h_before
+        slopes[t], befores[t] = Graphs.join(parts_of_slopes, 1), h_before
         through = build.dot(Graphs.columns(slopes[t], 0, w.shape[0]), w)
         dh = steps.kept(t, through if part is None else through + part, dh)
         dc = None if dc is None else steps.kept(t, dc_before, dc)
@@ -349,9 +349,9 @@ def _grad_spec(*xs: Any, mode: str, reverse: bool, extra: bool) -> list[Aval]:
     ]
     _check("recurrence_grad", call.sizes, *named)
     _rows_fit("recurrence_grad", n, batch, call.sizes)
-    found: list[tuple[int, ...]] = [(n, SLOPES[mode] * size), (n, size), (SLOPES[mode] * size,)]
-    found += [(batch, size)] * (2 if mode == "lstm" else 1)
-    return [(shape, call.hs.dtype) for shape in found]
+    sizes_of: list[tuple[int, ...]] = [(n, SLOPES[mode] * size), (n, size), (SLOPES[mode] * size,)]
+    sizes_of += [(batch, size)] * (2 if mode == "lstm" else 1)
+    return [(shape, call.hs.dtype) for shape in sizes_of]
 
 
 # ***** gradients *****
@@ -366,11 +366,11 @@ def back_through(
     A sum over all steps is a product of all rows at once.
     """
     count = 1 + len(states)
-    given = [build.zeros_like(o) if ct is None else ct for ct, o in zip(cts[:count], outs, strict=False)]
+    cotangents = [build.zeros_like(o) if ct is None else ct for ct, o in zip(cts[:count], outs, strict=False)]
     residuals, more = list(outs[count:]), list(cts[count:])
     extra = any(ct is not None for ct in more)
     gates, cells = {"lstm": (residuals[:1], residuals[1:]), "gru": (residuals, [])}.get(mode, ([], []))
-    operands = [w, *gates, outs[0], *cells, *states, *given]
+    operands = [w, *gates, outs[0], *cells, *states, *cotangents]
     if extra:
         operands += [build.zeros_like(o) if ct is None else ct for ct, o in zip(more, residuals, strict=True)]
     operands += [] if sizes is None else [sizes]
@@ -412,14 +412,16 @@ def _batch(name: str, names: Callable[[Sequence[Any], dict[str, Any]], Sequence[
                 prim.slice(x, starts=(i, *[0] * len(rest)), stops=(i + 1, *rest), steps=(1,) * len(x.shape)), rest
             )
 
-        made = [
+        results = [
             primitive(*[item(x, i) if flag else x for x, flag in zip(xs, batched, strict=True)], **p)
             for i in range(size)
         ]
-        if not made:
+        if not results:
             singles = [build.full(x.shape[1:], 0, x.dtype) if flag else x for x, flag in zip(xs, batched, strict=True)]
             return tuple(build.full((0, *shape), 0, dtype) for shape, dtype in primitive.spec(*singles, **p))
-        return tuple(Graphs.join([build.expand_dims(v, (0,)) for v in parts], 0) for parts in zip(*made, strict=True))
+        return tuple(
+            Graphs.join([build.expand_dims(v, (0,)) for v in parts], 0) for parts in zip(*results, strict=True)
+        )
 
     return rule
 
@@ -442,7 +444,7 @@ def _folded(
         parts = build.transpose(build.reshape(x, (size, steps, batch, x.shape[2])), (1, 0, 2, 3))
         return build.reshape(parts, (steps * size * batch, x.shape[2]))
 
-    made = primitive(*[fold(x, n) for x, n in zip(lifted, named, strict=True)], **p)
+    results = primitive(*[fold(x, n) for x, n in zip(lifted, named, strict=True)], **p)
 
     def unfold(x: Any, rows: int) -> Any:
         if rows == batch * size:
@@ -451,9 +453,11 @@ def _folded(
         return build.reshape(parts, (size, steps * batch, x.shape[1]))
 
     grad = primitive.name == "recurrence_grad"
-    states = range(3 if grad else 1, len(made) if grad else 3 if p["mode"] == "lstm" else 2)
-    found = [None if len(x.shape) == 1 else unfold(x, batch * size if k in states else 0) for k, x in enumerate(made)]
-    return tuple(build.total(found[0], (1,)) if x is None else x for x in found)
+    states = range(3 if grad else 1, len(results) if grad else 3 if p["mode"] == "lstm" else 2)
+    unfolded = [
+        None if len(x.shape) == 1 else unfold(x, batch * size if k in states else 0) for k, x in enumerate(results)
+    ]
+    return tuple(build.total(unfolded[0], (1,)) if x is None else x for x in unfolded)
 
 
 def _names(xs: Sequence[Any], p: dict[str, Any]) -> tuple[str, ...]:

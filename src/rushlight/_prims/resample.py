@@ -100,12 +100,12 @@ def _vjp(ct: Any, out: Any, x: Any, *tables: Any, dims: Ints) -> tuple[Any, ...]
     steps = [x]
     for at, dim in enumerate(dims[:-1]):
         steps.append(prim.resample(steps[-1], *tables[2 * at : 2 * at + 2], dims=(dim,)))
-    found: list[Any] = []
+    to_weights: list[Any] = []
     for at in reversed(range(len(dims))):
         index, weights = tables[2 * at : 2 * at + 2]
-        found[:0] = [None, partial(_to_weights, ct, steps[at], index, dims[at])]
+        to_weights[:0] = [None, partial(_to_weights, ct, steps[at], index, dims[at])]
         ct = prim.resample_back(ct, index, weights, dim=dims[at], size=steps[at].shape[dims[at]])
-    return (ct, *found)
+    return (ct, *to_weights)
 
 
 def _batch(batched: Sequence[bool], x: Any, *tables: Any, **p: Any) -> Any:
@@ -160,10 +160,10 @@ def _back_spec(ct: Any, index: Any, weights: Any, dim: int, size: int) -> Aval:
 
 def _back_reference(ct: Any, index: Any, weights: Any, dim: int, size: int) -> Any:
     rows = np.moveaxis(ct, dim, 0)
-    found = np.zeros((size, *rows.shape[1:]), ct.dtype)
+    sums = np.zeros((size, *rows.shape[1:]), ct.dtype)
     for places, factors in zip(index, weights, strict=True):
-        np.add.at(found, places, rows * factors[:, None, None, None])
-    return np.moveaxis(found, 0, dim)
+        np.add.at(sums, places, rows * factors[:, None, None, None])
+    return np.moveaxis(sums, 0, dim)
 
 
 def _back_decompose(ct: Any, index: Any, weights: Any, dim: int, size: int) -> Any:
@@ -171,8 +171,8 @@ def _back_decompose(ct: Any, index: Any, weights: Any, dim: int, size: int) -> A
     parts = [build.transpose(ct * _spread(weights, k, ct.shape, dim), order) for k in range(index.shape[0])]
     zeros = build.full((size, *parts[0].shape[1:]), 0, ct.dtype)
     places = build.reshape(index, (index.shape[0] * index.shape[1],))
-    found = prim.index_put(zeros, prim.cat(*parts, dim=0), places, accumulate=True)
-    return build.transpose(found, tuple(order.index(d) for d in range(4)))
+    sums = prim.index_put(zeros, prim.cat(*parts, dim=0), places, accumulate=True)
+    return build.transpose(sums, tuple(order.index(d) for d in range(4)))
 
 
 def _back_vjp(g: Any, out: Any, ct: Any, index: Any, weights: Any, dim: int, size: int) -> tuple[Any, ...]:

@@ -126,13 +126,13 @@ def _polynomial(x: Any, n: Any, family: str) -> Any:
     """p_n(x), where p_0 = 1, p_1 = first(x), p_{k+1} = step(x, p_k, p_{k-1}, k); 0 if n is negative or no 64-bit
     number."""
     degree = np.where(np.abs(n) < 2.0**63, np.trunc(n), -1.0)
-    before, held = np.ones_like(x), _FIRST[family](x)
-    found = np.where(degree == 0, before, np.where(degree == 1, held, np.zeros_like(x)))
+    before, current = np.ones_like(x), _FIRST[family](x)
+    values = np.where(degree == 0, before, np.where(degree == 1, current, np.zeros_like(x)))
     with np.errstate(all="ignore"):
         for k in range(1, int(degree.max(initial=0))):
-            before, held = held, _STEP[family](x, held, before, k)
-            found = np.where(degree == k + 1, held, found)
-    return found.astype(x.dtype)
+            before, current = current, _STEP[family](x, current, before, k)
+            values = np.where(degree == k + 1, current, values)
+    return values.astype(x.dtype)
 
 
 def _degrees() -> Samples:

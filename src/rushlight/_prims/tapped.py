@@ -71,9 +71,9 @@ def _read_reference(x: Any, places: Any) -> Any:
 def _batched(name: str) -> Callable[..., Any]:
     def batch(batched: Sequence[bool], *xs: Any, **p: Any) -> Any:
         """The batch becomes items."""
-        held = lift(batched, xs)
-        size, n = held[0].shape[:2]
-        out = getattr(prim, name)(*(build.reshape(x, (size * n, *x.shape[2:])) for x in held), **p)
+        lifted = lift(batched, xs)
+        size, n = lifted[0].shape[:2]
+        out = getattr(prim, name)(*(build.reshape(x, (size * n, *x.shape[2:])) for x in lifted), **p)
         outs = tuple(build.reshape(y, (size, n, *y.shape[1:])) for y in (out if isinstance(out, tuple) else (out,)))
         return outs if isinstance(out, tuple) else outs[0]
 
@@ -87,10 +87,12 @@ def _samples_of(arrays: str, weighted: bool, sized: bool = False) -> Callable[[]
             ((1, 2, 9, 1, 70), "float32"),
             ((3, 1, 2, 5, 1), "float64"),
         ):
-            given = [floats((n, c, {"x": length, "y": p}[name]), seed, dtype=dtype) for seed, name in enumerate(arrays)]
+            operands = [
+                floats((n, c, {"x": length, "y": p}[name]), seed, dtype=dtype) for seed, name in enumerate(arrays)
+            ]
             places = [integers((n, p), 3 + t, low=-2, high=length) for t in range(k)]
             weights = [floats((n, p), 9 + t, dtype=dtype) for t in range(k)] if weighted else []
-            yield [*given, *places, *weights], {"size": length} if sized else {}
+            yield [*operands, *places, *weights], {"size": length} if sized else {}
 
     return samples
 
@@ -135,21 +137,21 @@ def _back_spec(y: Any, *taps: Any, size: int) -> Aval:
 
 
 def _back_reference(y: Any, *taps: Any, size: int) -> Any:
-    found = np.zeros((*y.shape[:2], size), y.dtype)
+    sums = np.zeros((*y.shape[:2], size), y.dtype)
     for places, weights in zip(*_halves(taps), strict=True):
         n, p = np.nonzero(places >= 0)
-        np.add.at(found, (n, slice(None), places[n, p]), (y * weights[:, None])[n, :, p])
-    return found
+        np.add.at(sums, (n, slice(None), places[n, p]), (y * weights[:, None])[n, :, p])
+    return sums
 
 
 def _back_decompose(y: Any, *taps: Any, size: int) -> Any:
     n, c, _ = y.shape
-    found = build.full((n, c, size), 0, y.dtype)
+    sums = build.full((n, c, size), 0, y.dtype)
     for places, weights in zip(*_halves(taps), strict=True):
-        found = prim.scatter(
-            found, _safe(places, c), build.select(_inside(places, c), y * _spread(weights, c), 0), dim=2, reduce="add"
+        sums = prim.scatter(
+            sums, _safe(places, c), build.select(_inside(places, c), y * _spread(weights, c), 0), dim=2, reduce="add"
         )
-    return found
+    return sums
 
 
 def _back_vjp(ct: Any, out: Any, y: Any, *taps: Any, size: int) -> tuple[Any, ...]:

@@ -23,18 +23,18 @@ def batch(graph: Graph, batched: Sequence[bool], size: int, randomness: str = "e
     that changes memory or calls other processes is refused: `functionalize` it first.
     """
     builder = RewritingBuilder(EXACT)
-    held: dict[Any, tuple[Any, bool]] = {}
+    env: dict[Any, tuple[Any, bool]] = {}
     for value, flag in zip(graph.inputs, batched, strict=True):
         if flag and type(value) is Reference:
             raise RuntimeError(f"a {value.kind} is one for all items of a batch")
-        held[value] = (builder.input((size, *value.shape), value.dtype) if flag else builder.input_like(value), flag)
+        env[value] = (builder.input((size, *value.shape), value.dtype) if flag else builder.input_like(value), flag)
     with builder:
         for node in graph.nodes:
-            inputs = [held[v][0] for v in node.inputs]
-            flags = [held[v][1] for v in node.inputs]
+            inputs = [env[v][0] for v in node.inputs]
+            flags = [env[v][1] for v in node.inputs]
             if node.prim.effect is not None:
                 numbers = _effect(node, inputs, flags, size, randomness)
-                held.update(zip(node.outputs, numbers, strict=True))
+                env.update(zip(node.outputs, numbers, strict=True))
                 continue
             lifted = any(flags)
             result = node.prim.batch(flags, *inputs, **node.params) if lifted else node.prim(*inputs, **node.params)
@@ -45,8 +45,8 @@ def batch(graph: Graph, batched: Sequence[bool], size: int, randomness: str = "e
                         f"the batching rule of prim.{node.prim.name} gave {item.dtype.name}{list(item.shape)}, "
                         f"expected {value.dtype.name}{list(expected)}"
                     )
-                held[value] = (item, lifted)
-        outputs = [held[v] for v in graph.outputs]
+                env[value] = (item, lifted)
+        outputs = [env[v] for v in graph.outputs]
         results = [
             item if flag or type(item) is Reference else build.broadcast_to(item, (size, *item.shape))
             for item, flag in outputs

@@ -24,20 +24,20 @@ def jvp(graph: Graph, tangent_mask: Sequence[bool]) -> Graph:
     RuntimeError if a marked input reaches a primitive without a derivative.
     """
     builder = RewritingBuilder(EXACT)
-    held = {v: builder.input_like(v) for v in graph.inputs}
+    env = {v: builder.input_like(v) for v in graph.inputs}
     tangents = {
-        held[v]: builder.input(v.shape, v.dtype) for v, flag in zip(graph.inputs, tangent_mask, strict=True) if flag
+        env[v]: builder.input(v.shape, v.dtype) for v, flag in zip(graph.inputs, tangent_mask, strict=True) if flag
     }
     with builder:
         for node in graph.nodes:
-            inputs = [held[v] for v in node.inputs]
+            inputs = [env[v] for v in node.inputs]
             result = node.prim(*inputs, **node.params)
             results = result if node.prim.multiple else (result,)
-            held.update(zip(node.outputs, results, strict=True))
+            env.update(zip(node.outputs, results, strict=True))
             changes = [tangents.get(v) for v in inputs]
             if any(t is not None for t in changes):
                 _push_forward(node, changes, inputs, results, tangents)
-        outputs = [held[v] for v in graph.outputs]
+        outputs = [env[v] for v in graph.outputs]
         moved = [tangents.get(v) for v in outputs if carries_gradient(v.dtype)]
         shown = [v for v in outputs if carries_gradient(v.dtype)]
         extra = [build.zeros_like(v) if t is None else t for v, t in zip(shown, moved, strict=True)]
@@ -54,12 +54,12 @@ def _push_forward(
     if isinstance(rule, not_differentiable):
         raise NotDifferentiableError(f"the derivative of prim.{node.prim.name} is not implemented: {rule.why}")
     if isinstance(rule, ByDecomposition):
-        made = results[0].node
-        assert made is not None
-        found = _through(made, tangents)
+        emitted = results[0].node
+        assert emitted is not None
+        pushed = _through(emitted, tangents)
     else:
-        found = rule(changes, tuple(results) if node.prim.multiple else results[0], *inputs, **node.params)
-    for value, tangent in zip(results, found if node.prim.multiple else (found,), strict=True):
+        pushed = rule(changes, tuple(results) if node.prim.multiple else results[0], *inputs, **node.params)
+    for value, tangent in zip(results, pushed if node.prim.multiple else (pushed,), strict=True):
         if tangent is not None:
             if tangent.shape != value.shape or tangent.dtype is not value.dtype:
                 raise AssertionError(
@@ -72,8 +72,8 @@ def _push_forward(
 def _through(node: Node, tangents: dict[Value, Any]) -> Any:
     """The tangents of a primitive's results, through its decomposition."""
     graph, inputs = decomposed(node)
-    given = [tangents.get(v) for v in inputs]
-    whole = jvp(graph, [t is not None for t in given])
-    made = iter(evaluate(whole, [*inputs, *(t for t in given if t is not None)])[len(graph.outputs) :])
-    found = tuple(next(made) if carries_gradient(v.dtype) else None for v in graph.outputs)
-    return found if node.prim.multiple else found[0]
+    input_tangents = [tangents.get(v) for v in inputs]
+    whole = jvp(graph, [t is not None for t in input_tangents])
+    flat = iter(evaluate(whole, [*inputs, *(t for t in input_tangents if t is not None)])[len(graph.outputs) :])
+    output_tangents = tuple(next(flat) if carries_gradient(v.dtype) else None for v in graph.outputs)
+    return output_tangents if node.prim.multiple else output_tangents[0]

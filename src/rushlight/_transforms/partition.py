@@ -222,21 +222,21 @@ def _backward(
     needed: Sequence[Node], kept: Sequence[Value], cotangents: Sequence[Value], grads: Sequence[Value]
 ) -> Graph:
     """The nodes from the saved values and the cotangents to the gradients, over inputs of its own."""
-    held: dict[Value, Value] = {v: Value(v.shape, v.dtype, weak=v.weak) for v in (*kept, *cotangents)}
-    inputs = [held[v] for v in (*kept, *cotangents)]
-    wanted = set(grads) - set(held)
+    env: dict[Value, Value] = {v: Value(v.shape, v.dtype, weak=v.weak) for v in (*kept, *cotangents)}
+    inputs = [env[v] for v in (*kept, *cotangents)]
+    wanted = set(grads) - set(env)
     used: list[Node] = []
     for node in reversed(needed):
         if any(v in wanted for v in node.outputs):
             used.append(node)
-            wanted.update(v for v in node.inputs if v not in held)
+            wanted.update(v for v in node.inputs if v not in env)
     nodes: dict[Any, Node] = {}  # nodes that were distinct for the choice may now be equal
     for node in reversed(used):
-        operands = tuple(held[v] for v in node.inputs)
+        operands = tuple(env[v] for v in node.inputs)
         key = call_key(node.prim, operands, node.params)
         copy = nodes.get(key)
         if copy is None:
             copy = nodes[key] = Node(node.prim, operands, node.params, [(v.shape, v.dtype) for v in node.outputs])
         for old, new in zip(node.outputs, copy.outputs, strict=True):
-            held.setdefault(old, new)
-    return Graph(inputs, list(nodes.values()), [held[g] for g in grads])
+            env.setdefault(old, new)
+    return Graph(inputs, list(nodes.values()), [env[g] for g in grads])

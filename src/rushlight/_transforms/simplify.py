@@ -230,13 +230,13 @@ def convert_constant(node: Node) -> Any:
         return None
     if isinstance(number, complex) or (isinstance(number, float) and not finite(number)):
         return None
-    held = number if x.dtype is BOOL else rounded(number, x.dtype)
-    if held is None:
+    exact = number if x.dtype is BOOL else rounded(number, x.dtype)
+    if exact is None:
         return None
-    if dtype is BOOL or dtype.is_complex or (isinstance(held, float) and dtype.is_integer):
+    if dtype is BOOL or dtype.is_complex or (isinstance(exact, float) and dtype.is_integer):
         return None
-    value = rounded(held, dtype)
-    return build.full(x.shape, value, dtype) if value is not None and value == held else None
+    value = rounded(exact, dtype)
+    return build.full(x.shape, value, dtype) if value is not None and value == exact else None
 
 
 # ***** choosing *****

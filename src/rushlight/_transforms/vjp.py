@@ -93,16 +93,16 @@ def vjp(
         else list(ct_mask)
     )
     inputs, outs, nodes, cotangents, grads = _joint(graph, wrt, mask, count, rule)
-    given = [ct for ct in cotangents if ct is not None]
-    found = [g for g in grads if g is not None]
-    forward, backward, saved = partition(nodes, inputs, outs[:count], given, found, overwritten, only)
+    present_cts = [ct for ct in cotangents if ct is not None]
+    present_grads = [g for g in grads if g is not None]
+    forward, backward, saved = partition(nodes, inputs, outs[:count], present_cts, present_grads, overwritten, only)
     if only is None and len(forward.outputs) > count:
         besides = [inputs[i] for i in _wanted_later(forward, count, wrt, saved) if i not in overwritten]
         if besides:
             forward, backward, saved = partition(
-                nodes, inputs, outs[:count], given, found, overwritten, besides=besides
+                nodes, inputs, outs[:count], present_cts, present_grads, overwritten, besides=besides
             )
-    order = iter(range(len(found)))
+    order = iter(range(len(present_grads)))
     return Gradient(
         forward,
         backward,
@@ -142,17 +142,20 @@ def _wanted_later(forward: Graph, count: int, wrt: Sequence[int], saved: Sequenc
     The values that a backward reads have derivatives too, and these lead through the residuals back to the inputs: it
     must be possible to compute them from the saved values as well.
     """
-    held = {("output" if kind == "residual" else kind, count + i if kind == "residual" else i) for kind, i in saved}
+    saved_keys = {
+        ("output" if kind == "residual" else kind, count + i if kind == "residual" else i) for kind, i in saved
+    }
     mask = [j >= count and carries_gradient(v.dtype) for j, v in enumerate(forward.outputs)]
     if not any(mask) or all(
-        ("input", i) in held for i in behind([v for v, flag in zip(forward.outputs, mask) if flag], forward.inputs)
+        ("input", i) in saved_keys
+        for i in behind([v for v, flag in zip(forward.outputs, mask) if flag], forward.inputs)
     ):
         return []
     try:
         inputs, outs, nodes, cotangents, grads = _joint(forward, wrt, mask, len(mask), None)
     except NotDifferentiableError:  # differentiating the backward will raise it
         return []
-    kept = {inputs[i] if kind == "input" else outs[i] for kind, i in held}
+    kept = {inputs[i] if kind == "input" else outs[i] for kind, i in saved_keys}
     return lacking(
         nodes, inputs, [ct for ct in cotangents if ct is not None], [g for g in grads if g is not None], kept
     )
@@ -177,11 +180,11 @@ def _by_rule(
     inputs: list[Value],
     wrt: Sequence[int],
 ) -> list[Value | None]:
-    given = [
+    cts = [
         ct if ct is not None or not carries_gradient(out.dtype) else build.zeros_like(out)
         for ct, out in zip(cotangents, outs[:count], strict=True)
     ]
-    grads = rule(given, outs, *inputs)
+    grads = rule(cts, outs, *inputs)
     grads = list(grads) if isinstance(grads, (tuple, list)) else [grads]
     if len(grads) != len(inputs):
         raise ValueError(f"the gradient rule returned {len(grads)} cotangents for {len(inputs)} inputs")
@@ -206,11 +209,11 @@ def pull_back(
     """
     nodes = list(builder.nodes)
     active = _reached_from(nodes, wrt)
-    held: dict[Value, Any] = {}
+    sums: dict[Value, Any] = {}
     touched: set[Value] = set()
     for out, ct in zip(outputs, cotangents, strict=True):
         if ct is not None:
-            held[out] = build.add_any(held.get(out), ct)
+            sums[out] = build.add_any(sums.get(out), ct)
             touched.add(out)
     for node in reversed(nodes):
         if not any(v in active for v in node.outputs) or not any(v in touched for v in node.outputs):
@@ -219,28 +222,28 @@ def pull_back(
         if isinstance(rule, not_differentiable):
             raise NotDifferentiableError(f"the derivative of prim.{node.prim.name} is not implemented: {rule.why}")
         touched.update(v for v in node.inputs if v in active)
-        cts = tuple(held.pop(v, None) for v in node.outputs)
+        cts = tuple(sums.pop(v, None) for v in node.outputs)
         if all(ct is None for ct in cts):
             continue
         if isinstance(rule, ByDecomposition):
-            found: Sequence[Any] = _through(node, cts)
+            input_cts: Sequence[Any] = _through(node, cts)
         else:
             outs = node.outputs if node.prim.multiple else node.outputs[0]
-            found = rule(cts if node.prim.multiple else cts[0], outs, *node.inputs, **node.params)
-        for value, ct in zip(node.inputs, found, strict=True):
+            input_cts = rule(cts if node.prim.multiple else cts[0], outs, *node.inputs, **node.params)
+        for value, ct in zip(node.inputs, input_cts, strict=True):
             if isinstance(ct, not_differentiable) and value in active:
                 raise NotDifferentiableError(f"this derivative of prim.{node.prim.name} is not implemented: {ct.why}")
             if ct is not None and value in active:
                 ct = ct() if callable(ct) else ct
                 _check(node.prim.name, value, ct)
-                held[value] = build.add_any(held.get(value), ct)
-    return [held.get(v, build.zeros_like(v) if v in touched else None) for v in wrt]
+                sums[value] = build.add_any(sums.get(value), ct)
+    return [sums.get(v, build.zeros_like(v) if v in touched else None) for v in wrt]
 
 
 def reached(graph: Graph, wrt: Sequence[int]) -> list[bool]:
     """The outputs that depend on the inputs `wrt` through floats."""
-    found = _reached_from(graph.nodes, [graph.inputs[i] for i in wrt])
-    return [v in found for v in graph.outputs]
+    reachable = _reached_from(graph.nodes, [graph.inputs[i] for i in wrt])
+    return [v in reachable for v in graph.outputs]
 
 
 def _check(name: str, value: Value, ct: Value) -> None:
@@ -261,8 +264,8 @@ def decomposed(node: Node) -> tuple[Graph, list[Value]]:
     inputs = list(dict.fromkeys(node.inputs))
 
     def written(*values: Value) -> Any:
-        held = dict(zip(inputs, values, strict=True))
-        return decompose(*(held[v] for v in node.inputs), **node.params)
+        env = dict(zip(inputs, values, strict=True))
+        return decompose(*(env[v] for v in node.inputs), **node.params)
 
     return trace(written, [(v.shape, v.dtype, v.weak) for v in inputs]), inputs
 
@@ -272,14 +275,14 @@ def _through(node: Node, cts: Sequence[Value | None]) -> list[Value | None]:
     graph, inputs = decomposed(node)
     builder = RewritingBuilder(EXACT)
     values = [builder.input(v.shape, v.dtype, v.weak) for v in inputs]
-    given = [None if ct is None else builder.input(ct.shape, ct.dtype, ct.weak) for ct in cts]
+    ct_inputs = [None if ct is None else builder.input(ct.shape, ct.dtype, ct.weak) for ct in cts]
     with builder:
         outs = evaluate(graph, values)
         builder.use(GRADIENT)
-        found = pull_back(builder, outs, given, values)
-    whole = builder.finish([v for v in found if v is not None])
-    made = iter(evaluate(whole, [*inputs, *(ct for ct in cts if ct is not None)]))
-    grads = {x: None if v is None else next(made) for x, v in zip(inputs, found, strict=True)}
+        input_cts = pull_back(builder, outs, ct_inputs, values)
+    whole = builder.finish([v for v in input_cts if v is not None])
+    flat = iter(evaluate(whole, [*inputs, *(ct for ct in cts if ct is not None)]))
+    grads = {x: None if v is None else next(flat) for x, v in zip(inputs, input_cts, strict=True)}
     return [grads.pop(v, None) for v in node.inputs]
 
 

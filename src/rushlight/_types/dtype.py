@@ -150,8 +150,8 @@ def _by_name(name: str) -> DType:
 
 def from_numpy_name(name: str) -> DType:
     """The dtype that NumPy calls `name` (`numpy.dtype.name`); TypeError for one without a counterpart."""
-    found = BY_NAME.get(name)
-    if found is None or found.numpy_name is None:
+    dtype = BY_NAME.get(name)
+    if dtype is None or dtype.numpy_name is None:
         known = ", ".join(d.numpy_name for d in DTYPES if d.numpy_name)
         raise TypeError(f"can't convert np.ndarray of type numpy.{name}. The only supported types are: {known}.")
-    return found
+    return dtype

@@ -36,11 +36,11 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def __new__(cls, sizes: Iterable[Any] = ()) -> Size:
-        found = tuple.__new__(cls, sizes)
+        self_ = tuple.__new__(cls, sizes)
         return (
-            found
-            if all(isinstance(size, int) for size in found)
-            else tuple.__new__(cls, map(_as_size, found, range(len(found))))
+            self_
+            if all(isinstance(size, int) for size in self_)
+            else tuple.__new__(cls, map(_as_size, self_, range(len(self_))))
         )
 
     def __repr__(self) -> str:
@@ -62,8 +62,8 @@ class Size(tuple[int, ...]):
     __rmul__ = __mul__
 
     def __getitem__(self, item: Any) -> Any:
-        found = tuple.__getitem__(self, item)
-        return Size(found) if isinstance(item, slice) else found
+        part = tuple.__getitem__(self, item)
+        return Size(part) if isinstance(item, slice) else part
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Size, (tuple(self),))
@@ -144,12 +144,12 @@ def filled_strides(shape: Sequence[int], strides: Sequence[int]) -> Shape:
         raise RuntimeError(f"unequal size length ({len(shape)}) and stride length ({len(strides)})")
     if 0 not in shape and any(n > 1 and s < 0 for n, s in zip(shape, strides, strict=True)):
         raise RuntimeError(overflowed(shape, strides))
-    found: list[int] = []
+    filled: list[int] = []
     following = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
-        found.append(stride if stride >= 0 else following)
-        following = found[-1] * max(size, 1)
-    return tuple(reversed(found))
+        filled.append(stride if stride >= 0 else following)
+        following = filled[-1] * max(size, 1)
+    return tuple(reversed(filled))
 
 
 def channels_last_strides(shape: Sequence[int]) -> Shape:
@@ -207,10 +207,10 @@ def suggests_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool
     return True
 
 
-def image_strides(shape: Sequence[int], given: Sequence[int], strides: Sequence[int]) -> Shape | None:
-    """Strides of a result computed from an image of shape `given`: channels last if the image suggests that, else None
+def image_strides(shape: Sequence[int], image: Sequence[int], strides: Sequence[int]) -> Shape | None:
+    """Strides of a result computed from an image of shape `image`: channels last if the image suggests that, else None
     (row-major)."""
-    return channels_last_strides(shape) if len(shape) == len(given) and suggests_channels_last(given, strides) else None
+    return channels_last_strides(shape) if len(shape) == len(image) and suggests_channels_last(image, strides) else None
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -277,22 +277,22 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
     for shape in shapes:
         offset = ndim - len(shape)
         for i, size in enumerate(shape):
-            held = result[offset + i]
-            if size != held:
-                if held == 1:
+            known = result[offset + i]
+            if size != known:
+                if known == 1:
                     result[offset + i] = size
                 elif size != 1:
                     raise RuntimeError(_apart(result, shape))
     return tuple(result)
 
 
-def _apart(held: Sequence[int], shape: Sequence[int]) -> str:
+def _apart(known: Sequence[int], shape: Sequence[int]) -> str:
     """Sizes and number of the last dim in which two shapes do not fit, as PyTorch counts from the end."""
-    offset = len(held) - len(shape)
+    offset = len(known) - len(shape)
     d = max(
-        offset + i for i, size in enumerate(shape) if size != held[offset + i] and 1 not in (size, held[offset + i])
+        offset + i for i, size in enumerate(shape) if size != known[offset + i] and 1 not in (size, known[offset + i])
     )
-    return f"The size of tensor a ({held[d]}) must match the size of tensor b ({shape[d - offset]}) at non-singleton dimension {d}"
+    return f"The size of tensor a ({known[d]}) must match the size of tensor b ({shape[d - offset]}) at non-singleton dimension {d}"
 
 
 def broadcast_strides(shape: Sequence[int], strides: Sequence[int], target: Sequence[int]) -> Shape:

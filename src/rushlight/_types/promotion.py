@@ -163,11 +163,11 @@ def result_type(
     groups: list[DType | None] = [None, None, None]
     for dtype, ndim in tensors:
         slot = 0 if ndim else 1
-        held = groups[slot]
-        groups[slot] = dtype if held is None else together(held, dtype)
+        known = groups[slot]
+        groups[slot] = dtype if known is None else together(known, dtype)
     for dtype in numbers:
-        held = groups[2]
-        groups[2] = dtype if held is None else together(held, dtype)
+        known = groups[2]
+        groups[2] = dtype if known is None else together(known, dtype)
     result: DType | None = None
     for group in groups:
         if group is None:

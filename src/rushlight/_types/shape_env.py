@@ -57,27 +57,27 @@ class ShapeEnv:
 
     def atom(self, key: Any, value: int, text: str, lo: float, hi: float) -> Integer:
         """An integer that is no sum of products: a quotient, a remainder."""
-        found = self._known.get(key)
-        if found is None:
+        known = self._known.get(key)
+        if known is None:
             at = len(self._names)
             name = f"a{at}"
             self._names.append(name)
             self.values.append(value)
             self._bounds.append((lo, hi))
             self._lines[name] = text
-            found = self._known[key] = Integer(self, value, (((at,), 1),))
-        return found
+            known = self._known[key] = Integer(self, value, (((at,), 1),))
+        return known
 
     def real(self, text: str, value: float) -> Real:
         """A float with this formula over existing names."""
-        found = self._known.get(text)
-        if found is None:
+        known = self._known.get(text)
+        if known is None:
             if value != value:
                 raise SpecializationError("a number that is none")
             name = f"f{len(self._lines)}"
             self._lines[name] = text
-            found = self._known[text] = Real(self, value, name)
-        return found
+            known = self._known[text] = Real(self, value, name)
+        return known
 
     def text(self, terms: Terms) -> str:
         """A sum of products as Python text."""
@@ -89,8 +89,8 @@ class ShapeEnv:
 
     def bounds(self, terms: Terms) -> tuple[float, float]:
         """Certain bounds of a sum of products."""
-        found = self._known.get(("bounds", terms))
-        if found is None:
+        known = self._known.get(("bounds", terms))
+        if known is None:
             lo = hi = 0.0
             for atoms, c in terms:
                 a: float = c
@@ -100,8 +100,8 @@ class ShapeEnv:
                     ends = [_times(p, q) for p in (a, b) for q in (x, y)]
                     a, b = min(ends), max(ends)
                 lo, hi = lo + a, hi + b
-            found = self._known["bounds", terms] = (lo, hi)
-        return found
+            known = self._known["bounds", terms] = (lo, hi)
+        return known
 
     # ***** what was decided *****
 
@@ -118,10 +118,10 @@ class ShapeEnv:
         flip = rest[0][1] < 0
         if flip:
             rest = tuple((atoms, -c) for atoms, c in rest)
-        found = self._ranges.get(rest)
-        if found is None:
-            found = [*self.bounds(rest)]
-        lo, hi = found
+        known = self._ranges.get(rest)
+        if known is None:
+            known = [*self.bounds(rest)]
+        lo, hi = known
         # rest * (-1 where flipped) + const  <  0
         at = const if flip else -const  # the zero of the difference
         if wanted == "==":
@@ -146,7 +146,7 @@ class ShapeEnv:
                 hi = min(hi, at)
             else:
                 lo = max(lo, at)
-        if [lo, hi] != found:
+        if [lo, hi] != known:
             self._ranges[rest] = [lo, hi]
         return holds
 
@@ -160,35 +160,35 @@ class ShapeEnv:
         """`attempt()`, or None (and nothing is recorded) if it reads a symbolic number as a plain one, or returns None."""
         before = (dict(self._ranges), {k: set(v) for k, v in self._unequal.items()}, dict(self._facts), self.pinned)
         try:
-            made = attempt()
+            result = attempt()
         except SpecializationError:
-            made = None
-        if made is None or self.pinned != before[3]:
+            result = None
+        if result is None or self.pinned != before[3]:
             self._ranges, self._unequal, self._facts, self.pinned = before
             return None
-        return made
+        return result
 
     def guards(self) -> list[str]:
         """The conditions for the same decisions, as Python text."""
-        found = []
+        conditions = []
         for terms, (lo, hi) in self._ranges.items():
             text = self.text(terms)
             least, most = self.bounds(terms)
             if lo == hi:
-                found.append(f"{text}=={int(lo)}")
+                conditions.append(f"{text}=={int(lo)}")
             elif lo > least and hi < most:
-                found.append(f"{int(lo)}<={text}<={int(hi)}")
+                conditions.append(f"{int(lo)}<={text}<={int(hi)}")
             elif lo > least:
-                found.append(f"{text}>={int(lo)}")
+                conditions.append(f"{text}>={int(lo)}")
             elif hi < most:
-                found.append(f"{text}<={int(hi)}")
+                conditions.append(f"{text}<={int(hi)}")
         for terms, others in self._unequal.items():
             lo, hi = self._ranges.get(terms) or self.bounds(terms)
             left = sorted(n for n in others if lo <= n <= hi)
             if left:
                 text = self.text(terms)
-                found.append(f"{text}!={left[0]}" if len(left) == 1 else f"({text}) not in {tuple(left)}")
-        return [*found, *self._facts]
+                conditions.append(f"{text}!={left[0]}" if len(left) == 1 else f"({text}) not in {tuple(left)}")
+        return [*conditions, *self._facts]
 
     # ***** the same for other sizes *****
 
@@ -229,13 +229,13 @@ class ShapeEnv:
 
     def _needed(self, text: str, placed: set[str]) -> list[str]:
         """The lines that define the names of a text that are not defined yet."""
-        found: list[str] = []
+        lines: list[str] = []
         for name in _names_in(text):
             if name in self._lines and name not in placed:
-                found += self._needed(self._lines[name], placed)
+                lines += self._needed(self._lines[name], placed)
                 placed.add(name)
-                found.append(f"    {name} = {self._lines[name]}")
-        return found
+                lines.append(f"    {name} = {self._lines[name]}")
+        return lines
 
 
 def _times(a: float, b: float) -> float:

@@ -362,10 +362,10 @@ class Integer(_Ordered):
 
     def __pow__(self, by: Any, modulus: Any = None) -> Any:
         if type(by) is int and by >= 0 and modulus is None:
-            made: Any = 1
+            product: Any = 1
             for _ in range(by):
-                made = made * self
-            return made
+                product = product * self
+            return product
         return self.real_number() ** by if modulus is None else NotImplemented
 
     def __lshift__(self, by: int) -> Any:
@@ -420,8 +420,8 @@ class Integer(_Ordered):
         return gap == 0 if type(gap) is int else self.shape_env.sign(gap, "==")
 
     def __ne__(self, other: object) -> Any:
-        found = self.__eq__(other)
-        return found if found is NotImplemented else not found
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
 
 def _text_of(value: Any) -> str:
@@ -594,8 +594,8 @@ class Real(_Ordered):
         return self.shape_env.fact(f"({self.name} == {other!r})", self.value == other)
 
     def __ne__(self, other: object) -> Any:
-        found = self.__eq__(other)
-        return found if found is NotImplemented else not found
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
 
 # ***** numbers inside of other things *****

@@ -43,11 +43,11 @@ def _tile(dtype: DType) -> RegisterTile:
 
 def _kernel(which: str, dtype: DType) -> Callable[..., Any]:
     """The callable of a routine for operands of a dtype."""
-    found = _KERNELS.get((which, dtype.name))
-    if found is None:
+    kernel = _KERNELS.get((which, dtype.name))
+    if kernel is None:
         address = routine_address(which, dtype, _tile(dtype))
-        found = _KERNELS[which, dtype.name] = make_kernel_callable(address, f"{which}_{dtype.name}")
-    return found
+        kernel = _KERNELS[which, dtype.name] = make_kernel_callable(address, f"{which}_{dtype.name}")
+    return kernel
 
 
 def routine_address(which: str, dtype: DType, tile: RegisterTile) -> int:
@@ -95,10 +95,10 @@ def _scale(value: float) -> int:
 
 def _strides(named: dict[str, Operand | None]) -> dict[str, int]:
     """The last two strides of each operand."""
-    found = {}
+    fields = {}
     for name, x in named.items():
-        found[f"{name}_row"], found[f"{name}_col"] = x.strides[-2:] if x is not None else (0, 0)
-    return found
+        fields[f"{name}_row"], fields[f"{name}_col"] = x.strides[-2:] if x is not None else (0, 0)
+    return fields
 
 
 def attention_call(step: ExternStep) -> list[Launch]:
@@ -141,11 +141,11 @@ def attention_grad_call(step: ExternStep) -> list[Launch]:
         "masking": _masking(named["mask"], step.params["causal"]), "span": span, "heads": heads, "dims": dims, "parts": parts, "own": int(own),
         "first": 3 + own, **_strides(named),
     }  # fmt: skip
-    words = [*[row[name] for name in GRAD_SLOTS], *table]
+    constants = [*[row[name] for name in GRAD_SLOTS], *table]
     work = heads * queries * keys * (width + depth)
-    kernel, given = _kernel("attention_grad", q.dtype), range(len(step.inputs))
+    kernel, operands = _kernel("attention_grad", q.dtype), range(len(step.inputs))
     if not own:
-        return [Launch(kernel, [*_head(parts * heads, work, step.sizes), *words], given)]
+        return [Launch(kernel, [*_head(parts * heads, work, step.sizes), *constants], operands)]
     room = (
         parts
         * heads
@@ -153,9 +153,9 @@ def attention_grad_call(step: ExternStep) -> list[Launch]:
         * (-(-width // tile.rows) * tile.rows)
         * q.dtype.wide.itemsize
     )
-    ints = [*_head(parts * heads, work, [*step.sizes, room]), *words]
-    last = [*_head(heads * -(-queries // block_queries(tile.columns)), work, []), *words]
-    return [Launch(kernel, ints, given, 3), Launch(_kernel("attention_collect", q.dtype), last, (-1, -4))]
+    ints = [*_head(parts * heads, work, [*step.sizes, room]), *constants]
+    last = [*_head(heads * -(-queries // block_queries(tile.columns)), work, []), *constants]
+    return [Launch(kernel, ints, operands, 3), Launch(_kernel("attention_collect", q.dtype), last, (-1, -4))]
 
 
 _ROUTINES: dict[str, Callable[[Parts], Any]] = {

@@ -55,15 +55,15 @@ def _make_layout(parts: Parts) -> NativeFunction:
     side = max(steps, rows)
 
     @native("void(ptr, i64, i64, i64)", name=f"areas_{parts.name}")
-    def areas(at, held, width, depth):
-        """The offset of each area, for `held` keys."""
+    def areas(at, keys, width, depth):
+        """The offset of each area, for `keys` keys."""
         wide, deep = up(width, mr), up(depth, mr)
         at.i64[A_KEYS] = 0
-        at.i64[A_VALUES] = held * width
-        at.i64[A_FEATURES] = at.i64[A_VALUES] + held * depth
-        at.i64[A_TO_KEYS] = at.i64[A_FEATURES] + held * wide
-        at.i64[A_TO_VALUES] = at.i64[A_TO_KEYS] + held * wide
-        at.i64[A_Q_LANES] = at.i64[A_TO_VALUES] + held * deep
+        at.i64[A_VALUES] = keys * width
+        at.i64[A_FEATURES] = at.i64[A_VALUES] + keys * depth
+        at.i64[A_TO_KEYS] = at.i64[A_FEATURES] + keys * wide
+        at.i64[A_TO_VALUES] = at.i64[A_TO_KEYS] + keys * wide
+        at.i64[A_Q_LANES] = at.i64[A_TO_VALUES] + keys * deep
         at.i64[A_CT_LANES] = at.i64[A_Q_LANES] + rows * width
         at.i64[A_Q_ROWS] = at.i64[A_CT_LANES] + rows * depth
         at.i64[A_CT_ROWS] = at.i64[A_Q_ROWS] + rows * wide
@@ -86,7 +86,7 @@ def _make_pack_keys(parts: Parts) -> NativeFunction:
     pack = parts.pack_rows
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"pack_keys_{parts.name}")
-    def pack_keys(ints, room, at, k, v, n, held):
+    def pack_keys(ints, room, at, k, v, n, keys):
         """Pack n keys and values in all the layouts that are needed; their sums begin at 0."""
         width, depth = ints.i64[WIDTH], ints.i64[DEPTH]
         wide = up(width, mr)
@@ -106,7 +106,7 @@ def _make_pack_keys(parts: Parts) -> NativeFunction:
                 ints.i64[K_ROW],
                 aside,
             )
-        memset(room + size * at.i64[A_TO_KEYS], 0, size * held * (wide + up(depth, mr)))
+        memset(room + size * at.i64[A_TO_KEYS], 0, size * keys * (wide + up(depth, mr)))
 
     return pack_keys
 
@@ -194,7 +194,7 @@ def _make_sums(parts: Parts) -> NativeFunction:
     rows, kernel, group = block_queries(parts.tile.columns), parts.kernel, parts.group
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"sums_{parts.name}")
-    def sums(ints, room, at, b, n, queries, held, lead):
+    def sums(ints, room, at, b, n, queries, keys, lead):
         """Add the terms of a block of queries for n keys from b on; `lead`: index of the first of these less that of
         the first query."""
         words = (queries + group - 1) // group
@@ -208,11 +208,11 @@ def _make_sums(parts: Parts) -> NativeFunction:
             weights = room + size * (at.i64[A_WT] + c * (rows // group) + first * nr)
             slopes = room + size * (at.i64[A_ST] + c * (rows // group) + first * nr)
             for r in range(0, ints.i64[DEPTH], mr):
-                out = room + size * (at.i64[A_TO_VALUES] + r * held + b + c)
-                kernel(room + size * (at.i64[A_CT_ROWS] + r * words + first * mr), weights, out, held, words - first, 1)
+                out = room + size * (at.i64[A_TO_VALUES] + r * keys + b + c)
+                kernel(room + size * (at.i64[A_CT_ROWS] + r * words + first * mr), weights, out, keys, words - first, 1)
             for r in range(0, ints.i64[WIDTH], mr):
-                out = room + size * (at.i64[A_TO_KEYS] + r * held + b + c)
-                kernel(room + size * (at.i64[A_Q_ROWS] + r * words + first * mr), slopes, out, held, words - first, 1)
+                out = room + size * (at.i64[A_TO_KEYS] + r * keys + b + c)
+                kernel(room + size * (at.i64[A_Q_ROWS] + r * words + first * mr), slopes, out, keys, words - first, 1)
 
     return sums
 
@@ -223,12 +223,12 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
     turned, scatter = parts.turned, parts.scatter
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"write_keys_{parts.name}")
-    def write_keys(out, x, n, width, held, row, col, aside):
+    def write_keys(out, x, n, width, keys, row, col, aside):
         """Write the sums [width][held] for n keys, as rows."""
         wide = up(width, mr)
         for c in range(0, n, steps):
             part = min(i64(steps), n - c)
-            turned(aside, x + size * c, wide, held, part)
+            turned(aside, x + size * c, wide, keys, part)
             scatter(out + item * c * row, aside, part, width, wide, row, col)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"write_queries_{parts.name}")
@@ -246,13 +246,13 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
                     dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL]
                 )
             return
-        held = own + size * (piece * up(ints.i64[QUERIES], nr) + i) * wide
+        sums = own + size * (piece * up(ints.i64[QUERIES], nr) + i) * wide
         count = up(n, nr) * wide
         if more == 0:
-            memcpy(held, x, size * count)
+            memcpy(sums, x, size * count)
         else:
             for j in range(count):
-                store(real, held, j, load(real, held, j) + load(real, x, j))
+                store(real, sums, j, load(real, sums, j) + load(real, x, j))
 
     return write_keys, write_queries
 
@@ -270,7 +270,7 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
     write_keys, write_queries = _make_write(parts)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"block_grad_{parts.name}")
-    def block_grad(bufs, ints, room, at, from_, i, start, n, held):
+    def block_grad(bufs, ints, room, at, from_, i, start, n, keys):
         """A block of queries, from i on, with the n keys from `start` on."""
         queries, wide = min(i64(rows), ints.i64[QUERIES] - i), up(ints.i64[WIDTH], mr)
         each = size if ints.i64[MASKING] == 2 else 1
@@ -293,7 +293,7 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
                     mask = bufs.ptr[ints.i64[FIRST] + 6] + each * mask_at
                 opened += panel(ints, room, at, mask, p, b, seen, part, min(i64(nr), queries - p), i + p - start - b)
             if opened > 0:
-                sums(ints, room, at, b, part, queries, held, start + b - i)
+                sums(ints, room, at, b, part, queries, keys, start + b - i)
 
     @native("i32(ptr, ptr, i64)", name="rl_attention_grad")
     def attention_grad(bufs, ints, piece):
@@ -301,9 +301,9 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
         head = piece % heads
         begin = piece // heads * ints.i64[SPAN]
         end = min(begin + ints.i64[SPAN], ints.i64[KEYS])
-        held = min(i64(stretch), up(end - begin, steps))
+        keys = min(i64(stretch), up(end - begin, steps))
         at = stack(8 * 32)
-        areas(at, held, width, depth)
+        areas(at, keys, width, depth)
         slot = borrow(size * at.i64[A_END] + 256)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
@@ -322,7 +322,7 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
         aside = room + size * at.i64[A_ASIDE]
         for start in range(begin, end, stretch):
             n = min(i64(stretch), end - start)
-            pack_keys(ints, room, at, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], n, held)
+            pack_keys(ints, room, at, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], n, keys)
             i: i64 = 0
             if ints.i64[MASKING] == 1:
                 i = start // rows * rows
@@ -331,13 +331,13 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
                 if ints.i64[MASKING] != 1 or start < i + queries:
                     q_at, ct_at = q + item * i * ints.i64[Q_ROW], ct + item * i * ints.i64[CT_ROW]
                     pack_queries(ints, room, at, q_at, ct_at, norm + size * i, delta + size * i, queries)
-                    block_grad(bufs, ints, room, at, from_, i, start, n, held)
+                    block_grad(bufs, ints, room, at, from_, i, start, n, keys)
                     write_queries(ints, room, at, dq, bufs.ptr[3], i, queries, i64(start > begin), piece)
                 i += rows
             row, col = ints.i64[DK_ROW], ints.i64[DK_COL]
-            write_keys(dk + item * start * row, room + size * at.i64[A_TO_KEYS], n, width, held, row, col, aside)
+            write_keys(dk + item * start * row, room + size * at.i64[A_TO_KEYS], n, width, keys, row, col, aside)
             row, col = ints.i64[DV_ROW], ints.i64[DV_COL]
-            write_keys(dv + item * start * row, room + size * at.i64[A_TO_VALUES], n, depth, held, row, col, aside)
+            write_keys(dv + item * start * row, room + size * at.i64[A_TO_VALUES], n, depth, keys, row, col, aside)
         give_back(slot)
         return 0
 
@@ -363,12 +363,12 @@ def make_collect(parts: Parts) -> NativeFunction:
         aside = total + size * rows * wide
         count = up(n, nr) * wide
         for part in range(ints.i64[PARTS]):
-            held = bufs.ptr[1] + size * ((part * heads + head) * up(queries, nr) + i) * wide
+            sums = bufs.ptr[1] + size * ((part * heads + head) * up(queries, nr) + i) * wide
             if part == 0:
-                memcpy(total, held, size * count)
+                memcpy(total, sums, size * count)
             elif ints.i64[MASKING] != 1 or part * ints.i64[SPAN] < i + n:
                 for j in range(count):
-                    store(real, total, j, load(real, total, j) + load(real, held, j))
+                    store(real, total, j, load(real, total, j) + load(real, sums, j))
         from_ = stack(8 * 8)
         places(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
         dq, row = bufs.ptr[0] + item * from_.i64[5], ints.i64[DQ_ROW]

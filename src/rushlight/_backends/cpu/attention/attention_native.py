@@ -330,9 +330,9 @@ def make_attention(parts: Parts) -> NativeFunction:
         if ints.i64[MASKING] == 1:
             end = min(n, i + nr - start)
         for b in range(0, end, steps):
-            keys, held = packed + size * b * words, values + size * (b // group) * depth
+            keys, values_at = packed + size * b * words, values + size * (b // group) * depth
             used, whole = min(i64(steps), end - b), min(i64(steps), n - b)
-            block(bufs, ints, queries, numbers, keys, held, scores, aside, mask_at, i, start + b, used, whole)
+            block(bufs, ints, queries, numbers, keys, values_at, scores, aside, mask_at, i, start + b, used, whole)
 
     @native("i32(ptr, ptr, i64)", name="rl_attention")
     def attention(bufs, ints, piece):
@@ -403,8 +403,8 @@ def _make_block(parts: Parts) -> NativeFunction:
     group, lanes_of, closed = parts.group, parts.lanes_of, parts.closed
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"block_{parts.name}")
-    def block(bufs, ints, queries, numbers, keys, values, scores, aside, mask_at, i, j, n, held):
-        """The first n of `held` packed keys take part; nothing is computed if the mask excludes all of them."""
+    def block(bufs, ints, queries, numbers, keys, values, scores, aside, mask_at, i, j, n, packed_keys):
+        """The first n of `packed_keys` packed keys take part; nothing is computed if the mask excludes all of them."""
         words, depth, masking = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr), ints.i64[MASKING]
         turn = numbers + size * 3 * nr
         results = numbers + size * 4 * nr
@@ -435,7 +435,7 @@ def _make_block(parts: Parts) -> NativeFunction:
         weights = lanes_of(scores + size * 2 * steps * nr, scores, n, aside)
         for r in range(0, depth, mr):
             kernel(
-                values + size * r * ((held + group - 1) // group),
+                values + size * r * ((packed_keys + group - 1) // group),
                 weights,
                 results + size * r * nr,
                 nr,

@@ -69,10 +69,10 @@ def conv_symbols(form: ConvForm) -> dict[str, int]:
             symbols = [loop.symbol for loop in loops]
             _LOADED.setdefault(name, jit.load(_runtime.compile_native(loops), symbols, imports))
         imports.update({loop.symbol: _LOADED[name][loop.symbol] for loop in loops})
-        made = [make_conv(form), make_pack_all(form)]
-        symbols = [function.symbol for function in made]
+        kernels = [make_conv(form), make_pack_all(form)]
+        symbols = [function.symbol for function in kernels]
         if key not in _LOADED:
-            _LOADED.setdefault(key, jit.load(_runtime.compile_native(made, opt="quick"), symbols, imports))
+            _LOADED.setdefault(key, jit.load(_runtime.compile_native(kernels, opt="quick"), symbols, imports))
         _SYMBOLS[key] = {**imports, **{symbol: _LOADED[key][symbol] for symbol in symbols}}
     return _SYMBOLS[key]
 
@@ -132,19 +132,19 @@ class Work:
 
         A kernel may have no taps: none of them meets an input element at these positions.
         """
-        found = []
+        parts = []
         for rests in product(*(range(min(self.spread[letter], self.words[letter])) for letter in "dhw")):
             words = dict(self.words)
             for letter, rest in zip("dhw", rests, strict=True):
                 _take_phase(words, letter, rest, self.spread[letter])
-            found.append(words)
-        return found
+            parts.append(words)
+        return parts
 
     def phases(self) -> list[dict[str, int]]:
         """The same descriptors, ready for packing and multiplying: a kernel without taps has no channels, a flipped one
         is packed in memory order."""
-        found = self.apart()
-        for words in found:
+        parts = self.apart()
+        for words in parts:
             if min(words[f"k_{letter}"] for letter in "dhw") == 0:
                 words.update(c=0, k_d=1, k_h=1, k_w=1)
             if self.flip:  # packed in memory order
@@ -152,7 +152,7 @@ class Work:
                 for letter in "dhw":
                     words["w_base"] += words[f"w_{letter}"] * (words[f"k_{letter}"] - 1)
                     words[f"w_{letter}"] *= -1
-        return found
+        return parts
 
 
 def _take_phase(words: dict[str, int], letter: str, rest: int, spread: int) -> None:
@@ -270,14 +270,14 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
     chunks, after = _chunks(parts, sum(map(_pieces, parts))), []
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-    given = range(len(step.inputs) + len(step.words))
+    operands = range(len(step.inputs) + len(step.words))
     if chunks > 1:
-        return _in_chunks(whole, form, chunks, step.sizes, after, given)
+        return _in_chunks(whole, form, chunks, step.sizes, after, operands)
     packed = _pack_once(parts, form.tiles)
     ints = call_ints(parts, step.sizes) + after
     if packed:
-        return _packed(parts, form, packed, ints, given)
-    return [Launch(conv_kernel(form), ints, given)]
+        return _packed(parts, form, packed, ints, operands)
+    return [Launch(conv_kernel(form), ints, operands)]
 
 
 def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> int:
@@ -287,8 +287,8 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> 
     """
     taps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"] for words in parts)
     boxes = min(prod(words[f"blocks_{letter}"] for letter in "ndhw") for words in parts)
-    held = sum(words["n"] * words["d"] * words["h"] * words["w"] for words in parts)
-    if boxes < 2 or not taps or sum(map(multiplications, parts)) < _PACK_WORK or held < len(parts) * boxes * 16:
+    results = sum(words["n"] * words["d"] * words["h"] * words["w"] for words in parts)
+    if boxes < 2 or not taps or sum(map(multiplications, parts)) < _PACK_WORK or results < len(parts) * boxes * 16:
         return 0
     total, cell = 0, 8 if tiles[0].kind == "f64" else 4
     for words in parts:
@@ -301,16 +301,16 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> 
 
 
 def _packed(
-    parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int], given: Sequence[int]
+    parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int], operands: Sequence[int]
 ) -> list[Launch]:
     """Two kernels: one packs the weights, one convolves (`ints`: its constants)."""
     pieces = sum(words["g"] * prod(words[f"parts_{letter}"] for letter in "cdhw") for words in parts)
     pack = Launch(conv_kernel(form, "rl_conv_pack"), [pieces, 1, 1, nbytes, 0, 0, 0, 0, *ints[8:]], (1,), 0)
-    return [pack, Launch(conv_kernel(form), ints, (given[0], -1, *given[2:]))]
+    return [pack, Launch(conv_kernel(form), ints, (operands[0], -1, *operands[2:]))]
 
 
 def _in_chunks(
-    whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int], given: Sequence[int]
+    whole: Work, form: ConvForm, chunks: int, sizes: Sequence[int], after: list[int], operands: Sequence[int]
 ) -> list[Launch]:
     """Two kernels: one computes a result for each chunk of the steps, one adds these and applies the epilogue
     (`after`)."""
@@ -332,7 +332,7 @@ def _in_chunks(
     sums = "f64" if form.kind == "f64" else "f32"
     first = call_ints(parts, [chunks * words["y_chunk"] * (8 if sums == "f64" else 4)])
     call, total = conv_kernel(ConvForm(form.tiles, form.source, sums)), _sum_kernel(sums, form.target)
-    return [Launch(call, first, (0, 1), 0), Launch(total, second, (-1, *given[1:]))]
+    return [Launch(call, first, (0, 1), 0), Launch(total, second, (-1, *operands[1:]))]
 
 
 def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:

@@ -212,8 +212,8 @@ def cut_windows(at, tile):
     placed = at.i64[W.channels_inside] != 0
     if at.i64[W.after] == 0 and not placed and at.i64[W.w] < lanes and n >= max(2 * at.i64[W.w], lanes // 2):
         inside = 1
-    best, found = stack(8 * 8), stack(8)
-    found.f64[0] = -1.0
+    best, least = stack(8 * 8), stack(8)
+    least.f64[0] = -1.0
     for turn in range(2):  # channels as rows of the tile, then positions
         form = 2 * turn + (low_form(tile, o) if turn == 0 else low_form(tile, min(places * n, _PLACES)))
         if tile.i64[T.only] >= 0:
@@ -235,8 +235,8 @@ def cut_windows(at, tile):
             while True:
                 at.i64[W.block_o] = min(up(even(o, up(o, count)), unit) * unit, max(o, 1))
                 time = cost(at, tile)
-                if found.f64[0] < 0.0 or time < found.f64[0]:
-                    found.f64[0] = time
+                if least.f64[0] < 0.0 or time < least.f64[0]:
+                    least.f64[0] = time
                     best.i64[0], best.i64[1] = form, at.i64[W.images_inside]
                     for k in range(5):
                         best.i64[2 + k] = at.i64[W.block_n + k]
@@ -247,7 +247,7 @@ def cut_windows(at, tile):
     at.i64[W.form], at.i64[W.images_inside] = best.i64[0], best.i64[1]
     for k in range(5):
         at.i64[W.block_n + k] = best.i64[2 + k]
-    return found.f64[0]
+    return least.f64[0]
 
 
 # ***** Winograd's tiles *****
@@ -309,9 +309,9 @@ _bound = cache(bind)
 
 
 def _ask(function: Any, words: dict[str, int], *more: Any) -> tuple[array[int], Any]:
-    held = array("q", W.listed(words))
-    return held, _bound(function)(
-        held.buffer_info()[0], *[m.buffer_info()[0] if isinstance(m, array) else m for m in more]
+    desc = array("q", W.listed(words))
+    return desc, _bound(function)(
+        desc.buffer_info()[0], *[m.buffer_info()[0] if isinstance(m, array) else m for m in more]
     )
 
 
@@ -322,15 +322,15 @@ def _about(tiles: Sequence[RegisterTile], only: int = -1) -> array[int]:
 
 def choose_blocks(words: dict[str, int], tiles: Sequence[RegisterTile], only: int = -1) -> float:
     """Complete a convolution's descriptor with form (or `only`) and blocks; return the estimated time."""
-    held, time = _ask(cut_windows, words, _about(tiles, only))
-    words.update({name: held[_PLACE[name]] for name in _BLOCKS})
+    desc, time = _ask(cut_windows, words, _about(tiles, only))
+    words.update({name: desc[_PLACE[name]] for name in _BLOCKS})
     return float(time)
 
 
 def choose_tiles(words: dict[str, int], tile: RegisterTile) -> None:
     """Complete a descriptor that counts Winograd tiles with its blocks."""
-    held, _ = _ask(cut_tiles, words, _about((tile,)))
-    words.update({name: held[_PLACE[name]] for name in ("block_n", "block_h", "block_o")})
+    desc, _ = _ask(cut_tiles, words, _about((tile,)))
+    words.update({name: desc[_PLACE[name]] for name in ("block_n", "block_h", "block_o")})
 
 
 def tiles_cost(words: dict[str, int], tile: RegisterTile) -> float:

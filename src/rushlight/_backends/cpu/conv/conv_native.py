@@ -116,7 +116,7 @@ class ConvForm:
         ]
         self.placed, self.rounded = placed[0], placed[1] if len(placed) > 1 else []
         self.spaced = (
-            {given: Spaced(given, held, first.lanes * 4) for given, held in ((1, 2), (3, 4))}
+            {channels: Spaced(channels, padded, first.lanes * 4) for channels, padded in ((1, 2), (3, 4))}
             if first.group == 2
             else {}
         )
@@ -128,7 +128,9 @@ class ConvForm:
     def texts(self) -> list[tuple[str, tuple[str, ...]]]:
         """The LLVM text that the kernel needs, and the symbols it defines."""
         listed = () if self.listed[0] is self.tiles[0] else self.listed
-        found = [(part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)]
+        routines = [
+            (part.text, part.symbols) for part in (*self.tiles, self.panels, *listed, *self.placed, *self.rounded)
+        ]
         every = Every(held_type(self.kind).itemsize, self.tiles[0].lanes * 4)
         moves: list[PanelGather | Spaced | Every | Apart] = [
             *self.gathers.values(),
@@ -136,7 +138,7 @@ class ConvForm:
             *self.apart.values(),
             every,
         ]
-        return [*found, *((move.text, (move.symbol,)) for move in moves)]
+        return [*routines, *((move.text, (move.symbol,)) for move in moves)]
 
     @property
     def name(self) -> str:
@@ -256,7 +258,7 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"after_{form.name}")
     def put_epilogue(at, box, bufs, piece, bias, acc, acc_o, acc_place, image, first, run, lines):
         """Give `run` positions of an image, from `first` on, to the epilogue instead of storing them."""
-        given, outs, channel = (
+        constants, outs, channel = (
             at + at.i64[W.given],
             box.i64[BOX.o1] - box.i64[BOX.o0],
             box.i64[BOX.group] * at.i64[W.o] + box.i64[BOX.o0],
@@ -264,9 +266,9 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
         if bias is not None:
             add_bias(at, box, bias, acc, acc_o, acc_place, run)
         if at.i64[W.after] == 2:
-            return run_epilogue(bufs, given, piece, acc, acc_place, image, first, channel, run, outs)
+            return run_epilogue(bufs, constants, piece, acc, acc_place, image, first, channel, run, outs)
         if acc_place == 1:
-            return run_epilogue(bufs, given, piece, acc, acc_o, image, channel, first, outs, run)
+            return run_epilogue(bufs, constants, piece, acc, acc_o, image, channel, first, outs, run)
         status: i32 = 0
         for p in range(0, run, LINE):
             some = min(i64(LINE), run - p)
@@ -276,7 +278,9 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
                 for o in range(outs):
                     for i in range(some):
                         store(real, lines, o * LINE + i, load(real, acc, i * acc_place + o))
-            status = status | run_epilogue(bufs, given, piece, lines, i64(LINE), image, channel, first + p, outs, some)
+            status = status | run_epilogue(
+                bufs, constants, piece, lines, i64(LINE), image, channel, first + p, outs, some
+            )
         return status
 
     return put_epilogue

@@ -85,8 +85,8 @@ SCATTER = "void(ptr, ptr, i64, i64, i64, i64, i64, i64)"
 
 def make_run(kind: str, source: str) -> NativeFunction:
     """`RUN`: a row of the image made contiguous.  A loop for the vectoriser, compiled apart from its callers."""
-    (given, fetch), real = fetch_of(source, kind), held_type(kind)
-    plain, size = given is real, real.itemsize
+    (memory, fetch), real = fetch_of(source, kind), held_type(kind)
+    plain, size = memory is real, real.itemsize
     every_second = extern(f"rl_every_second_{size}", "void(ptr, ptr, i64)")
 
     @native("void(ptr, ptr, i64, i64)", name=f"run_{source}_{kind}")
@@ -108,9 +108,9 @@ def make_run(kind: str, source: str) -> NativeFunction:
 
 def make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
     """`void(out, x, rows, count, x_row, x_step, out_row, out_step)`: copies a matrix to another layout."""
-    given, real = fetch_of(source, kind)[0], held_type(kind)
-    size, given_size, n8 = real.itemsize, given.itemsize, panels.n
-    turns = given is real
+    memory, real = fetch_of(source, kind)[0], held_type(kind)
+    size, given_size, n8 = real.itemsize, memory.itemsize, panels.n
+    turns = memory is real
     copy_run, turn = extern(f"run_{source}_{kind}", RUN), extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turned_{source}_{kind}")
@@ -245,14 +245,14 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
                         here = (c * at.i64[W.x_c] + n * at.i64[W.x_n] + d * at.i64[W.x_d] + valid.i64[2] * at.i64[W.x_h]
                                 + (p + first * step) * at.i64[W.x_w])  # fmt: skip
                         for h in range(high):
-                            there, given = (
+                            there, from_ = (
                                 slab + size * (to + h * box.i64[BOX.s_h]),
                                 x + given_size * (here + h * at.i64[W.x_h]),
                             )
                             if each == 1:
-                                copy_run(there, given, apart, run)
+                                copy_run(there, from_, apart, run)
                             else:
-                                copy_block(there, given, each, run, i64(1), apart, box.i64[BOX.s_c], i64(1))
+                                copy_block(there, from_, each, run, i64(1), apart, box.i64[BOX.s_c], i64(1))
                 c += each
 
     return fill_wide
@@ -263,7 +263,9 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
     size, given_size = real.itemsize, fetch_of(source, kind)[0].itemsize
     copy_run = extern(f"run_{source}_{kind}", RUN)
     fills = bool(spaced)
-    of_one, of_three = (extern(spaced[given].symbol, "void(ptr, ptr, i64)") if fills else copy_run for given in (1, 3))
+    of_one, of_three = (
+        extern(spaced[channels_in].symbol, "void(ptr, ptr, i64)") if fills else copy_run for channels_in in (1, 3)
+    )
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"places_{source}_{kind}")
     def fill_places(at, there, here, count, channels, filled, place):
@@ -367,8 +369,8 @@ def make_scattered(kind: str, source: str, group: int) -> NativeFunction:
 def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> NativeFunction:
     """`void(at, box, out, w)`: packs the box's output channels as panels of `width`, [words of steps][width][steps in a
     word]."""
-    given, real = fetch_of(source, kind)[0], held_type(kind)
-    plain, size, given_size, group = given is real, real.itemsize, given.itemsize, tile.group
+    memory, real = fetch_of(source, kind)[0], held_type(kind)
+    plain, size, given_size, group = memory is real, real.itemsize, memory.itemsize, tile.group
     pack, scattered = make_pack(tile.panels, width), extern(f"scattered_{source}_{kind}", SCATTER)
     cell = size * group
 

@@ -99,10 +99,10 @@ def direct_call(step: ExternStep) -> list[Launch]:
     y = step.outputs[0]
     source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
     kind = Weights if sums_over_places(step) else Direct
-    given = "f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params
-    works = [kind(*given)]
+    operands = "f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params
+    works = [kind(*operands)]
     if kind is Direct and step.epilogue is None and max(step.params["spread"]) > 1 and works[0].worth_phases():
-        works = [Direct(*given, phase) for phase in _phases(*given[1:])] or works
+        works = [Direct(*operands, phase) for phase in _phases(*operands[1:])] or works
     after: list[int] = []
     for work in works:
         work.words |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
@@ -125,22 +125,22 @@ def direct_call(step: ExternStep) -> list[Launch]:
 def _phases(x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> list[dict[str, int]]:
     """The differences between the descriptors of the plain convolutions that make up one of a dilated input; none where
     a kernel has no taps."""
-    found = []
+    phases = []
     for words in Work(x, w, y, bias, params).apart():
-        given = {"w_base": words["w_base"], "y_base": words["y_base"]}
+        changes = {"w_base": words["w_base"], "y_base": words["y_base"]}
         for letter in "dhw":
-            given |= {
+            changes |= {
                 f"out_{letter}": words[letter],
                 f"spread_{letter}": 1,
                 f"w_{letter}": words[f"w_{letter}"],
                 f"y_{letter}": words[f"y_{letter}"],
             }
             for name, other in (("kernel", "k"), ("dilation", "gap"), ("pad", "lo")):
-                given[f"{name}_{letter}"] = settled(words[f"{other}_{letter}"])
-            if given[f"kernel_{letter}"] == 0:
+                changes[f"{name}_{letter}"] = settled(words[f"{other}_{letter}"])
+            if changes[f"kernel_{letter}"] == 0:
                 return []
-        found.append(given)
-    return found
+        phases.append(changes)
+    return phases
 
 
 @cache

@@ -140,7 +140,7 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
         words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, 0, 0
         column: i64 = 0
         begun: i64 = 0
-        held: i64 = 0
+        buffered: i64 = 0
         while column < width:
             left = width - column
             vectors, place = ints.i64[D.vectors], first_place(ints, column)
@@ -151,23 +151,23 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
             elif inside(ints, place, valid) != 0:
                 tile = ints.ptr[D.tile]
             columns = min(left, vectors * across)
-            call_ptr(SIGNATURE, tile, words, lines, place, weights, aside + size * held * lanes, i64(1))
-            held += vectors
+            call_ptr(SIGNATURE, tile, words, lines, place, weights, aside + size * buffered * lanes, i64(1))
+            buffered += vectors
             some = column + columns - begun
-            if held + ints.i64[D.vectors] > ints.i64[D.span] or column + columns == width:
+            if buffered + ints.i64[D.vectors] > ints.i64[D.span] or column + columns == width:
                 to = y + item * begun * ints.i64[D.y_w]
                 for o in range(outs):
                     for r in range(rows):
-                        made = aside + size * row * (o * high + r)
+                        sums = aside + size * row * (o * high + r)
                         at = to + item * (o * ints.i64[D.y_o] + r * ints.i64[D.y_h])
                         if together and brain and near(ints) != 0:
-                            narrowed(at, item * ints.i64[D.y_w], made, size * lanes, some, valid)
+                            narrowed(at, item * ints.i64[D.y_w], sums, size * lanes, some, valid)
                         elif together:
                             for j in range(some):
-                                put(at + item * j * ints.i64[D.y_w], ints.i64[D.y_g], made + size * j * lanes, valid)
+                                put(at + item * j * ints.i64[D.y_w], ints.i64[D.y_g], sums + size * j * lanes, valid)
                         else:
-                            put(at, ints.i64[D.y_w], made, some)
-                held = 0
+                            put(at, ints.i64[D.y_w], sums, some)
+                buffered = 0
                 begun = column + columns
             column += vectors * across
 
@@ -243,11 +243,11 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
         return channels * ints.i64[D.bundle] * rows * width
 
     @native("i32(ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64)", name=f"after_{source}_{target}")
-    def put_epilogue(bufs, own, given, piece, made, image, channel, count, place, places):
+    def put_epilogue(bufs, own, constants, piece, results, image, channel, count, place, places):
         """Give `count` channels at some positions of an image, contiguous in the epilogue's order, to it."""
         if own.i64[D.after] == 2:
-            return run_epilogue(bufs, given, piece, made, own.i64[D.y_w], image, place, channel, places, count)
-        return run_epilogue(bufs, given, piece, made, places, image, channel, place, count, places)
+            return run_epilogue(bufs, constants, piece, results, own.i64[D.y_w], image, place, channel, places, count)
+        return run_epilogue(bufs, constants, piece, results, places, image, channel, place, count, places)
 
     return collected, put_epilogue
 
@@ -314,8 +314,8 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
         turned = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
         done, places = turned + turned_bytes, (end - begin) * ints.i64[D.out_w]
-        given = ints + ints.i64[D.given]
-        held: i64 = 0  # groups of the current bundle so far
+        constants = ints + ints.i64[D.given]
+        bundled: i64 = 0  # groups of the current bundle so far
         status: i32 = 0
         for number in range(start, stop):
             image, group = number // ints.i64[D.groups], number % ints.i64[D.groups]
@@ -339,7 +339,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
                 else:
                     unit(
                         own,
-                        done + size * (held * count * own.i64[D.y_o] - begin * own.i64[D.y_h]),
+                        done + size * (bundled * count * own.i64[D.y_o] - begin * own.i64[D.y_h]),
                         x,
                         memory,
                         begin,
@@ -347,14 +347,14 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
                         depth,
                         valid,
                     )
-                    held += 1
-                    if held == ints.i64[D.bundle] or group == ints.i64[D.groups] - 1 or number == stop - 1:
+                    bundled += 1
+                    if bundled == ints.i64[D.bundle] or group == ints.i64[D.groups] - 1 or number == stop - 1:
                         first = (depth * ints.i64[D.out_h] + begin) * ints.i64[D.out_w]
-                        some = held * count
+                        some = bundled * count
                         status = status | put_epilogue(
-                            bufs, own, given, piece, done, image, channel + count - some, some, first, places
+                            bufs, own, constants, piece, done, image, channel + count - some, some, first, places
                         )
-                        held = 0
+                        bundled = 0
         give_back(slot)
         return status
 

@@ -21,13 +21,13 @@ def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFun
     """(`take(to, x, n, step)`: every `step`-th element, as numbers of the sums' type; `put(y, step, x, n)`: the
     reverse)."""
     real = REAL[source]
-    held = real if len(source) == 3 and source != "f16" else u16
+    memory = real if len(source) == 3 and source != "f16" else u16
     widen, narrow = (from_half, half_bits) if source == "f16" else (from_brain, bfloat_bits)
     copy = extern(mover.copy, "void(ptr, ptr, i64)")
 
     @native("void(ptr, ptr, i64, i64)", name=f"take_{source}")
     def take(to, x, n, step):
-        if held is u16:
+        if memory is u16:
             if step == 1:
                 for k in range(n):
                     to.f32[k] = widen(x.u16[k])
@@ -46,7 +46,7 @@ def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFun
 
     @native("void(ptr, i64, ptr, i64)", name=f"put_{source}")
     def put(y, step, x, n):
-        if held is u16:
+        if memory is u16:
             if step == 1:
                 for k in range(n):
                     y.u16[k] = narrow(x.f32[k])

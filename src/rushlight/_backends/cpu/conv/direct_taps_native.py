@@ -19,7 +19,7 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"turn_taps_{source}")
     def turn_taps(ints, to, w, count, lanes, across):
         """Transpose, by squares, the weights of `lanes` lanes, `across` apart, for `count` contiguous taps."""
-        held = stack(size * n * n * 4)
+        widened = stack(size * n * n * 4)
         k: i64 = 0
         while k < count:
             some = min(i64(4 * n), (count - k) // n * n)
@@ -36,8 +36,8 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
                     )
                 else:
                     for j in range(n):
-                        take(held + size * j * 4 * n, w + item * ((i + j) * across + k), some, 1)
-                    turn(to + size * (k * ints.i64[D.lanes] + i), held, i64(4 * n), ints.i64[D.lanes], some)
+                        take(widened + size * j * 4 * n, w + item * ((i + j) * across + k), some, 1)
+                    turn(to + size * (k * ints.i64[D.lanes] + i), widened, i64(4 * n), ints.i64[D.lanes], some)
             k += some
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"taps_{source}")

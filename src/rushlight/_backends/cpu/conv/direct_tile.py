@@ -101,7 +101,7 @@ _Read = Callable[
 
 
 def _shifted(
-    n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, made: set[str], read: _Read | None = None
+    n: _Lanes, row: str, at: tuple[int, int], name: str, whole: bool, loaded: set[str], read: _Read | None = None
 ) -> list[str]:
     """Lines that load a vector from `at` (phase of the row at %here + %row, element in it), or combine it from two
     whole ones."""
@@ -109,8 +109,8 @@ def _shifted(
     phase, place = at
     lines: list[str] = []
     base = f"%q{row}_{phase}"
-    if base not in made:
-        made.add(base)
+    if base not in loaded:
+        loaded.add(base)
         lines += [
             f"  %g{row}_{phase} = mul i64 %phase, {phase}",
             f"  {base} = getelementptr i8, ptr %row{row}, i64 %g{row}_{phase}",
@@ -121,8 +121,8 @@ def _shifted(
     halves = []
     for k in (place // n.lanes, place // n.lanes + 1):
         halves.append(f"%u{row}_{phase}_{k}")
-        if halves[-1] not in made:
-            made.add(halves[-1])
+        if halves[-1] not in loaded:
+            loaded.add(halves[-1])
             lines += read(halves[-1], base, phase, k * n.lanes)
     mask = ", ".join(f"i32 {k + rest}" for k in range(n.lanes))
     return [
@@ -133,8 +133,8 @@ def _shifted(
 
 def _served(row: int, rows: int, stride: int, height: int, dilation: int) -> list[tuple[int, int]]:
     """The (result row, kernel row) pairs that meet in an input row."""
-    found = ((r, row - r * stride) for r in range(rows))
-    return [(r, k // dilation) for r, k in found if k >= 0 and k % dilation == 0 and k // dilation < height]
+    pairs = ((r, row - r * stride) for r in range(rows))
+    return [(r, k // dilation) for r, k in pairs if k >= 0 and k % dilation == 0 and k // dilation < height]
 
 
 class DirectTile:
@@ -289,20 +289,20 @@ class DirectTile:
                 f"  %lp{p}{i} = getelementptr ptr, ptr %here, i64 {i}", f"  %l{p}{i} = load ptr, ptr %lp{p}{i}, align 8",
                 f"  %row{p}{i} = getelementptr i8, ptr %l{p}{i}, i64 %off",
             ]  # fmt: skip
-            made: set[str] = set()
+            loaded: set[str] = set()
             for v in range(self.vectors):
                 for j in range(self.width):
                     phase, at = self.places[j]
                     at += v * n.lanes
                     name = f"%x{p}{i}_{j}_{v}"
                     if self.mix == 1:
-                        lines += _shifted(n, f"{p}{i}", (phase, at), name, self.whole, made, self._load)
+                        lines += _shifted(n, f"{p}{i}", (phase, at), name, self.whole, loaded, self._load)
                     else:
                         name = f"%x{p}{i}at{phase}_{at}"  # a position that several kernel columns use
-                        if name not in made:
-                            made.add(name)
+                        if name not in loaded:
+                            loaded.add(name)
                             lines += [
-                                *_shifted(n, f"{p}{i}", (phase, at), f"{name}v", self.whole, made, self._load),
+                                *_shifted(n, f"{p}{i}", (phase, at), f"{name}v", self.whole, loaded, self._load),
                                 n.of_group(name, f"{name}v", self.mix, channel),
                             ]
                     for r, k in served:
@@ -579,12 +579,12 @@ class WeightTile:
         lines = [line for r in range(self.rows) for line in n.load(f"%c{word}_{r}", "%y" + word, f"%over{r}")]
         for i in range((self.rows - 1) * self.stride + (self.height - 1) * self.dilation + 1):
             served = _served(i, self.rows, self.stride, self.height, self.dilation)
-            made: set[str] = set()
+            loaded: set[str] = set()
             if served:
                 lines.append(f"  %row{word}_{i} = getelementptr i8, ptr %here{word}, i64 %down{i}")
             for j in range(self.width if served else 0):
                 name = f"%x{word}_{i}_{j}"
-                lines += _shifted(n, f"{word}_{i}", self.places[j], name, self.whole, made)
+                lines += _shifted(n, f"{word}_{i}", self.places[j], name, self.whole, loaded)
                 if word[0] == "t":
                     lines.append(
                         f"  {name}k = select <{n.lanes} x i1> %mask, {n.vector} {name}, {n.vector} zeroinitializer"

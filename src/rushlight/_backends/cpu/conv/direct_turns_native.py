@@ -91,22 +91,22 @@ def make_turned(
         """Convolve `valid` channels of an image from `group` on.  memory: weights and rows; transposed: planes; done:
         results for an epilogue."""
         plane = ints.i64[D.out_h] * ints.i64[D.out_w]
-        made = turned + size * ints.i64[D.lanes] * ints.i64[D.in_h] * ints.i64[D.in_w]
-        wide = made + size * ints.i64[D.lanes] * plane  # for narrow planes
+        results = turned + size * ints.i64[D.lanes] * ints.i64[D.in_h] * ints.i64[D.in_w]
+        wide = results + size * ints.i64[D.lanes] * plane  # for narrow planes
         x = bufs.ptr[ints.i64[D.operand]] + item * (
             image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn])
         )
         turn_in(ints, turned, x, wide, valid)
-        unit(ints, made, turned, memory, i64(0), ints.i64[D.out_h], i64(0), ints.i64[D.lanes])
+        unit(ints, results, turned, memory, i64(0), ints.i64[D.out_h], i64(0), ints.i64[D.lanes])
         if ints.i64[D.after] == 0:
             turn_narrow(
-                ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), made, wide, valid
+                ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), results, wide, valid
             )
             return 0
-        given = ints + ints.i64[D.given]
+        constants = ints + ints.i64[D.given]
         if ints.i64[D.after] == 2:
-            return put_epilogue(bufs, own, given, piece, made, image, group, valid, i64(0), plane)
-        turn_out(own, done, made, valid, plane)
-        return put_epilogue(bufs, own, given, piece, done, image, group, valid, i64(0), plane)
+            return put_epilogue(bufs, own, constants, piece, results, image, group, valid, i64(0), plane)
+        turn_out(own, done, results, valid, plane)
+        return put_epilogue(bufs, own, constants, piece, done, image, group, valid, i64(0), plane)
 
     return convolve_turned

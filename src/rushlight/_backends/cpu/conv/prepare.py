@@ -98,21 +98,23 @@ def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, d
         _that_meet(size, stride, lo, w.shape[2:], dilation, extents),
     )
     if taps == _all(w.shape[2:]) and places == _all(size):
-        made = PRIMITIVES["conv_windows"](images.again(grouped[0], narrow), kernel.again(grouped[1], narrow), **params)
-        return build.reshape(made, (batch, outs, *size))
+        result = PRIMITIVES["conv_windows"](
+            images.again(grouped[0], narrow), kernel.again(grouped[1], narrow), **params
+        )
+        return build.reshape(result, (batch, outs, *size))
     if any(first >= last for first, last in (*taps, *places)):
         return build.full((batch, outs, *size), 0, dtype)
-    found = tuple(last - first for first, last in places)
-    made = build.reshape(
-        _of_taps_that_meet(images, kernel, grouped, narrow, taps, places, params), (batch, outs, *found)
+    kernel_size = tuple(last - first for first, last in places)
+    result = build.reshape(
+        _of_taps_that_meet(images, kernel, grouped, narrow, taps, places, params), (batch, outs, *kernel_size)
     )
     if places == _all(size):
-        return made
+        return result
     before, after = (
         [first for first, _ in places],
         [count - last for count, (_, last) in zip(size, places, strict=True)],
     )
-    return build.pad(made, (0, 0, *before), (0, 0, *after), (0,) * (n + 2))
+    return build.pad(result, (0, 0, *before), (0, 0, *after), (0,) * (n + 2))
 
 
 Range = tuple[int, int]  # from the first to before the last
@@ -133,8 +135,8 @@ def _of_taps_that_meet(
         a - t[0] * gap - p[0] * step
         for a, t, gap, p, step in zip(params["lo"], taps, dilation, places, stride, strict=True)
     )
-    found = tuple(last - first for first, last in places)
-    product = found == tuple(images.space) and all(last - first == 1 for first, last in taps) and not any(lo)
+    kernel_size = tuple(last - first for first, last in places)
+    product = kernel_size == tuple(images.space) and all(last - first == 1 for first, last in taps) and not any(lo)
     product = product and all(s == 1 for s in (*stride, *params["spread"]))
     narrow = narrow and not product  # a product widens its operands itself
     image, rows = images.again(grouped[0], narrow), kernel.again(grouped[1], narrow)
@@ -143,9 +145,9 @@ def _of_taps_that_meet(
     starts, stops = (0, 0, 0, *(first for first, _ in taps)), (*rows.shape[:3], *(last for _, last in taps))
     rows = PRIMITIVES["slice"](rows, starts=starts, stops=stops, steps=(1,) * (n + 3))
     if not product:
-        return PRIMITIVES["conv_windows"](image, rows, **{**params, "lo": lo, "size": found})
+        return PRIMITIVES["conv_windows"](image, rows, **{**params, "lo": lo, "size": kernel_size})
     matrix = build.broadcast_to(build.reshape(rows, (1, *grouped[1])), (image.shape[0], *grouped[1]))
-    return build.dot(matrix, build.reshape(image, (*grouped[0], numel(found))))
+    return build.dot(matrix, build.reshape(image, (*grouped[0], numel(kernel_size))))
 
 
 def _all(counts: Any) -> list[Range]:
@@ -157,15 +159,15 @@ def _that_meet(counts: Any, steps: Any, lo: Any, others: Any, gaps: Any, extents
 
     A position i meets it if some j of `others`, `gaps` apart, has 0 <= i step + j gap - lo < extent (those in the middle of the range may miss it).
     """
-    found = []
+    ranges = []
     for count, step, before, other, gap, extent in zip(counts, steps, lo, others, gaps, extents, strict=True):
         first, last, reach = 0, count, (other - 1) * gap
         if reach < before:
             first = -((reach - before) // step)
         if (count - 1) * step - before >= extent:
             last = (extent + before - 1) // step + 1
-        found.append((first, last))
-    return found
+        ranges.append((first, last))
+    return ranges
 
 
 class _Moved:
@@ -237,20 +239,20 @@ def finished(graph: Graph) -> Graph:
     alone: set[int] = set()  # values made by the routine that only one node reads
 
     def apply(node: Node, inputs: list[Any]) -> Any:
-        name, made = node.prim.name, None
+        name, result = node.prim.name, None
         begun = [id(x) in alone for x in node.inputs]
         if name == "add" and any(begun):
             i = begun.index(True)
-            made = _with_bias(inputs[i], inputs[1 - i])
+            result = _with_bias(inputs[i], inputs[1 - i])
         elif name == "convert" and begun[0]:
-            made = _rounded(inputs[0], node.params["dtype"])
+            result = _rounded(inputs[0], node.params["dtype"])
         elif name in ("slice", "pad") and begun[0]:
-            made = _cut(inputs[0], node)
-        if (made is not None or name == "conv_windows" or (name == "reshape" and begun[0])) and uses[
+            result = _cut(inputs[0], node)
+        if (result is not None or name == "conv_windows" or (name == "reshape" and begun[0])) and uses[
             id(node.outputs[0])
         ] == 1:
             alone.add(id(node.outputs[0]))
-        return made if made is not None else node.prim(*inputs, **node.params)
+        return result if result is not None else node.prim(*inputs, **node.params)
 
     return rebuilt(graph, apply)
 
@@ -283,14 +285,14 @@ def _with_bias(y: Any, other: Any) -> Any:
     row = None if node is None else _channel_row(other, y.dtype)
     if node is None or row is None:
         return None
-    made = PRIMITIVES["conv_windows"](*node.inputs, build.reshape(row, node.inputs[1].shape[:2]), **node.params)
-    return build.reshape(made, y.shape)
+    result = PRIMITIVES["conv_windows"](*node.inputs, build.reshape(row, node.inputs[1].shape[:2]), **node.params)
+    return build.reshape(result, y.shape)
 
 
 def _cut(y: Any, node: Node) -> Any:
     """The places of `y` that a slice (or a padding by less than nothing) leaves; None where it is none of places, or y not just made."""
-    made, p, shape = _routine_of(y), node.params, node.outputs[0].shape
-    if made is None or shape[:2] != y.shape[:2] or numel(shape) == 0:
+    routine, p, shape = _routine_of(y), node.params, node.outputs[0].shape
+    if routine is None or shape[:2] != y.shape[:2] or numel(shape) == 0:
         return None
     if node.prim.name == "slice":
         starts, steps = p["starts"], p["steps"]
@@ -298,7 +300,7 @@ def _cut(y: Any, node: Node) -> Any:
         starts, steps = [-lo for lo in p["lo"]], [1] * len(shape)
         if any(p["interior"]) or max(*p["lo"], *p["hi"]) > 0:
             return None
-    q = made.params
+    q = routine.params
     if any(step != 1 and apart != 1 for step, apart in zip(steps[2:], q["spread"], strict=True)):
         return None
     moved = {
@@ -306,7 +308,7 @@ def _cut(y: Any, node: Node) -> Any:
         "stride": tuple(stride * step for stride, step in zip(q["stride"], steps[2:], strict=True)),
         "size": tuple(shape[2:]),
     }
-    return build.reshape(PRIMITIVES["conv_windows"](*made.inputs, **{**q, **moved}), shape)
+    return build.reshape(PRIMITIVES["conv_windows"](*routine.inputs, **{**q, **moved}), shape)
 
 
 def _rounded(y: Any, dtype: Any) -> Any:
@@ -328,8 +330,8 @@ def _rounded(y: Any, dtype: Any) -> Any:
         if narrow is None:
             return None
         bias.append(narrow)
-    made = PRIMITIVES["conv_windows"](*node.inputs[:2], *bias, **{**node.params, "dtype": dtype})
-    return build.reshape(made, y.shape)
+    result = PRIMITIVES["conv_windows"](*node.inputs[:2], *bias, **{**node.params, "dtype": dtype})
+    return build.reshape(result, y.shape)
 
 
 def _narrow_row(row: Value, dtype: Any) -> Any:
@@ -354,14 +356,14 @@ def conv_rule(node: Node) -> Any:
     if _is_spread(node):
 
         def transposed(x: Any, w: Any, **params: Any) -> Any:
-            held = x.node.inputs[0]
-            if held.dtype.wide is held.dtype:
-                return spread_conv(held, w, x.node.params, out.shape, **params)
-            held, taps = (
-                build.convert(held, held.dtype.wide),
+            cotangent = x.node.inputs[0]
+            if cotangent.dtype.wide is cotangent.dtype:
+                return spread_conv(cotangent, w, x.node.params, out.shape, **params)
+            cotangent, taps = (
+                build.convert(cotangent, cotangent.dtype.wide),
                 build.convert(w, w.dtype.wide),
             )  # overlaps are added up before rounding
-            return build.convert(spread_conv(held, taps, x.node.params, out.shape, **params), x.dtype)
+            return build.convert(spread_conv(cotangent, taps, x.node.params, out.shape, **params), x.dtype)
 
         return transposed
     return image_conv if numel(out.shape[2:]) >= 32 else node.prim.decompose
@@ -375,13 +377,13 @@ def _is_product(node: Node) -> bool:
 
 def _is_spread(node: Node) -> bool:
     """Whether the images were spread by zeros, or zeros put around them: a transposed convolution, or the gradient of one."""
-    made = node.inputs[0].node
-    if made is None or made.prim.name != "pad" or made.params["value"] != 0:
+    source = node.inputs[0].node
+    if source is None or source.prim.name != "pad" or source.params["value"] != 0:
         return False
-    lo, hi, gaps = made.params["lo"], made.params["hi"], made.params["interior"]
+    lo, hi, gaps = source.params["lo"], source.params["hi"], source.params["interior"]
     plain = all(s == 1 for s in node.params["stride"]) and not any(node.params["padding"])
     around = any(gaps) or min(*lo, *hi) >= 0
-    return plain and around and not any((*lo[:2], *hi[:2], *gaps[:2])) and numel(made.inputs[0].shape) > 0
+    return plain and around and not any((*lo[:2], *hi[:2], *gaps[:2])) and numel(source.inputs[0].shape) > 0
 
 
 def _paints_one(node: Node) -> bool:

@@ -62,12 +62,12 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
     channels, panels = words["c"], -(-words["o"] // tile.rows)
     each = (4 * channels * tile.rows + 127) // 64 * 64
     transform, convolve, address = _kernels(form, tile)
-    given = range(len(step.inputs) + len(step.words))
+    operands = range(len(step.inputs) + len(step.words))
     first = [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *W.listed(words)]
     words["given"] = W_BYTES + 8 * len(MORE)
-    extra = address, tile.rows, tiles_together(tiles, tile), len(step.sizes) + len(given)
+    extra = address, tile.rows, tiles_together(tiles, tile), len(step.sizes) + len(operands)
     second = [*call_ints([tiles], step.sizes), *W.listed(words), *extra, *after]
-    return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*given, -1))]
+    return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*operands, -1))]
 
 
 def _fits(words: dict[str, int]) -> bool:
@@ -128,7 +128,7 @@ def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Ca
     for part in (Winograd(tile.lanes, tile.rows), tile):
         loaded = _loaded(part.text, part.symbols, partial(_runtime.compile_text, part.text), {})
         symbols |= {symbol: loaded[symbol] for symbol in part.symbols}
-    made = []
+    kernels = []
     for function in (make_winograd_weights(form, tile), make_winograd(form)):
         key = f"{function.symbol} {tile.lanes} {tile.vectors}"
         if key not in _KERNELS:
@@ -136,8 +136,8 @@ def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Ca
                 key, (function.symbol,), partial(_runtime.compile_native, [function], opt="quick"), symbols
             )
             _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
-        made.append(_KERNELS[key])
-    return made[0], made[1], symbols[tile.symbol]
+        kernels.append(_KERNELS[key])
+    return kernels[0], kernels[1], symbols[tile.symbol]
 
 
 def _loaded(

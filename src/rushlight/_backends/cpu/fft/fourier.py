@@ -99,10 +99,10 @@ def matrix_of(n: int, lanes: int) -> tuple[int, int]:
         return lanes * (-(-n2 // lanes) * n1 * (first[0] + 1.0) + -(-n1 // lanes) * n2 * (second[0] + 2.0))
 
     root = math.isqrt(n)
-    found = [k for k in range(max(root // 4, 1), root + 1) if n % k == 0] or [
+    divisors = [k for k in range(max(root // 4, 1), root + 1) if n % k == 0] or [
         max(k for k in range(1, root + 1) if n % k == 0)
     ]
-    return min(((k, n // k) for d in found for k in (d, n // d)), key=lambda pair: cost(pair[0]))
+    return min(((k, n // k) for d in divisors for k in (d, n // d)), key=lambda pair: cost(pair[0]))
 
 
 def filled(n: int, lanes: int) -> float:
@@ -114,11 +114,11 @@ def filled(n: int, lanes: int) -> float:
 @lru_cache(1 << 10)
 def smooth_above(n: int) -> int:
     """The fastest length >= n of the form 2^a 3^b 5^c, a >= 4."""
-    found = []
+    lengths = []
     for odd in (1, 3, 5, 9, 15, 25):
         power = max(-(-n // odd) - 1, 15).bit_length()
-        found.append(odd << power)
-    return min(found, key=lambda m: m * radices(m)[0])  # type: ignore[index]
+        lengths.append(odd << power)
+    return min(lengths, key=lambda m: m * radices(m)[0])  # type: ignore[index]
 
 
 # ***** code *****
@@ -135,12 +135,12 @@ class _Family:
         self._passes: dict[tuple[int, str, str], tuple[int, Any]] = {}
         moves = FourierMoves(kind, self.lanes, self.fma)
         name = f"fourier moves {kind} {self.lanes} {self.fma}"
-        held = jit.load(_runtime.compile_made(name, lambda: moves.text), moves.symbols)
-        symbols = _runtime.runtime().symbols | {symbol: held[symbol] for symbol in moves.symbols}
+        loaded_moves = jit.load(_runtime.compile_made(name, lambda: moves.text), moves.symbols)
+        symbols = _runtime.runtime().symbols | {symbol: loaded_moves[symbol] for symbol in moves.symbols}
         functions = make_fourier(kind, moves)
         loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], symbols)
         self.kernels = {
-            way: stubs.make_kernel_callable(loaded[f.symbol], f.symbol, (loaded, held))
+            way: stubs.make_kernel_callable(loaded[f.symbol], f.symbol, (loaded, loaded_moves))
             for way, f in zip(("lanes", "whole", "columns", "rows", "chirp"), functions, strict=True)
         }
         self.tables = stubs.bind(make_tables(kind, self.lanes))
@@ -149,9 +149,9 @@ class _Family:
         """The address of a pass."""
         key = radix, load, store
         if key not in self._passes:
-            made = FourierPass(self.kind, self.lanes, self.fma, radix, load, store)
-            loaded = jit.load(_runtime.compile_made(made.symbol, lambda: made.text), [made.symbol])
-            self._passes.setdefault(key, (loaded[made.symbol], loaded))
+            generated = FourierPass(self.kind, self.lanes, self.fma, radix, load, store)
+            loaded = jit.load(_runtime.compile_made(generated.symbol, lambda: generated.text), [generated.symbol])
+            self._passes.setdefault(key, (loaded[generated.symbol], loaded))
         return self._passes[key][0]
 
 
@@ -172,13 +172,13 @@ _TABLES: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
 def _table(family: _Family, what: int, n: int, a: int, b: int, count: int) -> Any:
     """A Storage with a table of `count` numbers; see `make_tables`."""
     key = family.kind, what, n, a, b
-    found = _TABLES.get(key)
-    if found is None:
-        found = _runtime.runtime().alloc(max(2 * _SIZES[family.kind] * count, 64))
-        if family.tables(found.ptr, what, n, a, b):
+    table = _TABLES.get(key)
+    if table is None:
+        table = _runtime.runtime().alloc(max(2 * _SIZES[family.kind] * count, 64))
+        if family.tables(table.ptr, what, n, a, b):
             raise MemoryError(f"no memory for the {n} roots of unity of a Fourier transform")
-        found = _TABLES.setdefault(key, found)
-    return found
+        table = _TABLES.setdefault(key, table)
+    return table
 
 
 class _Plan:
@@ -204,9 +204,9 @@ def _kept(key: tuple[Any, ...], n: int, plan: _Plan) -> _Plan:
 
 def _passes_of(family: _Family, n: int, load: str, store: str) -> _Plan:
     """A tile plan."""
-    found = _PLANS.get((family.kind, n, load, store))
-    if found is not None:
-        return found
+    known = _PLANS.get((family.kind, n, load, store))
+    if known is not None:
+        return known
     cost = radices(n)
     assert cost is not None
     chosen = cost[1] or (1,)
@@ -224,9 +224,9 @@ def _passes_of(family: _Family, n: int, load: str, store: str) -> _Plan:
 
 def _matrix_plan(family: _Family, n: int, load: str, store: str) -> _Plan:
     """A matrix plan."""
-    found = _PLANS.get((family.kind, n, load, store, "matrix"))
-    if found is not None:
-        return found
+    known = _PLANS.get((family.kind, n, load, store, "matrix"))
+    if known is not None:
+        return known
     n1, n2 = matrix_of(n, family.lanes)
     tiles, item, keep = -(-n2 // family.lanes), 2 * _SIZES[family.kind], list[Any]()
     if n * item > _FACTORS:
@@ -284,20 +284,20 @@ class _Transform:
 
 def merged(dims: Sequence[Dim]) -> list[Dim]:
     """The same loops with as few dims as possible, in the order of the result."""
-    found: list[Dim] = []
+    loops: list[Dim] = []
     for size, x, y in sorted(dims, key=lambda dim: (-dim[2], -dim[1])):
         if size == 1:
             continue
-        if found and found[-1][1:] == (x * size, y * size):
-            found[-1] = found[-1][0] * size, x, y
+        if loops and loops[-1][1:] == (x * size, y * size):
+            loops[-1] = loops[-1][0] * size, x, y
         else:
-            found.append((size, x, y))
-    return found
+            loops.append((size, x, y))
+    return loops
 
 
 def _bits(value: float) -> int:
-    found: int = struct.unpack("q", struct.pack("d", value))[0]
-    return found
+    bits: int = struct.unpack("q", struct.pack("d", value))[0]
+    return bits
 
 
 def _outer(dims: Sequence[Dim]) -> list[int]:
@@ -322,7 +322,7 @@ class _Call:
         words: Sequence[int],
         keep: Any,
         sizes: Sequence[int],
-        given: Sequence[int],
+        operands: Sequence[int],
         kept: bool,
     ) -> int:
         """Add a kernel of `pieces`; returns the index of its first new buffer.  `kept`: that is the call's result."""
@@ -330,7 +330,7 @@ class _Call:
         launch = Launch(
             t.family.kernels[way],
             [*head, *[0] * (8 - len(head)), *words],
-            tuple(given),
+            tuple(operands),
             len(sizes) if kept else 0,
             keep,
         )
@@ -438,13 +438,13 @@ def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
 def _filter(family: _Family, n: int, m: int) -> Any:
     """The transform of the conjugate chirps, around 0 in a circle of m."""
     key = family.kind, "filter", n, m
-    found = _TABLES.get(key)
-    if found is None:
+    table = _TABLES.get(key)
+    if table is None:
         item, inner, circle = 2 * _SIZES[family.kind], _Call(), _table(family, FILTER, 2 * n, n, m, m)
         whole = _Transform(family, COMPLEX, m, (item, item), (), (item, item), False, 1.0)
         _way(whole)(inner, whole, item * m, 0)
-        found = _TABLES.setdefault(key, joined(inner.launches)(circle.ptr))
-    return found
+        table = _TABLES.setdefault(key, joined(inner.launches)(circle.ptr))
+    return table
 
 
 def _way(t: _Transform) -> Callable[[_Call, _Transform, int, int], None]:
@@ -500,8 +500,8 @@ def _described(t: _Transform) -> str:
     if n < t.size:
         what += f" as {n} complex ones"
     n = smooth_above(2 * n - 1) if way is _by_chirp else n
-    found = [radices(k) for k in (matrix_of(n, t.family.lanes) if way is not _by_lanes else (n,))]
-    passes = " and ".join(" x ".join(str(r) for r in cost[1]) or "1" for cost in found if cost is not None)
+    costs = [radices(k) for k in (matrix_of(n, t.family.lanes) if way is not _by_lanes else (n,))]
+    passes = " and ".join(" x ".join(str(r) for r in cost[1]) or "1" for cost in costs if cost is not None)
     if way is _by_lanes:
         return f"{what}, {t.family.lanes} sequences side by side, radices {passes}"
     return f"{what}, {'by a convolution of ' + str(n) + ' numbers, ' if way is _by_chirp else ''}as a matrix, radices {passes}"

@@ -109,14 +109,14 @@ def put_roots(n, out):
         for k in range(n):
             root(i64(k), n, out + 16 * k)
         return
-    held = out + 16 * n
+    eighths = out + 16 * n
     for k in range(eighth + 1):
         angle = EIGHTH * f64(8 * k) / f64(n)
-        held.f64[2 * k], held.f64[2 * k + 1] = cos(angle), sin(angle)
+        eighths.f64[2 * k], eighths.f64[2 * k + 1] = cos(angle), sin(angle)
     for part in range(8):
         for k in range(eighth):
             at = eighth - k if part % 2 == 1 else i64(k)
-            put_root(part, held.f64[2 * at], held.f64[2 * at + 1], out + 16 * (part * eighth + k))
+            put_root(part, eighths.f64[2 * at], eighths.f64[2 * at + 1], out + 16 * (part * eighth + k))
 
 
 def make_tables(kind: str, lanes: int) -> NativeFunction:
@@ -260,12 +260,12 @@ class Matrices(NamedTuple):
 @native("i64(ptr, i64, i64, i64)", name="fourier_offset")
 def offset(dims, count, number, which):
     """The offset of unit `number`: dims are triples (size, step, step)."""
-    found: i64 = 0
+    total: i64 = 0
     for k in range(count):
         at = dims + 24 * (count - 1 - k)
-        found += number % at.i64[0] * at.i64[which]
+        total += number % at.i64[0] * at.i64[which]
         number = number // at.i64[0]
-    return found
+    return total
 
 
 def _make_elements(form: FourierForm) -> Elements:
@@ -359,7 +359,7 @@ def _make_full_tile(form: FourierForm) -> NativeFunction:
     def full_tile(at, y, x, room, each):
         """Transform a tile with all lanes in use, from memory to memory."""
         n, what, swap = at.i64[LANES.n], at.i64[LANES.kind], at.i64[LANES.inverse] != 0
-        ping, pong, held, made = room, room + each, room + 2 * each, room + 3 * each
+        ping, pong, gathered, results = room, room + each, room + 2 * each, room + 3 * each
         x_step, y_step, x_lane, y_lane = (
             at.i64[LANES.src_step],
             at.i64[LANES.dst_step],
@@ -370,45 +370,45 @@ def _make_full_tile(form: FourierForm) -> NativeFunction:
         if what == HALVES:
             src2, src_step = x + x_step, 2 * x_step
         if at.i64[LANES.src_way] == 1:
-            src = held
+            src = gathered
             if what == PAIRS:
-                rows_in(x, x_lane, made, n + 1)
-                pairs_s(made, i64(whole_bytes), held, at.ptr[LANES.twiddles], n)
+                rows_in(x, x_lane, results, n + 1)
+                pairs_s(results, i64(whole_bytes), gathered, at.ptr[LANES.twiddles], n)
             elif swap:
-                rows_in_swapped(x, x_lane, held, n)
+                rows_in_swapped(x, x_lane, gathered, n)
             else:
-                rows_in(x, x_lane, held, n)
+                rows_in(x, x_lane, gathered, n)
         elif at.i64[LANES.src_way] == 2:
-            src = held
+            src = gathered
             if swap:
-                strided_in_swapped(x, x_lane, x_step, held, n)
+                strided_in_swapped(x, x_lane, x_step, gathered, n)
             else:
-                strided_in(x, x_lane, x_step, held, n)
+                strided_in(x, x_lane, x_step, gathered, n)
         elif what == PAIRS:
-            src = held
-            pairs_c(x, x_step, held, at.ptr[LANES.twiddles], n)
+            src = gathered
+            pairs_c(x, x_step, gathered, at.ptr[LANES.twiddles], n)
         dst, dst2, dst_step = y, y, y_step
         if what == PAIRS:  # parts were exchanged
             dst, dst2, dst_step = y + y_step, y, 2 * y_step
         if at.i64[LANES.dst_way] != 0 or what == HALVES:
-            dst, dst_step = made, i64(whole_bytes)
+            dst, dst_step = results, i64(whole_bytes)
         run_tile(at.ptr[LANES.main], src, src2, src_step, dst, dst2, dst_step, None, ping, pong, at.f64[LANES.scale])
         if what == HALVES:
             if at.i64[LANES.dst_way] == 0:
-                halves_c(made, y, y_step, at.ptr[LANES.twiddles], n)
+                halves_c(results, y, y_step, at.ptr[LANES.twiddles], n)
                 return
-            halves_s(made, held, i64(whole_bytes), at.ptr[LANES.twiddles], n)
-            rows_out(held, y, y_lane, n + 1)
+            halves_s(results, gathered, i64(whole_bytes), at.ptr[LANES.twiddles], n)
+            rows_out(gathered, y, y_lane, n + 1)
         elif at.i64[LANES.dst_way] == 1:
             if swap:
-                rows_out_swapped(made, y, y_lane, n)
+                rows_out_swapped(results, y, y_lane, n)
             else:
-                rows_out(made, y, y_lane, n)
+                rows_out(results, y, y_lane, n)
         elif at.i64[LANES.dst_way] == 2:
             if swap:
-                strided_out_swapped(made, y, y_lane, y_step, n)
+                strided_out_swapped(results, y, y_lane, y_step, n)
             else:
-                strided_out(made, y, y_lane, y_step, n)
+                strided_out(results, y, y_lane, y_step, n)
 
     return full_tile
 
@@ -423,10 +423,10 @@ def _make_some_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
     def some_lanes(at, y, x, count, room, each):
         """Transform a tile of some sequences, gathered and scattered."""
         n, what, swap = at.i64[LANES.n], at.i64[LANES.kind], at.i64[LANES.inverse]
-        ping, pong, held, made = room, room + each, room + 2 * each, room + 3 * each
+        ping, pong, gathered, results = room, room + each, room + 2 * each, room + 3 * each
         for lane in range(count):
             gather(
-                held + item * lane,
+                gathered + item * lane,
                 x + lane * at.i64[LANES.src_lane],
                 what,
                 swap,
@@ -434,11 +434,11 @@ def _make_some_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
                 at.i64[LANES.src_step],
                 i64(whole_bytes),
             )
-        src = held
+        src = gathered
         if what == PAIRS:
-            src = made
-            pairs_c(held, i64(whole_bytes), made, at.ptr[LANES.twiddles], n)
-        dst = held if what == PAIRS else made
+            src = results
+            pairs_c(gathered, i64(whole_bytes), results, at.ptr[LANES.twiddles], n)
+        dst = gathered if what == PAIRS else results
         run_tile(
             at.ptr[LANES.edge],
             src,
@@ -453,8 +453,8 @@ def _make_some_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
             at.f64[LANES.scale],
         )
         if what == HALVES:
-            dst = held
-            halves_c(made, held, i64(whole_bytes), at.ptr[LANES.twiddles], n)
+            dst = gathered
+            halves_c(results, gathered, i64(whole_bytes), at.ptr[LANES.twiddles], n)
         for lane in range(count):
             scatter(
                 y + lane * at.i64[LANES.dst_lane],
@@ -557,15 +557,15 @@ def _make_matrices(form: FourierForm) -> Matrices:
         """Transform groups of rows of that to columns of the n2 x n1 numbers at y."""
         tiles, pitch = (n2 + lanes - 1) // lanes, pitch_of(n2)
         each = whole_bytes * lanes * tiles + 192
-        held, made, passes = room + 2 * each, room + 3 * each, plan.ptr[MATRIX.rows]
+        gathered, results, passes = room + 2 * each, room + 3 * each, plan.ptr[MATRIX.rows]
         for g in range(begin, end):
             count = min(n1 - lanes * g, i64(lanes))
-            turn(mid + i64(lanes) * g * pitch, pitch, held, lanes * tiles)
+            turn(mid + i64(lanes) * g * pitch, pitch, gathered, lanes * tiles)
             if count == lanes:
-                run_tile(passes, held, y, 0, y + i64(whole_bytes) * g, y, item * n1, None, room, room + each, scale)
+                run_tile(passes, gathered, y, 0, y + i64(whole_bytes) * g, y, item * n1, None, room, room + each, scale)
             else:
-                run_tile(passes, held, y, 0, made, y, i64(whole_bytes), None, room, room + each, scale)
-                copy_rows(y + i64(whole_bytes) * g, made, n2, item * count, item * n1, i64(whole_bytes))
+                run_tile(passes, gathered, y, 0, results, y, i64(whole_bytes), None, room, room + each, scale)
+                copy_rows(y + i64(whole_bytes) * g, results, n2, item * count, item * n1, i64(whole_bytes))
 
     @native("i64(i64, i64)", name=f"fourier_mid_{name}")
     def mid_bytes(n1, n2):
@@ -607,7 +607,7 @@ def _make_whole(form: FourierForm, elements: Elements, matrices: Matrices) -> Na
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         mid = borrowed(slot)
         room = mid + inside
-        held, made = room + side, room + side + line
+        gathered, results = room + side, room + side + line
         x_near, y_near = ints.i64[WHOLE.src_step] == item, ints.i64[WHOLE.dst_step] == item
         if what == HALVES:
             x_near = ints.i64[WHOLE.src_step] == size
@@ -620,18 +620,18 @@ def _make_whole(form: FourierForm, elements: Elements, matrices: Matrices) -> Na
             y = bufs.ptr[0] + offset(dims, outer, number, i64(2))
             src, dst = x, y
             if not x_near:
-                src = held
-                gather(held, x, what, 0, n, ints.i64[WHOLE.src_step], i64(item))
+                src = gathered
+                gather(gathered, x, what, 0, n, ints.i64[WHOLE.src_step], i64(item))
             if what == PAIRS:
-                pairs_of(made, src, ints.ptr[WHOLE.twiddles], n)
-                src = made
+                pairs_of(results, src, ints.ptr[WHOLE.twiddles], n)
+                src = results
             if what == HALVES or not y_near:
-                dst = held if what == PAIRS else made
+                dst = gathered if what == PAIRS else results
             matrix(ints.ptr[WHOLE.matrix], dst, src, n1, n2, mid, room, ints.f64[WHOLE.scale])
             if what == HALVES:
-                memcpy(made + item * n, made, item)
-                to = y if y_near else held
-                row_halves(made, to, ints.ptr[WHOLE.twiddles], n)
+                memcpy(results + item * n, results, item)
+                to = y if y_near else gathered
+                row_halves(results, to, ints.ptr[WHOLE.twiddles], n)
                 dst = to
             if not y_near:
                 if what == PAIRS:
@@ -739,30 +739,30 @@ def _make_chirp(form: FourierForm, elements: Elements, matrices: Matrices) -> Na
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         mid = borrowed(slot)
         room = mid + inside
-        held, made = room + side, room + side + line
+        gathered, results = room + side, room + side + line
         plan = ints.ptr[CHIRP.matrix]
         for number in range(piece * chunk, min((piece + 1) * chunk, ints.i64[CHIRP.rows])):
             x = bufs.ptr[1] + offset(dims, outer, number, i64(1))
             y = bufs.ptr[0] + offset(dims, outer, number, i64(2))
-            gather(held, x, what, ints.i64[CHIRP.inverse], n, ints.i64[CHIRP.src_step], i64(item))
-            given, done = held, held
+            gather(gathered, x, what, ints.i64[CHIRP.inverse], n, ints.i64[CHIRP.src_step], i64(item))
+            source, done = gathered, gathered
             if what == PAIRS:
-                given = made
-                pairs_of(made, held, ints.ptr[CHIRP.twiddles], n)
-            times(held, given, ints.ptr[CHIRP.chirp], n)
-            memset(held + item * n, 0, item * (m - n))
-            matrix(plan, made, held, n1, n2, mid, room, 1.0)
-            times_swapped(made, made, ints.ptr[CHIRP.filter], m)
-            matrix(plan, held, made, n1, n2, mid, room, ints.f64[CHIRP.scale])
+                source = results
+                pairs_of(results, gathered, ints.ptr[CHIRP.twiddles], n)
+            times(gathered, source, ints.ptr[CHIRP.chirp], n)
+            memset(gathered + item * n, 0, item * (m - n))
+            matrix(plan, results, gathered, n1, n2, mid, room, 1.0)
+            times_swapped(results, results, ints.ptr[CHIRP.filter], m)
+            matrix(plan, gathered, results, n1, n2, mid, room, ints.f64[CHIRP.scale])
             for k in range(n):
-                a, b = load(real, held, 2 * k), load(real, held, 2 * k + 1)
-                store(real, held, 2 * k, b)
-                store(real, held, 2 * k + 1, a)
-            times(held, held, ints.ptr[CHIRP.chirp], n)
+                a, b = load(real, gathered, 2 * k), load(real, gathered, 2 * k + 1)
+                store(real, gathered, 2 * k, b)
+                store(real, gathered, 2 * k + 1, a)
+            times(gathered, gathered, ints.ptr[CHIRP.chirp], n)
             if what == HALVES:
-                done = made
-                memcpy(held + item * n, held, item)
-                row_halves(held, made, ints.ptr[CHIRP.twiddles], n)
+                done = results
+                memcpy(gathered + item * n, gathered, item)
+                row_halves(gathered, results, ints.ptr[CHIRP.twiddles], n)
             scatter(y, done, what, ints.i64[CHIRP.inverse], n, ints.i64[CHIRP.dst_step], i64(item))
         give_back(slot)
         return 0

@@ -125,7 +125,7 @@ class Blas:
 
         letter, real, width = KINDS[kind]
         a, b, product = whole_product(kind, layout, TRIAL)
-        found = array(product.typecode, bytes(len(product) * product.itemsize))
+        result = array(product.typecode, bytes(len(product) * product.itemsize))
         m, n, k = (PERIOD * periods for periods in TRIAL)
         parts = ctypes.c_float if real is f32 else ctypes.c_double
         one, zero = ((parts * 2)(1, 0), (parts * 2)(0, 0)) if width == 2 else (parts(1), parts(0))
@@ -136,8 +136,8 @@ class Blas:
         ]
         gemm = ctypes.CFUNCTYPE(None)(self.symbols[f"rl_cblas_{letter}gemm"])
         gemm(flag(ROW_MAJOR), a_turn, b_turn, word(m), word(n), word(k), one, at(a.buffer_info()[0]), a_step, at(b.buffer_info()[0]), b_step,
-             zero, at(found.buffer_info()[0]), word(n))  # fmt: skip
-        return found == product
+             zero, at(result.buffer_info()[0]), word(n))  # fmt: skip
+        return result == product
 
     def routine(self, name: str) -> int:
         """The address of a Fortran routine (`dpotrf`).  RuntimeError if the library lacks it."""
@@ -163,7 +163,7 @@ def _candidates() -> list[str]:
     wanted = BLAS_LIBRARY.get()
     if wanted:
         return [] if wanted == "none" else [wanted]
-    found = []
+    paths = []
     spec = find_spec("numpy")
     if spec is not None and spec.origin is not None:
         package = os.path.dirname(spec.origin)
@@ -172,8 +172,8 @@ def _candidates() -> list[str]:
                 names = sorted(os.listdir(directory))
             except OSError:
                 continue
-            found += [os.path.join(directory, n) for n in names if "openblas" in n]
-    return found + list(_SYSTEM.get(sys.platform, ()))
+            paths += [os.path.join(directory, n) for n in names if "openblas" in n]
+    return paths + list(_SYSTEM.get(sys.platform, ()))
 
 
 _BLAS: list[Blas] = []
@@ -185,17 +185,17 @@ def blas() -> Blas:
     if not _BLAS:
         ctypes = require("ctypes")
 
-        made = _NONE
+        library = _NONE
         for path in _candidates():
             try:
-                made = Blas(ctypes.CDLL(path), path)
+                library = Blas(ctypes.CDLL(path), path)
             except OSError:
                 if BLAS_LIBRARY.get():
                     raise
-            if made.path is not None:
+            if library.path is not None:
                 break
-        log("plan", f"BLAS: {made.path or 'plain loops'}")
-        _BLAS.append(made)
+        log("plan", f"BLAS: {library.path or 'plain loops'}")
+        _BLAS.append(library)
     return _BLAS[0]
 
 
@@ -276,11 +276,11 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
 
 def _imports(forms: Iterable[Form]) -> dict[str, int]:
     """The addresses of everything that kernels around these forms call: runtime, tiles, packing, conversions."""
-    found = dict(_runtime.runtime().symbols)
+    addresses = dict(_runtime.runtime().symbols)
     for form in forms:
         for part in form.parts:
-            found.update(part_addresses(part))
-    return found
+            addresses.update(part_addresses(part))
+    return addresses
 
 
 def part_addresses(part: RegisterTile | AmxTile | Panels | Cast | Pairs) -> dict[str, int]:
@@ -438,12 +438,12 @@ def _batches(
 ) -> list[list[int]]:
     """Rows (size, strides of A, B, C); dims that are contiguous in all three are merged."""
     strides = []
-    for given, size in zip((a, b, c), sizes, strict=True):
-        made, step = [], size
+    for steps_of_batch, size in zip((a, b, c), sizes, strict=True):
+        dense, step = [], size
         for extent in reversed(batch):
-            made.append(step)
+            dense.append(step)
             step *= extent
-        strides.append(list(given) if given is not None else made[::-1])
+        strides.append(list(steps_of_batch) if steps_of_batch is not None else dense[::-1])
     rows: list[list[int]] = []
     for size, *steps in zip(batch, *strides, strict=True):
         if size == 1:

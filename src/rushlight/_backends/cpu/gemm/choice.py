@@ -120,20 +120,20 @@ def entry(name: str, maker: Maker) -> Entry:
     if wanted == "fixed" or not default_cache().directory:
         return Entry(usually_own())
     here = name in _KNOWN
-    found = known(name)
-    if found is None:
+    known_entry = known(name)
+    if known_entry is None:
         measured = _measured(name, maker)
-        found = _keep(_key(name), name, measured)
-    elif not here and not found.sure:
-        found = _keep(_key(name, "again"), name, _better(found, _measured(name, maker), name))
-    return found
+        known_entry = _keep(_key(name), name, measured)
+    elif not here and not known_entry.sure:
+        known_entry = _keep(_key(name, "again"), name, _better(known_entry, _measured(name, maker), name))
+    return known_entry
 
 
 def _keep(key: bytes, name: str, measured: Entry) -> Entry:
     """Store a measured entry and return the valid one: another process may have been first."""
-    found = _KNOWN[name] = _read(default_cache().keep(key, measured.packed())) or measured
-    log("plan", f"products {name}: {found}")
-    return found
+    kept = _KNOWN[name] = _read(default_cache().keep(key, measured.packed())) or measured
+    log("plan", f"products {name}: {kept}")
+    return kept
 
 
 def _better(first: Entry, second: Entry, name: str) -> Entry:
@@ -172,10 +172,10 @@ def amx_works(kind: str) -> bool:
     if target.arch != "x86_64" or not all(target.has(flag) for flag in _AMX_FLAGS[kind]) or not _tiles_allowed():
         return False
     name = f"{kind}, nn, large"
-    found = known(name)
-    if found is None:
-        found = _keep(_key(name), name, _apart(name))
-    return found.own
+    known_entry = known(name)
+    if known_entry is None:
+        known_entry = _keep(_key(name), name, _apart(name))
+    return known_entry.own
 
 
 def _tiles_allowed() -> bool:
@@ -211,17 +211,17 @@ def _apart(name: str) -> Entry:
 
 def tried(name: str, maker: Maker) -> tuple[bool, float, float]:
     """The measurement, in that process."""
-    found = _measured(name, maker) if _tiles_allowed() else Entry(False)
-    return found.own, found.own_rate, found.library
+    trial = _measured(name, maker) if _tiles_allowed() else Entry(False)
+    return trial.own, trial.own_rate, trial.library
 
 
 def known(name: str) -> Entry | None:
     """The entry of a class, or None if it is not measured yet."""
     if name not in _KNOWN:
-        found = _noted(name, "again") or _noted(name)
-        if found is None:
+        stored = _noted(name, "again") or _noted(name)
+        if stored is None:
             return None
-        _KNOWN[name] = found
+        _KNOWN[name] = stored
     return _KNOWN[name]
 
 
@@ -271,10 +271,10 @@ def _measured(name: str, maker: Maker) -> Entry:
         ):
             for way, multiply in enumerate(calls):
                 start = clock()
-                made = multiply(*at)
+                result = multiply(*at)
                 seconds = clock() - start
                 if turn == 0:
-                    right[way] = ctypes.string_at(made.ptr, len(expected)) == expected
+                    right[way] = ctypes.string_at(result.ptr, len(expected)) == expected
                 else:
                     times[way] = min(times[way], seconds)
             turn += 1

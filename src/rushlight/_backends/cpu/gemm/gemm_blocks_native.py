@@ -39,10 +39,10 @@ def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
 
 def make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
     """The functions that pack A and B: `void(out, x, count, depth, step, k_step, aside)`."""
-    made = []
+    packs = []
     for side, width, raw, cast in zip("ab", form.widths, form.raw, form.widen, strict=True):
         if cast is not None:
-            made.append(make_wide_pack(raw, cast, width))
+            packs.append(make_wide_pack(raw, cast, width))
             continue
         if isinstance(form.tile, RegisterTile):
             plain = make_pack(raw, width, form.before if side == "b" else 0)
@@ -56,8 +56,8 @@ def make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:
 
             return pack
 
-        made.append(wrap(plain, side))
-    return (_make_lifted(form, made[0]), _make_begun(form, made[1])) if form.offset else (made[0], made[1])
+        packs.append(wrap(plain, side))
+    return (_make_lifted(form, packs[0]), _make_begun(form, packs[1])) if form.offset else (packs[0], packs[1])
 
 
 def _make_lifted(form: Form, pack: NativeFunction) -> NativeFunction:

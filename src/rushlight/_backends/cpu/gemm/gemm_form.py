@@ -78,10 +78,10 @@ class Form:
             self.tile = RegisterTile(
                 tile.kind, tile.lanes, tile.rows, tile.vectors, tile.fma, tile.instruction, begun=True
             )
-        held = [d is taken or (unsigned and i == 0) for i, d in enumerate((self.source, self.other))]
+        direct = [d is taken or (unsigned and i == 0) for i, d in enumerate((self.source, self.other))]
         self.widen = [
             None if h else Cast(d, taken, tile.lanes, tile.fma)
-            for h, d in zip(held, (self.source, self.other), strict=True)
+            for h, d in zip(direct, (self.source, self.other), strict=True)
         ]
         self.narrow = Cast(sums, result, tile.lanes, tile.fma) if sums is not result else None
         self.raw = [
@@ -109,10 +109,10 @@ class Form:
     @property
     def parts(self) -> list[RegisterTile | AmxTile | Panels | Cast | Pairs]:
         """The objects that define the symbols its kernels need (`text`, `symbols`)."""
-        found: list[RegisterTile | AmxTile | Panels | Cast | Pairs | None] = [
+        candidates: list[RegisterTile | AmxTile | Panels | Cast | Pairs | None] = [
             self.tile, *self.raw, *self.widen, self.narrow, self.ones, self.rounded,
         ]  # fmt: skip
-        return [part for part in found if part is not None]
+        return [part for part in candidates if part is not None]
 
     @property
     def depth(self) -> int:
@@ -146,8 +146,8 @@ class Form:
 
 
 def _dtype(name: str) -> DType:
-    found: DType = getattr(_dtypes, name.upper())
-    return found
+    dtype: DType = getattr(_dtypes, name.upper())
+    return dtype
 
 
 def round_up(n: int, step: int) -> int:

@@ -78,8 +78,8 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
 
     @native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, ptr)", name=f"made_{tag}")
     def pack_made(bufs, ints, piece, out, padded, first, count, start, stop, aside):
-        depth, given = ints.i64[P_DEPTH], ints + 8 * ints.i64[P_BEFORE + side]
-        along, made = ints.i64[P_ALONG + side] != 0, aside + raw_bytes
+        depth, prologue = ints.i64[P_DEPTH], ints + 8 * ints.i64[P_BEFORE + side]
+        along, results = ints.i64[P_ALONG + side] != 0, aside + raw_bytes
         chunk, reach, i = i64(SPAN * some), depth, i64(0)
         if along:
             chunk, reach = i64(some), SPAN * depth
@@ -89,17 +89,17 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
                 steps, within, status = min(depth, stop - p), (p - start) % reach, i32(0)
                 length = min(reach, stop - p + within)
                 if along and within == 0:
-                    status = run_epilogue(bufs, given, piece, made, length, 0, first + i, p, rows, length)
+                    status = run_epilogue(bufs, prologue, piece, results, length, 0, first + i, p, rows, length)
                 elif within == 0:
-                    status = run_epilogue(bufs, given, piece, made, rows, 0, p, first + i, length, rows)
+                    status = run_epilogue(bufs, prologue, piece, results, rows, 0, p, first + i, length, rows)
                 if status != 0:
                     return status
                 words = (steps + group - 1) // group
                 to = out + size * ((p // group + p // depth * before) * padded + (first + i) * (words + before))
                 if along:
-                    pack(to, made + itemsize * within, rows, steps, length, 1, aside)
+                    pack(to, results + itemsize * within, rows, steps, length, 1, aside)
                 else:
-                    pack(to, made, rows, steps, 1, rows, aside)
+                    pack(to, results, rows, steps, 1, rows, aside)
                 p += depth
             i += chunk
         return 0

@@ -199,10 +199,10 @@ def make_pack_b_amx(tile: AmxTile) -> NativeFunction:
 
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"columns_{tile.symbol}")
     def pack(out, x, count, depth, step, k_step):
-        words, held = (depth + group - 1) // group, (depth + pair - 1) // pair
+        words, packed_pairs = (depth + group - 1) // group, (depth + pair - 1) // pair
         for j in range(0, count, width):
             pairs(out, x + bytes_ * j * step, min(i64(width), count - j), depth, step, k_step)
-            memset(out + 4 * width * held, 0, 64 * width * words - 4 * width * held)
+            memset(out + 4 * width * packed_pairs, 0, 64 * width * words - 4 * width * packed_pairs)
             out = out + 64 * width * words
 
     return pack

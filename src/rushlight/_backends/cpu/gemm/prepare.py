@@ -40,9 +40,9 @@ _MOVES = ("reshape", "transpose", "broadcast", "slice")
 def narrowed(graph: Graph) -> Graph:
     """The graph with products of widened operands made products of what was widened; itself where there are none."""
     products = {
-        node: found
+        node: sources
         for node in graph.nodes
-        if node.prim.name == "dot" and not _slender(*node.inputs) and (found := _sources(node.inputs)) is not None
+        if node.prim.name == "dot" and not _slender(*node.inputs) and (sources := _sources(node.inputs)) is not None
     }
     if not products:
         return graph
@@ -77,8 +77,8 @@ def takes_prologues(node: Node, vector_bytes: int) -> bool:
 
 def _sources(values: Sequence[Value]) -> list[tuple[Value, list[Node]]] | None:
     """For both operands of a product, its inputs, the narrow value that was widened, and how it was moved; None where there is none."""
-    found = [_source(value) for value in values]
-    a, b = found
+    sources = [_source(value) for value in values]
+    a, b = sources
     return [a, b] if a is not None and b is not None and a[0].dtype is b[0].dtype else None
 
 
@@ -108,8 +108,8 @@ def _rounds(node: Node, products: dict[Node, Any], uses: dict[Value, int]) -> bo
     """Whether a node narrows a product that nobody else reads, to the dtype of its operands."""
     if node.prim.name != "convert" or uses[node.inputs[0]] != 1:
         return False
-    found = products.get(node.inputs[0].node) if node.inputs[0].node is not None else None
-    return found is not None and found[0][0].dtype is node.params["dtype"]
+    product = products.get(node.inputs[0].node) if node.inputs[0].node is not None else None
+    return product is not None and product[0][0].dtype is node.params["dtype"]
 
 
 def narrow_rule(node: Node) -> Any:

@@ -117,10 +117,10 @@ def make_resample(dtype: str) -> NativeFunction:
                 )
 
     @native("void(ptr, ptr, ptr, i64)", name=f"put_row_{dtype}")
-    def put_row(ints, y, made, inner):
+    def put_row(ints, y, row, inner):
         for i in range(ints.i64[R.out_w]):
             for k in range(inner):
-                store(real, y, i * ints.i64[R.y_w] + k, load(real, made, i * inner + k))
+                store(real, y, i * ints.i64[R.y_w] + k, load(real, row, i * inner + k))
 
     @native("i32(ptr, ptr, i64)", name=f"rl_resample_{dtype}")
     def resample(bufs, ints, piece):

@@ -43,8 +43,8 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 def _make_send(short: str, kind: str, number: Type) -> tuple[NativeFunction, NativeFunction]:
-    (given, fetch), real = fetch_of(short, kind), f64 if kind == "f64" else f32
-    size, item, word = real.itemsize, given.itemsize, f"{short}_{number.name}"
+    (memory, fetch), real = fetch_of(short, kind), f64 if kind == "f64" else f32
+    size, item, word = real.itemsize, memory.itemsize, f"{short}_{number.name}"
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"send_{word}")
     def send(ints, sums, table, ct, place):

@@ -232,7 +232,7 @@ def _eigh(c: _Layout) -> str:
 def _eig(c: _Layout) -> str:
     n, vectors = c.step.inputs[0].shape[-1], c.step.params["vectors"]
     a, values, others = c.pull(0), c.area(c.size * n), c.area(c.size * n)
-    found = c.area(c.size * n * n if vectors else 1)
+    vectors_at = c.area(c.size * n * n if vectors else 1)
     c.chars("N", "V" if vectors else "N")
     c.ints(n)
     c.use(a)
@@ -242,7 +242,7 @@ def _eig(c: _Layout) -> str:
         c.use(others)
     c.use(c.area(1))
     c.ints(1)
-    c.use(found)
+    c.use(vectors_at)
     c.ints(n)
     c.work("work")
     if c.complex:
@@ -251,7 +251,7 @@ def _eig(c: _Layout) -> str:
     else:
         c.push(0, values, native.PUSH_VALUES, rank=1, extra=others)
     if vectors:
-        c.push(1, found, native.PUSH if c.complex else native.PUSH_VECTORS, extra=others)
+        c.push(1, vectors_at, native.PUSH if c.complex else native.PUSH_VECTORS, extra=others)
     c.info(2 if vectors else 1)
     return "geev"
 
@@ -331,17 +331,19 @@ def _ask(layout: _Layout, address: int) -> list[int]:
 
     if not layout.asked:
         return []
-    held = (ctypes.c_int64 * (layout.space // 8))(*layout.fixed)  # all of it: some routines write more than the answer
-    base = ctypes.addressof(held)
+    workspace = (ctypes.c_int64 * (layout.space // 8))(
+        *layout.fixed
+    )  # all of it: some routines write more than the answer
+    base = ctypes.addressof(workspace)
     args = [ctypes.c_void_p(base + at if at >= 0 else -at) for at in _arguments(layout)]
     ctypes.CFUNCTYPE(None)(address)(*args)
     floats = {4: ctypes.c_float, 8: ctypes.c_double}[layout.real]
     whole = {4: ctypes.c_int32, 8: ctypes.c_int64}[layout.integer]
-    found = []
+    sizes = []
     for at, kind in layout.asked:
         value = (whole if kind == "iwork" else floats).from_address(base + at).value
-        found.append(int(value * (1 + 2**-22)) + 1)  # a float32 may have rounded down
-    return found
+        sizes.append(int(value * (1 + 2**-22)) + 1)  # a float32 may have rounded down
+    return sizes
 
 
 def strides_of(operand: Operand, rank: int) -> tuple[list[int], int, int]:
@@ -353,15 +355,15 @@ def strides_of(operand: Operand, rank: int) -> tuple[list[int], int, int]:
 
 def batches(sizes: Sequence[int], steps: list[list[int]]) -> list[list[int]]:
     """Rows (size, a step for each operand); dims that are contiguous in all of them are merged."""
-    made: list[list[int]] = []
+    rows: list[list[int]] = []
     for size, *here in zip(sizes, *steps, strict=True):
         if size == 1:
             continue
-        if made and all(outer == inner * size for outer, inner in zip(made[-1][1:], here, strict=True)):
-            made[-1] = [made[-1][0] * size, *here]
+        if rows and all(outer == inner * size for outer, inner in zip(rows[-1][1:], here, strict=True)):
+            rows[-1] = [rows[-1][0] * size, *here]
         else:
-            made.append([size, *here])
-    return made
+            rows.append([size, *here])
+    return rows
 
 
 def _constants(layout: _Layout, address: int) -> list[int]:

@@ -205,14 +205,14 @@ def _make_note(integer: Type) -> NativeFunction:
         """Report the first NaN on a diagonal as the place where a factorisation stopped: the routine's comparisons miss
         it."""
         n, size, real_size = op.i64[ROWS], op.i64[SIZE], op.i64[EXTRA]
-        found = n
+        first = n
         for i in range(n):
             p = space + op.i64[AT] + i * (n + 1) * size
             x: f64 = f64(load(f32, p, 0)) if real_size == 4 else load(f64, p, 0)
             if isnan(x):
-                found = min(found, i)
-        if found < n and load(integer, info, 0) == integer(0):
-            store(integer, info, 0, integer(found + 1))
+                first = min(first, i)
+        if first < n and load(integer, info, 0) == integer(0):
+            store(integer, info, 0, integer(first + 1))
 
     return note_nan
 
@@ -268,7 +268,7 @@ def rl_permutation(bufs, ints, piece):
             other = i64(load(i32, pivots, j))
             if other < 1 or other > n:
                 return rl_fail(bufs, piece, 1, other, 0, n)
-            held = order.i64[j]
+            saved = order.i64[j]
             order.i64[j] = order.i64[other - 1]
-            order.i64[other - 1] = held
+            order.i64[other - 1] = saved
     return 0

@@ -195,9 +195,9 @@ class _Kit:
                     if other != k:
                         p, q = a + k * n * LANE_BYTES, a + other * n * LANE_BYTES
                         for j in range(n):
-                            held = load(T, p + j * LANE_BYTES, lane)
+                            saved = load(T, p + j * LANE_BYTES, lane)
                             store(T, p + j * LANE_BYTES, lane, load(T, q + j * LANE_BYTES, lane))
-                            store(T, q + j * LANE_BYTES, lane, held)
+                            store(T, q + j * LANE_BYTES, lane, saved)
                 for lane in range(W):
                     x, known = load(T, pivot, lane), load(I, info, lane)
                     store(I, info, lane, select(x == T(0), select(known == I(0), I(k + 1), known), known))

@@ -106,13 +106,13 @@ class _Functions:
         scale = f.em.splat("%scale", self.real)
         tops = f.load_all("%top")
 
-        def row(held: list[Val]) -> list[Val]:
-            made = []
-            for v, top in enumerate(held):
+        def row(tops: list[Val]) -> list[Val]:
+            maxima = []
+            for v, top in enumerate(tops):
                 x = f.masked(mask, f.load_row("%S", v) * scale, v)
                 f.store_row(x, "%S", v)
-                made.append(f.em.select(x.gt(top), x, top))
-            return made
+                maxima.append(f.em.select(x.gt(top), x, top))
+            return maxima
 
         f.store_all(f.rows(tops, row), "%top")
         return f.text()
@@ -127,7 +127,7 @@ class _Functions:
         scale = f.em.splat("%scale", self.real)
         norms = f.load_all("%norm")
 
-        def row(held: list[Val]) -> list[Val]:
+        def row(state: list[Val]) -> list[Val]:
             for v, norm in enumerate(norms):
                 f.store_row(f.exp(f.masked(mask, f.load_row("%S", v) * scale, v) - norm), "%S", v)
             return []
@@ -145,13 +145,13 @@ class _Functions:
         f.store_all(turns, "%turn")
         f.store_all(tops, "%before")
 
-        def row(held: list[Val]) -> list[Val]:
-            made = []
-            for v, total in enumerate(held):
+        def row(totals: list[Val]) -> list[Val]:
+            sums = []
+            for v, total in enumerate(totals):
                 x = f.exp(f.load_row("%S", v) - bases[v])
                 f.store_row(x, "%S", v)
-                made.append(total + x)
-            return made
+                sums.append(total + x)
+            return sums
 
         sums = f.rows([f.em.const(self.real, 0.0)] * self.vectors, row)
         f.store_all(
@@ -164,7 +164,7 @@ class _Functions:
         f = _Function(self.panel, self.module, "rescale", "ptr %O, i64 %n, ptr %turn")
         turns = f.load_all("%turn")
 
-        def row(held: list[Val]) -> list[Val]:
+        def row(state: list[Val]) -> list[Val]:
             for v, turn in enumerate(turns):
                 f.store_row(f.load_row("%O", v) * turn, "%O", v)
             return []
@@ -182,7 +182,7 @@ class _Functions:
         norms = [f.em.select(d, math.inf, log + top) for d, log, top in zip(dead, logs, tops, strict=True)]  # type: ignore[operator]
         f.store_all(norms, "%norm")
 
-        def row(held: list[Val]) -> list[Val]:
+        def row(state: list[Val]) -> list[Val]:
             for v, total in enumerate(totals):
                 f.store_row(f.load_row("%O", v) / total, "%O", v)
             return []
@@ -195,7 +195,7 @@ class _Functions:
         scale = f.em.splat("%scale", self.real)
         deltas = f.load_all("%delta")
 
-        def row(held: list[Val]) -> list[Val]:
+        def row(state: list[Val]) -> list[Val]:
             for v, delta in enumerate(deltas):
                 f.store_row(f.load_row("%S", v) * (f.load_row("%G", v) - delta) * scale, "%G", v)
             return []
@@ -206,12 +206,12 @@ class _Functions:
     def _closed(self) -> str:
         f = _Function(self.panel, self.module, "closed", "ptr %B, i64 %n", "i32")
 
-        def row(held: list[Val]) -> list[Val]:
-            return [f.em.select(f.load_row("%B", v).eq(-math.inf), open_, 1.0) for v, open_ in enumerate(held)]
+        def row(state: list[Val]) -> list[Val]:
+            return [f.em.select(f.load_row("%B", v).eq(-math.inf), open_, 1.0) for v, open_ in enumerate(state)]
 
         opened = f.rows([f.em.const(self.real, 0.0)] * self.vectors, row)
-        found = f.any([x.ne(0.0) for x in opened])
-        f.em.lines.append(f"  %closed = xor i32 {found}, 1")
+        any_open = f.any([x.ne(0.0) for x in opened])
+        f.em.lines.append(f"  %closed = xor i32 {any_open}, 1")
         return f.text("i32 %closed")
 
     def _allow(self) -> str:
@@ -221,7 +221,7 @@ class _Functions:
             em = emitter.Emitter(width, self.module, fma=p.fma, prefix=here)
             i, bools = f"%i{here}", em.vt("i8")
             kept = em.val(str(em.emit(f"load {bools}, ptr %x{here}, align 1", "i8")), "i8").ne(0)
-            made = em.select(kept, em.const(self.real, 0.0), -math.inf)
+            number = em.select(kept, em.const(self.real, 0.0), -math.inf)
             start, stop, before = ("0", "%whole", "entry") if here == "a" else ("%whole", "%n", "a")
             lines += [f"{here}:", f"  {i} = phi i64 [{start}, %{before}], [{i}n, %{here}.body]"]
             lines += [
@@ -235,7 +235,7 @@ class _Functions:
                 f"  %o{here} = getelementptr {self.real}, ptr %out, i64 {i}",
             ]
             lines += [
-                f"  store {made.vt} {made}, ptr %o{here}, align {p.size}",
+                f"  store {number.vt} {number}, ptr %o{here}, align {p.size}",
                 f"  {i}n = add i64 {i}, {width}",
                 f"  br label %{here}",
             ]
@@ -292,12 +292,14 @@ class _Function:
         lines += ["  br label %loop", "loop:"]
         mark = len(lines)
         lines += ["  %j = phi i64 [0, %entry], [%j1, %loop]"]
-        held = [em.val(f"%held{k}", x.type) for k, x in enumerate(first)]
+        state = [em.val(f"%state{k}", x.type) for k, x in enumerate(first)]
         width = self.panel.lanes * self.panel.vectors
         begin = len(lines)
         lines.append(f"  %at = mul i64 %j, {width}")
-        made = body(held)
-        phis = [f"  {h} = phi {h.vt} [{x}, %entry], [{y}, %loop]" for h, x, y in zip(held, first, made, strict=True)]
+        results = body(state)
+        phis = [
+            f"  {h} = phi {h.vt} [{x}, %entry], [{y}, %loop]" for h, x, y in zip(state, first, results, strict=True)
+        ]
         lines[begin:begin] = phis
         assert mark < begin
         lines += [
@@ -306,7 +308,7 @@ class _Function:
             "  br i1 %more, label %loop, label %done",
             "done:",
         ]
-        return made
+        return results
 
     def masked(self, mask: str, x: Val, v: int) -> Val:
         """The scaled score of vector v of the row, masked."""
@@ -330,10 +332,10 @@ class _Function:
 
     def any(self, flags: Sequence[Val]) -> str:
         """An i32: 1 if any lane of any vector is set, else 0."""
-        found = self.em.any_lane(flags[0])
+        flag_set = self.em.any_lane(flags[0])
         for flag in flags[1:]:
-            found = self.em.at(1).emit(f"or i1 {found}, {self.em.any_lane(flag)}", "i1")
-        return str(self.em.at(1).emit(f"zext i1 {found} to i32", "i32"))
+            flag_set = self.em.at(1).emit(f"or i1 {flag_set}, {self.em.any_lane(flag)}", "i1")
+        return str(self.em.at(1).emit(f"zext i1 {flag_set} to i32", "i32"))
 
     def text(self, result: str = "void") -> str:
         return "\n".join([self.head, *self.em.lines, f"  ret {result}", "}"])

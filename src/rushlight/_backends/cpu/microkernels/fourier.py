@@ -117,8 +117,10 @@ class _Lanes:
 
     def splat(self, one: str) -> str:
         w = self.writer
-        held = w.let(f"insertelement {self.vector} poison, {self.element} {one}, i64 0")
-        return w.let(f"shufflevector {self.vector} {held}, {self.vector} poison, <{self.lanes} x i32> zeroinitializer")
+        inserted = w.let(f"insertelement {self.vector} poison, {self.element} {one}, i64 0")
+        return w.let(
+            f"shufflevector {self.vector} {inserted}, {self.vector} poison, <{self.lanes} x i32> zeroinitializer"
+        )
 
     def declared(self) -> str:
         n = self.lanes
@@ -215,10 +217,10 @@ class FourierPass:
     def _butterfly(self, t: _Lanes, turns: list[tuple[str, str]]) -> None:
         w, r = t.writer, self.radix
         x_legs, y_legs = (["0", f"%{v}_leg", *(f"%{v}_leg{k}" for k in range(2, r))][:r] for v in "xy")
-        found = w.transform(
+        results = w.transform(
             [t.load(self.load, t.at("%x", leg), t.at("%xx", leg) if self.load == "R" else "") for leg in x_legs]
         )
-        for k, value in enumerate(found):
+        for k, value in enumerate(results):
             if self.store in "TV":
                 other = t.at("%yy", w.let(f"mul i64 %s, {t.whole * k}") if k else "0")
                 factor = t.load("S", other)

@@ -217,27 +217,32 @@ class Spaced:
 
     __slots__ = ("given", "held", "lanes", "symbol")
 
-    def __init__(self, given: int, held: int, vector_bytes: int) -> None:
-        self.given, self.held, self.lanes, self.symbol = given, held, vector_bytes // 2, f"rl_spaced_{given}_{held}"
+    def __init__(self, channels: int, padded: int, vector_bytes: int) -> None:
+        self.given, self.held, self.lanes, self.symbol = (
+            channels,
+            padded,
+            vector_bytes // 2,
+            f"rl_spaced_{channels}_{padded}",
+        )
 
     @property
     def text(self) -> str:
-        n, given, held = self.lanes, self.given, self.held
-        vector, places = f"<{n} x i16>", self.lanes // held
-        mask = ", ".join(f"i32 {i // held * given + i % held if i % held < given else n}" for i in range(n))
+        n, channels, padded = self.lanes, self.given, self.held
+        vector, places = f"<{n} x i16>", self.lanes // padded
+        mask = ", ".join(f"i32 {i // padded * channels + i % padded if i % padded < channels else n}" for i in range(n))
         return "\n".join([
             f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
             "entry:",
-            f"  %most = sub i64 %n, {-(-n // given)}",  # a vector covers more than the positions computed from it
+            f"  %most = sub i64 %n, {-(-n // channels)}",  # a vector covers more than the positions computed from it
             "  br label %check", "check:",
             "  %i = phi i64 [0, %entry], [%i1, %loop]",
             "  %go = icmp sle i64 %i, %most",
             "  br i1 %go, label %loop, label %singles", "loop:",
-            f"  %at = mul i64 %i, {2 * given}",
+            f"  %at = mul i64 %i, {2 * channels}",
             "  %p = getelementptr i8, ptr %x, i64 %at",
             f"  %v = load {vector}, ptr %p, align 2",
             f"  %s = shufflevector {vector} %v, {vector} zeroinitializer, <{n} x i32> <{mask}>",
-            f"  %to = mul i64 %i, {2 * held}",
+            f"  %to = mul i64 %i, {2 * padded}",
             "  %q = getelementptr i8, ptr %out, i64 %to",
             f"  store {vector} %s, ptr %q, align 2",
             f"  %i1 = add nsw i64 %i, {places}",
@@ -245,9 +250,9 @@ class Spaced:
             "  %j = phi i64 [%i, %check], [%j1, %single]",
             "  %more = icmp slt i64 %j, %n",
             "  br i1 %more, label %single, label %done", "single:",
-            f"  %jat = mul i64 %j, {2 * given}", "  %jp = getelementptr i8, ptr %x, i64 %jat",
-            f"  %jto = mul i64 %j, {2 * held}", "  %jq = getelementptr i8, ptr %out, i64 %jto",
-            *(line for c in range(held) for line in self._single(c)),
+            f"  %jat = mul i64 %j, {2 * channels}", "  %jp = getelementptr i8, ptr %x, i64 %jat",
+            f"  %jto = mul i64 %j, {2 * padded}", "  %jq = getelementptr i8, ptr %out, i64 %jto",
+            *(line for c in range(padded) for line in self._single(c)),
             "  %j1 = add nsw i64 %j, 1",
             "  br label %singles", "done:",
             "  ret void", "}",

@@ -107,12 +107,12 @@ class Cast:
         """Lines that convert `width` elements from `place` on."""
         em = emitter.Emitter(width, module, fma=self.fma, prefix=f"{name}v")
         source, target = (em.vt(writer.mem_type(d)) for d in (self.source, self.target))
-        made = em.op("convert", [em.wrap(f"%x{name}", self.source)], [self.source], self.target)
+        converted = em.op("convert", [em.wrap(f"%x{name}", self.source)], [self.source], self.target)
         return [
             f"  %p{name} = getelementptr {writer.mem_type(self.source)}, ptr %x, i64 {place}",
             f"  %x{name} = load {source}, ptr %p{name}, align {self.source.itemsize}", *em.lines,
             f"  %q{name} = getelementptr {writer.mem_type(self.target)}, ptr %out, i64 {place}",
-            f"  store {target} {made}, ptr %q{name}, align {self.target.itemsize}",
+            f"  store {target} {converted}, ptr %q{name}, align {self.target.itemsize}",
         ]  # fmt: skip
 
 
@@ -289,17 +289,17 @@ def zip_text(symbol: str, n: int, group: int, element_bytes: int) -> str:
         *(f"  %p{g} = getelementptr i8, ptr %p{g - 1}, i64 %next" for g in range(1, group)),
         *(f"  %v{g} = load <{n} x {element}>, ptr %p{g}, align {element_bytes}" for g in range(group)),
     ]  # fmt: skip
-    held, width = [f"%v{g}" for g in range(group)], n
-    while len(held) > 1:  # neighbours first: after the last round each word has its elements in order
-        half, made = len(held) // 2, []
+    vectors, width = [f"%v{g}" for g in range(group)], n
+    while len(vectors) > 1:  # neighbours first: after the last round each word has its elements in order
+        half, zipped = len(vectors) // 2, []
         for g in range(half):
             lane = [i // 2 if i % 2 == 0 else width + i // 2 for i in range(2 * width)]
             name = f"%z{2 * width}_{g}"
-            lines.append(f"  {name} = {_shuffled(f'<{width} x {element}>', held[g], held[g + half], lane)}")
-            made.append(name)
-        held, width = made, 2 * width
+            lines.append(f"  {name} = {_shuffled(f'<{width} x {element}>', vectors[g], vectors[g + half], lane)}")
+            zipped.append(name)
+        vectors, width = zipped, 2 * width
     lines += [
-        f"  store <{width} x {element}> {held[0]}, ptr %to, align {size}",
+        f"  store <{width} x {element}> {vectors[0]}, ptr %to, align {size}",
         "  %to1 = getelementptr i8, ptr %to, i64 %ahead",
         "  %from1 = getelementptr i8, ptr %p0, i64 %skip",
         "  %n1 = add nuw nsw i64 %n, 1",

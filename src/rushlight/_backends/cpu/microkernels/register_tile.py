@@ -272,36 +272,36 @@ class RegisterTile:
 
     def _step(self, i: int, j: int, total: str, size: int) -> list[str]:
         """Add the products of one vector to its accumulator."""
-        tag, held = f"{i}_{j}", f"%c{i}_{j}"
+        tag, sums = f"{i}_{j}", f"%c{i}_{j}"
         if self.instruction:
             names, element = _INSTRUCTIONS[self.kind, self.instruction]
             taken = f"<{self.lanes * self.group} x {element}>"
             pair = f"{taken} %x{i}p, {taken} %y{j}p"
             if self.instruction in _SUMS:
-                return [f"  %s{tag} = call {total} @{names[self.lanes * size]}({total} {held}, {pair})"]
+                return [f"  %s{tag} = call {total} @{names[self.lanes * size]}({total} {sums}, {pair})"]
             return [
                 f"  %m{tag} = call {total} @{names[self.lanes * size]}({pair})",
-                f"  %s{tag} = add {total} {held}, %m{tag}",
+                f"  %s{tag} = add {total} {sums}, %m{tag}",
             ]
         if self.kind == "i16":
             return [
                 f"  %m{tag} = mul {total} %x{i}f, %y{j}f", f"  %w{tag} = mul {total} %x{i}s, %y{j}s",
-                f"  %z{tag} = add {total} %m{tag}, %w{tag}", f"  %s{tag} = add {total} {held}, %z{tag}",
+                f"  %z{tag} = add {total} %m{tag}, %w{tag}", f"  %s{tag} = add {total} {sums}, %z{tag}",
             ]  # fmt: skip
         if self.kind == "bf16":
-            return [*self._added(f"q{tag}", f"%x{i}s", f"%y{j}s", held, total, size),
+            return [*self._added(f"q{tag}", f"%x{i}s", f"%y{j}s", sums, total, size),
                     *self._added(f"s{tag}", f"%x{i}f", f"%y{j}f", f"%q{tag}", total, size)]  # fmt: skip
         if self.kind in ("i32", "i64"):
-            return [f"  %m{tag} = mul {total} %x{i}, %y{j}", f"  %s{tag} = add {total} {held}, %m{tag}"]
-        return self._added(f"s{tag}", f"%x{i}", f"%y{j}", held, total, size)
+            return [f"  %m{tag} = mul {total} %x{i}, %y{j}", f"  %s{tag} = add {total} {sums}, %m{tag}"]
+        return self._added(f"s{tag}", f"%x{i}", f"%y{j}", sums, total, size)
 
-    def _added(self, name: str, x: str, y: str, held: str, total: str, size: int) -> list[str]:
+    def _added(self, name: str, x: str, y: str, sums: str, total: str, size: int) -> list[str]:
         """name = x * y + held."""
         if self.fma:
             return [
-                f"  %{name} = call {total} @llvm.fma.v{self.lanes}f{8 * size}({total} {x}, {total} {y}, {total} {held})"
+                f"  %{name} = call {total} @llvm.fma.v{self.lanes}f{8 * size}({total} {x}, {total} {y}, {total} {sums})"
             ]
-        return [f"  %{name}m = fmul {total} {x}, {y}", f"  %{name} = fadd {total} {held}, %{name}m"]
+        return [f"  %{name}m = fmul {total} {x}, {y}", f"  %{name} = fadd {total} {sums}, %{name}m"]
 
     def _write_or_join(self, total: str, sum_: str, size: int, tile: list[tuple[int, int]]) -> list[str]:
         lines = ["  %fresh = icmp eq i64 %add, 0", "  br i1 %fresh, label %write, label %join"]

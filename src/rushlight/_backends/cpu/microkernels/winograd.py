@@ -167,13 +167,13 @@ class Winograd:
                 f"  %w{i} = shufflevector {vector} %z{i}0, {vector} %z{i}1, <{2 * n} x i32> <{zip_}>",
                 f"  store <{2 * n} x float> %w{i}, ptr %y{i}, align 4",
             ]
-        held = "%seen"
+        seen = "%seen"
         for k in range(4):  # a nonzero product with zero was not finite
             lines += [
                 f"  %n{k} = fmul {vector} %z{k // 2}{k % 2}, zeroinitializer",
-                f"  %seen{k + 1} = fadd {vector} {held}, %n{k}",
+                f"  %seen{k + 1} = fadd {vector} {seen}, %n{k}",
             ]
-            held = f"%seen{k + 1}"
+            seen = f"%seen{k + 1}"
         word = f"<{n} x i32>"
         lines += [
             f"  %here = mul i64 %v, {n}", "  %left = sub i64 %tiles, %here", "  %few = trunc i64 %left to i32",

@@ -112,9 +112,9 @@ def _averages(T: Any, squares: NativeFunction) -> NativeFunction:
     width = 4 if T is f32 else 8
 
     @native("void(ptr, ptr, ptr, i64, i64, f64)", name=f"rl_adafactor_averages_{T}")
-    def averages(g, over_rows, over_columns, rows, columns, given):
-        share = T(given)
-        part = T(given / f64(rows))
+    def averages(g, over_rows, over_columns, rows, columns, decay):
+        share = T(decay)
+        part = T(decay / f64(rows))
         for j in range(columns):
             old = load(T, over_columns, j)
             store(T, over_columns, j, old - share * old)

@@ -30,7 +30,7 @@ def make_weights_status(p_kind: str) -> NativeFunction:
 
     @native("i64(ptr, i64, i64)", name=f"rl_weights_status_{p_kind}")
     def status(p, rows, categories):
-        found = 0
+        worst = 0
         for row in range(rows):
             bad, some = u32(0), u32(0)
             for j in range(categories):
@@ -40,8 +40,8 @@ def make_weights_status(p_kind: str) -> NativeFunction:
             if bad != u32(0):
                 return 1
             if some == u32(0):
-                found = 2
-        return found
+                worst = 2
+        return worst
 
     return status
 
@@ -256,20 +256,20 @@ def make_binomial(kind: str) -> NativeFunction:
         for i in range(n):
             count = load(P, counts, i)
             p = load(P, chances, i)
-            made = P(0.0)
+            successes = P(0.0)
             if count > P(0.0) and p > P(0.0):
                 q = p
                 if p > P(0.5):
                     q = P(1.0 - f64(p))
                 if p >= P(1.0):
-                    made = count
+                    successes = count
                 elif f64(count * q) >= 10.0:
-                    made = many(state, count, q)
+                    successes = many(state, count, q)
                 else:
-                    made = few(state, count, q)
+                    successes = few(state, count, q)
                 if p > P(0.5) and p < P(1.0):
-                    made = count - made
-            store(P, out, i, made)
+                    successes = count - successes
+            store(P, out, i, successes)
 
     return binomial
 
@@ -315,7 +315,7 @@ def make_gamma(kind: str) -> NativeFunction:
     def gamma(state, out, n, shapes, smallest):
         take(state, state, 0)  # seeds the state if needed
         for i in range(n):
-            made = P(one(state, load(P, shapes, i)))
-            store(P, out, i, select(made > P(smallest), made, P(smallest)))
+            number = P(one(state, load(P, shapes, i)))
+            store(P, out, i, select(number > P(smallest), number, P(smallest)))
 
     return gamma

@@ -35,8 +35,8 @@ def spared(graph: Graph) -> Graph:
     def apply(node: Node, inputs: list[Any]) -> Any:
         if node not in bare:
             return node.prim(*inputs, **node.params)
-        found = node.prim(*inputs, **{**node.params, "keep": False})
-        return (*found, *[None] * (len(node.outputs) - len(found)))
+        results = node.prim(*inputs, **{**node.params, "keep": False})
+        return (*results, *[None] * (len(node.outputs) - len(results)))
 
     return rebuilt(graph, apply)
 

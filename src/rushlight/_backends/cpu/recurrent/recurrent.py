@@ -140,8 +140,8 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
         imports = dict(_runtime.runtime().symbols)
         for tile in (shape.turner, shape.tile):
             names = [tile.symbol, tile.turn_symbol]
-            found = _loaded_text(tile.text, names)
-            imports.update({name: found[name] for name in names})
+            symbols_of_text = _loaded_text(tile.text, names)
+            imports.update({name: symbols_of_text[name] for name in names})
         cell = shape.mode, shape.tile.kind, shape.lanes, shape.tile.fma
         symbol, text = forward_cell(*cell) if way else backward_cell(*cell, shape.extra)
         imports[symbol] = _loaded_text(text, [symbol])[symbol]

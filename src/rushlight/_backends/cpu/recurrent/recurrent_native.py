@@ -254,14 +254,14 @@ def make_forward(shape: Shape) -> NativeFunction:
         operands = bufs + 8 * ints.i64[OUTPUTS]
         batch, total, units, reverse = ints.i64[BATCH], ints.i64[TOTAL], ints.i64[UNITS], ints.i64[REVERSE]
         first = piece * ints.i64[CHUNK]
-        held = min(ints.i64[CHUNK], batch - first)
+        sequences = min(ints.i64[CHUNK], batch - first)
         row = size * units
         h = bufs.ptr[1] + first * row
-        memcpy(h, operands.ptr[4] + first * row, held * row)
+        memcpy(h, operands.ptr[4] + first * row, sequences * row)
         c = h
         if lstm:
             c = bufs.ptr[2] + first * row
-            memcpy(c, operands.ptr[5] + first * row, held * row)
+            memcpy(c, operands.ptr[5] + first * row, sequences * row)
         a = operands.ptr[0] + ints.i64[WEIGHTS] + piece * ints.i64[EACH]
         place = total if reverse != 0 else i64(0)
         for s in range(ints.i64[STEPS]):
@@ -272,7 +272,7 @@ def make_forward(shape: Shape) -> NativeFunction:
                 place -= count
             if count < 0 or count > batch or place < 0 or place + count > total:
                 return rl_fail(bufs, piece, 6, count, 0, 0)
-            rows = min(count - first, held)
+            rows = min(count - first, sequences)
             if rows > 0:
                 for r in range(0, rows, high):
                     pack_rows(a + r * row, h + r * row, min(rows - r, i64(high)), units, units)
@@ -486,12 +486,12 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
             ints.i64[STEPS],
         )
         first = piece * ints.i64[CHUNK]
-        held = min(ints.i64[CHUNK], batch - first)
+        sequences = min(ints.i64[CHUNK], batch - first)
         row = size * units
         dh = bufs.ptr[3] + first * row
-        memcpy(dh, operands.ptr[ct_at + 1] + first * row, held * row)
+        memcpy(dh, operands.ptr[ct_at + 1] + first * row, sequences * row)
         if lstm:
-            memcpy(bufs.ptr[4] + first * row, operands.ptr[ct_at + 2] + first * row, held * row)
+            memcpy(bufs.ptr[4] + first * row, operands.ptr[ct_at + 2] + first * row, sequences * row)
         a = operands.ptr[0] + ints.i64[WEIGHTS] + piece * ints.i64[EACH]
         sums = a + ints.i64[PRODUCT]
         memset(sums, 0, row * slopes)
@@ -520,7 +520,7 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
                 or before + old > total
             ):
                 return rl_fail(bufs, piece, 6, count, 0, 0)
-            rows = min(count - first, held)
+            rows = min(count - first, sequences)
             if rows > 0:
                 at = place + first
                 running = max(min(old - first, rows), i64(0))

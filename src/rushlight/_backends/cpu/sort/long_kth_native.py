@@ -77,10 +77,10 @@ def _make_finding(dtype: str) -> NativeFunction:
         x, wanted = bufs.ptr[ROW], key(u64(ints.i64[LEAST]) + u64(ints.i64[ABOVE]))
         first = part * ints.i64[SIZE]
         last = min(first + ints.i64[SIZE], ints.i64[COUNT])
-        found: u32 = 0
+        count: u32 = 0
         for i in range(first, last):
-            found += u32(key_of(load(memory, x, i)) == wanted)
-        (bufs.ptr[TABLE] + part * COUNTS).i64[0] = i64(found)
+            count += u32(key_of(load(memory, x, i)) == wanted)
+        (bufs.ptr[TABLE] + part * COUNTS).i64[0] = i64(count)
         return 0
 
     return finding
@@ -115,11 +115,11 @@ def make_long_kth(dtype: str) -> NativeFunction:
     key_of, listed, quickselect = make_key(dtype), make_listed(dtype), make_quickselect(dtype)
 
     @native("i64(ptr, ptr, i64, i64, ptr)", name=f"sought_{dtype}")
-    def sought(held, numbers, parts, rank, skipped):
+    def sought(pointers, numbers, parts, rank, skipped):
         """Find the key of the rank, less the least, into `ABOVE`; return how often it occurs, and how many of these are
         `skipped` before the rank."""
-        table, count = held.ptr[TABLE], stack(16)
-        rl_parallel_for(extremes, held, numbers, parts)
+        table, count = pointers.ptr[TABLE], stack(16)
+        rl_parallel_for(extremes, pointers, numbers, parts)
         left = key_bits(table, numbers, parts)
         numbers.i64[ABOVE] = 0
         count.i64[0] = numbers.i64[COUNT]
@@ -127,7 +127,7 @@ def make_long_kth(dtype: str) -> NativeFunction:
             shift = max(left - DIGIT, i64(0))
             numbers.i64[SHIFT] = shift
             numbers.i64[LEFT] = left - 1
-            rl_parallel_for(counting, held, numbers, parts)
+            rl_parallel_for(counting, pointers, numbers, parts)
             digit = digit_of(table, parts, rank, count)
             rank -= count.i64[1]
             numbers.i64[ABOVE] = (numbers.i64[ABOVE] << (left - shift)) | (digit & ((1 << (left - shift)) - 1))
@@ -136,14 +136,14 @@ def make_long_kth(dtype: str) -> NativeFunction:
         return count.i64[0]
 
     @native("i64(ptr, ptr, i64, i64)", name=f"place_{dtype}")
-    def place_of(held, numbers, parts, skipped):
+    def place_of(pointers, numbers, parts, skipped):
         """The index of the element with the key `ABOVE` that `skipped` others precede."""
-        rl_parallel_for(finding, held, numbers, parts)
+        rl_parallel_for(finding, pointers, numbers, parts)
         part = 0
-        while part < parts - 1 and skipped >= (held.ptr[TABLE] + part * COUNTS).i64[0]:
-            skipped -= (held.ptr[TABLE] + part * COUNTS).i64[0]
+        while part < parts - 1 and skipped >= (pointers.ptr[TABLE] + part * COUNTS).i64[0]:
+            skipped -= (pointers.ptr[TABLE] + part * COUNTS).i64[0]
             part += 1
-        x, wanted = held.ptr[ROW], key(u64(numbers.i64[LEAST]) + u64(numbers.i64[ABOVE]))
+        x, wanted = pointers.ptr[ROW], key(u64(numbers.i64[LEAST]) + u64(numbers.i64[ABOVE]))
         i = part * numbers.i64[SIZE]
         while True:
             if key_of(load(memory, x, i)) == wanted:
@@ -155,16 +155,16 @@ def make_long_kth(dtype: str) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_long_kth_{dtype}")
     def kth(bufs, ints, piece):
         n, rank = ints.i64[N], ints.i64[K]
-        held, numbers, skipped = stack(8 * 8), stack(8 * 8), stack(8)
+        pointers, numbers, skipped = stack(8 * 8), stack(8 * 8), stack(8)
         parts = cut_row(numbers, n)
         numbers.i64[FLIP] = 0
-        held.ptr[TABLE] = bufs.ptr[2]
+        pointers.ptr[TABLE] = bufs.ptr[2]
         for r in range(ints.i64[ROWS]):
             x = bufs.ptr[3] + r * n * size
-            held.ptr[ROW] = x
+            pointers.ptr[ROW] = x
             place = 0
-            if sought(held, numbers, parts, rank, skipped) == 1 or ints.i64[TIES] != HOARE:
-                place = place_of(held, numbers, parts, skipped.i64[0])
+            if sought(pointers, numbers, parts, rank, skipped) == 1 or ints.i64[TIES] != HOARE:
+                place = place_of(pointers, numbers, parts, skipped.i64[0])
             else:
                 keys = malloc(n * (width + 4))
                 if keys is None:

@@ -322,16 +322,16 @@ def _make_bucket(dtype: str, apart: bool, shared: bool) -> NativeFunction:
         if n <= SHORT:
             insertion(words, places, n)
         else:
-            held, numbers, counts, ends = stack(8 * 9), stack(8 * 8), stack(COUNTS), stack(COUNTS)
-            held.ptr[FROM] = words
-            held.ptr[TO] = bufs.ptr[TO] + 8 * first
-            held.ptr[FROM_PLACES] = places
-            held.ptr[TO_PLACES] = bufs.ptr[TO_PLACES] + 4 * first
-            held.ptr[TABLE] = bufs.ptr[TABLE] if shared else counts
-            held.ptr[ENDS] = ends
+            pointers, numbers, counts, ends = stack(8 * 9), stack(8 * 8), stack(COUNTS), stack(COUNTS)
+            pointers.ptr[FROM] = words
+            pointers.ptr[TO] = bufs.ptr[TO] + 8 * first
+            pointers.ptr[FROM_PLACES] = places
+            pointers.ptr[TO_PLACES] = bufs.ptr[TO_PLACES] + 4 * first
+            pointers.ptr[TABLE] = bufs.ptr[TABLE] if shared else counts
+            pointers.ptr[ENDS] = ends
             numbers.i64[COUNT] = n
-            passes(held, numbers, ints.i64[LEFT])
-            words, places = held.ptr[FROM], held.ptr[FROM_PLACES]
+            passes(pointers, numbers, ints.i64[LEFT])
+            words, places = pointers.ptr[FROM], pointers.ptr[FROM_PLACES]
         writing(bufs, ints, words, places, bucket, first, n)
 
     return one
@@ -386,33 +386,33 @@ def make_long_sort(dtype: str) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"rl_long_sort_{dtype}")
     def sort(bufs, ints, piece):
         n = ints.i64[N]
-        held, numbers = stack(8 * 9), stack(8 * 8)
+        pointers, numbers = stack(8 * 9), stack(8 * 8)
         parts = cut_row(numbers, n)
         numbers.i64[FLIP] = 0 if ints.i64[DESCENDING] == 0 else -1
         table = bufs.ptr[2]
         words = table + (TABLE_BYTES + LINE)
         most = min(i64(MOST_TOP), 63 - i64(clz(u64(n))) - BUCKET)
         for r in range(ints.i64[ROWS]):
-            held.ptr[VALUES] = bufs.ptr[0] + r * n * size
-            held.ptr[INDEX] = bufs.ptr[1] + r * n * 8
-            held.ptr[ROW] = bufs.ptr[3] + r * n * size
-            held.ptr[TABLE] = table
-            held.ptr[ENDS] = table + MOST_PARTS * (4 << MOST_TOP)
-            held.ptr[FROM] = words
-            held.ptr[TO] = words + 8 * n
-            held.ptr[FROM_PLACES] = words + 16 * n
-            held.ptr[TO_PLACES] = words + 20 * n
-            rl_parallel_for(extremes, held, numbers, parts)
+            pointers.ptr[VALUES] = bufs.ptr[0] + r * n * size
+            pointers.ptr[INDEX] = bufs.ptr[1] + r * n * 8
+            pointers.ptr[ROW] = bufs.ptr[3] + r * n * size
+            pointers.ptr[TABLE] = table
+            pointers.ptr[ENDS] = table + MOST_PARTS * (4 << MOST_TOP)
+            pointers.ptr[FROM] = words
+            pointers.ptr[TO] = words + 8 * n
+            pointers.ptr[FROM_PLACES] = words + 16 * n
+            pointers.ptr[TO_PLACES] = words + 20 * n
+            rl_parallel_for(extremes, pointers, numbers, parts)
             bits = key_bits(table, numbers, parts)
             top = min(bits, most)
             numbers.i64[LEFT] = bits - top
             numbers.i64[DIGITS] = 1 << top
-            rl_parallel_for(spread, held, numbers, parts)
-            add_counts(table, held.ptr[ENDS], parts, numbers.i64[DIGITS], n)
+            rl_parallel_for(spread, pointers, numbers, parts)
+            add_counts(table, pointers.ptr[ENDS], parts, numbers.i64[DIGITS], n)
             if wide and bits - top > 32:
-                apart(held, numbers, parts)
+                apart(pointers, numbers, parts)
             else:
-                together(held, numbers, parts)
+                together(pointers, numbers, parts)
         return 0
 
     return sort

@@ -29,13 +29,13 @@ def _marker(element: Any, name: str, infinity: int = 0) -> Any:
             first = 1
         for i in range(first, stop):
             new: element = load(element, x, i)
-            held: element = load(element, x, i - 1)
+            previous: element = load(element, x, i - 1)
             if infinity:
                 size = new & element(0x7FFF)
-                zeros = u8((new | held) & element(0x7FFF) == element(0))
-                mask.u8[i] = (u8(new != held) & (u8(1) - zeros)) | u8(size > element(infinity))
+                zeros = u8((new | previous) & element(0x7FFF) == element(0))
+                mask.u8[i] = (u8(new != previous) & (u8(1) - zeros)) | u8(size > element(infinity))
             else:
-                mask.u8[i] = u8(new != held)
+                mask.u8[i] = u8(new != previous)
         return 0
 
     @native("void(ptr, i64, ptr)", name=f"mark_{name}")

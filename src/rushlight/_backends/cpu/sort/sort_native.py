@@ -154,8 +154,8 @@ def make_insertion(dtype: str) -> tuple[NativeFunction, NativeFunction]:
     put, move, _ = make_moves(dtype)
 
     @native(f"void(ptr, ptr, i64, {key.name}, u32)", name=f"insert_{dtype}", inline=True)
-    def insert(keys, places, held, k, p):
-        j = held
+    def insert(keys, places, count, k, p):
+        j = count
         while j > 0 and load(key, keys, j - 1) > k:
             move(keys, places, j, j - 1)
             j -= 1
@@ -256,7 +256,7 @@ def make_lesser(key: Type) -> NativeFunction:
     four of them at a time."""
 
     @native("void(ptr, ptr, i64)", name=f"lesser_{key.name}", inline=True)
-    def lesser(keys, found, n):
+    def lesser(keys, counts, n):
         whole = n // 4 * 4
         for j in range(0, whole, 4):
             a: key = load(key, keys, j)
@@ -265,11 +265,11 @@ def make_lesser(key: Type) -> NativeFunction:
             d: key = load(key, keys, j + 3)
             for i in range(n):
                 k: key = load(key, keys, i)
-                found.u32[i] += (u32(a < k) + u32(b < k)) + (u32(c < k) + u32(d < k))
+                counts.u32[i] += (u32(a < k) + u32(b < k)) + (u32(c < k) + u32(d < k))
         for j in range(whole, n):
             e: key = load(key, keys, j)
             for i in range(n):
-                found.u32[i] += u32(e < load(key, keys, i))
+                counts.u32[i] += u32(e < load(key, keys, i))
 
     return lesser
 
@@ -284,15 +284,15 @@ def make_ranks(dtype: str) -> NativeFunction:
 
     @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"ranks_{dtype}")
     def ranks(keys, places, other_keys, other_places, n):
-        found, equals = stack(4 * RANKED), stack(4 * RANKED)
-        memset(found, 0, 4 * n)
+        counts, equals = stack(4 * RANKED), stack(4 * RANKED)
+        memset(counts, 0, 4 * n)
         memset(equals, 0, 4 * n)
         if key.itemsize == 8 and squeezed(keys, n, other_keys) == 1:
-            counted_short(other_keys, found, n)
+            counted_short(other_keys, counts, n)
         else:
-            counted(keys, found, n)
+            counted(keys, counts, n)
         for i in range(n):
-            rank = i64(found.u32[i])
+            rank = i64(counts.u32[i])
             before = equals.u32[rank]
             equals.u32[rank] = before + u32(1)
             put(other_keys, other_places, rank + i64(before), load(key, keys, i), places.u32[i])

@@ -70,24 +70,24 @@ def make_best(dtype: str) -> NativeFunction:
     @native(f"void(ptr, i64, i64, {key.name}, ptr, ptr)", name=f"best_{dtype}")
     def best(x, n, count, flip, keys, places):
         block = stack(8 * BLOCK)
-        held = 0
+        kept = 0
         worst: key = key(0)
         at = 0
         while at < n:
             m = min(n - at, BLOCK)
             least: key = read_block(x + at * size, m, flip, block)
-            if held == count and least >= worst:
+            if kept == count and least >= worst:
                 at += m
                 continue
             for i in range(m):
                 k: key = load(key, block, i)
-                if held == count:
+                if kept == count:
                     if k >= worst:
                         continue
-                    held -= 1
-                insert(keys, places, held, k, u32(at + i))
-                held += 1
-                worst = load(key, keys, held - 1)
+                    kept -= 1
+                insert(keys, places, kept, k, u32(at + i))
+                kept += 1
+                worst = load(key, keys, kept - 1)
             at += m
 
     return best
@@ -110,7 +110,7 @@ def make_best_many(dtype: str) -> NativeFunction:
         places = work + 2 * room * width
         other_places = places + 4 * room
         block = stack(8 * BLOCK)
-        held = 0
+        kept = 0
         full = False
         worst: key = key(0)
         at = 0
@@ -120,15 +120,15 @@ def make_best_many(dtype: str) -> NativeFunction:
             if not full or least < worst:
                 for i in range(m):
                     k: key = load(key, block, i)
-                    put(work, places, held, k, u32(at + i))
-                    held += i64(not full or k < worst)
-                if held >= 4 * count:
-                    first_sorted(work, places, other_keys, other_places, held, count)
-                    held = count
+                    put(work, places, kept, k, u32(at + i))
+                    kept += i64(not full or k < worst)
+                if kept >= 4 * count:
+                    first_sorted(work, places, other_keys, other_places, kept, count)
+                    kept = count
                     worst = load(key, work, count - 1)
                     full = True
             at += m
-        first_sorted(work, places, other_keys, other_places, held, min(held, count))
+        first_sorted(work, places, other_keys, other_places, kept, min(kept, count))
 
     return best
 
