@@ -82,7 +82,7 @@ def measure_flops(threads: int, kind: str) -> float:
             step(a, a + ints.i64[10], a + ints.i64[11], ints.i64[12], ints.i64[13], 0)
         return 0
 
-    image = jit.load(compile_text(tile.text), (tile.symbol, tile.turn_symbol))
+    image = jit.load(compile_text(tile.text), (tile.symbol, tile.transpose_symbol))
     kernel, kept = _loaded(peak_flops, "peak_flops", {tile.symbol: image[tile.symbol]})
     each = panels + cell * tile.rows * tile.columns + 4096
     memory = rl.zeros(each * threads // 4 + 1024)

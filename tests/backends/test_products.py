@@ -329,7 +329,7 @@ def emulated(kind, instruction):
 
         @property
         def text(self):
-            return "\n".join([compile_unit([kernel], host_target().arch), self.panels.text, self.turner.text])
+            return "\n".join([compile_unit([kernel], host_target().arch), self.panels.text, self.transposer.text])
 
     return Emulated(kind, instruction)
 

@@ -171,10 +171,10 @@ def transposed(
     spread = build.pad(x, (0, 0, *lo), (0, 0, *hi), (0, 0, *(s - 1 for s in stride)))
     split = build.reshape(weight, (groups, channels // groups, outs, *kernel))
     swapped = build.transpose(split, (0, 2, 1, *range(3, n + 3)))
-    turned = prim.flip(
+    flipped = prim.flip(
         build.reshape(swapped, (groups * outs, channels // groups, *kernel)), dims=tuple(range(2, n + 2))
     )
-    return prim.conv(spread, turned, stride=(1,) * n, padding=(0,) * n, dilation=dilation, groups=groups)
+    return prim.conv(spread, flipped, stride=(1,) * n, padding=(0,) * n, dilation=dilation, groups=groups)
 
 
 def _transpose_sizes(x: Any, kernel: Ints, stride: Ints, padding: Ints, extra: Ints, dilation: Ints) -> None:

@@ -331,8 +331,8 @@ def by_lu(both: Any, order: Any, b: Any, how: str = "plain") -> Any:
     if how == "plain":
         return solve(both, solve(both, reorder(b, order), upper=False, unit=True), upper=True)
     both = build.conj(both) if how == "adjoint" else both
-    turned = mT(both)
-    solution = solve(turned, solve(turned, b, upper=False), upper=True, unit=True)
+    transposed = mT(both)
+    solution = solve(transposed, solve(transposed, b, upper=False), upper=True, unit=True)
     return put_back(solution, order)
 
 

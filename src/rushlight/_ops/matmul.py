@@ -56,7 +56,7 @@ def _batches(name: str, a: Any, b: Any) -> None:
     _same_dtype(name, a, b)
 
 
-def turned(x: Any) -> Any:
+def transposed(x: Any) -> Any:
     """Exchange the last two dims."""
     n = len(x.shape)
     return build.transpose(x, (*range(n - 2), n - 1, n - 2))
@@ -331,9 +331,9 @@ def linear(x: Any, weight: Any, bias: Any) -> Any:
     _same_dtype("addmm_impl_cpu_", x, weight)
     rows = build.reshape(x, (numel(x.shape[:-1]), x.shape[-1]))
     if bias is None:
-        result = build.dot(rows, turned(weight))
+        result = build.dot(rows, transposed(weight))
     else:  # rounded once, including the bias
-        sums = build.dot(wide(rows), turned(wide(weight)))
+        sums = build.dot(wide(rows), transposed(wide(weight)))
         result = narrow(sums + build.broadcast_to(wide(bias), sums.shape), x.dtype)
     return build.reshape(result, (*x.shape[:-1], weight.shape[0]))
 
@@ -350,7 +350,7 @@ def _(ct: Any, out: Any, x: Any, weight: Any, bias: Any) -> Any:
     grad, flat = build.reshape(ct, (rows, weight.shape[0])), build.reshape(x, (rows, x.shape[-1]))
     to_x = build.reshape(build.dot(grad, build.conj(weight)), x.shape)
     # The gradient of the weight is computed in the weight's own layout, not as the transpose of its transpose.
-    to_weight = build.dot(turned(grad), build.conj(flat))
+    to_weight = build.dot(transposed(grad), build.conj(flat))
     to_bias = None if bias is None else build.sum_to(wide(grad), bias.shape)
     return to_x, to_weight, None if to_bias is None else narrow(to_bias, bias.dtype)
 

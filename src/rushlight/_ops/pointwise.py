@@ -344,9 +344,9 @@ def polar(abs: Any, angle: Any) -> Any:
 def _(ct: Any, out: Any, abs: Any, angle: Any) -> Any:
     """By the result: its direction is e^(i angle), so that a negative `abs` counts as a rotation, and a zero has no
     slope."""
-    turned = prim.conj(ct)
+    conjugate = prim.conj(ct)
     zero = build.zeros_like(abs)
-    return prim.real(turned * prim.sign(out)), prim.real(turned * out * prim.complex(zero, zero + 1.0))
+    return prim.real(conjugate * prim.sign(out)), prim.real(conjugate * out * prim.complex(zero, zero + 1.0))
 
 
 @operator("conj_physical(Tensor input) -> Tensor", inplace=True, out="exact", like="operands")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._ops.matmul import turned
+from rushlight._ops.matmul import transposed
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._prims.recurrent import back_through
@@ -30,7 +30,7 @@ def _layer(
     """Project the inputs of all steps at once; only the recurrence runs step by step."""
     bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
     return prim.recurrence(
-        build.dot(x, turned(w_ih)),
+        build.dot(x, transposed(w_ih)),
         w_hh,
         bias,
         *states,
@@ -67,7 +67,7 @@ def _layer_gradient(
             else []
         )
         to_biases = [prim.cat(parts[0], part, dim=0) for part in parts[1:]] or [to_b, to_b]
-    return [build.dot(to_x, w_ih), *to_states, build.dot(turned(to_x), x), to_hh, *to_biases, None]
+    return [build.dot(to_x, w_ih), *to_states, build.dot(transposed(to_x), x), to_hh, *to_biases, None]
 
 
 _WEIGHTS = "Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh"
@@ -136,7 +136,7 @@ def _cell(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any],
     if single:
         x, *states = (build.expand_dims(v, (0,)) for v in (x, *states))
     bias = _bias(mode, states[0].shape[1], w_hh, b_ih, b_hh)
-    state = single_step(mode, build.dot(x, turned(w_ih)), w_hh, bias, *states)
+    state = single_step(mode, build.dot(x, transposed(w_ih)), w_hh, bias, *states)
     return tuple(build.squeeze(v, (0,)) for v in state) if single else state
 
 

@@ -720,17 +720,17 @@ def _complex_log_sums(x: Any, dim: int) -> Any:
     top = _held(build.keep_dims(prim.amax(prim.real(x), dims=(dim,)), x.shape, (dim,)))
     top = build.complex_(build.select(prim.abs(top) < INF, top, 0.0))
     sums = prim.log(prim.cumsum(prim.exp(x - top), dim=dim, reverse=False)) + top
-    size, turn = x.shape[dim], 2.0 * math.pi
+    size, full_turn = x.shape[dim], 2.0 * math.pi
     angle, summand = prim.imag(sums), prim.imag(x)
     before = pad_dim(take_slice(sums, dim, 0, size - 1), dim, 1, 0)
     place = prim.iota(shape=x.shape, dim=dim, dtype=INT64)
     fresh = build.eq(place, 0) | (prim.real(x) > prim.real(before))
     step = build.select(build.eq(place, 0), 0.0, angle - prim.imag(before))
-    gone = prim.cumsum(step - turn * prim.round(step / turn), dim=dim, reverse=False)
-    begin = angle + turn * prim.round((summand - angle) / turn) - gone
+    gone = prim.cumsum(step - full_turn * prim.round(step / full_turn), dim=dim, reverse=False)
+    begin = angle + full_turn * prim.round((summand - angle) / full_turn) - gone
     last = prim.cummax(build.select(fresh, place, 0), dim=dim)[0]
-    turned = gone + prim.gather(begin, last, dim=dim)
-    return prim.complex(prim.real(sums), turned)
+    angles = gone + prim.gather(begin, last, dim=dim)
+    return prim.complex(prim.real(sums), angles)
 
 
 @operator(

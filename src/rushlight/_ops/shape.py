@@ -190,7 +190,7 @@ def flipud(x: Any) -> Any:
     return _flipped(x, (0,))
 
 
-def _turned(shape: Any, specs: Any, arguments: Any) -> Any:
+def _rotated_layout(shape: Any, specs: Any, arguments: Any) -> Any:
     """The layout of a flip, with the two dims exchanged for odd quarter turns; a row-major copy for no turn."""
     x, (_, k, (first, second)) = specs[0], arguments
     strides = list(preserved(x.shape, x.strides))
@@ -199,7 +199,9 @@ def _turned(shape: Any, specs: Any, arguments: Any) -> Any:
     return tuple(strides) if k % 4 else None
 
 
-@operator("rot90(Tensor input, int k=1, int[] dims=[0, 1]) -> Tensor", like=_turned, tags=("laid_by_arguments",))
+@operator(
+    "rot90(Tensor input, int k=1, int[] dims=[0, 1]) -> Tensor", like=_rotated_layout, tags=("laid_by_arguments",)
+)
 def rot90(x: Any, k: int, dims: Any) -> Any:
     """out[i, j] = x[j, n - 1 - i], k times over: rotated by k quarter turns from the first dim toward the second."""
     if len(dims) != 2:

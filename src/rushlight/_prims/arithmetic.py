@@ -147,8 +147,8 @@ pointwise(
 
 def _copysign_rule(t: Any, c: Any, out: Any, a: Any, b: Any) -> Any:
     """The sign of the change; 0 at 0, where the result has a corner."""
-    turned = build.select(prim.eq(out, a), t, -t)
-    return build.select(build.eq(a, 0.0), build.zeros_like(t), turned)
+    signed = build.select(prim.eq(out, a), t, -t)
+    return build.select(build.eq(a, 0.0), build.zeros_like(t), signed)
 
 
 pointwise(

@@ -55,7 +55,7 @@ def _wide(x: Any) -> Any:
     return build.convert(x, x.dtype.wide)
 
 
-def _turned(x: Any) -> Any:
+def _transposed(x: Any) -> Any:
     n = len(x.shape)
     return build.transpose(x, (*range(n - 2), n - 1, n - 2))
 
@@ -71,7 +71,7 @@ def _spread(x: Any, like: Any) -> Any:
 
 def _scores(q: Any, k: Any, mask: Sequence[Any], causal: bool, scale: float) -> Any:
     """q k^T * scale, -inf where masked."""
-    scores = build.dot(_wide(q), _turned(_wide(k))) * scale
+    scores = build.dot(_wide(q), _transposed(_wide(k))) * scale
     if causal:
         n = len(scores.shape)
         row, column = (prim.iota(shape=scores.shape, dim=d, dtype=INT64) for d in (n - 2, n - 1))
@@ -102,7 +102,7 @@ def _weights(q: Any, k: Any, norm: Any, mask: Sequence[Any], causal: bool, scale
 
 
 def _to_scores(ct: Any, v: Any, weights: Any, delta: Any) -> Any:
-    share = build.dot(_wide(ct), _turned(_wide(v)))
+    share = build.dot(_wide(ct), _transposed(_wide(v)))
     return weights * (share - _spread(delta, share))
 
 
@@ -113,8 +113,8 @@ def _grad_decompose(
     slopes = _to_scores(ct, v, weights, delta) * scale
     gradients = (
         build.dot(slopes, _wide(k)),
-        build.dot(_turned(slopes), _wide(q)),
-        build.dot(_turned(weights), _wide(ct)),
+        build.dot(_transposed(slopes), _wide(q)),
+        build.dot(_transposed(weights), _wide(ct)),
     )
     return tuple(build.convert(x, q.dtype) for x in gradients)
 
@@ -156,7 +156,7 @@ def _vjp(ct: Any, out: Any, q: Any, k: Any, v: Any, *mask: Any, causal: bool, sc
     if (
         q.dtype in HALF and q.shape[-2] < FEW_QUERIES
     ):  # a rounded result is accurate enough where weights are small, and the scores are few
-        share = _weights(q, k, norm, mask, causal, scale) * build.dot(_wide(cotangent), _turned(_wide(v)))
+        share = _weights(q, k, norm, mask, causal, scale) * build.dot(_wide(cotangent), _transposed(_wide(v)))
         delta = prim.sum(share, dims=_last(share))
     else:
         delta = prim.sum(_wide(cotangent) * _wide(result), dims=_last(result))

@@ -88,8 +88,8 @@ def _ldl(a: Any, hermitian: bool) -> tuple[Any, Any, Any]:
 
 def _symmetric(shape: tuple[int, ...], dtype: str, seed: int, hermitian: bool) -> Any:
     x = floats(shape, seed, dtype=dtype)
-    turned = np.swapaxes(x, -1, -2)
-    return (x + (np.conj(turned) if hermitian else turned)).astype(dtype)
+    transposed = np.swapaxes(x, -1, -2)
+    return (x + (np.conj(transposed) if hermitian else transposed)).astype(dtype)
 
 
 def _ldl_samples() -> Samples:

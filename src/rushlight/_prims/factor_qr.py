@@ -121,8 +121,8 @@ def _qr(a: Any, form: str) -> tuple[Any, Any]:
     if form == "packed":
         if not a.size:
             return a.copy(), np.zeros((*a.shape[:-2], min(m, n)), a.dtype)
-        turned, tau = np.linalg.qr(a, "raw")
-        return np.ascontiguousarray(np.swapaxes(turned, -1, -2)), tau
+        transposed, tau = np.linalg.qr(a, "raw")
+        return np.ascontiguousarray(np.swapaxes(transposed, -1, -2)), tau
     if a.size:
         return tuple(np.linalg.qr(a, "complete" if form == "full" else "reduced"))
     k = m if form == "full" else min(m, n)
@@ -177,12 +177,12 @@ def _qr_jvp(tangents: Any, out: Any, a: Any, form: str) -> Any:
     sided = solve(square, first, upper=True, left=False)
     inner = times(mH(Q), sided)
     below = tril(inner, -1)
-    turn = below - mH(below)
+    rotation = below - mH(below)
     if inner.dtype.is_complex:
         part = prim.imag(diagonal(inner))
-        turn = turn + embed(prim.complex(build.zeros_like(part), part))
-    to_q = sided - times(Q, inner - turn)
-    to_r = times(inner - turn, square)
+        rotation = rotation + embed(prim.complex(build.zeros_like(part), part))
+    to_q = sided - times(Q, inner - rotation)
+    to_r = times(inner - rotation, square)
     if m < n:
         to_r = prim.cat(to_r, times(mH(to_q), columns(a, m, n)) + times(mH(Q), columns(t, m, n)), dim=len(a.shape) - 1)
     return to_q, to_r

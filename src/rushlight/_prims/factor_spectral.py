@@ -161,8 +161,8 @@ def _eig_vjp(ct: Any, out: Any, a: Any, vectors: bool) -> tuple[Any]:
     inner = None if to_values is None else embed(to_values)
     if to_vectors is not None:  # vectors keep length 1
         along = prim.real(diagonal(times(mH(V), to_vectors)))
-        turned = times(mH(V), to_vectors - scale_columns(V, along))
-        inner = build.add_any(inner, _over_gaps(off_diagonal(turned), build.conj(_apart(values))))
+        projected = times(mH(V), to_vectors - scale_columns(V, along))
+        inner = build.add_any(inner, _over_gaps(off_diagonal(projected), build.conj(_apart(values))))
     gradient = _solved(mH(V), times(inner, mH(V)))
     return (gradient if a.dtype.is_complex else prim.real(gradient),)
 
@@ -173,9 +173,9 @@ def _eig_jvp(tangents: Any, out: Any, a: Any, vectors: bool) -> Any:
     moved = diagonal(inner)
     if not vectors:
         return moved, None
-    turned = times(V, _over_gaps(off_diagonal(inner), _apart(values)))
-    along = prim.real(diagonal(times(mH(V), turned)))
-    return moved, turned - scale_columns(V, along), None
+    rotated = times(V, _over_gaps(off_diagonal(inner), _apart(values)))
+    along = prim.real(diagonal(times(mH(V), rotated)))
+    return moved, rotated - scale_columns(V, along), None
 
 
 def _eig_samples() -> Samples:
@@ -226,7 +226,7 @@ def _thin(out: Any, a: Any, vectors: bool) -> tuple[Any, Any, Any]:
     return columns(out[0], 0, k), out[1], rows(out[2], 0, k)
 
 
-def _turn(x: Any, gaps: Any) -> Any:
+def _rotation(x: Any, gaps: Any) -> Any:
     """(x - x^H) / gaps off the diagonal."""
     return _over_gaps(off_diagonal(x - mH(x)), gaps)
 
@@ -254,7 +254,7 @@ def _svd_vjp(ct: Any, out: Any, a: Any, full: bool, vectors: bool) -> tuple[Any]
     if to_u is not None:
         to_u = columns(to_u, 0, k)
         within = times(mH(U), to_u)
-        inner = build.add_any(inner, scale_columns(_turn(within, gaps), S))
+        inner = build.add_any(inner, scale_columns(_rotation(within, gaps), S))
         if a.dtype.is_complex:
             inner = inner + _phase(within, S)
         if m > k:
@@ -262,7 +262,7 @@ def _svd_vjp(ct: Any, out: Any, a: Any, full: bool, vectors: bool) -> tuple[Any]
     if to_vh is not None:
         to_v = mH(rows(to_vh, 0, k))
         within = times(Vh, to_v)
-        inner = build.add_any(inner, scale_rows(S, _turn(within, gaps)))
+        inner = build.add_any(inner, scale_rows(S, _rotation(within, gaps)))
         if a.dtype.is_complex:
             inner = inner - _phase(within, S)
         if n > k:
@@ -280,10 +280,10 @@ def _svd_jvp(tangents: Any, out: Any, a: Any, full: bool, vectors: bool) -> Any:
         return moved, None
     gaps, off = _apart(S * S), off_diagonal(inner)
     sided, other = scale_columns(off, S), scale_rows(S, off)
-    turn_u, turn_v = _over_gaps(sided + mH(sided), gaps), _over_gaps(other + mH(other), gaps)
+    rotation_u, rotation_v = _over_gaps(sided + mH(sided), gaps), _over_gaps(other + mH(other), gaps)
     if a.dtype.is_complex:
-        turn_u, turn_v = turn_u + _phase(inner, S), turn_v - _phase(inner, S)
-    to_u, to_v = times(U, turn_u), times(V, turn_v)
+        rotation_u, rotation_v = rotation_u + _phase(inner, S), rotation_v - _phase(inner, S)
+    to_u, to_v = times(U, rotation_u), times(V, rotation_v)
     if m > k:
         outside = times(t, V)
         to_u = to_u + _divided_columns(outside - times(U, mH(U), outside), S)

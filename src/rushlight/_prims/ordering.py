@@ -26,8 +26,8 @@ def _order(x: Any, dim: int, descending: bool) -> Any:
     """Indices that sort x stably."""
     if not descending:
         return np.argsort(x, axis=dim, kind="stable").astype("int64")
-    turned = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
-    return (x.shape[dim] - 1 - np.flip(turned, dim)).astype("int64")
+    reversed_order = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
+    return (x.shape[dim] - 1 - np.flip(reversed_order, dim)).astype("int64")
 
 
 def _back(ct: Any, out: Any, x: Any, dim: int) -> tuple[Any]:

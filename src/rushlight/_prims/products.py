@@ -49,14 +49,14 @@ def _dot_reference(a: Any, b: Any, dtype: DType) -> Any:
     return (a @ b).astype(holder(dtype))
 
 
-def _turned(x: Any) -> Any:
+def _adjoint(x: Any) -> Any:
     """Exchange the last two dims; conjugate complex values."""
     n = len(x.shape)
     return build.conj(build.transpose(x, (*range(n - 2), n - 1, n - 2)))
 
 
 def _dot_vjp(ct: Any, out: Any, a: Any, b: Any, dtype: DType) -> tuple[Any, Any]:
-    to_a, to_b = build.dot(ct, _turned(build.convert(b, dtype))), build.dot(_turned(build.convert(a, dtype)), ct)
+    to_a, to_b = build.dot(ct, _adjoint(build.convert(b, dtype))), build.dot(_adjoint(build.convert(a, dtype)), ct)
     return build.convert(to_a, a.dtype), build.convert(to_b, b.dtype)
 
 
@@ -164,8 +164,8 @@ def _swap_channels(w: Any, groups: int) -> Any:
     """[G O, C, *K] as [G C, O, *K]."""
     outs, depth, *kernel = w.shape
     split = build.reshape(w, (groups, outs // groups, depth, *kernel))
-    turned = build.transpose(split, (0, 2, 1, *range(3, len(split.shape))))
-    return build.reshape(turned, (groups * depth, outs // groups, *kernel))
+    swapped = build.transpose(split, (0, 2, 1, *range(3, len(split.shape))))
+    return build.reshape(swapped, (groups * depth, outs // groups, *kernel))
 
 
 def _conv_grad_input(ct: Any, x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
@@ -176,8 +176,8 @@ def _conv_grad_input(ct: Any, x: Any, w: Any, stride: Ints, padding: Ints, dilat
     spans = [(s - 1) * step + 1 for s, step in zip(ct.shape[2:], stride, strict=True)]
     hi = [size + r - a - span for size, r, a, span in zip(x.shape[2:], reach, lo, spans, strict=True)]
     spread = build.pad(ct, (0, 0, *lo), (0, 0, *hi), (0, 0, *(s - 1 for s in stride)))
-    turned = prim.flip(_swap_channels(w, groups), dims=tuple(range(2, n + 2)))
-    return prim.conv(spread, turned, stride=(1,) * n, padding=(0,) * n, dilation=dilation, groups=groups)
+    flipped = prim.flip(_swap_channels(w, groups), dims=tuple(range(2, n + 2)))
+    return prim.conv(spread, flipped, stride=(1,) * n, padding=(0,) * n, dilation=dilation, groups=groups)
 
 
 def _conv_grad_weight(ct: Any, x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints, groups: int) -> Any:
@@ -241,7 +241,7 @@ def _conv_samples() -> Samples:
 
 
 Primitive(
-    "conv", "N-d convolution of [N, C, *S] with [O, C/groups, *K] (the kernel is not turned round, as in all neural networks).",
+    "conv", "N-d convolution of [N, C, *S] with [O, C/groups, *K] (the kernel is not flipped, as in all neural networks).",
     family="heavy", spec=_conv_spec, reference=_conv_reference, lower=("extern", "conv"), decompose=_conv_decompose,
     samples=_conv_samples, vjp=_conv_vjp, jvp=_conv_jvp, batch=_conv_batch,
 )  # fmt: skip

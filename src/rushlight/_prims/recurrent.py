@@ -376,9 +376,9 @@ def back_through(
     operands += [] if sizes is None else [sizes]
     slopes, before, to_b, *to_states = prim.recurrence_grad(*operands, mode=mode, reverse=reverse, extra=extra)
     if mode != "gru":
-        return slopes, build.dot(Graphs.turned(slopes), before), to_b, to_states
+        return slopes, build.dot(Graphs.transposed(slopes), before), to_b, to_states
     size = w.shape[1]
-    to_w = build.dot(Graphs.turned(Graphs.columns(slopes, 0, 3 * size)), before)
+    to_w = build.dot(Graphs.transposed(Graphs.columns(slopes, 0, 3 * size)), before)
     rotated = [prim.slice(to_w, starts=(a, 0), stops=(z, size), steps=(1, 1)) for a, z in ((size, 3 * size), (0, size))]
     to_b = Graphs.join([Graphs.columns(to_b, size, 4 * size), Graphs.columns(to_b, 0, size)], 0)
     return Graphs.columns(slopes, size, 4 * size), Graphs.join(rotated, 0), to_b, to_states

@@ -123,7 +123,7 @@ class Arrays:
 
     tanh = staticmethod(lambda x: np.tanh(x))
     join = staticmethod(lambda parts, axis: np.concatenate(parts, axis))
-    turned = staticmethod(lambda x: x.T)
+    transposed = staticmethod(lambda x: x.T)
     dot = staticmethod(lambda a, b: a @ b)
     relu = staticmethod(lambda x: np.maximum(x, 0.0))
 
@@ -145,7 +145,7 @@ class Graphs:
     """The same on values of a graph."""
 
     tanh = staticmethod(lambda x: prim.tanh(x))
-    turned = staticmethod(lambda x: build.transpose(x, (1, 0)))
+    transposed = staticmethod(lambda x: build.transpose(x, (1, 0)))
     dot = staticmethod(build.dot)
     relu = staticmethod(lambda x: build.binary("maximum", x, 0.0))
 
@@ -176,7 +176,7 @@ def parts_of(o: Any, x: Any, size: int) -> list[Any]:
 def forward_step(o: Any, mode: str, x: Any, w: Any, b: Any, h: Any, c: Any) -> tuple[Any, Any, list[Any]]:
     """The state after a step, and the gates that the backward needs."""
     size = h.shape[-1]
-    u = o.dot(h, o.turned(w))
+    u = o.dot(h, o.transposed(w))
     if mode == "lstm":
         i, f, g, out = parts_of(o, x + u + b, size)
         i, f, g, out = o.sigmoid(i), o.sigmoid(f), o.tanh(g), o.sigmoid(out)
@@ -237,8 +237,8 @@ def inner_weight(o: Any, mode: str, w: Any) -> Any:
     if mode != "gru":
         return w
     size = w.shape[1]
-    turned = o.turned(w)
-    return o.turned(o.join([o.columns(turned, 2 * size, 3 * size), o.columns(turned, 0, 2 * size)], 1))
+    transposed = o.transposed(w)
+    return o.transposed(o.join([o.columns(transposed, 2 * size, 3 * size), o.columns(transposed, 0, 2 * size)], 1))
 
 
 def single_step(mode: str, x: Any, w: Any, b: Any, h: Any, c: Any = None) -> tuple[Any, ...]:

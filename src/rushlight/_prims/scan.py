@@ -29,8 +29,8 @@ def _scan(name: str, doc: str, kind: str, function: str, vjp: Rule, jvp: Rule) -
 
     def reference(x: Any, dim: int, reverse: bool) -> Any:
         doubled = {"float32": "float64", "complex64": "complex128"}.get(x.dtype.name, x.dtype.name)
-        turned = np.flip(x, dim) if reverse else x
-        result = getattr(np, function)(turned, axis=dim, dtype=doubled).astype(x.dtype)
+        flipped = np.flip(x, dim) if reverse else x
+        result = getattr(np, function)(flipped, axis=dim, dtype=doubled).astype(x.dtype)
         return np.flip(result, dim) if reverse else result
 
     def samples() -> Samples:

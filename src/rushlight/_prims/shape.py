@@ -226,7 +226,7 @@ def _flip_samples() -> Samples:
 
 
 Primitive(
-    "flip", "The order of elements along dims turned round.", family="shape", spec=_flip_spec, lower=("index", "flip"),
+    "flip", "The order of elements along dims reversed.", family="shape", spec=_flip_spec, lower=("index", "flip"),
     reference=lambda x, dims: np.flip(x, dims), samples=_flip_samples,
     vjp=lambda ct, out, x, dims: (prim.flip(ct, dims=dims),), jvp=lambda tangents, out, x, dims: prim.flip(tangents[0], dims=dims),
     batch=lambda batched, x, dims: prim.flip(x, dims=_after(dims)),

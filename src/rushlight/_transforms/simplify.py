@@ -304,13 +304,13 @@ def parts(node: Node) -> Any:
         a, b = made_by(node.inputs[0], "real"), made_by(node.inputs[1], "imag")
         return a.inputs[0] if a is not None and b is not None and a.inputs[0] is b.inputs[0] else None
     (z,) = node.inputs
-    whole, turned = made_by(z, "complex"), made_by(z, "conj")
+    whole, inner_node = made_by(z, "complex"), made_by(z, "conj")
     if name == "conj":
-        return turned.inputs[0] if turned is not None else None
+        return inner_node.inputs[0] if inner_node is not None else None
     if whole is not None:
         return whole.inputs[0 if name == "real" else 1]
-    if turned is not None:
-        inner = turned.inputs[0]
+    if inner_node is not None:
+        inner = inner_node.inputs[0]
         return prim.real(inner) if name == "real" else prim.neg(prim.imag(inner))
     return None
 
@@ -353,9 +353,9 @@ def reshape_twice(node: Node) -> Any:
         and numel(x.shape) == numel(broadcast.inputs[0].shape)
     ):
         inner = broadcast
-    if inner is None and (turned := made_by(x, "transpose")) is not None:
-        order = [d for d in turned.params["perm"] if turned.inputs[0].shape[d] != 1]
-        inner = turned if order == sorted(order) else None
+    if inner is None and (inner_node := made_by(x, "transpose")) is not None:
+        order = [d for d in inner_node.params["perm"] if inner_node.inputs[0].shape[d] != 1]
+        inner = inner_node if order == sorted(order) else None
     if inner is None or inner.inputs[0].weak:
         return None
     return build.reshape(inner.inputs[0], shape)

@@ -5,7 +5,7 @@ again, from the logarithms of the rows' sums, and three products are added up: f
 queries, in the result itself where the piece has all keys, else in memory of its own for each piece, which `make_collect` adds up in order.  So no
 two pieces write to one place, and the order of every sum depends on sizes alone.
 
-As in the forward everything lies with features or keys as rows, queries as columns; the weights are turned once for the products that sum over
+As in the forward everything lies with features or keys as rows, queries as columns; the weights are transposed once for the products that sum over
 queries.
 """
 
@@ -42,7 +42,7 @@ def block_queries(columns: int) -> int:
 AREAS = (
     "keys", "values", "features", "to_keys", "to_values",
     "q_lanes", "ct_lanes", "q_rows", "ct_rows", "norm", "delta",
-    "weights", "slopes", "weights_turned", "slopes_turned", "to_queries", "bias", "aside", "end",
+    "weights", "slopes", "weights_transposed", "slopes_transposed", "to_queries", "bias", "aside", "end",
 )  # fmt: skip
 (
     A_KEYS, A_VALUES, A_FEATURES, A_TO_KEYS, A_TO_VALUES, A_Q_LANES, A_CT_LANES, A_Q_ROWS, A_CT_ROWS, A_NORM, A_DELTA, A_WEIGHTS, A_SLOPES,
@@ -140,7 +140,7 @@ def _make_panel(parts: Parts) -> NativeFunction:
     real, size, mr, nr, group = parts.real, parts.real.itemsize, parts.tile.rows, parts.tile.columns, parts.group
     rows, steps = block_queries(parts.tile.columns), parts.blocks.steps
     kernel, again, slope, bias = parts.kernel, parts.masked["again"], parts.slope, parts.bias
-    lanes_of, turned_lanes, closed = parts.lanes_of, parts.turned_lanes, parts.closed
+    lanes_of, transposed_lanes, closed = parts.lanes_of, parts.transposed_lanes, parts.closed
 
     @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"panel_{parts.name}")
     def panel(ints, room, at, mask, p, b, n, packed, valid, shift):
@@ -159,7 +159,7 @@ def _make_panel(parts: Parts) -> NativeFunction:
         slopes = room + size * (at.i64[A_SLOPES] + p * steps)
         keys, queries = room + size * (at.i64[A_KEYS] + b * width), room + size * (at.i64[A_Q_LANES] + p * width)
         values, ct = room + size * (at.i64[A_VALUES] + b * depth), room + size * (at.i64[A_CT_LANES] + p * depth)
-        out, turned = room + size * (at.i64[A_TO_QUERIES] + p * wide), size * (p // group * nr)
+        out, transposed_at = room + size * (at.i64[A_TO_QUERIES] + p * wide), size * (p // group * nr)
         biases, aside = room + size * at.i64[A_BIAS], room + size * at.i64[A_ASIDE]
         if masking >= 2:
             bias(masking, biases, mask, valid, n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
@@ -167,7 +167,7 @@ def _make_panel(parts: Parts) -> NativeFunction:
                 if b == 0:
                     memset(out, 0, size * wide * nr)
                 for c in range(0, n, nr):
-                    place = turned + size * (c * (rows // group))
+                    place = transposed_at + size * (c * (rows // group))
                     memset(room + size * at.i64[A_WT] + place, 0, size * (nr // group * nr))
                     memset(room + size * at.i64[A_ST] + place, 0, size * (nr // group * nr))
                 return 0
@@ -177,13 +177,18 @@ def _make_panel(parts: Parts) -> NativeFunction:
         again(masking, weights, n, ints.f64[SCALE], room + size * (at.i64[A_NORM] + p), biases, shift)
         slope(weights, slopes, n, room + size * (at.i64[A_DELTA] + p), real(ints.f64[SCALE]))
         features = room + size * (at.i64[A_FEATURES] + b // group * wide)
-        turns = lanes_of(biases, slopes, n, aside)
+        slope_lanes = lanes_of(biases, slopes, n, aside)
         for r in range(0, wide, mr):
             kernel(
-                features + size * r * ((packed + group - 1) // group), turns, out + size * r * nr, nr, words, i64(b > 0)
+                features + size * r * ((packed + group - 1) // group),
+                slope_lanes,
+                out + size * r * nr,
+                nr,
+                words,
+                i64(b > 0),
             )
-        turned_lanes(room + size * at.i64[A_WT] + turned, weights, n, rows // group * nr, aside)
-        turned_lanes(room + size * at.i64[A_ST] + turned, slopes, n, rows // group * nr, aside)
+        transposed_lanes(room + size * at.i64[A_WT] + transposed_at, weights, n, rows // group * nr, aside)
+        transposed_lanes(room + size * at.i64[A_ST] + transposed_at, slopes, n, rows // group * nr, aside)
         return 1
 
     return panel
@@ -220,7 +225,7 @@ def _make_sums(parts: Parts) -> NativeFunction:
 def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
     real, size, item, mr, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns
     steps = parts.blocks.steps
-    turned, scatter = parts.turned, parts.scatter
+    transpose, scatter = parts.transpose, parts.scatter
 
     @native("void(ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"write_keys_{parts.name}")
     def write_keys(out, x, n, width, keys, row, col, aside):
@@ -228,7 +233,7 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
         wide = up(width, mr)
         for c in range(0, n, steps):
             part = min(i64(steps), n - c)
-            turned(aside, x + size * c, wide, keys, part)
+            transpose(aside, x + size * c, wide, keys, part)
             scatter(out + item * c * row, aside, part, width, wide, row, col)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"write_queries_{parts.name}")
@@ -241,7 +246,7 @@ def _make_write(parts: Parts) -> tuple[NativeFunction, NativeFunction]:
         row = ints.i64[DQ_ROW]
         if ints.i64[OWN] == 0:
             for p in range(0, n, nr):
-                turned(aside, x + size * p * wide, wide, nr, nr)
+                transpose(aside, x + size * p * wide, wide, nr, nr)
                 scatter(
                     dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL]
                 )
@@ -348,7 +353,7 @@ def make_collect(parts: Parts) -> NativeFunction:
     """The kernel that adds the sums of all pieces for a block of queries of one head.  bufs: dq, the pieces' sums."""
     real, size, item, mr, nr = parts.real, parts.real.itemsize, parts.item, parts.tile.rows, parts.tile.columns
     rows = block_queries(nr)
-    turned, scatter = parts.turned, parts.scatter
+    transpose, scatter = parts.transpose, parts.scatter
 
     @native("i32(ptr, ptr, i64)", name="rl_attention_collect")
     def collect(bufs, ints, piece):
@@ -373,7 +378,7 @@ def make_collect(parts: Parts) -> NativeFunction:
         places(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
         dq, row = bufs.ptr[0] + item * from_.i64[5], ints.i64[DQ_ROW]
         for p in range(0, n, nr):
-            turned(aside, total + size * p * wide, wide, nr, nr)
+            transpose(aside, total + size * p * wide, wide, nr, nr)
             scatter(dq + item * (i + p) * row, aside, min(i64(nr), n - p), ints.i64[WIDTH], wide, row, ints.i64[DQ_COL])
         give_back(slot)
         return 0

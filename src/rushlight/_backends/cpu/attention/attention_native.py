@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._backends.cpu.gemm.gemm_blocks_native import make_turned
+from rushlight._backends.cpu.gemm.gemm_blocks_native import make_transpose
 from rushlight._backends.cpu.gemm.pack_native import make_pack, make_wide_pack
 from rushlight._backends.cpu.microkernels.attention_panel import AttentionPanel
 from rushlight._backends.cpu.microkernels.panels import Cast, Panels
@@ -81,7 +81,7 @@ class Parts:
         sums = RegisterTile(
             kind, tile.lanes, tile.rows, tile.vectors, tile.fma
         )  # only its packing is used: it transposes results
-        raw = Panels(dtype.itemsize, 1, tile.turned) if self.wide else tile.panels
+        raw = Panels(dtype.itemsize, 1, tile.square) if self.wide else tile.panels
         self.needs: tuple[RegisterTile | AttentionPanel | Panels | Cast, ...] = (
             tile,
             panel,
@@ -91,7 +91,7 @@ class Parts:
         )
         real, prefix = self.real.name, panel.prefix
         self.kernel = extern(tile.symbol, "void(ptr, ptr, ptr, i64, i64, i64)")
-        self.turned = make_turned(kind, self.real, sums)
+        self.transpose = make_transpose(kind, self.real, sums)
         self.weigh = extern(f"{prefix}weigh", "i32(ptr, i64, ptr, ptr, ptr, ptr)")
         self.rescale = extern(f"{prefix}rescale", "void(ptr, i64, ptr)")
         self.finish = extern(f"{prefix}finish", "void(ptr, i64, ptr, ptr, ptr)")
@@ -108,7 +108,7 @@ class Parts:
         }
         self.scatter, self.bias = self._scatter(), self._bias()
         self.pack_rows, self.pack_lanes = (self._pack(raw, casts[0], width) for width in (tile.rows, tile.columns))
-        self.lanes_of, self.turned_lanes = self._lanes()
+        self.lanes_of, self.transposed_lanes = self._lanes()
 
     def _masked(self, part: str, plain: Any, causal: Any, add: Any, pick: Any) -> NativeFunction:
         real = self.real
@@ -158,7 +158,7 @@ class Parts:
 
     def _lanes(self) -> tuple[NativeFunction, NativeFunction]:
         group, nr, item, size = self.group, self.tile.columns, self.item, self.real.itemsize
-        narrow, pack, turned = self.narrow, self.pack_lanes, self.turned
+        narrow, pack, turned = self.narrow, self.pack_lanes, self.transpose
 
         @native("ptr(ptr, ptr, i64, ptr)", name=f"lanes_of_{self.name}")
         def lanes_of(out, x, n, aside):
@@ -169,8 +169,8 @@ class Parts:
             pack(out, aside, nr, n, 1, nr, aside)
             return out
 
-        @native("void(ptr, ptr, i64, i64, ptr)", name=f"turned_lanes_{self.name}")
-        def turned_lanes(out, x, n, step, aside):
+        @native("void(ptr, ptr, i64, i64, ptr)", name=f"transposed_lanes_{self.name}")
+        def transposed_lanes(out, x, n, step, aside):
             """The same, transposed: panels [columns][columns] of n rows each, `step` words apart."""
             if group == 1:
                 for c in range(0, n, nr):
@@ -180,10 +180,10 @@ class Parts:
                 for c in range(0, n, nr):
                     pack(out + size * (c // nr) * step, aside + item * c * nr, nr, nr, nr, 1, aside)
 
-        return lanes_of, turned_lanes
+        return lanes_of, transposed_lanes
 
     def _bias(self) -> NativeFunction:
-        real, size, turned, allow, lanes = self.real, self.real.itemsize, self.turned, self.allow, self.tile.columns
+        real, size, turned, allow, lanes = self.real, self.real.itemsize, self.transpose, self.allow, self.tile.columns
         steps = self.blocks.steps
 
         @native("void(i64, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"bias_{self.kind}")
@@ -300,7 +300,7 @@ def _make_keys(parts: Parts) -> NativeFunction:
 
 def _make_results(parts: Parts) -> NativeFunction:
     size, nr = parts.real.itemsize, parts.tile.columns
-    finish, turned, scatter = parts.finish, parts.turned, parts.scatter
+    finish, turned, scatter = parts.finish, parts.transpose, parts.scatter
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"results_{parts.name}")
     def write_results(ints, numbers, out, norm, aside, n, depth):
@@ -406,7 +406,7 @@ def _make_block(parts: Parts) -> NativeFunction:
     def block(bufs, ints, queries, numbers, keys, values, scores, aside, mask_at, i, j, n, packed_keys):
         """The first n of `packed_keys` packed keys take part; nothing is computed if the mask excludes all of them."""
         words, depth, masking = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr), ints.i64[MASKING]
-        turn = numbers + size * 3 * nr
+        factor = numbers + size * 3 * nr
         results = numbers + size * 4 * nr
         biases = scores + size * steps * nr
         if masking >= 2:
@@ -429,9 +429,9 @@ def _make_block(parts: Parts) -> NativeFunction:
         for r in range(0, n, mr):
             kernel(keys + size * r * words, queries, scores + size * r * nr, nr, words, 0)
         peak(masking, scores, n, ints.f64[SCALE], numbers, biases, i - j)
-        if weigh(scores, n, numbers, numbers + size * nr, numbers + size * 2 * nr, turn) != 0:
+        if weigh(scores, n, numbers, numbers + size * nr, numbers + size * 2 * nr, factor) != 0:
             if j > 0:
-                rescale(results, depth, turn)
+                rescale(results, depth, factor)
         weights = lanes_of(scores + size * 2 * steps * nr, scores, n, aside)
         for r in range(0, depth, mr):
             kernel(

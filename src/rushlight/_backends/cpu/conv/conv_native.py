@@ -224,26 +224,26 @@ def _make_put(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     return put_run, put_channels
 
 
-def _make_turn_line(form: ConvForm) -> NativeFunction:
+def _make_transpose_line(form: ConvForm) -> NativeFunction:
     size, panels, group = 8 if form.kind == "f64" else 4, form.tiles[0].panels, form.tiles[0].group
-    turn, n = extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)"), panels.n
+    transpose, n = extern(panels.transpose_symbol, "void(ptr, ptr, i64, i64, i64)"), panels.n
 
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turn_line_{form.name}")
-    def turn_line(lines, acc, acc_place, first, some, run):
+    def transpose_line(lines, acc, acc_place, first, some, run):
         """Collect `some` of `run` positions, from `first` on, for each channel.  A few elements before `lines` may be
         overwritten."""
         i: i64 = 0
         while i < some:
             start = min(first + i, run - n)
-            turn(
+            transpose(
                 lines + size * (start - first), acc + size * start * acc_place, acc_place * group, i64(LINE), acc_place
             )
             i += n
 
-    return turn_line
+    return transpose_line
 
 
-def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeFunction) -> NativeFunction:
+def _make_epilogue(form: ConvForm, load_bias: NativeFunction, transpose_line: NativeFunction) -> NativeFunction:
     real, n = (f64 if form.kind == "f64" else f32), form.tiles[0].panels.n
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"biased_{form.name}")
@@ -273,7 +273,7 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, turn_line: NativeF
         for p in range(0, run, LINE):
             some = min(i64(LINE), run - p)
             if run >= n:
-                turn_line(lines, acc, acc_place, i64(p), some, run)
+                transpose_line(lines, acc, acc_place, i64(p), some, run)
             else:
                 for o in range(outs):
                     for i in range(some):
@@ -293,8 +293,8 @@ def make_write(form: ConvForm) -> NativeFunction:
     put_run = extern(f"put_{form.name}", f"void(ptr, i64, {real}, i64, ptr, i64)")
     put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, i64, ptr, i64)")
     load_bias = fetch_of(form.target, form.kind if form.kind == "f64" else "f32")[1]
-    n, turn_line = form.tiles[0].panels.n, _make_turn_line(form)
-    put_epilogue = _make_epilogue(form, load_bias, turn_line)
+    n, transpose_line = form.tiles[0].panels.n, _make_transpose_line(form)
+    put_epilogue = _make_epilogue(form, load_bias, transpose_line)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"by_channel_{form.name}")
     def put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step):
@@ -316,7 +316,7 @@ def make_write(form: ConvForm) -> NativeFunction:
         ):  # contiguous channels of a position: transposed first, some positions at a time
             for first in range(0, run, LINE):
                 some = min(i64(LINE), run - first)
-                turn_line(lines, acc, acc_place, first, some, run)
+                transpose_line(lines, acc, acc_place, first, some, run)
                 put_by_channel(at, box, y + out_size * first * step, bias, lines, i64(LINE), i64(1), some, step)
         else:
             put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step)

@@ -110,17 +110,20 @@ def make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
     """`void(out, x, rows, count, x_row, x_step, out_row, out_step)`: copies a matrix to another layout."""
     memory, real = fetch_of(source, kind)[0], held_type(kind)
     size, given_size, n8 = real.itemsize, memory.itemsize, panels.n
-    turns = memory is real
-    copy_run, turn = extern(f"run_{source}_{kind}", RUN), extern(panels.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+    transposes = memory is real
+    copy_run, transpose = (
+        extern(f"run_{source}_{kind}", RUN),
+        extern(panels.transpose_symbol, "void(ptr, ptr, i64, i64, i64)"),
+    )
 
-    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turned_{source}_{kind}")
-    def copy_turned(out, x, rows, count, x_row, out_step):
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"transposed_{source}_{kind}")
+    def copy_transposed(out, x, rows, count, x_row, out_step):
         """Copy a row-major matrix to columns, by transposed squares; the last square may overlap the one before."""
         whole = count // n8 * n8
         i: i64 = 0
         while i < rows:
             start = min(i, rows - n8)
-            turn(out + size * start, x + size * start * x_row, x_row, out_step, whole)
+            transpose(out + size * start, x + size * start * x_row, x_row, out_step, whole)
             i += n8
         for j in range(whole, count):
             copy_run(out + size * j * out_step, x + size * j, x_row, rows)
@@ -128,11 +131,11 @@ def make_block(kind: str, source: str, panels: Panels) -> NativeFunction:
     @native("void(ptr, ptr, i64, i64, i64, i64, i64, i64)", name=f"block_{source}_{kind}")
     def copy_block(out, x, rows, count, x_row, x_step, out_row, out_step):
         """Copy a matrix [rows, count] of any strides to contiguous rows or contiguous columns."""
-        many = turns and rows >= n8 and count >= n8
+        many = transposes and rows >= n8 and count >= n8
         if many and out_row == 1 and x_step == 1 and x_row != 1:
-            copy_turned(out, x, rows, count, x_row, out_step)
+            copy_transposed(out, x, rows, count, x_row, out_step)
         elif many and out_step == 1 and x_row == 1 and x_step != 1:
-            copy_turned(out, x, count, rows, x_step, out_row)
+            copy_transposed(out, x, count, rows, x_step, out_row)
         elif out_step == 1:
             for i in range(rows):
                 copy_run(out + size * i * out_row, x + given_size * i * x_row, x_step, count)

@@ -163,7 +163,7 @@ def list_steps(at, box, offsets, size):
     channels = (box.i64[BOX.c1] - box.i64[BOX.c0] + word - 1) // word
     deep = box.i64[BOX.td1] - box.i64[BOX.td0]
     high, wide = box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
-    turned = at.i64[W.flip] != 0  # weights are packed in memory order, so windows count from their ends
+    flipped = at.i64[W.flip] != 0  # weights are packed in memory order, so windows count from their ends
     k_tap, k_channel = i64(1), deep * high * wide
     if at.i64[W.taps_first] != 0:
         k_tap, k_channel = channels, i64(1)
@@ -171,7 +171,7 @@ def list_steps(at, box, offsets, size):
         for h in range(high):
             for w in range(wide):
                 td, th, tw = d, h, w
-                if turned:
+                if flipped:
                     td, th, tw = deep - 1 - d, high - 1 - h, wide - 1 - w
                 place = (
                     td * at.i64[W.gap_d] * box.i64[BOX.s_d]

@@ -154,12 +154,13 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
         if weights:
             function = make_weights(source, target, mover)
         else:
-            turner = host_tiles(mover.kind)[0]
-            turns = _LOADED.setdefault(
-                turner.turn_symbol, jit.load(_runtime.compile_text(turner.text), [turner.turn_symbol])
+            transposer = host_tiles(mover.kind)[0]
+            transposer_code = _LOADED.setdefault(
+                transposer.transpose_symbol,
+                jit.load(_runtime.compile_text(transposer.text), [transposer.transpose_symbol]),
             )
-            imports[turner.turn_symbol] = turns[turner.turn_symbol]
-            function = make_direct(source, target, added, mover, turner)
+            imports[transposer.transpose_symbol] = transposer_code[transposer.transpose_symbol]
+            function = make_direct(source, target, added, mover, transposer)
         loaded = jit.load(_runtime.compile_native([function]), [function.symbol], imports)
         _CALLABLES.setdefault(key, make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
     return _CALLABLES[key]
@@ -220,12 +221,12 @@ class Direct:
         words, few = self.words, self.outs
         alike = few == words["depth"] and (few == 1 or self._may_mix(few, "xy"))
         words["together"] = int(alike and words["x_g"] == few and self.groups > 1)
-        turned = alike and not words["together"] and self._worth_turning(x, y)
-        if (words["together"] or turned) and few > 1:
+        transposed = alike and not words["together"] and self._worth_transposing(x, y)
+        if (words["together"] or transposed) and few > 1:
             words |= {"mix": few, "depth": 1, "x_g": words["x_c"], "y_g": words["y_o"], "bias_g": words["bias_o"]}
             self.groups, self.outs = self.groups * few, 1
-        if turned:
-            self._turn()
+        if transposed:
+            self._transpose()
         words["singles"] = self.groups
         words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
 
@@ -244,7 +245,7 @@ class Direct:
         reaches = [j * words["dilation_w"] for j in range(words["kernel_w"])]
         return tuple((u % stride, words["lead"] + u // stride * unit) for u in reaches)
 
-    def _worth_turning(self, x: Operand, y: Operand) -> bool:
+    def _worth_transposing(self, x: Operand, y: Operand) -> bool:
         """Whether rows are so short that vectors of channels pay in spite of a transposition."""
         words = self.words
         planes = all(v.strides[-1] == 1 and v.strides[-2] == v.shape[-1] for v in (x, y) if len(v.shape) == 5)
@@ -260,7 +261,7 @@ class Direct:
         It pays where results are vectors, and many.
         """
         words = self.words
-        if not words["together"] or words["y_turn"] or any(words[f"stride_{letter}"] > 1 for letter in "dhw"):
+        if not words["together"] or words["y_transpose"] or any(words[f"stride_{letter}"] > 1 for letter in "dhw"):
             return False
         places = (
             words["out_d"]
@@ -270,9 +271,9 @@ class Direct:
         )
         return bool(places * words["kernel_d"] * words["kernel_h"] * words["kernel_w"] * words["mix"] >= _PHASE)
 
-    def _turn(self) -> None:
+    def _transpose(self) -> None:
         words, lanes = self.words, self.words["lanes"]
-        words |= {"together": 1, "x_turn": words["x_g"], "y_turn": words["y_g"], "x_g": 0, "y_g": 1}
+        words |= {"together": 1, "x_transpose": words["x_g"], "y_transpose": words["y_g"], "x_g": 0, "y_g": 1}
         words |= {"x_w": lanes, "x_h": lanes * words["in_w"], "y_w": lanes, "y_h": lanes * words["out_w"]}
 
     def _block(self) -> None:
@@ -285,7 +286,7 @@ class Direct:
         height, steps = (words["kernel_h"], 1) if taps <= _TAPS else (1, words["kernel_h"])
         places = self._places()
         last = settled((vectors - 1) % v + 1)
-        stream = self.large and not words["y_turn"] and words["out_h"] % r == 0 and self._lines()
+        stream = self.large and not words["y_transpose"] and words["out_h"] % r == 0 and self._lines()
 
         whole = self.target.vector_bytes == 64
 
@@ -319,10 +320,10 @@ class Direct:
     def _placed(self) -> bool:
         """Whether blocks read image rows in place: vectors of them exist, are close enough, and lanes can be masked."""
         words = self.words
-        there = self.size == self.item or bool(words["y_turn"])
+        there = self.size == self.item or bool(words["y_transpose"])
         near = words["stride_w"] == 1 and words["x_w"] == 1
         if words["together"]:
-            near = bool(words["y_turn"]) or words["kernel_h"] * words["kernel_w"] * words["mix"] <= _REUSED
+            near = bool(words["y_transpose"]) or words["kernel_h"] * words["kernel_w"] * words["mix"] <= _REUSED
         return bool(
             there
             and near
@@ -369,7 +370,9 @@ class Direct:
             room, nothing = high, (words["in_w"] - 1) * words["x_w"] + lanes
         words["nothing"] = -(-nothing * self.size // _LINE) * _LINE
         bands = (
-            1 if words["y_turn"] else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
+            1
+            if words["y_transpose"]
+            else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
         )
         rounds = -(-high // bands)
         words["band"] = -(-rounds // r) * r
@@ -380,7 +383,7 @@ class Direct:
         ):  # vectors of narrow numbers are parts of a cache line: one piece takes all of it
             line = max(_LINE // (lanes * self.item), 1)
             words["chunk"] = min(-(-words["chunk"] // line) * line, units)
-        if words["together"] and not words["y_turn"] and words["groups"] > 1:
+        if words["together"] and not words["y_transpose"] and words["groups"] > 1:
             if words["placed"]:
                 self._share_rows(r, high)
             else:

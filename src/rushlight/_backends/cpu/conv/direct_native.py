@@ -11,7 +11,7 @@ from __future__ import annotations
 from rushlight._backends.cpu.conv.direct_rows_native import make_fill, make_find_lines, make_movers, make_ready
 from rushlight._backends.cpu.conv.direct_taps_native import make_load_weights
 from rushlight._backends.cpu.conv.direct_tile import RowMover
-from rushlight._backends.cpu.conv.direct_turns_native import make_turned, make_turns
+from rushlight._backends.cpu.conv.direct_transpose_native import make_transposed, make_transposes
 from rushlight._backends.cpu.conv.direct_words import D_BYTES, REAL, T_BYTES, D, T, item_of
 from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
@@ -237,7 +237,7 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
         width = ints.i64[D.out_w]
         channels = ints.i64[D.lanes] if ints.i64[D.together] != 0 else ints.i64[D.outs] * ints.i64[D.blocks]
         place, channel = i64(1), rows * width
-        if ints.i64[D.after] == 2 or ints.i64[D.y_turn] != 0:
+        if ints.i64[D.after] == 2 or ints.i64[D.y_transpose] != 0:
             place, channel = channels * ints.i64[D.bundle], i64(1)
         own.i64[D.y_w], own.i64[D.y_h], own.i64[D.y_g], own.i64[D.y_o] = place, place * width, channel, channel
         return channels * ints.i64[D.bundle] * rows * width
@@ -253,7 +253,7 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
 
 
 # long function: native code of one loop nest
-def make_direct(source: str, target: str, added: str, mover: RowMover, turner: RegisterTile) -> NativeFunction:
+def make_direct(source: str, target: str, added: str, mover: RowMover, transposer: RegisterTile) -> NativeFunction:
     """The kernel of a convolution with few channels a group, with results of dtype `target` and a bias of dtype
     `added`.  bufs: result, images, weights, and the bias if there is one.
 
@@ -263,11 +263,13 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
     size, item, y_item = real.itemsize, item_of(source), item_of(target)
     take, put = make_movers(source, mover)
     put_target = put if source == target else make_movers(target, mover)[1]
-    load_weights = make_load_weights(source, added, mover, take, turner)
+    load_weights = make_load_weights(source, added, mover, take, transposer)
     unit = _make_unit(source, target, mover, take, put_target)
     wide_unit = unit if item == size else _make_unit(mover.kind, mover.kind, mover, *make_movers(mover.kind, mover))
     collected, put_epilogue = _make_after(source, target)
-    convolve_turned = make_turned(source, wide_unit, make_turns(source, turner, take, put), put_epilogue)
+    convolve_transposed = make_transposed(
+        source, wide_unit, make_transposes(source, transposer, take, put), put_epilogue
+    )
 
     # long function: native code of one loop nest
     @native("i32(ptr, ptr, i64)", name=f"rl_direct_{source}_{target}_{added}")
@@ -294,17 +296,17 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         rows_bytes = ints.i64[D.nothing]
         if ints.i64[D.placed] == 0:
             rows_bytes += size * ints.i64[D.rows] * ints.i64[D.pitch] * planes
-        turned_bytes: i64 = 0
-        if ints.i64[D.y_turn] != 0:
+        transposed_bytes: i64 = 0
+        if ints.i64[D.y_transpose] != 0:
             places = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
-            turned_bytes = size * lanes * (places if item == size else 2 * places)
+            transposed_bytes = size * lanes * (places if item == size else 2 * places)
         begin = piece % ints.i64[D.bands] * ints.i64[D.band]
         end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
         own = stack(D_BYTES)
         kept: i64 = 0
         if ints.i64[D.after] != 0:
             kept = size * collected(ints, own, end - begin)
-        slot = borrow(weights_bytes + aside_bytes + lines_bytes + rows_bytes + turned_bytes + kept)
+        slot = borrow(weights_bytes + aside_bytes + lines_bytes + rows_bytes + transposed_bytes + kept)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         memory = borrowed(slot)
@@ -312,8 +314,8 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
         memset(memory + weights_bytes + aside_bytes + lines_bytes, 0, rows_bytes)
         start = piece // ints.i64[D.bands] * ints.i64[D.chunk]
         stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
-        turned = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
-        done, places = turned + turned_bytes, (end - begin) * ints.i64[D.out_w]
+        transposed = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
+        done, places = transposed + transposed_bytes, (end - begin) * ints.i64[D.out_w]
         constants = ints + ints.i64[D.given]
         bundled: i64 = 0  # groups of the current bundle so far
         status: i32 = 0
@@ -326,8 +328,10 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, turner: R
                 valid = min(lanes, ints.i64[D.singles] - group)
                 channel, count = group, valid
             load_weights(bufs, ints, memory, each, group, valid)
-            if ints.i64[D.y_turn] != 0:  # one band
-                status = status | convolve_turned(bufs, ints, own, piece, memory, turned, done, image, group, valid)
+            if ints.i64[D.y_transpose] != 0:  # one band
+                status = status | convolve_transposed(
+                    bufs, ints, own, piece, memory, transposed, done, image, group, valid
+                )
                 continue
             x = bufs.ptr[ints.i64[D.operand]] + item * (image * ints.i64[D.x_n] + group * ints.i64[D.x_g])
             for depth in range(ints.i64[D.out_d]):

@@ -12,12 +12,12 @@ from rushlight._native import NativeFunction, Type, extern, i64, native, stack, 
 __all__ = ["make_load_weights"]
 
 
-def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> NativeFunction:
-    size, item, n = REAL[source].itemsize, item_of(source), turner.turned
-    turn = extern(turner.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+def _make_taps(source: str, take: NativeFunction, transposer: RegisterTile) -> NativeFunction:
+    size, item, n = REAL[source].itemsize, item_of(source), transposer.square
+    transpose = extern(transposer.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"turn_taps_{source}")
-    def turn_taps(ints, to, w, count, lanes, across):
+    def transpose_taps(ints, to, w, count, lanes, across):
         """Transpose, by squares, the weights of `lanes` lanes, `across` apart, for `count` contiguous taps."""
         widened = stack(size * n * n * 4)
         k: i64 = 0
@@ -27,7 +27,7 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
                 k, some = count - n, i64(n)
             for i in range(0, lanes, n):
                 if item == size:
-                    turn(
+                    transpose(
                         to + size * (k * ints.i64[D.lanes] + i),
                         w + item * (i * across + k),
                         across,
@@ -37,7 +37,7 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
                 else:
                     for j in range(n):
                         take(widened + size * j * 4 * n, w + item * ((i + j) * across + k), some, 1)
-                    turn(to + size * (k * ints.i64[D.lanes] + i), widened, i64(4 * n), ints.i64[D.lanes], some)
+                    transpose(to + size * (k * ints.i64[D.lanes] + i), widened, i64(4 * n), ints.i64[D.lanes], some)
             k += some
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"taps_{source}")
@@ -64,7 +64,7 @@ def _make_taps(source: str, take: NativeFunction, turner: RegisterTile) -> Nativ
             for c in range(ints.i64[D.depth] * mix):
                 for g in range(valid // run):
                     from_ = base + item * (c * ints.i64[D.w_c] + g * run // mix * ints.i64[D.w_g])
-                    turn_taps(ints, to + size * (c * each * lanes + g * run), from_, each, run, across)
+                    transpose_taps(ints, to + size * (c * each * lanes + g * run), from_, each, run, across)
             return
         tap = size * (lanes if together else outs)
         rows = high // ints.i64[D.steps]  # kernel rows that a block takes at once
@@ -115,11 +115,11 @@ def _make_bias(target: str, real: Type, take: NativeFunction) -> NativeFunction:
 
 
 def make_load_weights(
-    source: str, added: str, mover: RowMover, take: NativeFunction, turner: RegisterTile
+    source: str, added: str, mover: RowMover, take: NativeFunction, transposer: RegisterTile
 ) -> NativeFunction:
     real = REAL[source]
     size, take_added = real.itemsize, take if source == added else make_movers(added, mover)[0]
-    taps, bias = _make_taps(source, take, turner), _make_bias(added, real, take_added)
+    taps, bias = _make_taps(source, take, transposer), _make_bias(added, real, take_added)
 
     @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"weights_{source}_{added}")
     def load_weights(bufs, ints, memory, each, group, valid):

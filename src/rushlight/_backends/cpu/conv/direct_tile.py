@@ -231,7 +231,7 @@ class DirectTile:
             "  %total = mul i64 %planes, %steps", "  %begin = mul i64 %from, %place",
             f"  %taps = getelementptr i8, ptr %weights, i64 {tap * self.outs}",
             "  br label %block", "block:",
-            "  %turn = phi i64 [0, %entry], [%turn1, %next]",
+            "  %block_no = phi i64 [0, %entry], [%block1, %next]",
             "  %line = phi ptr [%lines, %entry], [%line1, %next]",
             "  %off = phi i64 [%begin, %entry], [%off1, %next]",
             "  %to = phi ptr [%out, %entry], [%to1, %next]",
@@ -254,7 +254,7 @@ class DirectTile:
             f"  %whole = icmp eq i64 %valid, {n.lanes}", "  br i1 %whole, label %write, label %part",
             *self._out("write", n, names, False), *self._out("part", n, names, True), "next:",
             "  %line1 = getelementptr i8, ptr %line, i64 %down", "  %off1 = add i64 %off, %along", "  %to1 = getelementptr i8, ptr %to, i64 %on",
-            "  %turn1 = add nuw nsw i64 %turn, 1", "  %again = icmp slt i64 %turn1, %count", "  br i1 %again, label %block, label %over_", "over_:",
+            "  %block1 = add nuw nsw i64 %block_no, 1", "  %again = icmp slt i64 %block1, %count", "  br i1 %again, label %block, label %over_", "over_:",
             "  ret void", "}",
             *(["!0 = !{i32 1}"] if self.stream else []),
         ]  # fmt: skip

@@ -23,7 +23,7 @@ batch groups depth chunk bands band singles
 in_d in_h in_w out_d out_h out_w kernel_d kernel_h kernel_w
 stride_d stride_h stride_w dilation_d dilation_h dilation_w pad_d pad_h pad_w spread_d spread_h spread_w
 x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w
-y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows nothing x_turn y_turn y_base pieces bundle operand after given""",
+y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows nothing x_transpose y_transpose y_base pieces bundle operand after given""",
     first=8,
 )
 D_BYTES = 8 * (8 + len(D))

@@ -507,7 +507,7 @@ def _make_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
 def _make_matrices(form: FourierForm) -> Matrices:
     """The steps of a sequence that is transformed as a matrix."""
     real, lanes, item, whole_bytes, name = form.real, form.lanes, form.item, form.whole_bytes, form.name
-    turn = extern(form.moves.name("turn"), "void(ptr, i64, ptr, i64)")
+    transpose = extern(form.moves.name("transpose"), "void(ptr, i64, ptr, i64)")
     row_pairs = extern(form.moves.name("row_pairs"), "void(ptr, ptr, ptr, i64)")
 
     @native("void(ptr, ptr, ptr, i64)", name=f"fourier_pairs_of_{name}")
@@ -560,7 +560,7 @@ def _make_matrices(form: FourierForm) -> Matrices:
         gathered, results, passes = room + 2 * each, room + 3 * each, plan.ptr[MATRIX.rows]
         for g in range(begin, end):
             count = min(n1 - lanes * g, i64(lanes))
-            turn(mid + i64(lanes) * g * pitch, pitch, gathered, lanes * tiles)
+            transpose(mid + i64(lanes) * g * pitch, pitch, gathered, lanes * tiles)
             if count == lanes:
                 run_tile(passes, gathered, y, 0, y + i64(whole_bytes) * g, y, item * n1, None, room, room + each, scale)
             else:

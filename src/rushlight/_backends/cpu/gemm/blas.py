@@ -130,12 +130,12 @@ class Blas:
         parts = ctypes.c_float if real is f32 else ctypes.c_double
         one, zero = ((parts * 2)(1, 0), (parts * 2)(0, 0)) if width == 2 else (parts(1), parts(0))
         word, flag, at = ctypes.c_int64 if self.wide else ctypes.c_int32, ctypes.c_int, ctypes.c_void_p
-        (a_turn, a_step), (b_turn, b_step) = [
+        (a_transposed, a_step), (b_transposed, b_step) = [
             (flag(TRANSPOSED), word(rows)) if way == "t" else (flag(PLAIN), word(columns))
             for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))
         ]
         gemm = ctypes.CFUNCTYPE(None)(self.symbols[f"rl_cblas_{letter}gemm"])
-        gemm(flag(ROW_MAJOR), a_turn, b_turn, word(m), word(n), word(k), one, at(a.buffer_info()[0]), a_step, at(b.buffer_info()[0]), b_step,
+        gemm(flag(ROW_MAJOR), a_transposed, b_transposed, word(m), word(n), word(k), one, at(a.buffer_info()[0]), a_step, at(b.buffer_info()[0]), b_step,
              zero, at(result.buffer_info()[0]), word(n))  # fmt: skip
         return result == product
 

@@ -101,12 +101,12 @@ class Entry:
 
 def name_of(kind: str, sizes: tuple[int, int, int], a_strides: Pair, b_strides: Pair) -> str:
     """The class of a product of `sizes` (rows, columns, steps)."""
-    turned = ["t" if row == 1 and column != 1 else "n" for row, column in (a_strides, b_strides)]
+    layout = ["t" if row == 1 and column != 1 else "n" for row, column in (a_strides, b_strides)]
     least = min(sizes)
     size = "large" if sizes[0] * sizes[1] * sizes[2] >= LARGE else "medium"
     if least < FEW:
         size = ("few rows", "few columns", "few steps")[sizes.index(least)]
-    return f"{kind}, {''.join(turned)}, {size}"
+    return f"{kind}, {''.join(layout)}, {size}"
 
 
 def entry(name: str, maker: Maker) -> Entry:
@@ -262,10 +262,10 @@ def _measured(name: str, maker: Maker) -> Entry:
     for own in (True, False):
         calls.append(joined(maker(kind, (m, n, k), strides[0], strides[1], own)))
     times, right = [1e9, 1e9], [False, False]
-    work, turn, began = 2e-9 * m * n * k, 0, clock()
+    work, round_no, began = 2e-9 * m * n * k, 0, clock()
     with alone():
-        while turn <= ROUNDS or (
-            turn <= ROUNDS + MORE_ROUNDS
+        while round_no <= ROUNDS or (
+            round_no <= ROUNDS + MORE_ROUNDS
             and clock() - began < MORE_SECONDS
             and _close(name, work / times[0], work / times[1])
         ):
@@ -273,11 +273,11 @@ def _measured(name: str, maker: Maker) -> Entry:
                 start = clock()
                 result = multiply(*at)
                 seconds = clock() - start
-                if turn == 0:
+                if round_no == 0:
                     right[way] = ctypes.string_at(result.ptr, len(expected)) == expected
                 else:
                     times[way] = min(times[way], seconds)
-            turn += 1
+            round_no += 1
     own_rate, library = (round(work / t, 1) for t in times)
     if not all(right):
         log("plan", f"products {name}: wrong results (generated {right[0]}, library {right[1]})")

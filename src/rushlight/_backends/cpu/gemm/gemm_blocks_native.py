@@ -10,31 +10,33 @@ from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._native import Type, extern, i64, load, memcpy, native, stack, store
 from rushlight._native.function import NativeFunction
 
-__all__ = ["make_direct", "make_finish", "make_macro", "make_packs", "make_turned", "make_whole"]
+__all__ = ["make_direct", "make_finish", "make_macro", "make_packs", "make_transpose", "make_whole"]
 
 
-def make_turned(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
+def make_transpose(kind: str, real: Type, tile: RegisterTile) -> NativeFunction:
     """Packs a panel whose elements are contiguous along k, transposing squares in registers."""
-    size, n = real.itemsize, tile.turned
-    turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+    size, n = real.itemsize, tile.square
+    transpose_square = extern(tile.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, i64, i64, i64)", name=f"turned_{kind}_{tile.rows}")
-    def turned(out, x, width, row, depth):
+    @native("void(ptr, ptr, i64, i64, i64)", name=f"transpose_{kind}_{tile.rows}")
+    def transpose(out, x, width, row, depth):
         """Pack `width` rows, `row` elements apart, of `depth` elements each, as a panel [k][width]; the last square may
         overlap the one before."""
         whole = depth // n * n
         if whole > 0:
             for i in range(0, width, n):
                 at = min(i, width - n)
-                turn(out + size * at, x + size * at * row, row, width, whole)
+                transpose_square(out + size * at, x + size * at * row, row, width, whole)
                 if whole < depth:
-                    turn(out + size * ((depth - n) * width + at), x + size * (at * row + depth - n), row, width, n)
+                    transpose_square(
+                        out + size * ((depth - n) * width + at), x + size * (at * row + depth - n), row, width, n
+                    )
             whole = depth
         for k in range(whole, depth):
             for i in range(width):
                 store(real, out, k * width + i, load(real, x, i * row + k))
 
-    return turned
+    return transpose
 
 
 def make_packs(form: Form) -> tuple[NativeFunction, NativeFunction]:

@@ -64,7 +64,7 @@ class Form:
             self.offset, self.narrow = False, None
             sides = (("a", tile.rows, conjugated[0]), ("b", tile.columns // 2, conjugated[1]))
             self.widen: list[Cast | Pairs | None] = [
-                Pairs(source, side, width, tile.lanes, turned) for side, width, turned in sides
+                Pairs(source, side, width, tile.lanes, conjugate) for side, width, conjugate in sides
             ]
             self.raw = [
                 Panels(source.itemsize, 1, min(n, 64 // source.itemsize, 1 << width.bit_length() - 1))

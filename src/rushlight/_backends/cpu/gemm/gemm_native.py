@@ -27,7 +27,7 @@ from rushlight._backends.cpu.gemm.gemm_blocks_native import (
     make_finish,
     make_macro,
     make_packs,
-    make_turned,
+    make_transpose,
     make_whole,
 )
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, ROWS, SUMS, WORDS, Form, round_up, scratch_bytes
@@ -47,7 +47,7 @@ def block_depth(k, most, step):
 
 
 @native("i1(i64, i64, i64, i64, i64, i64, i64, i64)")
-def lies_turned(m, n, words, c_row, c_col, mr, nr, cost):
+def prefers_transposed(m, n, words, c_row, c_col, mr, nr, cost):
     """Whether C transposed = B transposed @ A transposed is faster: C is column-major, or fills tiles so much better
     that it pays for strided writes.
 
@@ -56,8 +56,8 @@ def lies_turned(m, n, words, c_row, c_col, mr, nr, cost):
     if c_col != 1:
         return c_row == 1
     plain = (m + mr - 1) // mr * mr * ((n + nr - 1) // nr * nr)
-    turned = (n + mr - 1) // mr * mr * ((m + nr - 1) // nr * nr)
-    return (plain - turned) * words > cost * m * n
+    transposed = (n + mr - 1) // mr * mr * ((m + nr - 1) // nr * nr)
+    return (plain - transposed) * words > cost * m * n
 
 
 @native("i64(i64, i64, i64, i1, i1)", inline=True)
@@ -71,7 +71,7 @@ def pitch_of(n, most, nr, whole_rows, once):
 
 
 def _cost_apart(form: Form) -> NativeFunction:
-    """`i64(words)`: the `cost` for `is_transposed`.
+    """`i64(words)`: the `cost` for `prefers_transposed`.
 
     Sums that are elements of C are written once and, for each further block of k, read and added to: 2 and 13 words of
     each lane, measured with vectors of 32 bytes.  Other sums are converted once: 8 words.
@@ -107,7 +107,7 @@ def make_tiled(forms: tuple[Form, ...], other: NativeFunction | None = None, lea
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"chosen_{forms[0].name}")
     def chosen(ints, c, a, b, m, n):
         words = ints.i64[K] // group
-        rows = n if lies_turned(m, n, words, ints.i64[C_ROW], ints.i64[C_COL], low, nr, cost_apart(words)) else m
+        rows = n if prefers_transposed(m, n, words, ints.i64[C_ROW], ints.i64[C_COL], low, nr, cost_apart(words)) else m
         if (rows + low - 1) // low * low * 31 < (rows + high - 1) // high * high * 30:
             return second(ints, c, a, b, m, n)
         return first(ints, c, a, b, m, n)
@@ -186,8 +186,8 @@ def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunc
     tile = form.tile
     if not isinstance(tile, RegisterTile) or form.pair == 2 or form.widen[1] is not None:
         return other
-    size, least = form.sizes[0], tile.turned
-    turned = make_turned(f"straight_{tile.kind}", SUMS[WORDS[tile.kind][1]], tile)
+    size, least = form.sizes[0], tile.square
+    transpose = make_transpose(f"straight_{tile.kind}", SUMS[WORDS[tile.kind][1]], tile)
 
     @native("i32(ptr, ptr, ptr, ptr, i64, i64)", name=f"straight_{form.name}")
     def straight(ints, c, a, b, m, n):
@@ -200,7 +200,7 @@ def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunc
         words = stack(8 * BATCHES)
         memcpy(words, ints, 8 * BATCHES)
         words.i64[B_ROW], words.i64[B_COL] = n, i64(1)
-        turned(borrowed(slot), b, n, ints.i64[B_COL], k)
+        transpose(borrowed(slot), b, n, ints.i64[B_COL], k)
         status = other(words, c, a, borrowed(slot), m, n)
         give_back(slot)
         return status
@@ -230,7 +230,7 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
         form.rounded is not None,
         _cost_apart(form),
     )
-    may_turn = pair == 1 and form.other is form.source
+    may_transpose = pair == 1 and form.other is form.source
     span = 1 << 60 if plain else 2 * rows_max
     times, scaled = _make_scaled(form)
     declined, fallback = (
@@ -251,8 +251,8 @@ def _make_blocked(form: Form, nbytes: int, other: NativeFunction | None, least: 
         k = ints.i64[K]
         a_row, a_col, b_row, b_col = ints.i64[A_ROW], ints.i64[A_COL], ints.i64[B_ROW], ints.i64[B_COL]
         c_row, c_col = ints.i64[C_ROW], ints.i64[C_COL]
-        if may_turn:
-            if lies_turned(m, n, k // group, c_row, c_col, mr, nr, cost_apart(k // group)):
+        if may_transpose:
+            if prefers_transposed(m, n, k // group, c_row, c_col, mr, nr, cost_apart(k // group)):
                 a, b, m, n = b, a, n, m
                 a_row, a_col, b_row, b_col = b_col, b_row, a_col, a_row
                 c_row, c_col = c_col, c_row

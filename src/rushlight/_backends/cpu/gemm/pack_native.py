@@ -65,8 +65,8 @@ def make_pack(panels: Panels, width: int, before: int = 0) -> NativeFunction:
     """
     size, group, n, wide = panels.size, panels.group, panels.n, panels.wide
     bytes_ = size // group
-    turn, zipped, zipped_wide = (
-        extern(symbol, _MOVER) for symbol in (panels.turn_symbol, panels.zip_symbol, panels.wide_symbol)
+    transpose, zipped, zipped_wide = (
+        extern(symbol, _MOVER) for symbol in (panels.transpose_symbol, panels.zip_symbol, panels.wide_symbol)
     )
     tag = f"{size}_{group}_{n}_{width}{f'_{before}' if before else ''}"
     together = max(1, 2 * LINE // (size * width)) if group == 1 and not before else 1
@@ -85,7 +85,7 @@ def make_pack(panels: Panels, width: int, before: int = 0) -> NativeFunction:
             if done > 0:
                 for i in range(0, rows, n):
                     at = min(i, rows - n)
-                    turn(out + size * at, x + bytes_ * at * step, step, width, done)
+                    transpose(out + size * at, x + bytes_ * at * step, step, width, done)
         elif step == 1:
             if group == 1:
                 done = depth
@@ -160,10 +160,10 @@ def make_wide_pack(panels: Panels, cast: Cast | Pairs, width: int) -> NativeFunc
 
 def make_pack_a_amx(tile: AmxTile) -> NativeFunction:
     """`void(out, x, count, depth, step, k_step)`: packs rows of A for an `AmxTile`, words of 64 bytes along k."""
-    width, group, n = tile.rows, tile.group, tile.turner.n
+    width, group, n = tile.rows, tile.group, tile.transposer.n
     bytes_ = 64 // group
     raw = _RAW[bytes_]
-    turn = extern(tile.turner.turn_symbol, _MOVER)
+    transpose = extern(tile.transposer.transpose_symbol, _MOVER)
 
     @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"rows_{tile.symbol}")
     def pack(out, x, count, depth, step, k_step):
@@ -180,7 +180,7 @@ def make_pack_a_amx(tile: AmxTile) -> NativeFunction:
                         memcpy(out + 64 * r, at + bytes_ * r * step, 64)
                 elif step == 1 and steps == group and rows == width:
                     for s in range(0, group, n):
-                        turn(out + bytes_ * s, at + bytes_ * s * k_step, k_step, group, width)
+                        transpose(out + bytes_ * s, at + bytes_ * s * k_step, k_step, group, width)
                 else:
                     for r in range(rows):
                         for s in range(steps):

@@ -211,8 +211,8 @@ def _shared(
     along = [
         step is not None and step.part.transposed == bool(side) for side, step in enumerate(before)
     ]  # whether rows of the prologue's rectangles run along k
-    turned = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
-    if turned:
+    transposed = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
+    if transposed:
         before, along = before[::-1], along[::-1]
         m, n, a_strides, b_strides, c_strides = n, m, b_strides[::-1], a_strides[::-1], c_strides[::-1]
     form = _fitting(forms, m)
@@ -245,7 +245,7 @@ def _shared(
     ) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
     first = with_prologues([pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
-    operands, rest = (1, 0) if turned else (0, 1), range(2, 2 + more)
+    operands, rest = (1, 0) if transposed else (0, 1), range(2, 2 + more)
     packing = Launch(pack, first, (*operands, *rest) if any(prologues) else operands, 0)
     return [packing, Launch(multiply, second, (-1, -1, *rest))]  # replaces both operands
 

@@ -30,7 +30,7 @@ class AmxTile:
     elements of A.
     """
 
-    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "panels", "rows", "symbol", "turner", "vectors")
+    __slots__ = ("columns", "fma", "instruction", "kind", "lanes", "panels", "rows", "symbol", "transposer", "vectors")
 
     def __init__(self, kind: str, instruction: str) -> None:
         self.kind, self.instruction = kind, instruction
@@ -39,7 +39,7 @@ class AmxTile:
         self.symbol = f"rl_tile_{kind}_{instruction}"
         pair = 2 if kind == "amx_bf16" else 4
         self.panels = Panels(4, pair, 8)
-        self.turner = Panels(4 // pair, 1, 8)
+        self.transposer = Panels(4 // pair, 1, 8)
 
     @property
     def group(self) -> int:
@@ -53,7 +53,7 @@ class AmxTile:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return (self.symbol, *self.panels.symbols, *self.turner.symbols)
+        return (self.symbol, *self.panels.symbols, *self.transposer.symbols)
 
     @property
     def text(self) -> str:
@@ -97,6 +97,6 @@ class AmxTile:
             "done:", *(f"  call void @llvm.x86.tilestored64(i8 {t}, ptr {c}, i64 %pitch)" for t, c in enumerate(("%C", "%c1", "%c2", "%c3"))),
             "  call void @llvm.x86.tilerelease()",
             "  ret void", "}",
-            self.panels.text, self.turner.text,
+            self.panels.text, self.transposer.text,
         ]  # fmt: skip
         return "\n".join(lines)

@@ -42,10 +42,10 @@ class AttentionPanel:
 
     - `peak_MASK(S, n, scale, top, bias, shift)`: S becomes the masked scores S * scale; top the maximum of these and of
       its old value.  `bias` is a panel; key j of the panel counts for query i where j <= i + shift ("causal").
-    - `weigh(S, n, top, before, total, turn)`: S becomes exp(S - top); total is rescaled from the maximum `before` to
-      `top` and the sums are added; turn: the factor of that rescaling, for other sums; returns whether any factor
+    - `weigh(S, n, top, before, total, factor)`: S becomes exp(S - top); total is rescaled from the maximum `before` to
+      `top` and the sums are added; factor: the factor of that rescaling, for other sums; returns whether any factor
       differs from 1.
-    - `rescale(O, n, turn)`: O[j] *= turn.
+    - `rescale(O, n, factor)`: O[j] *= factor.
     - `finish(O, n, top, total, norm)`: O[j] /= total; norm = log(total) + top, or inf where every key is excluded.
     - `again_MASK(S, n, scale, norm, bias, shift)`: S becomes exp(S * scale - norm), masked as above.
     - `slope(S, G, n, delta, scale)`: G = S * (G - delta) * scale.
@@ -137,12 +137,12 @@ class _Functions:
 
     def _weigh(self) -> str:
         f = _Function(
-            self.panel, self.module, "weigh", "ptr %S, i64 %n, ptr %top, ptr %before, ptr %total, ptr %turn", "i32"
+            self.panel, self.module, "weigh", "ptr %S, i64 %n, ptr %top, ptr %before, ptr %total, ptr %factor", "i32"
         )
         tops, before = f.load_all("%top"), f.load_all("%before")
         bases = [f.em.select(top.eq(-math.inf), 0.0, top) for top in tops]
-        turns = [f.exp(old - base) for old, base in zip(before, bases, strict=True)]
-        f.store_all(turns, "%turn")
+        factors = [f.exp(old - base) for old, base in zip(before, bases, strict=True)]
+        f.store_all(factors, "%factor")
         f.store_all(tops, "%before")
 
         def row(totals: list[Val]) -> list[Val]:
@@ -155,18 +155,18 @@ class _Functions:
 
         sums = f.rows([f.em.const(self.real, 0.0)] * self.vectors, row)
         f.store_all(
-            [f.em.fma(total, turn, x) for total, turn, x in zip(f.load_all("%total"), turns, sums, strict=True)],
+            [f.em.fma(total, factor, x) for total, factor, x in zip(f.load_all("%total"), factors, sums, strict=True)],
             "%total",
         )
-        return f.text(f"i32 {f.any([turn.ne(1.0) for turn in turns])}")
+        return f.text(f"i32 {f.any([factor.ne(1.0) for factor in factors])}")
 
     def _rescale(self) -> str:
-        f = _Function(self.panel, self.module, "rescale", "ptr %O, i64 %n, ptr %turn")
-        turns = f.load_all("%turn")
+        f = _Function(self.panel, self.module, "rescale", "ptr %O, i64 %n, ptr %factor")
+        factors = f.load_all("%factor")
 
         def row(state: list[Val]) -> list[Val]:
-            for v, turn in enumerate(turns):
-                f.store_row(f.load_row("%O", v) * turn, "%O", v)
+            for v, factor in enumerate(factors):
+                f.store_row(f.load_row("%O", v) * factor, "%O", v)
             return []
 
         f.rows([], row)

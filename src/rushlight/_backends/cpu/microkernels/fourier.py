@@ -159,39 +159,39 @@ class FourierPass:
     def text(self) -> str:
         t = _Lanes(self.kind, self.lanes, self.fma)
         self._enter(t)
-        turns = self._turns(t)
+        twiddles = self._twiddles(t)
         if self.first or self.last:  # one loop: s or m is 1
-            self._butterfly(t, turns)
+            self._butterfly(t, twiddles)
             t.writer.say("br label %next", "next:")
         else:
             w = t.writer
             w.say("br label %inner", "inner:", "%q = phi i64 [0, %outer], [%q1, %inner]")
             w.say("%x = phi ptr [%xo, %outer], [%x1, %inner]", "%y = phi ptr [%yo, %outer], [%y1, %inner]")
-            self._butterfly(t, turns)
+            self._butterfly(t, twiddles)
             w.say(
                 "%q1 = add nuw nsw i64 %q, 1",
                 "%again = icmp slt i64 %q1, %s",
                 "br i1 %again, label %inner, label %next",
                 "next:",
             )
-            w.say("%xo1 = getelementptr i8, ptr %xo, i64 %x_turn", "%yo1 = getelementptr i8, ptr %yo, i64 %y_turn")
+            w.say("%xo1 = getelementptr i8, ptr %xo, i64 %x_next", "%yo1 = getelementptr i8, ptr %yo, i64 %y_next")
         self._leave(t)
         step = "ptr %src, ptr %src2, i64 %src_step, ptr %dst, ptr %dst2, i64 %dst_step"
         arguments = f"{step}, ptr noalias %twiddles, i64 %m, i64 %s, double %scale"
         return f"{t.declared()}define void @{self.symbol}({arguments}) {{\nentry:\n{t.writer.text}\n}}\n"
 
     def _enter(self, t: _Lanes) -> None:
-        """Emit distances between the r elements of a butterfly (`legs`) and between butterflies (`turns`), and the head
+        """Emit distances between the r elements of a butterfly (`legs`) and between butterflies (`iterations`), and the head
         of their loop."""
         w, r = t.writer, self.radix
-        w.say(f"%turns = mul i64 %m, {'1' if self.first or not self.last else '%s'}", "%ms = mul i64 %m, %s")
+        w.say(f"%iterations = mul i64 %m, {'1' if self.first or not self.last else '%s'}", "%ms = mul i64 %m, %s")
         w.say(
             f"%x_leg = mul i64 %ms, {'%src_step' if self.first else t.whole}",
             f"%y_leg = mul i64 %s, {'%dst_step' if self.last else t.whole}",
         )
         for k in range(2, r):
             w.say(f"%x_leg{k} = mul i64 %x_leg, {k}", f"%y_leg{k} = mul i64 %y_leg, {k}")
-        w.say(f"%x_turn = mul i64 %s, {t.whole}", f"%y_turn = mul i64 %y_leg, {r}")
+        w.say(f"%x_next = mul i64 %s, {t.whole}", f"%y_next = mul i64 %y_leg, {r}")
         if self.last and self.store not in "TV":
             w.say(f"%narrow = {'fptrunc double %scale to float' if self.kind == 'f32' else 'fadd double %scale, -0.0'}")
             w.say(f"%one = insertelement {t.vector} poison, {t.element} %narrow, i64 0")
@@ -206,7 +206,7 @@ class FourierPass:
         if not self.last or self.store == "V":
             w.say("%w = phi ptr [%twiddles, %entry], [%w1, %next]")
 
-    def _turns(self, t: _Lanes) -> list[tuple[str, str]]:
+    def _twiddles(self, t: _Lanes) -> list[tuple[str, str]]:
         """Load the twiddles of one iteration, before the inner loop."""
         return (
             []
@@ -214,7 +214,7 @@ class FourierPass:
             else [(t.spread("%w", 2 * t.size * k), t.spread("%w", t.size * (2 * k + 1))) for k in range(self.radix - 1)]
         )
 
-    def _butterfly(self, t: _Lanes, turns: list[tuple[str, str]]) -> None:
+    def _butterfly(self, t: _Lanes, twiddles: list[tuple[str, str]]) -> None:
         w, r = t.writer, self.radix
         x_legs, y_legs = (["0", f"%{v}_leg", *(f"%{v}_leg{k}" for k in range(2, r))][:r] for v in "xy")
         results = w.transform(
@@ -231,7 +231,7 @@ class FourierPass:
             elif self.last:
                 value = w.mul(value[0], "%factor"), w.mul(value[1], "%factor")
             elif k:
-                value = w.times(value, turns[k - 1])
+                value = w.times(value, twiddles[k - 1])
             t.store(
                 "S" if self.store in "UTV" else self.store,
                 value,
@@ -239,7 +239,7 @@ class FourierPass:
                 t.at("%yy", y_legs[k]) if self.store == "R" else "",
             )
         x_step = "%src_step" if self.first else t.whole
-        y_step = "%dst_step" if self.last else "%y_turn" if self.first else t.whole
+        y_step = "%dst_step" if self.last else "%y_next" if self.first else t.whole
         w.say(f"%x1 = getelementptr i8, ptr %x, i64 {x_step}", f"%y1 = getelementptr i8, ptr %y, i64 {y_step}")
 
     def _leave(self, t: _Lanes) -> None:
@@ -252,7 +252,7 @@ class FourierPass:
             w.say(f"%w1 = getelementptr i8, ptr %w, i64 {2 * t.size * (1 if self.last else self.radix - 1)}")
         w.say(
             "%i1 = add nuw nsw i64 %i, 1",
-            "%more = icmp slt i64 %i1, %turns",
+            "%more = icmp slt i64 %i1, %iterations",
             "br i1 %more, label %outer, label %done",
             "done:",
             "ret void",
@@ -269,7 +269,7 @@ class FourierMoves:
     `strided_in[swap](src, lane, step, tile, n)` and `strided_out[swap](tile, dst, lane, step, n)` do so for strided
     numbers: sequences begin `lane` bytes apart, and their elements are `step` bytes apart.
 
-    `turn(src, step, tile, n)`: transposes n / lanes squares of a matrix whose rows begin `step` bytes apart and hold
+    `transpose(src, step, tile, n)`: transposes n / lanes squares of a matrix whose rows begin `step` bytes apart and hold
     tile elements, into a tile.
 
     Real sequences of even length n = 2 h are transformed as h complex numbers, adjacent pairs.  With Z their transform
@@ -300,13 +300,13 @@ class FourierMoves:
         )
         return tuple(
             self.name(n)
-            for n in (*rows, "turn", "halves_C", "halves_S", "pairs_C", "pairs_S", "row_halves", "row_pairs")
+            for n in (*rows, "transpose", "halves_C", "halves_S", "pairs_C", "pairs_S", "row_halves", "row_pairs")
         )
 
     @property
     def text(self) -> str:
         parts = [
-            *(part(into, swap) for part in (self._rows, self._strided) for into in (True, False) for swap in (False, True)), self._turn(),
+            *(part(into, swap) for part in (self._rows, self._strided) for into in (True, False) for swap in (False, True)), self._transposed(),
             *(self._halves(how) for how in "CS"), *(self._pairs(how) for how in "CS"), self._row(True), self._row(False),
         ]  # fmt: skip
         return _Lanes(self.kind, self.lanes, self.fma).declared() + "".join(parts)
@@ -405,7 +405,7 @@ class FourierMoves:
         )
         return f"define void @{name}({arguments}) {{\nentry:\n{w.text}\n}}\n"
 
-    def _turn(self) -> str:
+    def _transposed(self) -> str:
         t = _Lanes(self.kind, self.lanes, self.fma)
         w, n = t.writer, self.lanes
         w.say("br label %loop", "loop:", "%k = phi i64 [0, %entry], [%k1, %loop]")
@@ -429,17 +429,17 @@ class FourierMoves:
         )
         return f"define void @{self.name('turn')}(ptr noalias %src, i64 %step, ptr noalias %tile, i64 %n) {{\nentry:\n{w.text}\n}}\n"
 
-    def _combined(self, t: _Lanes, a: Complex, b: Complex, turn: Complex, back: bool) -> tuple[Complex, Complex]:
+    def _combined(self, t: _Lanes, a: Complex, b: Complex, twiddle: Complex, back: bool) -> tuple[Complex, Complex]:
         """(S + T, conj(S - T)) with S = a + conj b and T = -i w (a - conj b); `back`: T = i conj(w) (a - conj b), parts
         of the results exchanged."""
         w = t.writer
         s = w.add(a[0], b[0]), w.sub(a[1], b[1])
         d = w.sub(a[0], b[0]), w.add(a[1], b[1])
         if back:  # conj(w) d, then times i
-            x = w.fused(d[1], turn[1], w.mul(d[0], turn[0]))
-            y = w.fused(d[1], turn[0], w.mul(d[0], turn[1]), minus=True)
+            x = w.fused(d[1], twiddle[1], w.mul(d[0], twiddle[0]))
+            y = w.fused(d[1], twiddle[0], w.mul(d[0], twiddle[1]), minus=True)
             return (w.add(s[1], x), w.sub(s[0], y)), (w.sub(x, s[1]), w.add(s[0], y))
-        x, y = w.times(d, turn)
+        x, y = w.times(d, twiddle)
         return (w.add(s[0], y), w.sub(s[1], x)), (w.sub(s[0], y), w.sub(w.negated(x), s[1]))
 
     def _halves(self, how: str) -> str:

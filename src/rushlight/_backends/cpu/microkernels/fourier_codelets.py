@@ -93,7 +93,7 @@ class Writer:
         columns = [self.transform(x[q::inner]) for q in range(inner)]
         y: list[Complex] = [("", "")] * r
         for k in range(outer):
-            row = [self._turned(columns[q][k], q * k, r) for q in range(inner)]
+            row = [self._rotated(columns[q][k], q * k, r) for q in range(inner)]
             for p, value in enumerate(self.transform(row)):
                 y[p * outer + k] = value
         return y
@@ -105,7 +105,7 @@ class Writer:
             self.minus(a, c), (self.sub(b[0], d[1]), self.add(b[1], d[0])),
         ]  # fmt: skip
 
-    def _turned(self, x: Complex, power: int, r: int) -> Complex:
+    def _rotated(self, x: Complex, power: int, r: int) -> Complex:
         """x exp(-2 pi i power / r)."""
         power %= r
         if power == 0:

@@ -32,12 +32,12 @@ class Panels:
     whole cache line at once.
     """
 
-    __slots__ = ("group", "n", "size", "turn_symbol", "wide", "wide_symbol", "zip_symbol")
+    __slots__ = ("group", "n", "size", "transpose_symbol", "wide", "wide_symbol", "zip_symbol")
 
     def __init__(self, size: int, group: int, n: int) -> None:
         self.size, self.group, self.n = size, group, n
         self.wide = 4 * n
-        self.turn_symbol, self.zip_symbol = f"rl_turn_{size}_{group}_{n}", f"rl_zip_{size}_{group}_{n}"
+        self.transpose_symbol, self.zip_symbol = f"rl_transpose_{size}_{group}_{n}", f"rl_zip_{size}_{group}_{n}"
         self.wide_symbol = f"rl_zip_{size}_{group}_{self.wide}"
 
     @property
@@ -47,18 +47,20 @@ class Panels:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return (self.turn_symbol, self.zip_symbol, self.wide_symbol) if self.group > 1 else (self.turn_symbol,)
+        return (
+            (self.transpose_symbol, self.zip_symbol, self.wide_symbol) if self.group > 1 else (self.transpose_symbol,)
+        )
 
     @property
     def text(self) -> str:
-        turned = turn_text(self.turn_symbol, self.n, self.size, self.size // self.group)
+        transposed = transpose_text(self.transpose_symbol, self.n, self.size, self.size // self.group)
         if self.group == 1:
-            return turned
+            return transposed
         zips = (
             zip_text(symbol, n, self.group, self.size // self.group)
             for symbol, n in ((self.zip_symbol, self.n), (self.wide_symbol, self.wide))
         )
-        return "\n".join([turned, *zips])
+        return "\n".join([transposed, *zips])
 
 
 class Cast:
@@ -217,8 +219,8 @@ class Pairs:
             else:
                 line, _ = self._flipped(f"%b{v}", n, lambda i: i % 2 == 0)
                 lines.append(line)
-            turned = f"%b{v}" if self.conjugated else f"%b{v}f"
-            for part, name in enumerate((straight, turned)):
+            negated = f"%b{v}" if self.conjugated else f"%b{v}f"
+            for part, name in enumerate((straight, negated)):
                 lines += [
                     f"  %q{v}_{part} = getelementptr i8, ptr %to, i64 {(part * 2 * self.width + v * n) * real}",
                     f"  store {vector} {name}, ptr %q{v}_{part}, align {real}",
@@ -226,7 +228,7 @@ class Pairs:
         return lines
 
 
-def turn_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
+def transpose_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
     """`symbol(out, x, row, step, k)`: consecutive squares of n words, transposed by exchanging ever smaller blocks of
     two rows.
 

@@ -106,11 +106,11 @@ class RegisterTile:
         return self.instruction == "vdpbf16ps"
 
     @property
-    def turn_symbol(self) -> str:
-        return self.panels.turn_symbol
+    def transpose_symbol(self) -> str:
+        return self.panels.transpose_symbol
 
     @property
-    def turned(self) -> int:
+    def square(self) -> int:
         return self.panels.n
 
     @property

@@ -138,8 +138,8 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
     key = f"{shape.name} {way}"
     if key not in _LOADED:
         imports = dict(_runtime.runtime().symbols)
-        for tile in (shape.turner, shape.tile):
-            names = [tile.symbol, tile.turn_symbol]
+        for tile in (shape.transposer, shape.tile):
+            names = [tile.symbol, tile.transpose_symbol]
             symbols_of_text = _loaded_text(tile.text, names)
             imports.update({name: symbols_of_text[name] for name in names})
         cell = shape.mode, shape.tile.kind, shape.lanes, shape.tile.fma

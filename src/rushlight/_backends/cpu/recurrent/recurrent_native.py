@@ -52,13 +52,25 @@ class Shape:
     """The division of a layer's units into panels of a tile: `groups` of `blocks` vectors of units, `panels` for each
     group."""
 
-    __slots__ = ("blocks", "columns", "extra", "lanes", "mode", "panels", "real", "rows", "tile", "turner", "vectors")
+    __slots__ = (
+        "blocks",
+        "columns",
+        "extra",
+        "lanes",
+        "mode",
+        "panels",
+        "real",
+        "rows",
+        "tile",
+        "transposer",
+        "vectors",
+    )
 
-    def __init__(self, mode: str, kind: str, tile: RegisterTile, turner: RegisterTile, extra: bool = False) -> None:
-        """`turner` is the tile whose packing routine is used for weights; `extra`: in the backward, saved values have
+    def __init__(self, mode: str, kind: str, tile: RegisterTile, transposer: RegisterTile, extra: bool = False) -> None:
+        """`transposer` is the tile whose packing routine is used for weights; `extra`: in the backward, saved values have
         cotangents too."""
         gates = GATES[mode]
-        self.mode, self.tile, self.turner, self.extra = mode, tile, turner, extra
+        self.mode, self.tile, self.transposer, self.extra = mode, tile, transposer, extra
         self.real: Type = f32 if kind == "f32" else f64
         self.lanes, self.vectors, self.columns, self.rows = tile.lanes, tile.vectors, tile.columns, tile.rows
         self.blocks = next(n for n in range(1, self.vectors + 1) if n * gates % self.vectors == 0)
@@ -79,21 +91,21 @@ class Shape:
 def make_pack_forward(shape: Shape) -> NativeFunction:
     """The weight [gates * units, units] as panels of its transpose; bufs: panels, weight; a piece is a group."""
     real, size, lanes, columns = shape.real, shape.real.itemsize, shape.lanes, shape.columns
-    vectors, panels, blocks, gates, turned = (
+    vectors, panels, blocks, gates, square = (
         shape.vectors,
         shape.panels,
         shape.blocks,
         GATES[shape.mode],
-        shape.turner.turned,
+        shape.transposer.square,
     )
-    turn = extern(shape.turner.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+    transpose = extern(shape.transposer.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
 
     @native("i32(ptr, ptr, i64)", name=f"rl_pack_{shape.name}")
     def pack(bufs, ints, piece):
         units = ints.i64[UNITS]
         if piece == 0:
             memset(bufs.ptr[0] + ints.i64[SHARED], 0, LINE * (1 + ints.i64[PARTS]))
-        whole = units // turned * turned
+        whole = units // square * square
         for k in range(panels * vectors):
             unit = (piece * blocks + k // gates) * lanes
             have = max(min(units - unit, i64(lanes)), i64(0))
@@ -103,8 +115,8 @@ def make_pack_forward(shape: Shape) -> NativeFunction:
             if have == lanes:
                 first = whole
                 if whole > 0:
-                    for i in range(0, lanes, turned):
-                        turn(out + size * i, x + size * i * units, units, columns, whole)
+                    for i in range(0, lanes, square):
+                        transpose(out + size * i, x + size * i * units, units, columns, whole)
             for d in range(first, units):
                 for lane in range(lanes):
                     value = real(0)
@@ -146,8 +158,8 @@ def make_pack_backward(shape: Shape) -> NativeFunction:
 
 def _make_pack_rows(shape: Shape) -> NativeFunction:
     """Pack rows as a panel [k][rows of the tile], with zeros for missing rows."""
-    real, size, high, turned = shape.real, shape.real.itemsize, shape.rows, shape.tile.turned
-    turn = extern(shape.tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+    real, size, high, square = shape.real, shape.real.itemsize, shape.rows, shape.tile.square
+    transpose = extern(shape.tile.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, i64, i64, i64)", name=f"pack_rows_{shape.name}")
     def pack_rows(out, x, rows, row, depth):
@@ -156,11 +168,11 @@ def _make_pack_rows(shape: Shape) -> NativeFunction:
             return
         first: i64 = 0
         if rows == high:
-            first = depth // turned * turned
+            first = depth // square * square
             if first > 0:
-                for i in range(0, high, turned):
-                    at = min(i, high - turned)  # the last square may overlap the one before
-                    turn(out + size * at, x + size * at * row, row, high, first)
+                for i in range(0, high, square):
+                    at = min(i, high - square)  # the last square may overlap the one before
+                    transpose(out + size * at, x + size * at * row, row, high, first)
         for k in range(first, depth):
             for r in range(high):
                 value = real(0)

@@ -10,18 +10,18 @@ from rushlight._backends.cpu.conv.direct_words import REAL, D, item_of
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._native import NativeFunction, extern, i64, load, native, store
 
-__all__ = ["make_turned", "make_turns"]
+__all__ = ["make_transposed", "make_transposes"]
 
 
-def make_turns(
+def make_transposes(
     source: str, tile: RegisterTile, take: NativeFunction, put: NativeFunction
 ) -> tuple[NativeFunction, NativeFunction, NativeFunction]:
-    real, n, item = REAL[source], tile.turned, item_of(source)
+    real, n, item = REAL[source], tile.square, item_of(source)
     size = real.itemsize
-    turn = extern(tile.turn_symbol, "void(ptr, ptr, i64, i64, i64)")
+    transpose = extern(tile.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_planes_{source}")
-    def turn_planes(ints, to, x, valid, apart):
+    def transpose_planes(ints, to, x, valid, apart):
         """Transpose planes of `valid` channels, `apart` from one another, to one plane whose positions hold a vector of
         channels."""
         plane, lanes = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.lanes]
@@ -29,26 +29,26 @@ def make_turns(
         if plane < n:
             whole = 0
         for i in range(0, whole, n):
-            turn(to + size * i, x + size * i * apart, apart, lanes, plane // n * n)
+            transpose(to + size * i, x + size * i * apart, apart, lanes, plane // n * n)
             if plane % n != 0:  # the last square overlaps the one before
-                turn(to + size * (i + (plane - n) * lanes), x + size * (i * apart + plane - n), apart, lanes, n)
+                transpose(to + size * (i + (plane - n) * lanes), x + size * (i * apart + plane - n), apart, lanes, n)
         for i in range(whole, valid):
             for k in range(plane):
                 store(real, to, k * lanes + i, load(real, x, i * apart + k))
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_in_{source}")
-    def turn_in(ints, to, x, wide, valid):
+    def transpose_in(ints, to, x, wide, valid):
         """The same for planes in memory; narrow dtypes are widened to `wide` first."""
-        plane, apart = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.x_turn]
+        plane, apart = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.x_transpose]
         if item == size:
-            turn_planes(ints, to, x, valid, apart)
+            transpose_planes(ints, to, x, valid, apart)
         else:
             for i in range(valid):
                 take(wide + size * i * plane, x + item * i * apart, plane, 1)
-            turn_planes(ints, to, wide, valid, plane)
+            transpose_planes(ints, to, wide, valid, plane)
 
     @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_out_{source}")
-    def turn_out(ints, y, from_, valid, apart):
+    def transpose_out(ints, y, from_, valid, apart):
         """The inverse of `transpose_planes`."""
         plane, lanes = ints.i64[D.out_h] * ints.i64[D.out_w], ints.i64[D.lanes]
         whole = valid // n * n
@@ -57,56 +57,60 @@ def make_turns(
         if whole > 0:
             for k in range(0, plane, n):
                 at = min(k, plane - n)
-                turn(y + size * at, from_ + size * at * lanes, lanes, apart, whole)
+                transpose(y + size * at, from_ + size * at * lanes, lanes, apart, whole)
         for i in range(whole, valid):
             for k in range(plane):
                 store(real, y, i * apart + k, load(real, from_, k * lanes + i))
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_narrow_{source}")
-    def turn_narrow(ints, y, from_, wide, valid):
+    def transpose_narrow(ints, y, from_, wide, valid):
         """The inverse of `transpose_in`; narrow dtypes are computed in `wide` first."""
         if item == size:
-            turn_out(ints, y, from_, valid, ints.i64[D.y_turn])
+            transpose_out(ints, y, from_, valid, ints.i64[D.y_transpose])
         else:
             plane = ints.i64[D.out_h] * ints.i64[D.out_w]
-            turn_out(ints, wide, from_, valid, plane)
+            transpose_out(ints, wide, from_, valid, plane)
             for i in range(valid):
-                put(y + item * i * ints.i64[D.y_turn], 1, wide + size * i * plane, plane)
+                put(y + item * i * ints.i64[D.y_transpose], 1, wide + size * i * plane, plane)
 
-    return turn_in, turn_out, turn_narrow
+    return transpose_in, transpose_out, transpose_narrow
 
 
-def make_turned(
+def make_transposed(
     source: str,
     unit: NativeFunction,
-    turns: tuple[NativeFunction, NativeFunction, NativeFunction],
+    transposes: tuple[NativeFunction, NativeFunction, NativeFunction],
     put_epilogue: NativeFunction,
 ) -> NativeFunction:
     """Convolve small planes whose channels are made contiguous first; `unit` convolves contiguous, wide operands."""
     size, item = REAL[source].itemsize, item_of(source)
-    turn_in, turn_out, turn_narrow = turns
+    transpose_in, transpose_out, transpose_narrow = transposes
 
-    @native("i32(ptr, ptr, ptr, i64, ptr, ptr, ptr, i64, i64, i64)", name=f"direct_turned_{source}")
-    def convolve_turned(bufs, ints, own, piece, memory, turned, done, image, group, valid):
+    @native("i32(ptr, ptr, ptr, i64, ptr, ptr, ptr, i64, i64, i64)", name=f"direct_transposed_{source}")
+    def convolve_transposed(bufs, ints, own, piece, memory, transposed, done, image, group, valid):
         """Convolve `valid` channels of an image from `group` on.  memory: weights and rows; transposed: planes; done:
         results for an epilogue."""
         plane = ints.i64[D.out_h] * ints.i64[D.out_w]
-        results = turned + size * ints.i64[D.lanes] * ints.i64[D.in_h] * ints.i64[D.in_w]
+        results = transposed + size * ints.i64[D.lanes] * ints.i64[D.in_h] * ints.i64[D.in_w]
         wide = results + size * ints.i64[D.lanes] * plane  # for narrow planes
         x = bufs.ptr[ints.i64[D.operand]] + item * (
-            image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_turn])
+            image * ints.i64[D.x_n] + group * (ints.i64[D.x_g] + ints.i64[D.x_transpose])
         )
-        turn_in(ints, turned, x, wide, valid)
-        unit(ints, results, turned, memory, i64(0), ints.i64[D.out_h], i64(0), ints.i64[D.lanes])
+        transpose_in(ints, transposed, x, wide, valid)
+        unit(ints, results, transposed, memory, i64(0), ints.i64[D.out_h], i64(0), ints.i64[D.lanes])
         if ints.i64[D.after] == 0:
-            turn_narrow(
-                ints, bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_turn]), results, wide, valid
+            transpose_narrow(
+                ints,
+                bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_transpose]),
+                results,
+                wide,
+                valid,
             )
             return 0
         constants = ints + ints.i64[D.given]
         if ints.i64[D.after] == 2:
             return put_epilogue(bufs, own, constants, piece, results, image, group, valid, i64(0), plane)
-        turn_out(own, done, results, valid, plane)
+        transpose_out(own, done, results, valid, plane)
         return put_epilogue(bufs, own, constants, piece, done, image, group, valid, i64(0), plane)
 
-    return convolve_turned
+    return convolve_transposed
