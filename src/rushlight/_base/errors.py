@@ -21,7 +21,7 @@ __all__ = [
     "OutOfMemoryError",
     "PACKAGE",
     "describe_code",
-    "describe_place",
+    "describe_location",
     "install_command",
     "user_code",
     "user_frame",
@@ -93,16 +93,16 @@ def user_frame() -> tuple[str, int, str] | None:
 
 def user_line() -> str:
     """The user's location as one line of text: `file.py:12 in train: loss = f(x)`."""
-    return describe_place(user_frame())
+    return describe_location(user_frame())
 
 
-def describe_place(place: tuple[str, int, str] | None) -> str:
+def describe_location(location: tuple[str, int, str] | None) -> str:
     """Text for a location from `user_frame`, with the source line if it can be read."""
-    if place is None:
-        return "<unknown place>"
+    if location is None:
+        return "<unknown location>"
     import linecache
 
-    file, line, function = place
+    file, line, function = location
     text = linecache.getline(file, line).strip()
     return f"{file}:{line} in {function}" + (f": {text}" if text else "")
 
@@ -144,12 +144,12 @@ def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
         warn_user(text, category)
 
 
-def describe_code(place: tuple[Any, int] | None) -> str:
+def describe_code(location: tuple[Any, int] | None) -> str:
     """Text for a location from `user_code`."""
-    if place is None:
+    if location is None:
         return "a line that is no longer known"
-    code, at = place
+    code, at = location
     for start, stop, line in code.co_lines():
         if start <= at < stop and line is not None:
-            return describe_place((code.co_filename, line, code.co_name))
-    return describe_place((code.co_filename, code.co_firstlineno, code.co_name))
+            return describe_location((code.co_filename, line, code.co_name))
+    return describe_location((code.co_filename, code.co_firstlineno, code.co_name))

@@ -70,13 +70,13 @@ def lazy_names(page: str, find: Callable[[str], Any]) -> Callable[[str], Any]:
     return __getattr__
 
 
-def lazy_files(page: str, places: Mapping[str, str], modules: Container[str] = ()) -> Callable[[str], Any]:
-    """`lazy_names` of a package: `places` maps names to its modules, `modules` are attributes themselves."""
+def lazy_files(page: str, homes: Mapping[str, str], modules: Container[str] = ()) -> Callable[[str], Any]:
+    """`lazy_names` of a package: `homes` maps names to its modules, `modules` are attributes themselves."""
 
     def find(name: str) -> Any:
         if name in modules:
             return import_whole(f"{page}.{name}")
-        return getattr(import_whole(f"{page}.{places[name]}"), name) if name in places else None
+        return getattr(import_whole(f"{page}.{homes[name]}"), name) if name in homes else None
 
     return lazy_names(page, find)
 

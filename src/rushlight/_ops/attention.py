@@ -71,11 +71,11 @@ def _repeated(x: Any, heads: int) -> Any:
     """Each head repeated for the queries that share it."""
     if x.shape[-3] == heads:
         return x
-    *lead, groups, places, width = x.shape
+    *lead, groups, positions, width = x.shape
     n = len(lead)
-    shape = (*lead, groups, heads // groups, places, width)
+    shape = (*lead, groups, heads // groups, positions, width)
     dims = (*range(n + 1), n + 2, n + 3)
-    return build.reshape(prim.broadcast(x, shape=shape, dims=dims), (*lead, heads, places, width))
+    return build.reshape(prim.broadcast(x, shape=shape, dims=dims), (*lead, heads, positions, width))
 
 
 def _scale_of(query: Any, scale: float | None) -> float:

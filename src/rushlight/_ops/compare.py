@@ -151,8 +151,8 @@ def _shift(name: str, primitive: str, doc: str) -> Callable[[Any, Any], Any]:
     return body
 
 
-_shift("bitwise_left_shift", "shift_left", "input << other: bits moved up by `other` places.")
-_shift("bitwise_right_shift", "shift_right", "input >> other: bits moved down by `other` places; the sign stays.")
+_shift("bitwise_left_shift", "shift_left", "input << other: bits shifted left by `other`.")
+_shift("bitwise_right_shift", "shift_right", "input >> other: bits shifted right by `other`; the sign stays.")
 
 
 # ***** choosing *****

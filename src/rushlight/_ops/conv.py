@@ -293,15 +293,15 @@ def col2im(x: Any, output_size: Any, kernel_size: Any, dilation: Any, padding: A
             f"Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got input.size(1)={depth} and "
             f"kernel_size=({kernel[0]}, {kernel[1]})."
         )
-    places = [
+    counts = [
         (s + 2 * p - g * (k - 1) - 1) // t + 1 for s, p, g, k, t in zip(size, around, gaps, kernel, steps, strict=True)
     ]
-    if places[0] * places[1] != count or min(places) < 1:
+    if counts[0] * counts[1] != count or min(counts) < 1:
         raise RuntimeError(
             f"Given output_size=({size[0]}, {size[1]}), kernel_size=({kernel[0]}, {kernel[1]}), expected size of input's dimension 2 to match the "
-            f"calculated number of sliding blocks {places[0]} * {places[1]} = {places[0] * places[1]}, but got input.size(2)={count}."
+            f"calculated number of sliding blocks {counts[0]} * {counts[1]} = {counts[0] * counts[1]}, but got input.size(2)={count}."
         )
-    split = build.reshape(columns, (batch, depth // per_window, *kernel, *places))
+    split = build.reshape(columns, (batch, depth // per_window, *kernel, *counts))
     windows = build.transpose(split, (0, 1, 4, 5, 2, 3))
     shape = (batch, depth // per_window, *(s + 2 * p for s, p in zip(size, around, strict=True)))
     whole = narrow(

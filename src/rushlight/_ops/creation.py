@@ -132,16 +132,16 @@ def eye_core(n: int, m: int, dtype: DType) -> Any:
 @operator("tril_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def tril_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
     """(i, j) with j - i <= offset: rows and columns of the elements on and below a diagonal, as a (2, n) tensor."""
-    return _places(row, col, [0] * row, [min(max(i + offset + 1, 0), col) for i in range(row)], dtype)
+    return _row_ranges(row, col, [0] * row, [min(max(i + offset + 1, 0), col) for i in range(row)], dtype)
 
 
 @operator("triu_indices_core(int row, int col, int offset, dtype dtype) -> Tensor", **CORE)
 def triu_indices_core(row: int, col: int, offset: int, dtype: DType) -> Any:
     """(i, j) with j - i >= offset: rows and columns of the elements on and above a diagonal, as a (2, n) tensor."""
-    return _places(row, col, [min(max(i + offset, 0), col) for i in range(row)], [col] * row, dtype)
+    return _row_ranges(row, col, [min(max(i + offset, 0), col) for i in range(row)], [col] * row, dtype)
 
 
-def _places(row: int, col: int, starts: list[int], stops: list[int], dtype: DType) -> Any:
+def _row_ranges(row: int, col: int, starts: list[int], stops: list[int], dtype: DType) -> Any:
     """The elements start..stop of each row, as two rows of indices.
 
     Starts and stops change by at most one from row to row, between 0 and `col`: the graph computes both as functions of

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._ops.bodies import lowest, narrow, pad_dim, take_slice, wide
-from rushlight._ops.places import from_zero
+from rushlight._ops.index_arguments import from_zero
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT32, INT64
@@ -49,17 +49,17 @@ def _padding_row(weight: Any, padding_idx: int | None) -> int | None:
 @embedding.gradient
 def _(ct: Any, out: Any, x: Any, weight: Any, padding_idx: int | None, max_norm: float | None, norm_type: float, scale_grad_by_freq: bool,
       sparse: bool) -> Any:  # fmt: skip
-    places = build.convert(x, INT64)
+    indices = build.convert(x, INT64)
     grad = wide(ct)
     row = _padding_row(weight, padding_idx)
     if scale_grad_by_freq:
-        ones = build.full(places.shape, 1.0, grad.dtype)
-        counts = prim.index_put(build.full((weight.shape[0],), 0, grad.dtype), ones, places, accumulate=True)
-        grad = grad / _over_rows(prim.index(counts, places), grad.shape)
+        ones = build.full(indices.shape, 1.0, grad.dtype)
+        counts = prim.index_put(build.full((weight.shape[0],), 0, grad.dtype), ones, indices, accumulate=True)
+        grad = grad / _over_rows(prim.index(counts, indices), grad.shape)
     if row is not None:
-        grad = build.select(_over_rows(build.eq(places, row), grad.shape), 0, grad)
+        grad = build.select(_over_rows(build.eq(indices, row), grad.shape), 0, grad)
     zeros = build.full(weight.shape, 0, grad.dtype)
-    return None, narrow(prim.index_put(zeros, grad, places, accumulate=True), weight.dtype)
+    return None, narrow(prim.index_put(zeros, grad, indices, accumulate=True), weight.dtype)
 
 
 def _over_rows(values: Any, shape: Sequence[int]) -> Any:
@@ -77,7 +77,7 @@ def embedding_bag_core(
     With `starts` bag b is input[starts[b] : ends[b]], of at most `width` elements; without `ends` it ends where the
     next one starts.
     """
-    places, counted, scales = build.convert(x, INT64), None, per_sample_weights
+    indices, counted, scales = build.convert(x, INT64), None, per_sample_weights
     if starts is not None:
         shape = (starts.shape[0], width)
         if ends is None:
@@ -86,12 +86,12 @@ def embedding_bag_core(
         at = first + prim.iota(shape=shape, dim=1, dtype=INT64)
         counted = at < after
         at = build.select(counted, at, 0)
-        places = prim.index(places, at)
+        indices = prim.index(indices, at)
         scales = None if scales is None else prim.index(scales, at)
     if padding_idx >= 0:
-        real = build.ne(places, padding_idx)
+        real = build.ne(indices, padding_idx)
         counted = real if counted is None else counted & real
-    rows = wide(prim.index(weight, from_zero(places)))
+    rows = wide(prim.index(weight, from_zero(indices)))
     if scales is not None:
         rows = rows * _over_rows(wide(scales), rows.shape)
     return narrow(_bags(rows, counted, mode), weight.dtype)

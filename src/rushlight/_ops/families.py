@@ -9,7 +9,7 @@ from rushlight import _ops
 
 __all__ = ["FAMILIES"]
 
-_NOT_FAMILIES = ("bodies", "families", "forms", "places", "schema", "special_tables", "table")
+_NOT_FAMILIES = ("bodies", "families", "forms", "index_arguments", "schema", "special_tables", "table")
 
 # `pkgutil` would find the modules too, but it loads `inspect`.
 _FILES = sorted(name for folder in _ops.__path__ for name in os.listdir(folder) if name.endswith(".py"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._ops.bodies import flat, is_weak, like_input, narrow, number_value, wide, wrap
-from rushlight._ops.places import (
+from rushlight._ops.index_arguments import (
     adding,
     as_index,
     check_fits,
@@ -39,44 +39,44 @@ def _common_shape(indices: Sequence[Any]) -> list[Any]:
     return [build.broadcast_to(as_index("index", i, "any"), shape) for i in indices]
 
 
-def _place(dims: Sequence[int]) -> int:
+def _index_position(dims: Sequence[int]) -> int:
     """The position of the indices' dims in the result: the first indexed dim if these are adjacent, else the front."""
     return dims[0] if list(dims) == list(range(dims[0], dims[0] + len(dims))) else 0
 
 
 def _result_order(ndim: int, dims: Sequence[int], count: int) -> tuple[int, ...]:
     """The permutation from [*index dims, *other dims] to the result's order."""
-    at = _place(dims)
+    at = _index_position(dims)
     rest = list(range(count, count + ndim - len(dims)))
     return (*rest[:at], *range(count), *rest[at:])
 
 
-def _check_room(x: Any, dims: Sequence[int], places: Any) -> None:
+def _check_room(x: Any, dims: Sequence[int], indices: Any) -> None:
     """IndexError if empty dims are indexed: kernels that read a whole dim at once do not check indices."""
-    if numel(places.shape) and any(not x.shape[d] for d in dims):
+    if numel(indices.shape) and any(not x.shape[d] for d in dims):
         raise IndexError("index is out of bounds for dimension with size 0")
 
 
 @operator("index(Tensor input, int[] dims, Tensor[] indices) -> Tensor", spaces=(), method=False)
 def index(x: Any, dims: Any, indices: Sequence[Any]) -> Any:
     """`x[..., i, ..., j, ...]`: the indices stand for the dims `dims` of x and broadcast with each other."""
-    places = _common_shape(indices)
-    _check_room(x, dims, places[0])
+    broadcast_indices = _common_shape(indices)
+    _check_room(x, dims, broadcast_indices[0])
     moved, _ = to_front(x, dims)
-    elements = prim.index(moved, *places)
-    return build.transpose(elements, _result_order(len(x.shape), dims, len(places[0].shape)))
+    elements = prim.index(moved, *broadcast_indices)
+    return build.transpose(elements, _result_order(len(x.shape), dims, len(broadcast_indices[0].shape)))
 
 
 @operator("index_put_core(Tensor input, int[] dims, Tensor[] indices, Tensor values, bool accumulate) -> Tensor", spaces=(), method=False,
           inplace=True, numbers=("values",), node="IndexPutBackward0", name="index_put_core", tags=("alone",))  # fmt: skip
 def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
     """out[..., i, ...] = values (or += values with `accumulate`): `x` with values written where `index` reads."""
-    places = _common_shape(indices)
-    _check_room(x, dims, places[0])
+    broadcast_indices = _common_shape(indices)
+    _check_room(x, dims, broadcast_indices[0])
     moved, perm = to_front(x, dims)
-    count = len(places[0].shape)
+    count = len(broadcast_indices[0].shape)
     order = _result_order(len(x.shape), dims, count)
-    target = (*places[0].shape, *moved.shape[len(dims) :])
+    target = (*broadcast_indices[0].shape, *moved.shape[len(dims) :])
     shape = tuple(target[d] for d in order)
     if is_weak(values):
         values = number_value(values, x.dtype)
@@ -101,30 +101,32 @@ def index_put_core(x: Any, dims: Any, indices: Sequence[Any], values: Any, accum
         )
     values = build.transpose(values, inverse_perm(order))
     if accumulate and x.dtype is BOOL:
-        counted = prim.index_put(build.convert(moved, INT32), build.convert(values, INT32), *places, accumulate=True)
+        counted = prim.index_put(
+            build.convert(moved, INT32), build.convert(values, INT32), *broadcast_indices, accumulate=True
+        )
         written = build.convert(counted, BOOL)
     elif accumulate:
-        written = adding(moved, lambda v: prim.index_put(v, wide(values), *places, accumulate=True))
+        written = adding(moved, lambda v: prim.index_put(v, wide(values), *broadcast_indices, accumulate=True))
     else:
-        written = prim.index_put(moved, values, *places, accumulate=False)
+        written = prim.index_put(moved, values, *broadcast_indices, accumulate=False)
     return build.transpose(written, inverse_perm(perm))
 
 
 @index_put_core.gradient
 def _(ct: Any, out: Any, x: Any, dims: Any, indices: Sequence[Any], values: Any, accumulate: bool) -> Any:
     nones = [None] * len(indices)
-    places = _common_shape(indices)
-    order = _result_order(len(x.shape), dims, len(places[0].shape))
+    broadcast_indices = _common_shape(indices)
+    order = _result_order(len(x.shape), dims, len(broadcast_indices[0].shape))
     moved, perm = to_front(ct, dims)
-    to_values = build.transpose(prim.index(moved, *places), order)
+    to_values = build.transpose(prim.index(moved, *broadcast_indices), order)
     if not is_weak(values):
         lead = max(len(values.shape) - len(to_values.shape), 0)
         to_values = build.reshape(build.sum_to(to_values, values.shape[lead:]), values.shape)
     if accumulate:
         return ct, *nones, to_values
-    hole = build.full((*places[0].shape, *moved.shape[len(dims) :]), 0, ct.dtype)
+    hole = build.full((*broadcast_indices[0].shape, *moved.shape[len(dims) :]), 0, ct.dtype)
     return (
-        build.transpose(prim.index_put(moved, hole, *places, accumulate=False), inverse_perm(perm)),
+        build.transpose(prim.index_put(moved, hole, *broadcast_indices, accumulate=False), inverse_perm(perm)),
         *nones,
         to_values,
     )
@@ -136,13 +138,13 @@ def _(ct: Any, out: Any, x: Any, dims: Any, indices: Sequence[Any], values: Any,
 @operator("index_select(Tensor input, int dim, Tensor index) -> Tensor", out="exact", tags=("apart",))
 def index_select(x: Any, dim: int, index: Any) -> Any:
     """out[..., i, ...] = input[..., index[i], ...]: the indices listed along dim."""
-    places = from_zero(index_vector("index_select", index))
+    indices = from_zero(index_vector("index_select", index))
     lines, dim = lines_of(x, dim)
     moved, perm = to_front(lines, (dim,))
     return (
-        build.reshape(build.transpose(prim.index(moved, places), inverse_perm(perm)), x.shape)
+        build.reshape(build.transpose(prim.index(moved, indices), inverse_perm(perm)), x.shape)
         if not x.shape
-        else build.transpose(prim.index(moved, places), inverse_perm(perm))
+        else build.transpose(prim.index(moved, indices), inverse_perm(perm))
     )
 
 
@@ -152,18 +154,18 @@ def index_select(x: Any, dim: int, index: Any) -> Any:
 def gather(x: Any, dim: int, index: Any, *, sparse_grad: bool) -> Any:
     """out[i][j] = input[index[i][j]][j] for dim 0, and so on; the result has the shape of `index`."""
     shape = index.shape
-    places = from_zero(as_index("gather", index, "int32 int64")) if numel(shape) else build.full(shape, 0, INT64)
+    indices = from_zero(as_index("gather", index, "int32 int64")) if numel(shape) else build.full(shape, 0, INT64)
     lines, dim = lines_of(x, dim)
     if numel(shape) == 0:
         if len(shape) != len(x.shape):
             return build.full(shape, 0, x.dtype)
     else:
         check_ranks("gather", x, index)
-        places = places if shape else build.reshape(places, (1,))
-        check_fits("gather", lines, places, dim)
+        indices = indices if shape else build.reshape(indices, (1,))
+        check_fits("gather", lines, indices, dim)
         if not lines.shape[dim]:
             raise RuntimeError(f"index 0 is out of bounds for dimension {dim} with size 0")
-    return build.reshape(prim.gather(lines, places if places.shape else build.reshape(places, (1,)), dim=dim), shape)
+    return build.reshape(prim.gather(lines, indices if indices.shape else build.reshape(indices, (1,)), dim=dim), shape)
 
 
 # ***** in the flattened input *****
@@ -193,17 +195,17 @@ def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
         raise RuntimeError(
             f"put_(): self and source expected to have the same dtype, but got self.dtype = {x.dtype.name} and source.dtype = {source.dtype.name}"
         )
-    places, values = flat(as_index("put_", index)), flat(source)
-    if places.shape[0] and not numel(x.shape):
+    indices, values = flat(as_index("put_", index)), flat(source)
+    if indices.shape[0] and not numel(x.shape):
         raise IndexError("put_(): Tried to put elements into an empty tensor")
     if accumulate and x.dtype is BOOL:
         written = build.convert(
-            prim.index_put(build.convert(flat(x), INT32), build.convert(values, INT32), places, accumulate=True), BOOL
+            prim.index_put(build.convert(flat(x), INT32), build.convert(values, INT32), indices, accumulate=True), BOOL
         )
     elif accumulate:
-        written = narrow(prim.index_put(wide(flat(x)), wide(values), places, accumulate=True), x.dtype)
+        written = narrow(prim.index_put(wide(flat(x)), wide(values), indices, accumulate=True), x.dtype)
     else:
-        written = prim.index_put(flat(x), values, places, accumulate=False)
+        written = prim.index_put(flat(x), values, indices, accumulate=False)
     return build.reshape(written, x.shape)
 
 
@@ -216,25 +218,25 @@ def put(x: Any, index: Any, source: Any, accumulate: bool) -> Any:
 def take_along_dim(x: Any, indices: Any, dim: int | None) -> Any:
     """out[i][j] = input[indices[i][j]][j] for dim 0, and so on: `gather` whose operands broadcast; without dim in the
     flattened input."""
-    places = as_index("torch.take_along_dim", indices)
+    wrapped = as_index("torch.take_along_dim", indices)
     if dim is None:
-        return prim.gather(flat(x), flat(places), dim=0)
-    if len(x.shape) != len(places.shape):
+        return prim.gather(flat(x), flat(wrapped), dim=0)
+    if len(x.shape) != len(wrapped.shape):
         raise RuntimeError(
             f"torch.take_along_dim(): input and indices should have the same number of dimensions, but got {len(x.shape)} dimensions for input, "
-            f"and {len(places.shape)} dimensions for indices"
+            f"and {len(wrapped.shape)} dimensions for indices"
         )
     dim = wrap(dim, x)
-    rest = [(*s[:dim], *s[dim + 1 :]) for s in (x.shape, places.shape)]
+    rest = [(*s[:dim], *s[dim + 1 :]) for s in (x.shape, wrapped.shape)]
     common = broadcast_shapes(*rest)
-    places = _around(places, x.shape[dim])
-    x, places = (build.broadcast_to(v, (*common[:dim], v.shape[dim], *common[dim:])) for v in (x, places))
-    return prim.gather(x, places, dim=dim)
+    wrapped = _around(wrapped, x.shape[dim])
+    x, wrapped = (build.broadcast_to(v, (*common[:dim], v.shape[dim], *common[dim:])) for v in (x, wrapped))
+    return prim.gather(x, wrapped, dim=dim)
 
 
-def _around(places: Any, size: int) -> Any:
+def _around(indices: Any, size: int) -> Any:
     """Indices modulo the size of a dim: -1 is the last one, and `size` the first again."""
     if not size:
-        return places
-    rest = prim.rem_trunc(places, build.full_like(places, size))
+        return indices
+    rest = prim.rem_trunc(indices, build.full_like(indices, size))
     return build.select(rest < 0, rest + size, rest)

@@ -495,10 +495,8 @@ def _(cts: Any, outs: Any, a: Any, *, check_errors: bool) -> Any:  # two product
 
 def _signs(pivots: Any, dtype: DType) -> Any:
     """-1 for each exchange."""
-    places = prim.iota(shape=pivots.shape, dim=len(pivots.shape) - 1, dtype=INT32) + 1
-    return build.select(
-        build.eq(places, pivots), build.full(pivots.shape, 1, dtype), build.full(pivots.shape, -1, dtype)
-    )
+    rows = prim.iota(shape=pivots.shape, dim=len(pivots.shape) - 1, dtype=INT32) + 1
+    return build.select(build.eq(rows, pivots), build.full(pivots.shape, 1, dtype), build.full(pivots.shape, -1, dtype))
 
 
 def _det(a: Any) -> Any:

@@ -28,7 +28,7 @@ from rushlight._ops.bodies import (
     wide,
     wrap,
 )
-from rushlight._ops.places import from_zero
+from rushlight._ops.index_arguments import from_zero
 from rushlight._ops.reduce import log_sum_exp, powers
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
@@ -46,11 +46,11 @@ LOSS: dict[str, Any] = {"promote": "float", "spaces": NN, "method": False, "like
 PAIRED: dict[str, Any] = {**LOSS, "like": "operands"}
 
 
-def _like_operand(place: int) -> Any:
+def _like_operand(operand: int) -> Any:
     """An operator's `like`: each element's loss has the layout of this operand, the first of PyTorch's formula."""
 
     def strides(shape: Any, specs: Any) -> Any:
-        lead = specs[place] if len(specs) > place else specs[0]
+        lead = specs[operand] if len(specs) > operand else specs[0]
         return restride(shape, lead.strides) if lead.shape == shape else None
 
     return strides
@@ -271,7 +271,7 @@ def _one_hot(x: Any, classes: Any, dim: int) -> Any:
     return prim.eq(here, spread(build.convert(classes, here.dtype), x.shape, (dim,)))
 
 
-def _per_place(ct: Any, weights: Any, total: Any, reduction: str, counts: Any) -> Any:
+def _per_position(ct: Any, weights: Any, total: Any, reduction: str, counts: Any) -> Any:
     """The cotangent of each position's -log p, times its weight; `total` is the sum of the weights.
 
     If nothing counts the mean is nan, but the gradient of ignored positions is still zero.
@@ -317,7 +317,7 @@ def _(
     classes, counts = _targets(target, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
     total = reduce_dims("sum", weights, dims_of(weights, None))
-    share = _per_place(ct, weights, total, reduction_of(size_average, reduce, reduction), counts)
+    share = _per_position(ct, weights, total, reduction_of(size_average, reduce, reduction), counts)
     return build.select(_one_hot(x, classes, dim), spread(-share, x.shape, (dim,)), 0.0), None, None
 
 
@@ -406,11 +406,11 @@ def _(ct: Any, outs: Any, x: Any, target: Any, weight: Any, size_average: Any, i
     classes, counts = _targets(target, ignore_index)
     weights = _class_weights(x, weight, classes, counts)
     total = reduce_dims("sum", weights, dims_of(weights, None))
-    share = spread(_per_place(ct, weights, total, reduction, counts), x.shape, (dim,))
+    share = spread(_per_position(ct, weights, total, reduction, counts), x.shape, (dim,))
     hit = build.convert(_one_hot(x, classes, dim), x.dtype)
     if label_smoothing == 0.0:
         return (chance - hit) * share, None, None
-    plain = spread(_per_place(ct, build.convert(counts, x.dtype), total, reduction, counts), x.shape, (dim,)) * (
+    plain = spread(_per_position(ct, build.convert(counts, x.dtype), total, reduction, counts), x.shape, (dim,)) * (
         label_smoothing / x.shape[dim]
     )
     class_weights = _smooth_weights(x, weight, dim)

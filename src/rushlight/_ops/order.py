@@ -16,7 +16,7 @@ from rushlight._ops.bodies import (
     refuse,
     wide,
 )
-from rushlight._ops.places import lines_of
+from rushlight._ops.index_arguments import lines_of
 from rushlight._ops.table import operator
 from rushlight._prims import build, prim
 from rushlight._types.dtype import INT32, INT64
@@ -73,17 +73,17 @@ def topk(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     return narrow(build.reshape(values, shape), x.dtype), build.reshape(indices, shape)
 
 
-def _kth(lines: Any, rank: int, place: int, ties: str) -> tuple[Any, Any]:
+def _kth(lines: Any, rank: int, wrapped_dim: int, ties: str) -> tuple[Any, Any]:
     """The value of a rank (from 0) along a dim, and its index."""
-    values, indices = prim.kth(wide(lines), rank=rank, dim=place, ties=ties)
+    values, indices = prim.kth(wide(lines), rank=rank, dim=wrapped_dim, ties=ties)
     return narrow(values, lines.dtype), indices
 
 
 def _one_each(x: Any, dim: int, keepdim: bool, results: tuple[Any, Any]) -> tuple[Any, ...]:
     """A result with one element of each line, in the shape of a reduction."""
-    lines, place = lines_of(x, dim)
+    lines, wrapped_dim = lines_of(x, dim)
     shape = lines.shape if x.shape else ()
-    each = [build.squeeze(v, (place,)) for v in results]
+    each = [build.squeeze(v, (wrapped_dim,)) for v in results]
     return tuple(finish(build.reshape(v, v.shape if x.shape else ()), shape, dims_of(x, dim), keepdim) for v in each)
 
 
@@ -95,12 +95,12 @@ def _one_each(x: Any, dim: int, keepdim: bool, results: tuple[Any, Any]) -> tupl
 def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
     """The k-th least value along dim, and its index."""
     refuse(x, "kthvalue_cpu", "bc")
-    lines, place = lines_of(x, dim)
-    if not lines.shape[place]:
-        raise IndexError(f"kthvalue(): Expected reduction dim {place} to have non-zero size.")
-    if not 1 <= k <= lines.shape[place]:
-        raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(place))
-    return _one_each(x, dim, keepdim, _kth(lines, k - 1, place, "hoare"))
+    lines, wrapped_dim = lines_of(x, dim)
+    if not lines.shape[wrapped_dim]:
+        raise IndexError(f"kthvalue(): Expected reduction dim {wrapped_dim} to have non-zero size.")
+    if not 1 <= k <= lines.shape[wrapped_dim]:
+        raise RuntimeError("kthvalue(): selected number k out of range for dimension " + str(wrapped_dim))
+    return _one_each(x, dim, keepdim, _kth(lines, k - 1, wrapped_dim, "hoare"))
 
 
 @operator("median(Tensor input, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", name="median_dim", spaces=(), method=False,
@@ -108,15 +108,15 @@ def kthvalue(x: Any, k: int, dim: int, keepdim: bool) -> Any:
 def median_dim(x: Any, dim: int, keepdim: bool) -> Any:
     """sorted(input)[(n - 1) // 2] along a dim of size n (the lower of two middles), and its index; NaN if there is one."""
     refuse(x, "median", "bc")
-    lines, place = lines_of(x, dim)
-    if lines.shape[place] == 0:
-        raise IndexError(f"median(): Expected reduction dim {place} to have non-zero size.")
-    values, indices = _kth(lines, (lines.shape[place] - 1) // 2, place, "order")
+    lines, wrapped_dim = lines_of(x, dim)
+    if lines.shape[wrapped_dim] == 0:
+        raise IndexError(f"median(): Expected reduction dim {wrapped_dim} to have non-zero size.")
+    values, indices = _kth(lines, (lines.shape[wrapped_dim] - 1) // 2, wrapped_dim, "order")
     if x.dtype.is_floating_point:
         missing = build.convert(prim.ne(wide(lines), wide(lines)), INT32)
-        marks = prim.amax(missing, dims=(place,)) > 0, prim.argmax(missing, dim=place)
+        marks = prim.amax(missing, dims=(wrapped_dim,)) > 0, prim.argmax(missing, dim=wrapped_dim)
         any_nan, first_nan = (build.reshape(v, indices.shape) for v in marks)
-        values = prim.select(any_nan, prim.gather(lines, first_nan, dim=place), values)
+        values = prim.select(any_nan, prim.gather(lines, first_nan, dim=wrapped_dim), values)
         indices = prim.select(any_nan, first_nan, indices)
     return _one_each(x, dim, keepdim, (values, indices))
 

@@ -107,13 +107,13 @@ class _Windows:
         """The input padded (or cut) to the extent of the windows."""
         return build.pad(x, (0, 0, *self.padding), (0, 0, *self.after), (0,) * len(x.shape), value=value)
 
-    def places(self) -> Any:
+    def positions(self) -> Any:
         """All positions of one window."""
         return itertools.product(*map(range, self.kernel))
 
-    def at(self, padded: Any, place: Sequence[int]) -> Any:
+    def at(self, padded: Any, position: Sequence[int]) -> Any:
         """The elements at this position of every window."""
-        starts = tuple(d * k for d, k in zip(self.dilation, place, strict=True))
+        starts = tuple(d * k for d, k in zip(self.dilation, position, strict=True))
         stops = tuple(a + (o - 1) * s + 1 for a, o, s in zip(starts, self.out, self.stride, strict=True))
         return prim.slice(padded, starts=(0, 0, *starts), stops=(*padded.shape[:2], *stops), steps=(1, 1, *self.stride))
 
@@ -162,28 +162,28 @@ def _greatest(w: _Windows, images: Any) -> tuple[Any, Any]:
         n = len(w.kernel)
         flat = build.reshape(windows, (*windows.shape[: n + 2], numel(w.kernel)))
         return prim.amax(flat, dims=(n + 2,)), build.convert(prim.argmax(flat, dim=n + 2), number_type)
-    best = place = None
-    for number, where in enumerate(w.places()):
+    best = position = None
+    for number, where in enumerate(w.positions()):
         value = w.at(padded, where)
         if best is None:
-            best, place = value, build.full(value.shape, 0, number_type)
+            best, position = value, build.full(value.shape, 0, number_type)
             continue
         better = value > best
         better = better | isnan(value) if floats else better
-        best, place = build.select(better, value, best), build.select(better, number, place)
-    return best, place
+        best, position = build.select(better, value, best), build.select(better, number, position)
+    return best, position
 
 
-def _flat_index(w: _Windows, place: Any) -> Any:
+def _flat_index(w: _Windows, position: Any) -> Any:
     """Positions within windows as indices into the flattened space of the input."""
     index = None
-    rest = build.convert(place, INT64)
+    rest = build.convert(position, INT64)
     sizes = list(w.kernel)
     for i in range(len(sizes)):
         inner = numel(sizes[i + 1 :])
         step = prim.div_trunc(rest, build.full_like(rest, inner)) if inner > 1 else rest
         rest = prim.rem_trunc(rest, build.full_like(rest, inner)) if inner > 1 else rest
-        at = prim.iota(shape=place.shape, dim=2 + i, dtype=INT64) * w.stride[i] + step * w.dilation[i] - w.padding[i]
+        at = prim.iota(shape=position.shape, dim=2 + i, dtype=INT64) * w.stride[i] + step * w.dilation[i] - w.padding[i]
         index = at if index is None else index * w.space[i] + at
     return index
 
@@ -214,22 +214,22 @@ def _declare_max(n: int) -> None:
 
     def with_indices(x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
         images, w = prepare(x, kernel_size, stride, padding, dilation, ceil_mode)
-        values, place = _greatest(w, wide(images))
+        values, position = _greatest(w, wide(images))
         values = narrow(values, x.dtype)
-        return _unbatched(values, x), _unbatched(_flat_index(w, place), x), place
+        return _unbatched(values, x), _unbatched(_flat_index(w, position), x), position
 
     def plain(x: Any, *rest: Any) -> Any:
         if n == 1:
             refuse(x, "max_pool1d_impl", "ui")  # with indices it is one of images, which may be integers
         images, w = prepare(x, *rest)
-        values, place = _greatest(w, wide(images))
-        return _unbatched(narrow(values, x.dtype), x), place
+        values, position = _greatest(w, wide(images))
+        return _unbatched(narrow(values, x.dtype), x), position
 
-    def back(ct: Any, place: Any, x: Any, *rest: Any) -> Any:
+    def back(ct: Any, position: Any, x: Any, *rest: Any) -> Any:
         images, w = prepare(x, *rest)
         grad = ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,))
         gradient = prim.unpool(
-            grad, place, shape=w.space, size=w.kernel, stride=w.stride, dilation=w.dilation, lo=w.padding
+            grad, position, shape=w.space, size=w.kernel, stride=w.stride, dilation=w.dilation, lo=w.padding
         )
         return build.reshape(gradient, x.shape)
 
@@ -287,7 +287,7 @@ def _avg(
         raise RuntimeError("divisor must be not zero")
     padded = w.padded(wide(images), 0)
     if numel(w.kernel) <= UNROLLED:
-        parts = [w.at(padded, where) for where in w.places()]
+        parts = [w.at(padded, where) for where in w.positions()]
         total = parts[0]
         for part in parts[1:]:
             total = total + part
@@ -460,18 +460,18 @@ def _declare_adaptive_max(n: int) -> None:
         space = images.shape[2:]
         widest = [_longest(size, out) if out else 1 for size, out in zip(space, sizes, strict=True)]
         shape = (*sizes, *widest)
-        places = []
+        positions = []
         for i, (size, out) in enumerate(zip(space, sizes, strict=True)):
             at = prim.iota(shape=shape, dim=i, dtype=INT64)
             parts = build.full(shape, out, INT64)
             start = prim.div_trunc(at * size, parts)
             stop = prim.div_trunc((at + 1) * size + (out - 1), parts)
-            places.append(prim.minimum(start + prim.iota(shape=shape, dim=n + i, dtype=INT64), stop - 1))
+            positions.append(prim.minimum(start + prim.iota(shape=shape, dim=n + i, dtype=INT64), stop - 1))
         moved = build.transpose(images, (*range(2, n + 2), 0, 1))
-        flat = places[0]
-        for size, place in zip(space[1:], places[1:], strict=True):
-            flat = flat * size + place
-        return prim.index(moved, *places), flat
+        flat = positions[0]
+        for size, position in zip(space[1:], positions[1:], strict=True):
+            flat = flat * size + position
+        return prim.index(moved, *positions), flat
 
     def body(x: Any, output_size: Any) -> Any:
         refuse(x, name, "buic")
@@ -496,7 +496,7 @@ def _declare_adaptive_max(n: int) -> None:
                         node=f"AdaptiveMaxPool{n}DBackward0", like=(as_row, "image", "contiguous")[n - 1],
                         doc=f"The greatest elements, and their indices, of windows that divide the last {n} dims.")(body)  # fmt: skip
 
-    declared.gradient(lambda cts, outs, x, output_size: _back_to_places(cts[0], outs[1], x, n))
+    declared.gradient(lambda cts, outs, x, output_size: _back_to_indices(cts[0], outs[1], x, n))
 
 
 for _n in (1, 2, 3):
@@ -603,8 +603,8 @@ def _declare_fractional(n: int) -> None:
         missing = isnan(values)
         # The last NaN of a window is its maximum, else the first of the greatest.
         late = numel(kernel) - 1 - prim.argmax(prim.flip(build.convert(missing, INT32), dims=(last,)), dim=last)
-        place = build.select(prim.amax(missing, dims=(last,)), late, prim.argmax(values, dim=last))
-        best = prim.gather(index, build.expand_dims(place, (last,)), dim=last)
+        position = build.select(prim.amax(missing, dims=(last,)), late, prim.argmax(values, dim=last))
+        best = prim.gather(index, build.expand_dims(position, (last,)), dim=last)
         return _unbatched(narrow(prim.amax(values, dims=(last,)), x.dtype), x), _unbatched(
             build.squeeze(best, (last,)), x
         )
@@ -615,12 +615,12 @@ def _declare_fractional(n: int) -> None:
     )(body)  # fmt: skip
 
     def rule(cts: Any, outs: Any, x: Any, kernel_size: Any, output_size: Any, samples: Any) -> Any:
-        return _back_to_places(cts[0], outs[1], x, n), None
+        return _back_to_indices(cts[0], outs[1], x, n), None
 
     declared.gradient(rule)
 
 
-def _back_to_places(ct: Any, index: Any, x: Any, n: int) -> Any:
+def _back_to_indices(ct: Any, index: Any, x: Any, n: int) -> Any:
     """Add the cotangents of maxima to the elements that they came from."""
     lead, space, count = numel(x.shape[:-n]), numel(x.shape[-n:]), numel(index.shape[-n:])
     grad, at = (build.reshape(v, (lead, count)) for v in (wide(ct), index))

@@ -243,18 +243,18 @@ def _extreme_with_index(name: str, doc: str) -> None:
                         method=False, out="exact", doc=doc, node=f"{public.capitalize()}Backward0")(body)  # fmt: skip
 
     def rule(cts: Any, outs: Any, x: Any, dim: int, keepdim: bool) -> Any:
-        return _to_place(cts[0], outs[1], x, dim)
+        return _to_index(cts[0], outs[1], x, dim)
 
     declared.gradient(rule)
 
 
-def _to_place(ct: Any, index: Any, x: Any, dim: int) -> Any:
+def _to_index(ct: Any, index: Any, x: Any, dim: int) -> Any:
     """`ct` at the index along dim, 0 elsewhere."""
     dims = dims_of(x, dim)
     if not dims:
         return ct
-    place = along(x.shape, dims[0])
-    here = prim.eq(place, spread(build.convert(index, place.dtype), x.shape, dims))
+    position = along(x.shape, dims[0])
+    here = prim.eq(position, spread(build.convert(index, position.dtype), x.shape, dims))
     return build.select(here, spread(ct, x.shape, dims), 0)
 
 
@@ -723,12 +723,12 @@ def _complex_log_sums(x: Any, dim: int) -> Any:
     size, full_turn = x.shape[dim], 2.0 * math.pi
     angle, summand = prim.imag(sums), prim.imag(x)
     before = pad_dim(take_slice(sums, dim, 0, size - 1), dim, 1, 0)
-    place = prim.iota(shape=x.shape, dim=dim, dtype=INT64)
-    fresh = build.eq(place, 0) | (prim.real(x) > prim.real(before))
-    step = build.select(build.eq(place, 0), 0.0, angle - prim.imag(before))
+    position = prim.iota(shape=x.shape, dim=dim, dtype=INT64)
+    fresh = build.eq(position, 0) | (prim.real(x) > prim.real(before))
+    step = build.select(build.eq(position, 0), 0.0, angle - prim.imag(before))
     gone = prim.cumsum(step - full_turn * prim.round(step / full_turn), dim=dim, reverse=False)
     begin = angle + full_turn * prim.round((summand - angle) / full_turn) - gone
-    last = prim.cummax(build.select(fresh, place, 0), dim=dim)[0]
+    last = prim.cummax(build.select(fresh, position, 0), dim=dim)[0]
     angles = gone + prim.gather(begin, last, dim=dim)
     return prim.complex(prim.real(sums), angles)
 

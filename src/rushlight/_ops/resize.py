@@ -63,16 +63,16 @@ def _filter(mode: str, antialias: bool) -> Filter:
     return Filter(6, _lanczos) if mode == "lanczos" else Filter(2, _triangle)
 
 
-# ***** places and weights *****
+# ***** coordinates and weights *****
 
 
 def _iota(count: int, dtype: Any) -> Any:
     return build.convert(prim.iota(shape=(count,), dim=0, dtype=INT64), dtype)
 
 
-def _inside(place: Any, size: int) -> Any:
+def _inside(coordinate: Any, size: int) -> Any:
     """Integer coordinates clamped to the nearest element."""
-    index = build.convert(place, INT64)
+    index = build.convert(coordinate, INT64)
     index = build.select(index < 0, 0, index)
     return build.select(index > size - 1, size - 1, index)
 
@@ -110,11 +110,11 @@ def _repeated(x: Any, dim: int, times: int) -> Any:
 def _few(size: int, out: int, step: Any, mode: str, align: bool, dtype: Any) -> list[tuple[Any, Any]]:
     """Without antialiasing: (index, weight) of two or four elements, the border repeated outside."""
     at = _iota(out, FLOAT64 if dtype is FLOAT64 else FLOAT32)
-    place = at * step if align else (at + 0.5) * step - 0.5
+    coordinate = at * step if align else (at + 0.5) * step - 0.5
     if mode == "linear":
-        place = build.select(place < 0.0, 0.0, place)
-    first = prim.floor(place)
-    low, share = _inside(first, size), place - first
+        coordinate = build.select(coordinate < 0.0, 0.0, coordinate)
+    first = prim.floor(coordinate)
+    low, share = _inside(first, size), coordinate - first
     if mode == "linear":
         ahead = build.select(low < size - 1, low + 1, low)
         return [(low, 1.0 - share), (ahead, share)]
@@ -175,10 +175,10 @@ def mixed(x: Any, tables: dict[int, tuple[Any, Any]]) -> Any:
         flat = {-1: (*shape[:2], 1, shape[-1]), 0: shape}.get(apart) or (
             (shape[0], shape[1] * shape[2], *shape[3:]) if taken[0] > 2 else (*shape[:3], shape[3] * shape[4])
         )
-        places = (2,) if apart == 1 and taken == [2] else tuple(d - apart for d in taken)
+        last_dims = (2,) if apart == 1 and taken == [2] else tuple(d - apart for d in taken)
         words = [table for d in taken for table in tables[d]]
         shape = tuple(tables[d][0].shape[1] if d in taken else s for d, s in enumerate(shape))
-        x = build.reshape(prim.resample(build.reshape(x, flat), *words, dims=places), shape)
+        x = build.reshape(prim.resample(build.reshape(x, flat), *words, dims=last_dims), shape)
     return x
 
 

@@ -219,7 +219,7 @@ give("pixel_shuffle", Call(Draw(1, 8, 2, 3), 2))
 give("pixel_unshuffle", Call(Draw(1, 2, 4, 6), 2))
 give("channel_shuffle", Call(Draw(1, 6, 2, 2), 3))
 
-# ***** places that are data *****
+# ***** indices that are data *****
 
 give("index", Call(X, (0,), [index(5, below=3)]), Call(CUBE, (0, 2), [index(2, 2, below=2), index(2, below=4)]))
 give(
@@ -335,7 +335,7 @@ give("triu_indices_core", Call(3, 4, 1, INT64))
 give("cosine_window_core", Call(6, True, (0.5, 0.5), FLOAT64))
 give("bartlett_window_core", Call(6, False, FLOAT64))
 
-# ***** places *****
+# ***** indices *****
 
 _IMAGE, _GRID = Draw(1, 2, 3, 4), Draw(1, 2, 2, 2, low=-1.1, high=1.1)
 give(

@@ -37,47 +37,47 @@ class _Reader:
         self.flat = build.reshape(x, (*x.shape[:2], numel(x.shape[2:])))
         self.out = (*x.shape[:2], *grid.shape[1:-1])
         count = numel(grid.shape[1:-1])
-        self.places = []
+        self.coordinates = []
         for axis, size in enumerate(self.sizes):
             last = len(grid.shape) - 1
             part = prim.slice(
                 grid, starts=(0,) * last + (axis,), stops=(*grid.shape[:-1], axis + 1), steps=(1,) * (last + 1)
             )
             at = build.reshape(part, (grid.shape[0], count))
-            self.places.append(
+            self.coordinates.append(
                 (at + 1.0) / 2.0 * as_double(size - 1) if align else ((at + 1.0) * as_double(size) - 1.0) / 2.0
             )
 
-    def padded(self, place: Any, size: int) -> Any:
+    def padded(self, coordinate: Any, size: int) -> Any:
         """Move coordinates outside of the image inside, by the padding mode; on the border and beyond their derivative
         is zero."""
         if self.padding == "zeros":
-            return place
+            return coordinate
         if self.padding == "reflection":
             low, span = (0.0, size - 1.0) if self.align else (-0.5, as_double(size))
             if span == 0:
-                return self.still([place], [size])
-            away = prim.abs(place - low)
+                return self.still([coordinate], [size])
+            away = prim.abs(coordinate - low)
             turns = prim.floor(away / span)
             rest = prim.rem_trunc(away, build.full_like(away, span))
             odd = build.ne(prim.rem_trunc(turns, build.full_like(away, 2.0)), 0.0)
-            place = build.select(odd, span - rest, rest) + low
+            coordinate = build.select(odd, span - rest, rest) + low
         top = as_double(size - 1)
-        return build.select(place > 0.0, build.select(place < top, place, top), 0.0)
+        return build.select(coordinate > 0.0, build.select(coordinate < top, coordinate, top), 0.0)
 
-    def index(self, places: Sequence[Any]) -> tuple[Any, Any]:
+    def index(self, coordinates: Sequence[Any]) -> tuple[Any, Any]:
         """A mask of the integer coordinates [N, points] inside of the image (NaN is not), and clamped indices."""
         inside = index = None
-        for place, size in zip(reversed(places), reversed(self.sizes), strict=True):
-            good = (place >= 0.0) & (place <= as_double(size - 1))
-            at = build.convert(build.select(good, place, 0.0), INT64)
+        for coordinate, size in zip(reversed(coordinates), reversed(self.sizes), strict=True):
+            good = (coordinate >= 0.0) & (coordinate <= as_double(size - 1))
+            at = build.convert(build.select(good, coordinate, 0.0), INT64)
             inside = good if inside is None else inside & good
             index = at if index is None else index * size + at
         return inside, index
 
-    def read(self, places: Sequence[Any], outside: Any) -> Any:
+    def read(self, coordinates: Sequence[Any], outside: Any) -> Any:
         """The values [N, C, points] at integer coordinates, `outside` outside of the image."""
-        inside, index = self.index(places)
+        inside, index = self.index(coordinates)
         shape = (*self.flat.shape[:2], index.shape[1])
         index = prim.broadcast(build.select(inside, index, 0), shape=shape, dims=(0, 2))
         other = prim.broadcast(outside, shape=shape, dims=(0, 2))
@@ -87,8 +87,8 @@ class _Reader:
 
     def weighted(self, taps: Sequence[tuple[Sequence[Any], Any]]) -> Any:
         """The sum of the values [N, C, points] at indices times their weights; zeros outside of the image."""
-        inside_indices = [self.index(places) for places, _ in taps]
-        return prim.weighted_taps(
+        inside_indices = [self.index(coordinates) for coordinates, _ in taps]
+        return prim.weighted_gather(
             self.flat,
             *(build.select(inside, index, -1) for inside, index in inside_indices),
             *(weight for _, weight in taps),
@@ -96,40 +96,44 @@ class _Reader:
 
     def nearest(self) -> Any:
         """The value of the nearest element."""
-        places = [prim.round(self.padded(p, n)) for p, n in zip(self.places, self.sizes, strict=True)]
-        return self.read(places, outside=self.still(places, self.sizes))
+        coordinates = [prim.round(self.padded(p, n)) for p, n in zip(self.coordinates, self.sizes, strict=True)]
+        return self.read(coordinates, outside=self.still(coordinates, self.sizes))
 
     @staticmethod
-    def still(places: Sequence[Any], sizes: Sequence[int]) -> Any:
+    def still(coordinates: Sequence[Any], sizes: Sequence[int]) -> Any:
         """Zeros that depend on the grid: the result is locally constant in it, so its gradient is zero, and not
         missing."""
         total = None
-        for place, size in zip(places, sizes, strict=True):
-            part = prim.floor(build.select((place >= 0.0) & (place <= as_double(size - 1)), place, 0.0) * 0.0)
+        for coordinate, size in zip(coordinates, sizes, strict=True):
+            part = prim.floor(
+                build.select((coordinate >= 0.0) & (coordinate <= as_double(size - 1)), coordinate, 0.0) * 0.0
+            )
             total = part if total is None else total + part
         return total
 
     def linear(self) -> Any:
         """The mean of the neighbours, weighted by nearness."""
-        places = [self.padded(p, n) for p, n in zip(self.places, self.sizes, strict=True)]
-        lows = [prim.floor(p) for p in places]
+        coordinates = [self.padded(p, n) for p, n in zip(self.coordinates, self.sizes, strict=True)]
+        lows = [prim.floor(p) for p in coordinates]
         taps = []
-        for corner in itertools.product((0, 1), repeat=len(places)):
+        for corner in itertools.product((0, 1), repeat=len(coordinates)):
             weight = None
-            for step, place, low in zip(corner, places, lows, strict=True):
-                part = place - low if step else low + 1.0 - place
+            for step, coordinate, low in zip(corner, coordinates, lows, strict=True):
+                part = coordinate - low if step else low + 1.0 - coordinate
                 weight = part if weight is None else weight * part
             taps.append(([low + float(step) for low, step in zip(lows, corner, strict=True)], weight))
         return self.weighted(taps)
 
     def cubic(self) -> Any:
         """Cubic convolution over the sixteen nearest elements; padding applies to each of them."""
-        lows = [prim.floor(p) for p in self.places]
-        weights = [cubic_weights(p - low) for p, low in zip(self.places, lows, strict=True)]
+        lows = [prim.floor(p) for p in self.coordinates]
+        weights = [cubic_weights(p - low) for p, low in zip(self.coordinates, lows, strict=True)]
         taps = []
         for i, j in itertools.product(range(4), repeat=2):
-            places = [self.padded(low + float(k - 1), n) for low, k, n in zip(lows, (i, j), self.sizes, strict=True)]
-            taps.append((places, weights[0][i] * weights[1][j]))
+            coordinates = [
+                self.padded(low + float(k - 1), n) for low, k, n in zip(lows, (i, j), self.sizes, strict=True)
+            ]
+            taps.append((coordinates, weights[0][i] * weights[1][j]))
         return self.weighted(taps)
 
 

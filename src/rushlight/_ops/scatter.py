@@ -19,7 +19,7 @@ from rushlight._ops.bodies import (
     take_slice,
     wide,
 )  # fmt: skip
-from rushlight._ops.places import (
+from rushlight._ops.index_arguments import (
     as_index,
     check_fits,
     check_ranks,
@@ -41,39 +41,39 @@ _REDUCTIONS = {None: "set", "add": "add", "multiply": "mul"}
 
 def _scatter_operands(name: str, x: Any, dim: int, index: Any, src: Any) -> tuple[Any, Any, Any, int]:
     """(x, index, source, dim), all with dims, the source cut to the index."""
-    places = from_zero(as_index(name, index, "int32 int64"))
+    indices = from_zero(as_index(name, index, "int32 int64"))
     lines, dim = lines_of(x, dim)
-    places = places if places.shape else build.reshape(places, (1,))
+    indices = indices if indices.shape else build.reshape(indices, (1,))
     if numel(index.shape) == 0:
-        places = build.full((*lines.shape[:dim], 0, *lines.shape[dim + 1 :]), 0, INT64)
-        return lines, places, build.full(places.shape, 0, x.dtype), dim
+        indices = build.full((*lines.shape[:dim], 0, *lines.shape[dim + 1 :]), 0, INT64)
+        return lines, indices, build.full(indices.shape, 0, x.dtype), dim
     check_ranks(name, x, index, None if is_weak(src) else src)
-    check_fits(name, lines, places, dim)
+    check_fits(name, lines, indices, dim)
     if not lines.shape[dim]:
         raise RuntimeError(f"{name}(): there is no index for dimension {dim} with size 0")
     if is_weak(src):
-        return lines, places, build.broadcast_to(number_value(src, x.dtype), places.shape), dim
+        return lines, indices, build.broadcast_to(number_value(src, x.dtype), indices.shape), dim
     if src.dtype is not x.dtype:
         raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
     source = src if src.shape else build.reshape(src, (1,))
-    for d, n in enumerate(places.shape):
+    for d, n in enumerate(indices.shape):
         if n > source.shape[d]:
             raise RuntimeError(
-                f"Expected index {list(places.shape)} to be no larger than src {list(source.shape)} apart from dimension {dim} and to be no larger "
+                f"Expected index {list(indices.shape)} to be no larger than src {list(source.shape)} apart from dimension {dim} and to be no larger "
                 f"size than src"
             )
         source = take_slice(source, d, 0, n)
-    return lines, places, source, dim
+    return lines, indices, source, dim
 
 
-def _scattered(x: Any, places: Any, source: Any, dim: int, reduce: str) -> Any:
+def _scattered(x: Any, indices: Any, source: Any, dim: int, reduce: str) -> Any:
     if reduce == "set":
-        return prim.scatter(x, places, source, dim=dim, reduce="set")
+        return prim.scatter(x, indices, source, dim=dim, reduce="set")
     if x.dtype is BOOL:
         logic = {"add": "amax", "mul": "amin", "amax": "amax", "amin": "amin"}[reduce]
-        whole = prim.scatter(build.convert(x, INT32), places, build.convert(source, INT32), dim=dim, reduce=logic)
+        whole = prim.scatter(build.convert(x, INT32), indices, build.convert(source, INT32), dim=dim, reduce=logic)
         return build.convert(whole, BOOL)
-    return narrow(prim.scatter(wide(x), places, wide(source), dim=dim, reduce=reduce), x.dtype)
+    return narrow(prim.scatter(wide(x), indices, wide(source), dim=dim, reduce=reduce), x.dtype)
 
 
 @operator("scatter(Tensor input, int dim, Tensor index, Tensor? src=None, *, Scalar? value=None, str? reduce=None) -> Tensor", numbers=("src",),
@@ -85,8 +85,8 @@ def scatter(x: Any, dim: int, index: Any, src: Any, *, value: Any, reduce: str |
         raise RuntimeError("reduce argument must be either add or multiply.")
     if src is None and value is None:
         raise TypeError("scatter() received an invalid combination of arguments: neither src nor value was given")
-    lines, places, source, dim = _scatter_operands("scatter", x, dim, index, value if src is None else src)
-    return build.reshape(_scattered(lines, places, source, dim, _REDUCTIONS[reduce]), x.shape)
+    lines, indices, source, dim = _scatter_operands("scatter", x, dim, index, value if src is None else src)
+    return build.reshape(_scattered(lines, indices, source, dim, _REDUCTIONS[reduce]), x.shape)
 
 
 @scatter.gradient
@@ -94,17 +94,17 @@ def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any, *, value: Any, 
     if reduce is not None:
         raise RuntimeError("the derivative for 'scatter with reduce' is not implemented; use scatter_reduce")
     source = value if src is None else src
-    grad, places, _, dim = _scatter_operands("scatter", ct, dim, index, 0)
-    zeros = build.full(places.shape, 0, ct.dtype)
-    to_x = build.reshape(prim.scatter(grad, places, zeros, dim=dim, reduce="set"), x.shape)
-    return to_x, None, None if is_weak(source) else _read_back(grad, places, dim, src)
+    grad, indices, _, dim = _scatter_operands("scatter", ct, dim, index, 0)
+    zeros = build.full(indices.shape, 0, ct.dtype)
+    to_x = build.reshape(prim.scatter(grad, indices, zeros, dim=dim, reduce="set"), x.shape)
+    return to_x, None, None if is_weak(source) else _read_back(grad, indices, dim, src)
 
 
-def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
+def _read_back(grad: Any, indices: Any, dim: int, src: Any) -> Any:
     """The cotangent of a source: the gradient at its indices, and 0 where the index did not reach it."""
-    elements = prim.gather(grad, places, dim=dim)
+    elements = prim.gather(grad, indices, dim=dim)
     sizes = src.shape or (1,)
-    if numel(sizes) == 0 or numel(places.shape) == 0:
+    if numel(sizes) == 0 or numel(indices.shape) == 0:
         return build.zeros_like(src)
     hi = [size - n for size, n in zip(sizes, elements.shape, strict=True)]
     return build.reshape(build.pad(elements, [0] * len(hi), hi, [0] * len(hi)), src.shape)
@@ -119,14 +119,14 @@ def _read_back(grad: Any, places: Any, dim: int, src: Any) -> Any:
 )
 def scatter_add(x: Any, dim: int, index: Any, src: Any) -> Any:
     """`input` with src[i][j] added at [index[i][j]][j] for dim 0, and so on."""
-    lines, places, source, dim = _scatter_operands("scatter_add", x, dim, index, src)
-    return build.reshape(_scattered(lines, places, source, dim, "add"), x.shape)
+    lines, indices, source, dim = _scatter_operands("scatter_add", x, dim, index, src)
+    return build.reshape(_scattered(lines, indices, source, dim, "add"), x.shape)
 
 
 @scatter_add.gradient
 def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any) -> Any:
-    grad, places, _, dim = _scatter_operands("scatter_add", ct, dim, index, 0)
-    return ct, None, _read_back(grad, places, dim, src)
+    grad, indices, _, dim = _scatter_operands("scatter_add", ct, dim, index, 0)
+    return ct, None, _read_back(grad, indices, dim, src)
 
 
 _REDUCE_NAMES = {"sum": "add", "prod": "mul", "mean": "add", "amax": "amax", "amin": "amin"}
@@ -136,23 +136,23 @@ def _identity(dtype: Any, reduce: str) -> Any:
     return {"sum": 0, "mean": 0, "prod": 1, "amax": lowest(dtype), "amin": highest(dtype)}[reduce]
 
 
-@operator("as_strided_scatter_core(Tensor input, Tensor places, Tensor src) -> Tensor", spaces=(), method=False, node="AsStridedScatterBackward0",
+@operator("as_strided_scatter_core(Tensor input, Tensor indices, Tensor src) -> Tensor", spaces=(), method=False, node="AsStridedScatterBackward0",
           tags=("reverse_only",))  # fmt: skip
-def as_strided_scatter_core(x: Any, places: Any, src: Any) -> Any:
-    """out.flat[places[i]] = src[i], `input` elsewhere; places are row-major flat indices."""
+def as_strided_scatter_core(x: Any, indices: Any, src: Any) -> Any:
+    """out.flat[indices[i]] = src[i], `input` elsewhere; indices are row-major flat indices."""
     flat = prim.scatter(
-        build.reshape(x, (numel(x.shape),)), places, build.reshape(src, places.shape), dim=0, reduce="set"
+        build.reshape(x, (numel(x.shape),)), indices, build.reshape(src, indices.shape), dim=0, reduce="set"
     )
     return build.reshape(flat, x.shape)
 
 
 @as_strided_scatter_core.gradient
-def _(ct: Any, out: Any, x: Any, places: Any, src: Any) -> Any:
+def _(ct: Any, out: Any, x: Any, indices: Any, src: Any) -> Any:
     """PyTorch's choice, which is no slope: `input` gets the gradient of the elements that src covers, and nothing
     elsewhere."""
     flat = build.reshape(ct, (numel(ct.shape),))
-    covered = prim.gather(flat, places, dim=0)
-    kept = prim.scatter(build.zeros_like(flat), places, covered, dim=0, reduce="set")
+    covered = prim.gather(flat, indices, dim=0)
+    kept = prim.scatter(build.zeros_like(flat), indices, covered, dim=0, reduce="set")
     return build.reshape(kept, x.shape), None, build.reshape(covered, src.shape)
 
 
@@ -182,30 +182,30 @@ def scatter_reduce(x: Any, dim: int, index: Any, src: Any, reduce: str, *, inclu
     only the elements of src."""
     if reduce not in _REDUCE_NAMES:
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
-    lines, places, source, dim = _scatter_operands("scatter_reduce", x, dim, index, src)
+    lines, indices, source, dim = _scatter_operands("scatter_reduce", x, dim, index, src)
     if numel(index.shape) == 0:
         return x
-    return build.reshape(_reduce_at(lines, places, source, dim, reduce, include_self), x.shape)
+    return build.reshape(_reduce_at(lines, indices, source, dim, reduce, include_self), x.shape)
 
 
-def _reduce_at(x: Any, places: Any, source: Any, dim: int, reduce: str, include_self: bool) -> Any:
+def _reduce_at(x: Any, indices: Any, source: Any, dim: int, reduce: str, include_self: bool) -> Any:
     start = x
     if not include_self:
-        neutral = build.full(places.shape, _identity(x.dtype, reduce), x.dtype)
-        start = prim.scatter(x, places, neutral, dim=dim, reduce="set")
-    reduced = _scattered(start, places, source, dim, _REDUCE_NAMES[reduce])
+        neutral = build.full(indices.shape, _identity(x.dtype, reduce), x.dtype)
+        start = prim.scatter(x, indices, neutral, dim=dim, reduce="set")
+    reduced = _scattered(start, indices, source, dim, _REDUCE_NAMES[reduce])
     if reduce != "mean":
         return reduced
-    count = _counts(x, places, dim, include_self)
+    count = _counts(x, indices, dim, include_self)
     if x.dtype.is_integer:
         return div_floor(reduced, build.convert(count, x.dtype))
     return narrow(wide(reduced) / build.convert(count, wide(reduced).dtype), x.dtype)
 
 
-def _counts(x: Any, places: Any, dim: int, include_self: bool) -> Any:
+def _counts(x: Any, indices: Any, dim: int, include_self: bool) -> Any:
     """The number of values that meet at each element, at least 1."""
     start = build.full(x.shape, 1 if include_self else 0, INT64)
-    count = prim.scatter(start, places, build.full(places.shape, 1, INT64), dim=dim, reduce="add")
+    count = prim.scatter(start, indices, build.full(indices.shape, 1, INT64), dim=dim, reduce="add")
     return prim.maximum(count, build.full_like(count, 1))
 
 
@@ -213,39 +213,39 @@ def _counts(x: Any, places: Any, dim: int, include_self: bool) -> Any:
 def _(ct: Any, out: Any, x: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool) -> Any:
     if numel(index.shape) == 0:
         return ct, None, build.zeros_like(src)
-    lines, places, source, dim = _scatter_operands("scatter_reduce", wide(x), dim, index, wide(src))
+    lines, indices, source, dim = _scatter_operands("scatter_reduce", wide(x), dim, index, wide(src))
     grad, out = (build.reshape(wide(v), lines.shape) for v in (ct, out))
     rule = {"sum": _sum_slopes, "mean": _mean_slopes, "prod": _prod_slopes, "amax": _tie_slopes, "amin": _tie_slopes}[
         reduce
     ]
-    to_x, to_source = rule(grad, out, lines, places, source, dim, include_self)
+    to_x, to_source = rule(grad, out, lines, indices, source, dim, include_self)
     if not include_self:
-        to_x = prim.scatter(to_x, places, build.full(places.shape, 0, to_x.dtype), dim=dim, reduce="set")
-    hi = [size - n for size, n in zip(src.shape or (1,), places.shape, strict=True)]
+        to_x = prim.scatter(to_x, indices, build.full(indices.shape, 0, to_x.dtype), dim=dim, reduce="set")
+    hi = [size - n for size, n in zip(src.shape or (1,), indices.shape, strict=True)]
     to_source = build.pad(to_source, [0] * len(hi), hi, [0] * len(hi))
     return build.reshape(to_x, x.shape), None, build.reshape(to_source, src.shape)
 
 
-def _sum_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
-    return grad, prim.gather(grad, places, dim=dim)
+def _sum_slopes(grad: Any, out: Any, x: Any, indices: Any, source: Any, dim: int, include_self: bool) -> Any:
+    return grad, prim.gather(grad, indices, dim=dim)
 
 
-def _mean_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
-    share = grad / build.convert(_counts(x, places, dim, include_self), grad.dtype)
-    return share, prim.gather(share, places, dim=dim)
+def _mean_slopes(grad: Any, out: Any, x: Any, indices: Any, source: Any, dim: int, include_self: bool) -> Any:
+    share = grad / build.convert(_counts(x, indices, dim, include_self), grad.dtype)
+    return share, prim.gather(share, indices, dim=dim)
 
 
-def _prod_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
+def _prod_slopes(grad: Any, out: Any, x: Any, indices: Any, source: Any, dim: int, include_self: bool) -> Any:
     """The product of the others: by division among those that are not zero, times the only zero, which has a slope of
     its own."""
     safe_x = build.select(build.eq(x, 0.0), 1.0, x) if include_self else build.full_like(x, 1.0)
     start = build.convert(build.eq(x, 0.0), INT64) if include_self else build.full(x.shape, 0, INT64)
     nothing = build.eq(source, 0.0)
-    zeros = prim.scatter(start, places, build.convert(nothing, INT64), dim=dim, reduce="add")
-    rest = prim.scatter(safe_x, places, build.select(nothing, 1.0, source), dim=dim, reduce="mul")
+    zeros = prim.scatter(start, indices, build.convert(nothing, INT64), dim=dim, reduce="add")
+    rest = prim.scatter(safe_x, indices, build.select(nothing, 1.0, source), dim=dim, reduce="mul")
     zero_x = build.select(build.eq(x, 0.0), x, 0.0) if include_self else build.zeros_like(x)
     lost = prim.scatter(
-        zero_x, places, build.select(nothing, source, 0.0), dim=dim, reduce="add"
+        zero_x, indices, build.select(nothing, source, 0.0), dim=dim, reduce="add"
     )  # the sum of the zeros
 
     def slope(value: Any, zeros: Any, rest: Any, lost: Any, grad: Any) -> Any:
@@ -259,53 +259,53 @@ def _prod_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int
             grad * build.conj(build.select(build.eq(others, 1), kept, 0.0) * only),
         )
 
-    at = [prim.gather(v, places, dim=dim) for v in (zeros, rest, lost, grad)]
+    at = [prim.gather(v, indices, dim=dim) for v in (zeros, rest, lost, grad)]
     return slope(x, zeros, rest, lost, grad) if include_self else grad, slope(source, *at)
 
 
-def _tie_slopes(grad: Any, out: Any, x: Any, places: Any, source: Any, dim: int, include_self: bool) -> Any:
+def _tie_slopes(grad: Any, out: Any, x: Any, indices: Any, source: Any, dim: int, include_self: bool) -> Any:
     """Equal elements share the gradient."""
     mine = build.convert(prim.eq(x, out), x.dtype)
-    theirs = build.convert(prim.eq(source, prim.gather(out, places, dim=dim)), x.dtype)
+    theirs = build.convert(prim.eq(source, prim.gather(out, indices, dim=dim)), x.dtype)
     start = (
         mine
         if include_self
-        else prim.scatter(mine, places, build.full(places.shape, 0, x.dtype), dim=dim, reduce="set")
+        else prim.scatter(mine, indices, build.full(indices.shape, 0, x.dtype), dim=dim, reduce="set")
     )
-    count = prim.scatter(start, places, theirs, dim=dim, reduce="add")
+    count = prim.scatter(start, indices, theirs, dim=dim, reduce="add")
     share = grad / build.select(build.eq(count, 0.0), 1.0, count)
-    return mine * share, theirs * prim.gather(share, places, dim=dim)
+    return mine * share, theirs * prim.gather(share, indices, dim=dim)
 
 
 def _source_lines(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple[Any, Any, Any, tuple[int, ...], int]:
     """(x, index, source) with the indexed dim in front, the permutation, and the dim."""
-    lines, places, source, dim = _lines_and_source(name, x, dim, index, source)
+    lines, indices, source, dim = _lines_and_source(name, x, dim, index, source)
     moved, perm = to_front(lines, (dim,))
-    return moved, places, build.transpose(source, perm), perm, dim
+    return moved, indices, build.transpose(source, perm), perm, dim
 
 
 def _lines_and_source(name: str, x: Any, dim: int, index: Any, source: Any) -> tuple[Any, Any, Any, int]:
     """(x, index, source) with at least one dim, and the indexed dim."""
-    places = from_zero(index_vector(name, index))
+    indices = from_zero(index_vector(name, index))
     lines, dim = lines_of(x, dim)
     ranks = len(x.shape), len(source.shape)
     source = source if source.shape else build.reshape(source, (1,))
-    if source.shape[dim] != places.shape[0]:
-        text = f"{name}_(): Number of indices ({places.shape[0]}) should be equal to source.size(dim)"
+    if source.shape[dim] != indices.shape[0]:
+        text = f"{name}_(): Number of indices ({indices.shape[0]}) should be equal to source.size(dim)"
         if name == "index_copy":
             raise IndexError(f"{text} ({source.shape[dim]})")
         raise RuntimeError(f"{text}: ({source.shape[dim]}), for dim: {dim}")
-    wanted = (*lines.shape[:dim], places.shape[0], *lines.shape[dim + 1 :])
+    wanted = (*lines.shape[:dim], indices.shape[0], *lines.shape[dim + 1 :])
     if source.shape != wanted or ranks[0] != ranks[1] and name == "index_add":
         raise RuntimeError(f"{name}(): source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = "
                            f"{list(x.shape)} source.shape = {list(source.shape)}")  # fmt: skip
-    _places_exist(name, lines, places, dim)
-    return lines, places, source, dim
+    _indices_exist(name, lines, indices, dim)
+    return lines, indices, source, dim
 
 
-def _places_exist(name: str, x: Any, places: Any, dim: int) -> None:
+def _indices_exist(name: str, x: Any, indices: Any, dim: int) -> None:
     """IndexError if an empty dim is indexed: no kernel would run that could check the indices."""
-    if numel(places.shape) and not x.shape[dim]:
+    if numel(indices.shape) and not x.shape[dim]:
         raise IndexError(f"{name}(): index is out of bounds for dimension {dim} with size 0")
 
 
@@ -315,27 +315,27 @@ def index_add(x: Any, dim: int, index: Any, source: Any, *, alpha: Any) -> Any:
     """`input` with alpha * source added at the indices listed along dim."""
     if x.dtype is not source.dtype:
         raise RuntimeError(f"index_add(): self ({x.dtype}) and source ({source.dtype}) must have the same scalar type")
-    lines, places, values, dim = _lines_and_source("index_add", x, dim, index, source)
+    lines, indices, values, dim = _lines_and_source("index_add", x, dim, index, source)
     once = is_number(alpha) and alpha == 1
     if x.dtype is BOOL:
         kept = values if once else values & build.convert(number_value(alpha, BOOL), BOOL)
         written = build.convert(
-            _added_along(build.convert(lines, INT32), places, build.convert(kept, INT32), dim), BOOL
+            _added_along(build.convert(lines, INT32), indices, build.convert(kept, INT32), dim), BOOL
         )
     else:
         scaled = wide(values) if once else wide(values) * number_value(alpha, values.dtype.wide)
-        written = narrow(_added_along(wide(lines), places, scaled, dim), x.dtype)
+        written = narrow(_added_along(wide(lines), indices, scaled, dim), x.dtype)
     return build.reshape(written, x.shape)
 
 
-def _added_along(lines: Any, places: Any, values: Any, dim: int) -> Any:
+def _added_along(lines: Any, indices: Any, values: Any, dim: int) -> Any:
     """Add values at the indices along dim: whole slices, or elements if no more than those are contiguous."""
     if 0 < dim == len(lines.shape) - 1:
         return prim.scatter(
-            lines, prim.broadcast(places, shape=values.shape, dims=(dim,)), values, dim=dim, reduce="add"
+            lines, prim.broadcast(indices, shape=values.shape, dims=(dim,)), values, dim=dim, reduce="add"
         )
     moved, perm = to_front(lines, (dim,))
-    written = prim.index_put(moved, build.transpose(values, perm), places, accumulate=True)
+    written = prim.index_put(moved, build.transpose(values, perm), indices, accumulate=True)
     return build.transpose(written, inverse_perm(perm))
 
 
@@ -353,9 +353,9 @@ def index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
             f"index_copy_(): self and source expected to have the same dtype, but got (self) {x.dtype.name} and (source) {source.dtype.name}"
         )
     as_index("index_copy_", index, "int64")
-    moved, places, values, perm, _ = _source_lines("index_copy", x, dim, index, source)
+    moved, indices, values, perm, _ = _source_lines("index_copy", x, dim, index, source)
     return build.reshape(
-        build.transpose(prim.index_put(moved, values, places, accumulate=False), inverse_perm(perm)), x.shape
+        build.transpose(prim.index_put(moved, values, indices, accumulate=False), inverse_perm(perm)), x.shape
     )
 
 
@@ -380,33 +380,35 @@ def index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
         raise IndexError("index_fill_(): Expected dtype int64 for index.")
     if len(index.shape) > 1:
         raise RuntimeError("index_fill_(): Index has to be a vector/scalar")
-    places = index_vector("index_fill_", index)
+    indices = index_vector("index_fill_", index)
     lines, dim = lines_of(x, dim)
-    _places_exist("index_fill", lines, places, dim)
+    _indices_exist("index_fill", lines, indices, dim)
     filled = number_value(value, x.dtype) if is_weak(value) else build.convert(value, x.dtype)
     if (
-        dim and 8 * numel(places.shape) >= lines.shape[dim]
+        dim and 8 * numel(indices.shape) >= lines.shape[dim]
     ):  # many indices across rows: one pass that tests each element
-        return build.select(_hit(places, lines, dim), build.broadcast_to(filled, lines.shape), lines)
+        return build.select(_hit(indices, lines, dim), build.broadcast_to(filled, lines.shape), lines)
     moved, perm = to_front(lines, (dim,))
-    filled = build.broadcast_to(filled, (*places.shape, *moved.shape[1:]))
+    filled = build.broadcast_to(filled, (*indices.shape, *moved.shape[1:]))
     return build.reshape(
-        build.transpose(prim.index_put(moved, filled, places, accumulate=False), inverse_perm(perm)), x.shape
+        build.transpose(prim.index_put(moved, filled, indices, accumulate=False), inverse_perm(perm)), x.shape
     )
 
 
 @index_fill.gradient
 def _(ct: Any, out: Any, x: Any, dim: int, index: Any, value: Any) -> Any:
-    places = index_vector("index_fill_", index)
+    indices = index_vector("index_fill_", index)
     lines, dim = lines_of(ct, dim)
-    hit = _hit(places, lines, dim)
+    hit = _hit(indices, lines, dim)
     written = build.select(hit, wide(lines), 0)
     to_value = None if is_weak(value) else narrow(reduce_dims("sum", written, dims_of(written, None)), value.dtype)
     return build.reshape(build.select(hit, 0, lines), x.shape), None, to_value
 
 
-def _hit(places: Any, lines: Any, dim: int) -> Any:
+def _hit(indices: Any, lines: Any, dim: int) -> Any:
     """A mask of the elements at one of the indices along dim."""
     size = (lines.shape[dim],)
-    hit = prim.index_put(build.full(size, False, BOOL), build.full(places.shape, True, BOOL), places, accumulate=False)
+    hit = prim.index_put(
+        build.full(size, False, BOOL), build.full(indices.shape, True, BOOL), indices, accumulate=False
+    )
     return prim.broadcast(hit, shape=lines.shape, dims=(dim,))

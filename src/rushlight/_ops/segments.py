@@ -93,8 +93,8 @@ def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
     pair = build.full(spread.shape, 1 | 1 << half, INT64)  # two counters, in the lower and the upper half of a word
     counts = reduce_dims("sum", prim.bitwise_and(prim.shift_right(spread, shift), pair), dims)
     odd = prim.bitwise_and(counts, build.full(counts.shape, 1 | 1 << half, INT64))
-    place = prim.iota(shape=odd.shape, dim=len(odd.shape) - 1, dtype=INT64)
-    joined = prim.sum(prim.shift_left(odd, place), dims=(len(odd.shape) - 1,))
+    bit = prim.iota(shape=odd.shape, dim=len(odd.shape) - 1, dtype=INT64)
+    joined = prim.sum(prim.shift_left(odd, bit), dims=(len(odd.shape) - 1,))
     return finish(prim.bitcast(joined, dtype=UINT64), x.shape, dims, keepdim)
 
 

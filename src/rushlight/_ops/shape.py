@@ -653,10 +653,10 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Any:
     if r <= 0:
         raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
     *lead, channels, height, width = x.shape
-    for size, what, place in ((height, "height", -2), (width, "width", -1)):
+    for size, what, dim in ((height, "height", -2), (width, "width", -1)):
         if size % r:
             raise RuntimeError(
-                f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({place})={size} is not divisible by {r}"
+                f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but input.size({dim})={size} is not divisible by {r}"
             )
     n = len(lead)
     split = build.reshape(x, (*lead, channels, height // r, r, width // r, r))

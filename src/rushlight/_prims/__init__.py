@@ -20,7 +20,7 @@ from rushlight._prims import (
     resample,
     scan,
     shape,
-    tapped,
+    weighted_gather,
     windowed,
     windows,
 )  # isort: skip

@@ -189,7 +189,7 @@ def _operands() -> Samples:
 
 Primitive(
     "attention", "softmax(q k^T * scale, masked) v of [*B, L, E], [*B, S, E] and [*B, S, F], and log(sum(exp(scores))) of each row.  A mask [*B, L, S] "
-    "says what takes part (bool) or is added; `causal`: keys up to the query's place.  A row without keys gives 0, and inf.", family="heavy",
+    "says what takes part (bool) or is added; `causal`: keys up to the query's index.  A row without keys gives 0, and inf.", family="heavy",
     spec=_spec, reference=_reference, lower=("extern", "attention"), multiple=True, samples=_operands, vjp=_vjp, jvp=ByDecomposition(),
     batch=_batch("attention"), decompose=_decompose,
 )  # fmt: skip

@@ -21,13 +21,13 @@ def _spec(x: Any, start: Ints, size: int) -> Aval:
         or size < 0
         or any(size and not 0 <= at <= at + size <= n for at, n in zip(start, x.shape[-2:], strict=True))
     ):
-        raise ValueError(f"prim.diagonal: {size} places from {start} do not lie in {list(x.shape)}")
+        raise ValueError(f"prim.diagonal: {size} elements from {start} do not fit {list(x.shape)}")
     return (*x.shape[:-2], size), x.dtype
 
 
 def _reference(x: Any, start: Ints, size: int) -> Any:
-    places = np.arange(size)
-    return x[..., places + start[0], places + start[1]]
+    offsets = np.arange(size)
+    return x[..., offsets + start[0], offsets + start[1]]
 
 
 def _layout(shape: Ints, strides: Ints, offset: int, start: Ints, size: int) -> tuple[Ints, Ints, int]:

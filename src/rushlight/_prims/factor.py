@@ -40,8 +40,8 @@ __all__ = ["batch_same", "each", "of_nothing", "positive"]
 
 def each(x: Any) -> Iterator[tuple[tuple[int, ...], Any]]:
     """The matrices of a batch of arrays, with their batch indices."""
-    for place in np.ndindex(*x.shape[:-2]):
-        yield place, x[place]
+    for item in np.ndindex(*x.shape[:-2]):
+        yield item, x[item]
 
 
 def batch_same(name: str) -> Any:
@@ -149,12 +149,12 @@ def _cholesky_spec(a: Any) -> list[Aval]:
 
 def _cholesky(a: Any) -> tuple[Any, Any]:
     factors, info = np.zeros_like(a), np.zeros(a.shape[:-2], "int32")
-    for place, x in each((a + np.conj(np.swapaxes(a, -1, -2))) / 2):
-        lower = factors[place]
+    for item, x in each((a + np.conj(np.swapaxes(a, -1, -2))) / 2):
+        lower = factors[item]
         for j in range(x.shape[-1]):
             column = x[j:, j] - lower[j:, :j] @ np.conj(lower[j, :j])
             if not column[0].real > 0:
-                info[place] = j + 1
+                info[item] = j + 1
                 break
             lower[j:, j] = column / np.sqrt(column[0].real)
     return factors, info
@@ -209,13 +209,13 @@ def _lu(a: Any) -> tuple[Any, Any, Any]:
     doubled = {"float32": "float64", "complex64": "complex128"}.get(a.dtype.name, a.dtype.name)
     factors, count = a.astype(doubled), min(a.shape[-2:])
     pivots, info = np.zeros((*a.shape[:-2], count), "int32"), np.zeros(a.shape[:-2], "int32")
-    for place, x in each(factors):
+    for item, x in each(factors):
         for j in range(count):
             best = j + int((np.abs(x[j:, j].real) + np.abs(x[j:, j].imag)).argmax())
-            pivots[(*place, j)] = best + 1
+            pivots[(*item, j)] = best + 1
             x[[j, best]] = x[[best, j]]
             if x[j, j] == 0:
-                info[place] = info[place] or j + 1
+                info[item] = info[item] or j + 1
                 continue
             x[j + 1 :, j] /= x[j, j]
             x[j + 1 :, j + 1 :] -= np.outer(x[j + 1 :, j], x[j, j + 1 :])
@@ -308,9 +308,9 @@ def _order_spec(pivots: Any, size: int) -> Aval:
 
 def _order(pivots: Any, size: int) -> Any:
     rows = np.broadcast_to(np.arange(size), (*pivots.shape[:-1], size)).copy()
-    for place in np.ndindex(*pivots.shape[:-1]):
-        order = rows[place]
-        for j, other in enumerate(pivots[place]):
+    for item in np.ndindex(*pivots.shape[:-1]):
+        order = rows[item]
+        for j, other in enumerate(pivots[item]):
             order[j], order[other - 1] = order[other - 1], order[j]
     return rows
 

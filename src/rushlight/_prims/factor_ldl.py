@@ -81,8 +81,8 @@ def _factor(x: Any, hermitian: bool) -> tuple[Any, Any, int]:
 def _ldl(a: Any, hermitian: bool) -> tuple[Any, Any, Any]:
     doubled = a.astype({"float32": "float64", "complex64": "complex128"}.get(a.dtype.name, a.dtype.name))
     factors, pivots, info = np.zeros_like(a), np.zeros(a.shape[:-1], "int32"), np.zeros(a.shape[:-2], "int32")
-    for place, x in each(doubled):
-        factors[place], pivots[place], info[place] = _factor(x, hermitian)
+    for item, x in each(doubled):
+        factors[item], pivots[item], info[item] = _factor(x, hermitian)
     return factors, pivots, info
 
 
@@ -146,8 +146,8 @@ def _solve_one(f: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
 
 def _solve(factors: Any, pivots: Any, b: Any, hermitian: bool) -> Any:
     solutions = np.zeros_like(b)
-    for place, f in each(factors):
-        solutions[place] = _solve_one(f, pivots[place], b[place], hermitian)
+    for item, f in each(factors):
+        solutions[item] = _solve_one(f, pivots[item], b[item], hermitian)
     return solutions
 
 

@@ -33,8 +33,8 @@ def _spec(a: Any, b: Any, order: Any, rcond: float) -> list[Aval]:
 
 def _reference(a: Any, b: Any, order: Any, rcond: float) -> tuple[Any, Any, Any]:
     solutions, ranks = np.zeros_like(b), np.zeros(a.shape[:-2], np.int32)
-    for place, matrix in each(a):
-        solutions[place][: a.shape[-1]], _, ranks[place], _ = np.linalg.lstsq(matrix, b[place][: a.shape[-2]], rcond)
+    for item, matrix in each(a):
+        solutions[item][: a.shape[-1]], _, ranks[item], _ = np.linalg.lstsq(matrix, b[item][: a.shape[-2]], rcond)
     solutions[..., a.shape[-1] :, :] = b[..., a.shape[-1] :, :]  # undefined, and samples have no such rows
     return solutions, ranks, np.zeros_like(ranks)
 

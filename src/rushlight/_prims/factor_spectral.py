@@ -48,10 +48,10 @@ def _attempt(function: Any, x: Any, nothing: Any) -> tuple[Any, int]:
 def _over(x: Any, function: Any, outs: list[Any]) -> tuple[Any, ...]:
     """Store `function` of every matrix in arrays; return the statuses."""
     info = np.zeros(x.shape[:-2], "int32")
-    for place, matrix in each(x):
-        results, info[place] = _attempt(function, matrix, [out[place] for out in outs])
+    for item, matrix in each(x):
+        results, info[item] = _attempt(function, matrix, [out[item] for out in outs])
         for out, value in zip(outs, results, strict=True):
-            out[place] = value
+            out[item] = value
     return (*outs, info)
 
 
@@ -335,9 +335,9 @@ def _determinant(q: Any) -> Any:
     if q.shape[-1] == 0:
         return build.full(q.shape[:-2], 1, q.dtype)
     both, pivots, _ = prim.lu(q)
-    places = prim.iota(shape=pivots.shape, dim=len(pivots.shape) - 1, dtype=INT32) + 1
+    unchanged = prim.iota(shape=pivots.shape, dim=len(pivots.shape) - 1, dtype=INT32) + 1
     swaps = build.select(
-        build.eq(places, pivots), build.full(pivots.shape, 1, q.dtype), build.full(pivots.shape, -1, q.dtype)
+        build.eq(unchanged, pivots), build.full(pivots.shape, 1, q.dtype), build.full(pivots.shape, -1, q.dtype)
     )
     return prim.prod(diagonal(both) * swaps, dims=(len(pivots.shape) - 1,))
 
@@ -382,11 +382,11 @@ def _minors(a: Any, drop: int) -> Any:
     if not drop:
         return np.asarray(np.linalg.det(a), a.dtype)
     n, minors = a.shape[-1], np.zeros_like(a)
-    for place, x in each(a):
+    for item, x in each(a):
         for i in range(n):
             for j in range(n):
                 minor = np.delete(np.delete(x, i, 0), j, 1)
-                minors[(*place, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1)
+                minors[(*item, i, j)] = (-1) ** (i + j) * (np.linalg.det(minor) if n > 1 else 1)
     return minors
 
 

@@ -123,8 +123,8 @@ def _irfft_spec(x: Any, dim: int, size: int, norm: str) -> Aval:
 def _irfft_vjp(ct: Any, out: Any, x: Any, dim: int, size: int, norm: str) -> tuple[Any]:
     """Frequencies 1 .. (N - 1) / 2 count twice."""
     half = x.shape[dim]
-    place = prim.iota(shape=tuple(x.shape), dim=dim, dtype=FLOAT32)
-    twice = (place > 0.5) & (place < half - (0.5 if size % 2 else 1.5))
+    frequency = prim.iota(shape=tuple(x.shape), dim=dim, dtype=FLOAT32)
+    twice = (frequency > 0.5) & (frequency < half - (0.5 if size % 2 else 1.5))
     gradient = prim.rfft(ct, dim=dim, norm=norm)
     return (build.select(twice, gradient + gradient, gradient),)
 

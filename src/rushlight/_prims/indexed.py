@@ -58,7 +58,7 @@ def _wrapped(index: Any, size: int, dim: int) -> Any:
     return np.where(index < 0, index + size, index)
 
 
-def _places(x: Any, index: Any, dim: int) -> tuple[Any, ...]:
+def _elements(x: Any, index: Any, dim: int) -> tuple[Any, ...]:
     """NumPy indices of the elements that `gather` reads and `scatter` writes."""
     where = list(np.indices(index.shape))
     where[dim] = _wrapped(index, x.shape[dim], dim)
@@ -89,7 +89,7 @@ def _gather_samples() -> Samples:
 
 Primitive(
     "gather", "out[i, j] = x[index[i, j], j] (for dim 0); the result has the index's shape.", family="indexed", spec=_gather_spec,
-    reference=lambda x, index, dim: x[_places(x, index, dim)], lower=("gather",), samples=_gather_samples, vjp=_gather_vjp,
+    reference=lambda x, index, dim: x[_elements(x, index, dim)], lower=("gather",), samples=_gather_samples, vjp=_gather_vjp,
     jvp=lambda tangents, out, x, index, dim: prim.gather(tangents[0], index, dim=dim) if tangents[0] is not None else None,
     batch=lambda batched, x, index, dim: prim.gather(*lift(batched, (x, index)), dim=dim + 1),
 )  # fmt: skip
@@ -118,7 +118,7 @@ def _scatter_spec(x: Any, index: Any, src: Any, dim: int, reduce: str) -> Aval:
 
 def _scatter(x: Any, index: Any, src: Any, dim: int, reduce: str) -> Any:
     result = x.astype({"float32": "float64", "complex64": "complex128"}.get(x.dtype.name, x.dtype.name))
-    where = _places(x, index, dim)
+    where = _elements(x, index, dim)
     if reduce == "set":
         result[where] = src
     else:
@@ -194,7 +194,7 @@ def _scatter_batch(batched: Sequence[bool], x: Any, index: Any, src: Any, dim: i
 
 
 Primitive(
-    "scatter", "x with src put in at the places that `gather` would read: set (the last one stays), add, mul, amax or amin; in "
+    "scatter", "x with src written at the indices that `gather` would read: set (the last one stays), add, mul, amax or amin; in "
     "row-major order of src.",
     family="indexed", spec=_scatter_spec, reference=_scatter, lower=("scatter",), samples=_scatter_samples, vjp=_scatter_vjp,
     jvp=_scatter_jvp, batch=_scatter_batch,
@@ -311,7 +311,7 @@ def _index_put_samples() -> Samples:
 
 
 Primitive(
-    "index_put", "x with values written (added, where `accumulate`) at the places that `index` would read, in row-major order; "
+    "index_put", "x with values written (added, where `accumulate`) at the indices that `index` would read, in row-major order; "
     "without `accumulate` the last one stays.",
     family="indexed", spec=_index_put_spec, reference=_index_put, lower=("index_write",), samples=_index_put_samples,
     vjp=_index_put_vjp, jvp=_index_put_jvp, batch=_index_put_batch,

@@ -53,8 +53,8 @@ def triu(x: Any, k: int = 0) -> Any:
 def eye(x: Any, size: int, columns: int | None = None) -> Any:
     """The identity in the dtype and batch of `x`."""
     shape = (*x.shape[:-2], size, size if columns is None else columns)
-    place = build.full(shape, 0, x.dtype)
-    return build.select(build.eq(_steps(place), 0), build.full(shape, 1, x.dtype), place)
+    zeros = build.full(shape, 0, x.dtype)
+    return build.select(build.eq(_steps(zeros), 0), build.full(shape, 1, x.dtype), zeros)
 
 
 def off_diagonal(x: Any) -> Any:

@@ -76,13 +76,13 @@ def _topk_spec(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> list[Av
     return [(shape, x.dtype), (shape, INT64)]
 
 
-def _picked(x: Any, dim: int, largest: bool, places: Callable[[Any], list[int]]) -> tuple[Any, Any]:
-    """Values and indices along dim that `places` selects from a row of (key, index); keys order as PyTorch does, NaN
+def _picked(x: Any, dim: int, largest: bool, selector: Callable[[Any], list[int]]) -> tuple[Any, Any]:
+    """Values and indices along dim that `selector` selects from a row of (key, index); keys order as PyTorch does, NaN
     above all."""
 
     def of(row: Any) -> Any:
         rank = np.unique(row, return_inverse=True)[1].tolist()  # equal values share a rank, and so do NaNs
-        return np.array(places([(-k if largest else k, i) for i, k in enumerate(rank)]), "int64")
+        return np.array(selector([(-k if largest else k, i) for i, k in enumerate(rank)]), "int64")
 
     indices = np.apply_along_axis(of, dim, x).astype("int64")
     return np.take_along_axis(x, indices, dim), indices
@@ -143,7 +143,7 @@ def _kth_samples() -> Samples:
 
 
 Primitive(
-    "kth", "The value of a rank (from 0) along dim and its place; of equals the one there in their order (`ties`: order), or where Hoare's selection ends.",
+    "kth", "The value of a rank (from 0) along dim and its index; of equal elements the one there in their order (`ties`: order), or where Hoare's selection ends.",
     family="heavy", spec=_kth_spec, reference=_kth, lower=("extern", "kth"), multiple=True, samples=_kth_samples,
     vjp=lambda ct, out, x, dim, **p: _back(ct, out, x, dim),
     jvp=lambda tangents, out, x, dim, **p: (prim.gather(tangents[0], out[1], dim=dim), None),

@@ -129,14 +129,14 @@ def _conv_reference(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints,
     padded = np.pad(_doubled(x), [(0, 0), (0, 0), *((p, p) for p in padding)])
     result = np.zeros(shape, dtype=padded.dtype)
     rows, depth = w.shape[0] // groups, w.shape[1]
-    for place in np.ndindex(*w.shape[2:]):
+    for tap in np.ndindex(*w.shape[2:]):
         spots = tuple(
             slice(k * gap, k * gap + (n - 1) * step + 1, step)
-            for k, gap, n, step in zip(place, dilation, shape[2:], stride, strict=True)
+            for k, gap, n, step in zip(tap, dilation, shape[2:], stride, strict=True)
         )
         for g in range(groups):
             part = padded[(slice(None), slice(g * depth, (g + 1) * depth), *spots)]
-            taps = _doubled(w)[(slice(g * rows, (g + 1) * rows), slice(None), *place)]
+            taps = _doubled(w)[(slice(g * rows, (g + 1) * rows), slice(None), *tap)]
             result[:, g * rows : (g + 1) * rows] += np.einsum("nc...,oc->no...", part, taps)
     return result.astype(x.dtype)
 
@@ -145,19 +145,19 @@ def _conv_decompose(x: Any, w: Any, stride: Ints, padding: Ints, dilation: Ints,
     """Gather the windows into rows, one matrix product for each group, and move the channels back to the front."""
     batch = x.shape[0]
     n, outs, depth, kernel = len(stride), w.shape[0], w.shape[1], w.shape[2:]
-    places = conv_shape(x.shape, w.shape, stride, padding, dilation, groups)[2:]
+    positions = conv_shape(x.shape, w.shape, stride, padding, dilation, groups)[2:]
     edge = (0, 0, *padding)
     padded = build.pad(x, edge, edge, (0,) * (n + 2))
     rows = prim.window(
         padded, dims=tuple(range(2, n + 2)), size=tuple(kernel), stride=stride, dilation=dilation
     )  # [N, C, *P, *K]
-    rows = build.reshape(rows, (batch, groups, depth, *places, *kernel))
+    rows = build.reshape(rows, (batch, groups, depth, *positions, *kernel))
     rows = build.transpose(rows, (1, 0, *range(3, n + 3), 2, *range(n + 3, 2 * n + 3)))  # [G, N, *P, C/G, *K]
     inner = depth * numel(kernel)
-    rows = build.reshape(rows, (groups, batch * numel(places), inner))
+    rows = build.reshape(rows, (groups, batch * numel(positions), inner))
     taps = build.transpose(build.reshape(w, (groups, outs // groups, inner)), (0, 2, 1))
-    out = build.reshape(build.dot(rows, taps), (groups, batch, numel(places), outs // groups))
-    return build.reshape(build.transpose(out, (1, 0, 3, 2)), (batch, outs, *places))
+    out = build.reshape(build.dot(rows, taps), (groups, batch, numel(positions), outs // groups))
+    return build.reshape(build.transpose(out, (1, 0, 3, 2)), (batch, outs, *positions))
 
 
 def _swap_channels(w: Any, groups: int) -> Any:

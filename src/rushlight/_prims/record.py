@@ -104,7 +104,7 @@ class ByDecomposition:
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         raise RuntimeError(
-            "this derivative is that of the decomposition, which a transform puts in the primitive's place"
+            "this derivative is derived from the decomposition, which a transform substitutes for the primitive"
         )
 
 

@@ -46,10 +46,10 @@ class _ArraySteps:
 
     def __init__(self, steps: int, batch: int, sizes: Any) -> None:
         self.sizes = [batch] * steps if sizes is None else [int(n) for n in sizes]
-        self.places = np.cumsum([0, *self.sizes])
+        self.starts = np.cumsum([0, *self.sizes])
 
     def at(self, x: Any, t: int) -> Any:
-        return x[self.places[t] : self.places[t] + self.sizes[t]]
+        return x[self.starts[t] : self.starts[t] + self.sizes[t]]
 
 
 def _doubled(xs: Sequence[Any]) -> list[Any]:
@@ -127,9 +127,9 @@ class _GraphSteps:
         column = prim.iota(shape=shape, dim=1, dtype=INT64)
         spread = {"shape": shape, "dims": (0,)}
         self.running = prim.lt(column, prim.broadcast(sizes, **spread))
-        place = prim.broadcast(first, **spread) + column
-        self.places = build.reshape(
-            build.select(place < rows, place, build.full(shape, rows - 1, INT64)), (steps * batch,)
+        slot = prim.broadcast(first, **spread) + column
+        self.slots = build.reshape(
+            build.select(slot < rows, slot, build.full(shape, rows - 1, INT64)), (steps * batch,)
         )
         row = prim.iota(shape=(rows, steps), dim=0, dtype=INT64)
         over = build.convert(row >= prim.broadcast(ends, shape=(rows, steps), dims=(1,)), INT64)
@@ -140,7 +140,7 @@ class _GraphSteps:
     def split(self, x: Any) -> list[Any]:
         """[batch, columns] of each step."""
         if self.sizes is not None:
-            x = prim.index(x, self.places)
+            x = prim.index(x, self.slots)
         n = self.batch
         return [
             prim.slice(x, starts=(t * n, 0), stops=((t + 1) * n, x.shape[1]), steps=(1, 1)) for t in range(self.steps)

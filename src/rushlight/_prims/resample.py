@@ -161,8 +161,8 @@ def _back_spec(ct: Any, index: Any, weights: Any, dim: int, size: int) -> Aval:
 def _back_reference(ct: Any, index: Any, weights: Any, dim: int, size: int) -> Any:
     rows = np.moveaxis(ct, dim, 0)
     sums = np.zeros((size, *rows.shape[1:]), ct.dtype)
-    for places, factors in zip(index, weights, strict=True):
-        np.add.at(sums, places, rows * factors[:, None, None, None])
+    for indices, factors in zip(index, weights, strict=True):
+        np.add.at(sums, indices, rows * factors[:, None, None, None])
     return np.moveaxis(sums, 0, dim)
 
 
@@ -170,8 +170,8 @@ def _back_decompose(ct: Any, index: Any, weights: Any, dim: int, size: int) -> A
     order = (dim, *(d for d in range(4) if d != dim))
     parts = [build.transpose(ct * _spread(weights, k, ct.shape, dim), order) for k in range(index.shape[0])]
     zeros = build.full((size, *parts[0].shape[1:]), 0, ct.dtype)
-    places = build.reshape(index, (index.shape[0] * index.shape[1],))
-    sums = prim.index_put(zeros, prim.cat(*parts, dim=0), places, accumulate=True)
+    indices = build.reshape(index, (index.shape[0] * index.shape[1],))
+    sums = prim.index_put(zeros, prim.cat(*parts, dim=0), indices, accumulate=True)
     return build.transpose(sums, tuple(order.index(d) for d in range(4)))
 
 

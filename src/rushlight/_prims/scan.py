@@ -102,13 +102,13 @@ def _running(name: str, doc: str, kind: str, better: Rule) -> None:
 
     def reference(x: Any, dim: int) -> tuple[Any, Any]:
         rows = np.moveaxis(x, dim, -1).copy()
-        places = np.zeros(rows.shape, dtype="int64")
+        indices = np.zeros(rows.shape, dtype="int64")
         for i in range(1, rows.shape[-1]):
             new, kept = rows[..., i], rows[..., i - 1]
             take = np.isnan(new) | (~np.isnan(kept) & better(new, kept)) if x.dtype.kind == "f" else better(new, kept)
             rows[..., i] = np.where(take, new, kept)
-            places[..., i] = np.where(take, i, places[..., i - 1])
-        return np.moveaxis(rows, -1, dim), np.moveaxis(places, -1, dim)
+            indices[..., i] = np.where(take, i, indices[..., i - 1])
+        return np.moveaxis(rows, -1, dim), np.moveaxis(indices, -1, dim)
 
     def samples() -> Samples:
         for dtype in ("float64", "float32", "int64"):

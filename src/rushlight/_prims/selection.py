@@ -53,7 +53,7 @@ def first(row: Row, count: int, ordered: bool) -> list[int]:
         _select(row, count - 1)
         if ordered:
             _sort(row, count - 1)
-    return [place for _, place in row[:count]]
+    return [index for _, index in row[:count]]
 
 
 def _sink(row: Row, start: int, hole: int, size: int, item: tuple[Any, int]) -> None:

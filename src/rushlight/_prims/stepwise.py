@@ -52,10 +52,10 @@ def _p_and_q(a: float, x: float) -> tuple[float, float]:
     return 1 - q, q
 
 
-def _gamma_reference(place: int) -> Callable[..., Any]:
+def _gamma_reference(which: int) -> Callable[..., Any]:
     def apply(a: Any, x: Any) -> Any:
         pairs = zip(a.ravel().tolist(), x.ravel().tolist(), strict=True)
-        return np.array([_p_and_q(v, w)[place] for v, w in pairs], dtype=np.float64).reshape(a.shape)
+        return np.array([_p_and_q(v, w)[which] for v, w in pairs], dtype=np.float64).reshape(a.shape)
 
     return numbers.wide(apply)
 

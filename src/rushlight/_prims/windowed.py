@@ -76,9 +76,9 @@ def _reference(
         windows = np.where(inside.reshape(*at.shape, *(1,) * (windows.ndim - axis - 1)), taken, 0.0)
         axis += 2
     letters = "abdefhijklmnpqr"
-    places, taps = letters[:n], letters[n : 2 * n]
-    both = "".join(p + t for p, t in zip(places, taps, strict=True))
-    result = np.einsum(f"xgc{both},goc{taps}->xgo{places}", windows, w)
+    positions, taps = letters[:n], letters[n : 2 * n]
+    both = "".join(p + t for p, t in zip(positions, taps, strict=True))
+    result = np.einsum(f"xgc{both},goc{taps}->xgo{positions}", windows, w)
     if bias:
         result = result + bias[0].astype("float64").reshape(*bias[0].shape, *(1,) * n)
     return result.astype(dtype.name)
@@ -150,8 +150,8 @@ def _samples() -> Samples:
 _WHY = "it is made from `conv` when derivatives have been taken"
 Primitive(
     "conv_windows",
-    "Sums over c and k of x[n, g, c, (p stride + k dilation - lo) / spread] w[g, o, c, k], of what lies inside x at whole places, and of a bias"
-    " [g, o]; `size`: how many places p; `flip`: k counts from the end.",
+    "Sums over c and k of x[n, g, c, (p stride + k dilation - lo) / spread] w[g, o, c, k], of the elements inside x at whole indices, and of a bias"
+    " [g, o]; `size`: the number of positions p; `flip`: k counts from the end.",
     family="heavy", spec=_spec, reference=_reference, lower=("extern", "conv_windows"), decompose=_decompose, samples=_samples,
     vjp=not_differentiable(_WHY), jvp=not_differentiable(_WHY), batch=_batch,
 )  # fmt: skip

@@ -67,11 +67,11 @@ def _unwindow_spec(g: Any, shape: Ints, **p: Any) -> Aval:
 
 def _unwindow(g: Any, shape: Ints, dims: Ints, size: Ints, stride: Ints, dilation: Ints) -> Any:
     result = np.zeros(shape, dtype=np.promote_types(g.dtype, "float64") if g.dtype.kind == "f" else g.dtype)
-    for place in product(*map(range, size)):
+    for position in product(*map(range, size)):
         where = [slice(None)] * len(shape)
-        for d, k, step, gap in zip(dims, place, stride, dilation, strict=True):
+        for d, k, step, gap in zip(dims, position, stride, dilation, strict=True):
             where[d] = slice(k * gap, k * gap + (g.shape[d] - 1) * step + 1, step)
-        result[tuple(where)] += g[(..., *place)]
+        result[tuple(where)] += g[(..., *position)]
     return result.astype(g.dtype)
 
 
@@ -99,7 +99,7 @@ def _one_on(dims: Ints) -> Ints:
 
 
 Primitive(
-    "window", "Windows of `size` along dims: their number takes the place of each dim, their elements trail.", family="shape",
+    "window", "Windows of `size` along dims: their number replaces each dim, their elements trail.", family="shape",
     spec=_window_spec, reference=_window, lower=("index", "window"), layout=_window_layout, samples=_window_samples,
     vjp=lambda ct, out, x, **p: (build.in_single(lambda g: build.unwindow(g, shape=x.shape, **p), ct),),
     jvp=lambda tangents, out, x, **p: prim.window(tangents[0], **p),
@@ -114,7 +114,7 @@ Primitive(
 )  # fmt: skip
 
 
-# ***** numbers sent back to one place of each window *****
+# ***** values scattered to one position of each window *****
 
 
 def _reach(counts: Ints, size: Ints, stride: Ints, dilation: Ints) -> Ints:
@@ -124,34 +124,35 @@ def _reach(counts: Ints, size: Ints, stride: Ints, dilation: Ints) -> Ints:
     )
 
 
-def _unpool_spec(ct: Any, place: Any, shape: Ints, size: Ints, **p: Any) -> Aval:
+def _unpool_spec(ct: Any, position: Any, shape: Ints, size: Ints, **p: Any) -> Aval:
     require("unpool", ct, "f", half=True)
     n = len(size)
-    fits = len(ct.shape) == n + 2 and ct.shape == place.shape and place.dtype in (INT8, INT32)
+    fits = len(ct.shape) == n + 2 and ct.shape == position.shape and position.dtype in (INT8, INT32)
     if not fits or len(shape) != n or any(len(v) != n for v in p.values()):
         raise ValueError(
-            f"prim.unpool takes numbers and places [N, C, *windows], got {ct!r} and {place!r} for {shape}, {size}, {p}"
+            f"prim.unpool takes values and positions [N, C, *windows], got {ct!r} and {position!r} for {shape}, {size}, {p}"
         )
     return (*ct.shape[:2], *shape), ct.dtype
 
 
-def _unpool_reference(ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Any:
+def _unpool_reference(ct: Any, position: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Any:
     reach = _reach(ct.shape[2:], size, stride, dilation)
     whole = np.zeros((*ct.shape[:2], *(max(r, a + s) for r, a, s in zip(reach, lo, shape, strict=True))), np.float64)
     for number, where in enumerate(product(*map(range, size))):
         steps = zip(where, ct.shape[2:], stride, dilation, strict=True)
         whole[(..., *(slice(k * gap, k * gap + (o - 1) * step + 1, step) for k, o, step, gap in steps))] += np.where(
-            place == number, ct, 0
+            position == number, ct, 0
         )
     return whole[(..., *(slice(a, a + s) for a, s in zip(lo, shape, strict=True)))].astype(ct.dtype)
 
 
-def _sent_here(place: Any, size: Ints) -> Any:
+def _sent_here(position: Any, size: Ints) -> Any:
     """[N, C, *windows, *size]: whether a window's position is this one."""
-    windows = (*place.shape, *size)
-    number = build.reshape(prim.iota(shape=(numel(size),), dim=0, dtype=place.dtype), size)
+    windows = (*position.shape, *size)
+    number = build.reshape(prim.iota(shape=(numel(size),), dim=0, dtype=position.dtype), size)
     return prim.eq(
-        build.broadcast_to(number, windows), prim.broadcast(place, shape=windows, dims=tuple(range(len(place.shape))))
+        build.broadcast_to(number, windows),
+        prim.broadcast(position, shape=windows, dims=tuple(range(len(position.shape)))),
     )
 
 
@@ -160,8 +161,8 @@ def _beyond(counts: Ints, shape: Ints, size: Ints, stride: Ints, dilation: Ints,
     return tuple(s + a - r for s, a, r in zip(shape, lo, _reach(counts, size, stride, dilation), strict=True))
 
 
-def _unpool_decompose(ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Any:
-    here, dims = _sent_here(place, size), tuple(range(2, len(shape) + 2))
+def _unpool_decompose(ct: Any, position: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints) -> Any:
+    here, dims = _sent_here(position, size), tuple(range(2, len(shape) + 2))
     sent = build.select(here, prim.broadcast(build.convert(ct, ct.dtype.wide), shape=here.shape, dims=(0, 1, *dims)), 0)
     whole = (*ct.shape[:2], *_reach(ct.shape[2:], size, stride, dilation))
     whole = build.unwindow(sent, shape=whole, dims=dims, size=size, stride=stride, dilation=dilation)
@@ -170,14 +171,14 @@ def _unpool_decompose(ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints
 
 
 def _unpool_vjp(
-    g: Any, out: Any, ct: Any, place: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints
+    g: Any, out: Any, ct: Any, position: Any, shape: Ints, size: Ints, stride: Ints, dilation: Ints, lo: Ints
 ) -> tuple[Any, None]:
     """Every window reads the element at its index."""
     n = len(shape)
     after = _beyond(ct.shape[2:], shape, size, stride, dilation, lo)
     whole = build.pad(build.convert(g, g.dtype.wide), (0, 0, *lo), (0, 0, *(-a for a in after)), (0,) * (n + 2))
     windows = prim.window(whole, dims=tuple(range(2, n + 2)), size=size, stride=stride, dilation=dilation)
-    taken = prim.sum(build.select(_sent_here(place, size), windows, 0), dims=tuple(range(n + 2, 2 * n + 2)))
+    taken = prim.sum(build.select(_sent_here(position, size), windows, 0), dims=tuple(range(n + 2, 2 * n + 2)))
     return build.convert(taken, g.dtype), None
 
 
@@ -192,19 +193,19 @@ def _unpool_samples() -> Samples:
         ),
     ):
         for dtype in ("float64", "float32"):
-            places = integers((2, 3, *counts), 1, 0, numel(p["size"]), "int8" if dtype == "float32" else "int32")
-            yield [floats((2, 3, *counts), dtype=dtype), places], dict(p)
+            positions = integers((2, 3, *counts), 1, 0, numel(p["size"]), "int8" if dtype == "float32" else "int32")
+            yield [floats((2, 3, *counts), dtype=dtype), positions], dict(p)
 
 
-def _unpool_batch(batched: Any, ct: Any, place: Any, **p: Any) -> Any:
+def _unpool_batch(batched: Any, ct: Any, position: Any, **p: Any) -> Any:
     """The batch becomes images."""
-    size = next(v.shape[0] for v, b in zip((ct, place), batched, strict=True) if b)
-    ct, place = (
+    size = next(v.shape[0] for v, b in zip((ct, position), batched, strict=True) if b)
+    ct, position = (
         v if b else build.broadcast_to(build.expand_dims(v, (0,)), (size, *v.shape))
-        for v, b in zip((ct, place), batched, strict=True)
+        for v, b in zip((ct, position), batched, strict=True)
     )
     merged = (size * ct.shape[1], *ct.shape[2:])
-    out = prim.unpool(build.reshape(ct, merged), build.reshape(place, merged), **p)
+    out = prim.unpool(build.reshape(ct, merged), build.reshape(position, merged), **p)
     return (
         build.reshape(out, (size, out.shape[0] // size, *out.shape[1:]))
         if size
@@ -213,8 +214,8 @@ def _unpool_batch(batched: Any, ct: Any, place: Any, **p: Any) -> Any:
 
 
 Primitive(
-    "unpool", "Numbers [N, C, *windows] sent back to where each window's `place` lies, counted over its elements, and added up there.",
+    "unpool", "Values [N, C, *windows] scattered to each window's `position`, counted over its elements, and added there.",
     family="heavy", spec=_unpool_spec, reference=_unpool_reference, lower=("extern", "unpool"), decompose=_unpool_decompose,
     samples=_unpool_samples,
-    vjp=_unpool_vjp, jvp=lambda tangents, out, ct, place, **p: prim.unpool(tangents[0], place, **p), batch=_unpool_batch,
+    vjp=_unpool_vjp, jvp=lambda tangents, out, ct, position, **p: prim.unpool(tangents[0], position, **p), batch=_unpool_batch,
 )  # fmt: skip

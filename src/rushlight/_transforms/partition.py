@@ -55,25 +55,25 @@ def partition(
     late = _late(nodes, cotangents)
     needed = live_nodes(nodes, grads)
     read = _read(needed, late, cotangents, grads) | set(besides)
-    places: dict[Value, tuple[str, int]] = {}
+    locations: dict[Value, tuple[str, int]] = {}
     for j, value in enumerate(outputs):
-        places.setdefault(value, ("output", j))
+        locations.setdefault(value, ("output", j))
     for i, value in enumerate(inputs):
         if i not in overwritten:
-            places[value] = ("input", i)
+            locations[value] = ("input", i)
         else:
-            places.pop(value, None)
+            locations.pop(value, None)
     if only is not None:
-        places = {value: place for value, place in places.items() if place in only}
+        locations = {value: location for value, location in locations.items() if location in only}
     forward_nodes = {id(n) for n in live_nodes(nodes, outputs)} if only is None else set()
-    kept = _cut(needed, inputs, read, forward_nodes, late, places, fresh=only is None)
+    kept = _cut(needed, inputs, read, forward_nodes, late, locations, fresh=only is None)
     residuals: list[Value] = []
     saved: list[tuple[str, int]] = []
     for value in kept:
-        if value not in places:
-            places[value] = ("residual", len(residuals))
+        if value not in locations:
+            locations[value] = ("residual", len(residuals))
             residuals.append(value)
-        saved.append(places[value])
+        saved.append(locations[value])
     everything = [*outputs, *residuals]
     forward = Graph(inputs, live_nodes(nodes, everything), everything)
     return forward, _backward(needed, kept, cotangents, grads), saved
@@ -130,10 +130,10 @@ def _is_late(node: Node, late: set[Value]) -> bool:
     return node.outputs[0] in late
 
 
-def _cost(value: Value, places: dict[Value, tuple[str, int]], fresh: bool) -> int:
+def _cost(value: Value, locations: dict[Value, tuple[str, int]], fresh: bool) -> int:
     size = numel(value.shape) * value.dtype.itemsize
-    kind = places.get(value, ("residual", 0))[0]
-    if value not in places and not fresh:
+    kind = locations.get(value, ("residual", 0))[0]
+    if value not in locations and not fresh:
         return EVER
     if kind == "input":
         return 100 * size + 2
@@ -146,7 +146,7 @@ def _cut(
     read: set[Value],
     forward: set[int],
     late: set[Value],
-    places: dict[Value, tuple[str, int]],
+    locations: dict[Value, tuple[str, int]],
     fresh: bool,
 ) -> list[Value]:
     """The values to save, in the order in which they are computed; `fresh` allows results that the forward does not
@@ -155,13 +155,13 @@ def _cut(
     order: dict[Value, None] = dict.fromkeys(inputs)
     for value in inputs:
         flow.add("source", (value, 0), EVER)
-        flow.add((value, 0), (value, 1), _cost(value, places, fresh))
+        flow.add((value, 0), (value, 1), _cost(value, locations, fresh))
     for node in needed:
         if _is_late(node, late):
             continue
         for value in node.outputs:
             order[value] = None
-            flow.add((value, 0), (value, 1), _cost(value, places, fresh))
+            flow.add((value, 0), (value, 1), _cost(value, locations, fresh))
             if node.prim.effect is not None or (dear(node) and id(node) in forward):
                 flow.add("source", (value, 0), EVER)
             for item in node.inputs:

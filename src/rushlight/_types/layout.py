@@ -23,11 +23,11 @@ BELOW_ALL = (
 )  # subtracted from an index it is out of range for any size; an error adds it again to name the index
 
 
-def _as_size(size: Any, place: int) -> int:
+def _as_size(size: Any, item: int) -> int:
     try:
         return size if isinstance(size, int) else operator.index(size)
     except TypeError:
-        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {place} is '{type(size).__name__}')") from None
+        raise TypeError(f"torch.Size() takes an iterable of 'int' (item {item} is '{type(size).__name__}')") from None
 
 
 class Size(tuple[int, ...]):

@@ -200,12 +200,12 @@ class ShapeEnv:
         """
         texts = [self.written(r) for r in results]
         guards = self.guards() if guarded else []
-        lines, placed = [f"def again({', '.join(self._names[: len(self.sizes)])}):", "  try:"], set[str]()
+        lines, defined = [f"def again({', '.join(self._names[: len(self.sizes)])}):", "  try:"], set[str]()
         for condition in guards:
-            lines += self._needed(condition, placed)
+            lines += self._needed(condition, defined)
             lines.append(f"    if not ({condition}): return None")
         for text in texts:
-            lines += self._needed(text, placed)
+            lines += self._needed(text, defined)
         lines.append(f"    return ({', '.join(texts)}{',' if texts else ''})")
         # Conditions are checked in another order than they were recorded: one may divide by what an earlier one
         # excluded.
@@ -227,13 +227,13 @@ class ShapeEnv:
             raise SpecializationError("a constant that is not finite")
         return repr(value)
 
-    def _needed(self, text: str, placed: set[str]) -> list[str]:
+    def _needed(self, text: str, defined: set[str]) -> list[str]:
         """The lines that define the names of a text that are not defined yet."""
         lines: list[str] = []
         for name in _names_in(text):
-            if name in self._lines and name not in placed:
-                lines += self._needed(self._lines[name], placed)
-                placed.add(name)
+            if name in self._lines and name not in defined:
+                lines += self._needed(self._lines[name], defined)
+                defined.add(name)
                 lines.append(f"    {name} = {self._lines[name]}")
         return lines
 

@@ -12,8 +12,8 @@ from rushlight._backends.cpu.conv.winograd import winograd_call
 from rushlight._backends.cpu.fft.fourier import fourier_call, fourier_note
 from rushlight._backends.cpu.gemm.products import product_call, product_note
 from rushlight._backends.cpu.image.resample import resample_back_call, resample_call
-from rushlight._backends.cpu.image.taps import taps_call
 from rushlight._backends.cpu.image.unpool import unpool_call
+from rushlight._backends.cpu.image.weighted_gather import weighted_gather_call
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.linalg.lapack import LAPACK, permutation_call
 from rushlight._backends.cpu.linalg.small_factors import factor_call
@@ -137,6 +137,6 @@ _EXTERNS: dict[str, Callable[[ExternStep], list[Launch]]] = {
     "conv_windows": _conv, "unpool": unpool_call,
     **dict.fromkeys(LAPACK, factor_call), "resample": resample_call, "resample_back": resample_back_call,
     "attention": attention_call, "attention_grad": attention_grad_call,
-    **dict.fromkeys(("weighted_taps", "taps_back", "tap_weights"), taps_call),
+    **dict.fromkeys(("weighted_gather", "weighted_scatter", "gather_weights"), weighted_gather_call),
     **dict.fromkeys(("fft", "rfft", "irfft"), fourier_call), **dict.fromkeys(("recurrence", "recurrence_grad"), recurrence_call),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.cpu.conv.prepare import conv_rule, finished, fits_routine, places_apart, takes_epilogue
+from rushlight._backends.cpu.conv.prepare import conv_rule, finished, fits_routine, position_step, takes_epilogue
 from rushlight._backends.cpu.epilogue.rectangle import Epilogue, Prologue, epilogue_of, prologue_of
 from rushlight._backends.cpu.gemm.prepare import dot_rule, narrowed, takes_prologues
 from rushlight._backends.cpu.recurrent.prepare import spared, stepwise
@@ -85,7 +85,7 @@ class _CpuLibrary(Library):
     ) -> Epilogue | None:
         sums = _sums_of(node)
         assert sums is not None
-        return epilogue_of(_matrices_of(node), result, group, sums, args, kept, target, places_apart(node))
+        return epilogue_of(_matrices_of(node), result, group, sums, args, kept, target, position_step(node))
 
     def has_prologue(self, node: Node, target: Target) -> bool:
         return takes_prologues(node, target.vector_bytes)

@@ -11,7 +11,7 @@ queries.
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.attention.attention_native import Parts, announce, places, rl_fail, up
+from rushlight._backends.cpu.attention.attention_native import Parts, announce, matrix_offsets, rl_fail, up
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import i64, load, memcpy, memset, native, stack, store
 from rushlight._native.function import NativeFunction
@@ -167,9 +167,9 @@ def _make_panel(parts: Parts) -> NativeFunction:
                 if b == 0:
                     memset(out, 0, size * wide * nr)
                 for c in range(0, n, nr):
-                    place = transposed_at + size * (c * (rows // group))
-                    memset(room + size * at.i64[A_WT] + place, 0, size * (nr // group * nr))
-                    memset(room + size * at.i64[A_ST] + place, 0, size * (nr // group * nr))
+                    offset = transposed_at + size * (c * (rows // group))
+                    memset(room + size * at.i64[A_WT] + offset, 0, size * (nr // group * nr))
+                    memset(room + size * at.i64[A_ST] + offset, 0, size * (nr // group * nr))
                 return 0
         for r in range(0, n, mr):
             kernel(keys + size * r * width, queries, weights + size * r * nr, nr, width, 0)
@@ -314,7 +314,7 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         room = borrowed(slot)
         from_ = stack(8 * 8)
-        places(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
+        matrix_offsets(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
         ct, q = bufs.ptr[first] + item * from_.i64[0], bufs.ptr[first + 1] + item * from_.i64[1]
         k, v = bufs.ptr[first + 2] + item * from_.i64[2], bufs.ptr[first + 3] + item * from_.i64[3]
         dq, dk, dv = (
@@ -375,7 +375,7 @@ def make_collect(parts: Parts) -> NativeFunction:
                 for j in range(count):
                     store(real, total, j, load(real, total, j) + load(real, sums, j))
         from_ = stack(8 * 8)
-        places(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
+        matrix_offsets(from_, ints + 8 * LEAD, ints.i64[DIMS], head, 8)
         dq, row = bufs.ptr[0] + item * from_.i64[5], ints.i64[DQ_ROW]
         for p in range(0, n, nr):
             transpose(aside, total + size * p * wide, wide, nr, nr)

@@ -158,7 +158,7 @@ class Parts:
 
     def _lanes(self) -> tuple[NativeFunction, NativeFunction]:
         group, nr, item, size = self.group, self.tile.columns, self.item, self.real.itemsize
-        narrow, pack, turned = self.narrow, self.pack_lanes, self.transpose
+        narrow, pack, transpose = self.narrow, self.pack_lanes, self.transpose
 
         @native("ptr(ptr, ptr, i64, ptr)", name=f"lanes_of_{self.name}")
         def lanes_of(out, x, n, aside):
@@ -174,7 +174,7 @@ class Parts:
             """The same, transposed: panels [columns][columns] of n rows each, `step` words apart."""
             if group == 1:
                 for c in range(0, n, nr):
-                    turned(out + size * (c // nr) * step, x + size * c * nr, nr, nr, nr)
+                    transpose(out + size * (c // nr) * step, x + size * c * nr, nr, nr, nr)
             else:
                 narrow(aside, x, (n + nr - 1) // nr * nr * nr)
                 for c in range(0, n, nr):
@@ -183,14 +183,20 @@ class Parts:
         return lanes_of, transposed_lanes
 
     def _bias(self) -> NativeFunction:
-        real, size, turned, allow, lanes = self.real, self.real.itemsize, self.transpose, self.allow, self.tile.columns
+        real, size, transpose, allow, lanes = (
+            self.real,
+            self.real.itemsize,
+            self.transpose,
+            self.allow,
+            self.tile.columns,
+        )
         steps = self.blocks.steps
 
         @native("void(i64, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"bias_{self.kind}")
         def bias(masking, out, mask, valid, n, row, col, aside):
             """The mask of `valid` queries for n keys, as a panel; missing queries repeat the last one's."""
             if masking == 2 and col == 1 and valid == lanes:
-                turned(out, mask, lanes, row, n)
+                transpose(out, mask, lanes, row, n)
                 return
             for i in range(lanes):
                 part = aside + size * i * steps
@@ -205,13 +211,13 @@ class Parts:
                 else:
                     for j in range(n):
                         allow(part + size * j, mask + (at + j * col), 1)
-            turned(out, aside, lanes, steps, n)
+            transpose(out, aside, lanes, steps, n)
 
         return bias
 
 
 @native("void(ptr, ptr, i64, i64, i64)")
-def places(out, table, dims, head, count):
+def matrix_offsets(out, table, dims, head, count):
     """The offsets, in elements, of a head's matrices in each of `count` operands; table: for each leading dim its size,
     and strides."""
     for x in range(count):
@@ -300,7 +306,7 @@ def _make_keys(parts: Parts) -> NativeFunction:
 
 def _make_results(parts: Parts) -> NativeFunction:
     size, nr = parts.real.itemsize, parts.tile.columns
-    finish, turned, scatter = parts.finish, parts.transpose, parts.scatter
+    finish, transpose, scatter = parts.finish, parts.transpose, parts.scatter
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"results_{parts.name}")
     def write_results(ints, numbers, out, norm, aside, n, depth):
@@ -308,7 +314,7 @@ def _make_results(parts: Parts) -> NativeFunction:
         sums = numbers + size * 3 * nr
         finish(sums + size * nr, depth, numbers, numbers + size * 2 * nr, sums)
         memcpy(norm, sums, size * n)
-        turned(aside, sums + size * nr, depth, nr, nr)
+        transpose(aside, sums + size * nr, depth, nr, nr)
         scatter(out, aside, n, ints.i64[DEPTH], depth, ints.i64[OUT_ROW], ints.i64[OUT_COL])
 
     return write_results
@@ -360,7 +366,7 @@ def make_attention(parts: Parts) -> NativeFunction:
         scores = values + size * stretch * depth
         aside = scores + size * 3 * steps * nr
         at = stack(64)
-        places(at, ints + 8 * LEAD, ints.i64[DIMS], head, 5)
+        matrix_offsets(at, ints + 8 * LEAD, ints.i64[DIMS], head, 5)
         q, k, v = bufs.ptr[2] + item * at.i64[0], bufs.ptr[3] + item * at.i64[1], bufs.ptr[4] + item * at.i64[2]
         pack_queries(ints, room, q, aside, first, last, words, state)
         for start in range(0, keys, stretch):

@@ -9,8 +9,8 @@ from math import gcd, prod
 from typing import Any
 
 from rushlight._backends.cpu.conv.conv_choice import DEPTH, GRAIN, PLACED_DEPTH, WANTED, choose_blocks
+from rushlight._backends.cpu.conv.conv_descriptor import W_BYTES, W
 from rushlight._backends.cpu.conv.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
-from rushlight._backends.cpu.conv.conv_words import W_BYTES, W
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch
@@ -98,33 +98,30 @@ _EMPTY = dict.fromkeys(W, 0)
 
 
 class Work:
-    """The sizes of a convolution in three spatial dims, and its blocking.  `words` is its descriptor
+    """The sizes of a convolution in three spatial dims, and its blocking.  `desc` is its descriptor
     (`conv_descriptor.W`)."""
 
     def __init__(self, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
-        words = self.words = dict(_EMPTY)
+        desc = self.desc = dict(_EMPTY)
         n = len(params["size"])
         lead, unit = (0,) * (3 - n), (1,) * (3 - n)
-        words["n"], words["g"], words["c"] = x.shape[:3]
-        words["o"] = w.shape[1]
+        desc["n"], desc["g"], desc["c"] = x.shape[:3]
+        desc["o"] = w.shape[1]
         for names, operand in zip(_STRIDES, (x, w, y), strict=True):
-            words.update(zip(names, (*operand.strides[:3], *lead, *operand.strides[3:]), strict=True))
-        words["bias_g"], words["bias_o"] = bias.strides if bias is not None else (0, -1)
+            desc.update(zip(names, (*operand.strides[:3], *lead, *operand.strides[3:]), strict=True))
+        desc["bias_g"], desc["bias_o"] = bias.strides if bias is not None else (0, -1)
         sizes = x.shape[3:], params["size"], w.shape[3:], params["stride"], params["dilation"]
         for names, values in zip(_SIZES, sizes, strict=True):
-            words.update(zip(names, (*unit, *values), strict=True))
-        words.update(zip(_LOW, (*lead, *params["lo"]), strict=True))
-        words["taps_first"], words["packed"] = (
-            int(words["w_c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] > 1),
-            -1,
-        )
-        words["operand"] = 1
+            desc.update(zip(names, (*unit, *values), strict=True))
+        desc.update(zip(_LOW, (*lead, *params["lo"]), strict=True))
+        desc["taps_first"], desc["packed"] = (int(desc["w_c"] == 1 and desc["k_d"] * desc["k_h"] * desc["k_w"] > 1), -1)
+        desc["operand"] = 1
         self.spread = dict(zip("dhw", (*unit, *params["spread"]), strict=True))
         self.flip = bool(params["flip"])
         if self.flip:
             for letter in "dhw":
-                words["w_base"] += words[f"w_{letter}"] * (words[f"k_{letter}"] - 1)
-                words[f"w_{letter}"] *= -1
+                desc["w_base"] += desc[f"w_{letter}"] * (desc[f"k_{letter}"] - 1)
+                desc[f"w_{letter}"] *= -1
 
     def apart(self) -> list[dict[str, int]]:
         """Split a convolution of a dilated input (`spread`) into plain ones: one for each remainder of the result
@@ -133,56 +130,56 @@ class Work:
         A kernel may have no taps: none of them meets an input element at these positions.
         """
         parts = []
-        for rests in product(*(range(min(self.spread[letter], self.words[letter])) for letter in "dhw")):
-            words = dict(self.words)
+        for rests in product(*(range(min(self.spread[letter], self.desc[letter])) for letter in "dhw")):
+            desc = dict(self.desc)
             for letter, rest in zip("dhw", rests, strict=True):
-                _take_phase(words, letter, rest, self.spread[letter])
-            parts.append(words)
+                _take_phase(desc, letter, rest, self.spread[letter])
+            parts.append(desc)
         return parts
 
     def phases(self) -> list[dict[str, int]]:
         """The same descriptors, ready for packing and multiplying: a kernel without taps has no channels, a flipped one
         is packed in memory order."""
         parts = self.apart()
-        for words in parts:
-            if min(words[f"k_{letter}"] for letter in "dhw") == 0:
-                words.update(c=0, k_d=1, k_h=1, k_w=1)
+        for desc in parts:
+            if min(desc[f"k_{letter}"] for letter in "dhw") == 0:
+                desc.update(c=0, k_d=1, k_h=1, k_w=1)
             if self.flip:  # packed in memory order
-                words["flip"] = 1
+                desc["flip"] = 1
                 for letter in "dhw":
-                    words["w_base"] += words[f"w_{letter}"] * (words[f"k_{letter}"] - 1)
-                    words[f"w_{letter}"] *= -1
+                    desc["w_base"] += desc[f"w_{letter}"] * (desc[f"k_{letter}"] - 1)
+                    desc[f"w_{letter}"] *= -1
         return parts
 
 
-def _take_phase(words: dict[str, int], letter: str, rest: int, spread: int) -> None:
+def _take_phase(desc: dict[str, int], letter: str, rest: int, spread: int) -> None:
     """Keep the result positions of one remainder modulo the spread, and the kernel taps that meet input elements there."""
     if spread == 1:
-        _skip_unread(words, letter)
+        _skip_unread(desc, letter)
         return
-    count, gap, lo = words[letter], words[f"gap_{letter}"], words[f"lo_{letter}"]
-    words[letter] = (count - rest + spread - 1) // spread
-    words["y_base"] += rest * words[f"y_{letter}"]
-    words[f"y_{letter}"] *= spread
+    count, gap, lo = desc[letter], desc[f"gap_{letter}"], desc[f"lo_{letter}"]
+    desc[letter] = (count - rest + spread - 1) // spread
+    desc["y_base"] += rest * desc[f"y_{letter}"]
+    desc[f"y_{letter}"] *= spread
     every = spread // gcd(gap, spread)
-    first = next((k for k in range(min(every, words[f"k_{letter}"])) if (rest + k * gap - lo) % spread == 0), None)
+    first = next((k for k in range(min(every, desc[f"k_{letter}"])) if (rest + k * gap - lo) % spread == 0), None)
     if first is None:
-        words[f"k_{letter}"] = 0
+        desc[f"k_{letter}"] = 0
         return
-    words[f"k_{letter}"] = (words[f"k_{letter}"] - first + every - 1) // every
-    words["w_base"] += first * words[f"w_{letter}"]
-    words[f"w_{letter}"] *= every
-    words[f"gap_{letter}"], words[f"lo_{letter}"] = every * gap // spread, -((rest + first * gap - lo) // spread)
+    desc[f"k_{letter}"] = (desc[f"k_{letter}"] - first + every - 1) // every
+    desc["w_base"] += first * desc[f"w_{letter}"]
+    desc[f"w_{letter}"] *= every
+    desc[f"gap_{letter}"], desc[f"lo_{letter}"] = every * gap // spread, -((rest + first * gap - lo) // spread)
 
 
-def _skip_unread(words: dict[str, int], letter: str) -> None:
+def _skip_unread(desc: dict[str, int], letter: str) -> None:
     """Read the input as one without skipped positions, for a kernel of one tap and a larger stride."""
-    step = words[f"step_{letter}"]
-    if step > 1 and words[f"k_{letter}"] == 1 and words[f"lo_{letter}"] % step == 0:
-        words[f"in_{letter}"] = -(-words[f"in_{letter}"] // step)
-        words[f"x_{letter}"] *= step
-        words[f"lo_{letter}"] //= step
-        words[f"step_{letter}"] = 1
+    step = desc[f"step_{letter}"]
+    if step > 1 and desc[f"k_{letter}"] == 1 and desc[f"lo_{letter}"] % step == 0:
+        desc[f"in_{letter}"] = -(-desc[f"in_{letter}"] // step)
+        desc[f"x_{letter}"] *= step
+        desc[f"lo_{letter}"] //= step
+        desc[f"step_{letter}"] = 1
 
 
 def _even(total: int, most: int) -> int:
@@ -190,69 +187,69 @@ def _even(total: int, most: int) -> int:
     return -(-total // -(-total // max(most, 1))) if total else 1
 
 
-def _cut(words: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
+def _cut(desc: dict[str, int], tiles: tuple[RegisterTile, ...]) -> None:
     """Choose the parts of the steps, then the cheapest blocking of positions and channels."""
     group = tiles[0].group
-    choose_parts(words, group)
-    time = choose_blocks(words, tiles)
+    choose_parts(desc, group)
+    time = choose_blocks(desc, tiles)
     few = (
-        words["c"] == 1 and words["k_d"] * words["k_h"] * words["k_w"] <= _FEW_TAPS
+        desc["c"] == 1 and desc["k_d"] * desc["k_h"] * desc["k_w"] <= _FEW_TAPS
     )  # one channel: a kernel, not the cotangents of one image
-    if words["c"] > 1 and words["x_c"] == 1 or few:  # the channels of a position are contiguous
-        placed = {**words, "channels_inside": group, "taps_first": 1}
+    if desc["c"] > 1 and desc["x_c"] == 1 or few:  # the channels of a position are contiguous
+        placed = {**desc, "channels_inside": group, "taps_first": 1}
         choose_parts(placed, group, PLACED_DEPTH * group, _LINE * group)
         if choose_blocks(placed, tiles) < time:
-            words.update(placed)
+            desc.update(placed)
     for letter in "ndhwo":
-        words[f"blocks_{letter}"] = -(-words[letter] // words[f"block_{letter}"])
+        desc[f"blocks_{letter}"] = -(-desc[letter] // desc[f"block_{letter}"])
 
 
-def choose_parts(words: dict[str, int], group: int = 1, depth: int = DEPTH, unit: int = 1) -> None:
+def choose_parts(desc: dict[str, int], group: int = 1, depth: int = DEPTH, unit: int = 1) -> None:
     """Choose parts of about `depth` steps: a number of channels, or part of the kernel for one channel.
 
     Channels fill packed words of `group` steps; where more than one part is needed, they are multiples of `unit`.
     """
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
-        words[f"part_{letter}"] = max(words[key], 1)
-    taps = words["k_d"] * words["k_h"] * words["k_w"]
+        desc[f"part_{letter}"] = max(desc[key], 1)
+    taps = desc["k_d"] * desc["k_h"] * desc["k_w"]
     if taps <= depth:
-        words["part_c"] = -(-_even(words["c"], depth // taps) // group) * group
-        if words["part_c"] < words["c"]:
-            words["part_c"] = -(-words["part_c"] // unit) * unit
+        desc["part_c"] = -(-_even(desc["c"], depth // taps) // group) * group
+        if desc["part_c"] < desc["c"]:
+            desc["part_c"] = -(-desc["part_c"] // unit) * unit
     else:
-        words["part_c"] = 1
-        if words["k_h"] * words["k_w"] <= depth:
-            words["part_d"] = _even(words["k_d"], depth // (words["k_h"] * words["k_w"]))
+        desc["part_c"] = 1
+        if desc["k_h"] * desc["k_w"] <= depth:
+            desc["part_d"] = _even(desc["k_d"], depth // (desc["k_h"] * desc["k_w"]))
         else:
-            words["part_d"] = 1
-            if words["k_w"] <= depth:
-                words["part_h"] = _even(words["k_h"], depth // words["k_w"])
+            desc["part_d"] = 1
+            if desc["k_w"] <= depth:
+                desc["part_h"] = _even(desc["k_h"], depth // desc["k_w"])
             else:
-                words["part_h"], words["part_w"] = 1, _even(words["k_w"], depth)
+                desc["part_h"], desc["part_w"] = 1, _even(desc["k_w"], depth)
     parts = 1
     for letter, key in zip("cdhw", ("c", "k_d", "k_h", "k_w"), strict=True):
-        words[f"parts_{letter}"] = max(-(-words[key] // words[f"part_{letter}"]), 1)
-        parts *= words[f"parts_{letter}"]
-    words["chunk"], words["chunks"] = parts if words["c"] else 0, 1
+        desc[f"parts_{letter}"] = max(-(-desc[key] // desc[f"part_{letter}"]), 1)
+        parts *= desc[f"parts_{letter}"]
+    desc["chunk"], desc["chunks"] = parts if desc["c"] else 0, 1
 
 
 def _chunks(parts: Sequence[dict[str, int]], pieces: int) -> int:
     """The number of chunks of the steps whose sums are added afterwards: more than one for few results and many steps."""
-    most = max(words["chunk"] for words in parts)
+    most = max(desc["chunk"] for desc in parts)
     return (
         max(1, min(WANTED // pieces, sum(map(multiplications, parts)) // pieces // GRAIN, most // 2)) if pieces else 1
     )
 
 
-def multiplications(words: dict[str, int]) -> int:
-    steps = words["c"] * words["k_d"] * words["k_h"] * words["k_w"]
-    return words["n"] * words["g"] * words["o"] * words["d"] * words["h"] * words["w"] * steps
+def multiplications(desc: dict[str, int]) -> int:
+    steps = desc["c"] * desc["k_d"] * desc["k_h"] * desc["k_w"]
+    return desc["n"] * desc["g"] * desc["o"] * desc["d"] * desc["h"] * desc["w"] * steps
 
 
-def _pieces(words: dict[str, int]) -> int:
-    count = words["g"] * words["blocks_o"] * words["chunks"]
+def _pieces(desc: dict[str, int]) -> int:
+    count = desc["g"] * desc["blocks_o"] * desc["chunks"]
     for letter in "ndhw":
-        count *= words[f"blocks_{letter}"]
+        count *= desc[f"blocks_{letter}"]
     return count
 
 
@@ -263,10 +260,10 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
     if step.epilogue is not None:
-        whole.words |= {"after": 1 + step.epilogue.part.transposed, "operand": len(step.sizes)}
+        whole.desc |= {"after": 1 + step.epilogue.part.transposed, "operand": len(step.sizes)}
     parts = whole.phases()
-    for words in parts:
-        _cut(words, form.tiles)
+    for desc in parts:
+        _cut(desc, form.tiles)
     chunks, after = _chunks(parts, sum(map(_pieces, parts))), []
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
@@ -285,18 +282,18 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> 
 
     It pays where the weights serve several pieces and are no larger than images and results.
     """
-    taps = max(words["c"] * words["k_d"] * words["k_h"] * words["k_w"] for words in parts)
-    boxes = min(prod(words[f"blocks_{letter}"] for letter in "ndhw") for words in parts)
-    results = sum(words["n"] * words["d"] * words["h"] * words["w"] for words in parts)
+    taps = max(desc["c"] * desc["k_d"] * desc["k_h"] * desc["k_w"] for desc in parts)
+    boxes = min(prod(desc[f"blocks_{letter}"] for letter in "ndhw") for desc in parts)
+    results = sum(desc["n"] * desc["d"] * desc["h"] * desc["w"] for desc in parts)
     if boxes < 2 or not taps or sum(map(multiplications, parts)) < _PACK_WORK or results < len(parts) * boxes * 16:
         return 0
     total, cell = 0, 8 if tiles[0].kind == "f64" else 4
-    for words in parts:
-        width = tiles[0].columns if words["form"] >= 2 else tiles[words["form"] if len(tiles) > 1 else 0].rows
-        steps = words["part_c"] * words["part_d"] * words["part_h"] * words["part_w"]
-        words["packed"] = total
-        size = cell * -(-words["o"] // width) * width * -(-steps // tiles[0].group)
-        total += -(-words["g"] * prod(words[f"parts_{letter}"] for letter in "cdhw") * size // 64) * 64
+    for desc in parts:
+        width = tiles[0].columns if desc["form"] >= 2 else tiles[desc["form"] if len(tiles) > 1 else 0].rows
+        steps = desc["part_c"] * desc["part_d"] * desc["part_h"] * desc["part_w"]
+        desc["packed"] = total
+        size = cell * -(-desc["o"] // width) * width * -(-steps // tiles[0].group)
+        total += -(-desc["g"] * prod(desc[f"parts_{letter}"] for letter in "cdhw") * size // 64) * 64
     return total
 
 
@@ -304,7 +301,7 @@ def _packed(
     parts: list[dict[str, int]], form: ConvForm, nbytes: int, ints: list[int], operands: Sequence[int]
 ) -> list[Launch]:
     """Two kernels: one packs the weights, one convolves (`ints`: its constants)."""
-    pieces = sum(words["g"] * prod(words[f"parts_{letter}"] for letter in "cdhw") for words in parts)
+    pieces = sum(desc["g"] * prod(desc[f"parts_{letter}"] for letter in "cdhw") for desc in parts)
     pack = Launch(conv_kernel(form, "rl_conv_pack"), [pieces, 1, 1, nbytes, 0, 0, 0, 0, *ints[8:]], (1,), 0)
     return [pack, Launch(conv_kernel(form), ints, (operands[0], -1, *operands[2:]))]
 
@@ -314,23 +311,23 @@ def _in_chunks(
 ) -> list[Launch]:
     """Two kernels: one computes a result for each chunk of the steps, one adds these and applies the epilogue
     (`after`)."""
-    words = whole.words
-    n, g, o, d, h, w = (words[letter] for letter in "ngodhw")
+    desc = whole.desc
+    n, g, o, d, h, w = (desc[letter] for letter in "ngodhw")
     inside = int(n >= w and not after)  # whether images are the innermost dim of the sums
-    words |= {"chunks": chunks, "images_inside": inside, "given": W_BYTES}
-    second = [*_head(g * o, 1, sizes), *W.listed(words), *after]
-    words |= {"operand": 1, "after": 0}
+    desc |= {"chunks": chunks, "images_inside": inside, "given": W_BYTES}
+    second = [*_head(g * o, 1, sizes), *W.listed(desc), *after]
+    desc |= {"operand": 1, "after": 0}
     if inside:
-        words.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n)
+        desc.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n)
     else:
-        words.update(y_n=d * h * w, y_w=1, y_h=w, y_d=h * w)
-    words.update(bias_g=0, bias_o=-1, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
+        desc.update(y_n=d * h * w, y_w=1, y_h=w, y_d=h * w)
+    desc.update(bias_g=0, bias_o=-1, y_o=d * h * w * n, y_g=o * d * h * w * n, y_chunk=g * o * d * h * w * n)
     parts = whole.phases()
     for part in parts:
         _cut(part, form.tiles)
         part["chunk"], part["chunks"] = -(-part["chunk"] // chunks), chunks
     sums = "f64" if form.kind == "f64" else "f32"
-    first = call_ints(parts, [chunks * words["y_chunk"] * (8 if sums == "f64" else 4)])
+    first = call_ints(parts, [chunks * desc["y_chunk"] * (8 if sums == "f64" else 4)])
     call, total = conv_kernel(ConvForm(form.tiles, form.source, sums)), _sum_kernel(sums, form.target)
     return [Launch(call, first, (0, 1), 0), Launch(total, second, (-1, *operands[1:]))]
 
@@ -345,11 +342,11 @@ def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:
 
 def call_ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
     """The constants of a call with outputs of `sizes` bytes; those of its epilogue follow them."""
-    for k, words in enumerate(parts):
-        words |= {"pieces": _pieces(words), "given": (len(parts) - k) * W_BYTES}
+    for k, desc in enumerate(parts):
+        desc |= {"pieces": _pieces(desc), "given": (len(parts) - k) * W_BYTES}
     work = sum(map(multiplications, parts))
-    return _head(sum(words["pieces"] for words in parts), int(work > GIL_WORK), sizes) + [
-        value for words in parts for value in W.listed(words)
+    return _head(sum(desc["pieces"] for desc in parts), int(work > GIL_WORK), sizes) + [
+        value for desc in parts for value in W.listed(desc)
     ]
 
 

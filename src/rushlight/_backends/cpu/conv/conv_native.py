@@ -20,6 +20,19 @@ own until they are written, with the bias, in the layout and dtype of the result
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.conv.conv_descriptor import (
+    BOX,
+    BOX_BYTES,
+    W_BYTES,
+    W,
+    find_box,
+    find_part,
+    lay_slab,
+    list_moves,
+    list_positions,
+    list_steps,
+    panel_offset,
+)
 from rushlight._backends.cpu.conv.conv_slab import (
     fetch_of,
     from_brain,
@@ -29,19 +42,6 @@ from rushlight._backends.cpu.conv.conv_slab import (
     make_scattered,
     make_slab,
     make_weights,
-)
-from rushlight._backends.cpu.conv.conv_words import (
-    BOX,
-    BOX_BYTES,
-    W_BYTES,
-    W,
-    find_box,
-    find_part,
-    lay_slab,
-    list_moves,
-    list_places,
-    list_steps,
-    panel_place,
 )
 from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.microkernels.panel_gather import Apart, Every, PanelGather, Spaced
@@ -228,15 +228,19 @@ def _make_transpose_line(form: ConvForm) -> NativeFunction:
     size, panels, group = 8 if form.kind == "f64" else 4, form.tiles[0].panels, form.tiles[0].group
     transpose, n = extern(panels.transpose_symbol, "void(ptr, ptr, i64, i64, i64)"), panels.n
 
-    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"turn_line_{form.name}")
-    def transpose_line(lines, acc, acc_place, first, some, run):
+    @native("void(ptr, ptr, i64, i64, i64, i64)", name=f"transpose_line_{form.name}")
+    def transpose_line(lines, acc, acc_position, first, some, run):
         """Collect `some` of `run` positions, from `first` on, for each channel.  A few elements before `lines` may be
         overwritten."""
         i: i64 = 0
         while i < some:
             start = min(first + i, run - n)
             transpose(
-                lines + size * (start - first), acc + size * start * acc_place, acc_place * group, i64(LINE), acc_place
+                lines + size * (start - first),
+                acc + size * start * acc_position,
+                acc_position * group,
+                i64(LINE),
+                acc_position,
             )
             i += n
 
@@ -247,37 +251,37 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, transpose_line: Na
     real, n = (f64 if form.kind == "f64" else f32), form.tiles[0].panels.n
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"biased_{form.name}")
-    def add_bias(at, box, bias, acc, acc_o, acc_place, run):
+    def add_bias(desc, box, bias, acc, acc_o, acc_position, run):
         """Add the bias to sums that are not yet written."""
         outs = box.i64[BOX.o1] - box.i64[BOX.o0]
         for o in range(outs):
-            b = load_bias(bias, o * at.i64[W.bias_o])
+            b = load_bias(bias, o * desc.i64[W.bias_o])
             for i in range(run):
-                store(real, acc, o * acc_o + i * acc_place, load(real, acc, o * acc_o + i * acc_place) + b)
+                store(real, acc, o * acc_o + i * acc_position, load(real, acc, o * acc_o + i * acc_position) + b)
 
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr)", name=f"after_{form.name}")
-    def put_epilogue(at, box, bufs, piece, bias, acc, acc_o, acc_place, image, first, run, lines):
+    def put_epilogue(desc, box, bufs, piece, bias, acc, acc_o, acc_position, image, first, run, lines):
         """Give `run` positions of an image, from `first` on, to the epilogue instead of storing them."""
         constants, outs, channel = (
-            at + at.i64[W.given],
+            desc + desc.i64[W.given],
             box.i64[BOX.o1] - box.i64[BOX.o0],
-            box.i64[BOX.group] * at.i64[W.o] + box.i64[BOX.o0],
+            box.i64[BOX.group] * desc.i64[W.o] + box.i64[BOX.o0],
         )
         if bias is not None:
-            add_bias(at, box, bias, acc, acc_o, acc_place, run)
-        if at.i64[W.after] == 2:
-            return run_epilogue(bufs, constants, piece, acc, acc_place, image, first, channel, run, outs)
-        if acc_place == 1:
+            add_bias(desc, box, bias, acc, acc_o, acc_position, run)
+        if desc.i64[W.after] == 2:
+            return run_epilogue(bufs, constants, piece, acc, acc_position, image, first, channel, run, outs)
+        if acc_position == 1:
             return run_epilogue(bufs, constants, piece, acc, acc_o, image, channel, first, outs, run)
         status: i32 = 0
         for p in range(0, run, LINE):
             some = min(i64(LINE), run - p)
             if run >= n:
-                transpose_line(lines, acc, acc_place, i64(p), some, run)
+                transpose_line(lines, acc, acc_position, i64(p), some, run)
             else:
                 for o in range(outs):
                     for i in range(some):
-                        store(real, lines, o * LINE + i, load(real, acc, i * acc_place + o))
+                        store(real, lines, o * LINE + i, load(real, acc, i * acc_position + o))
             status = status | run_epilogue(
                 bufs, constants, piece, lines, i64(LINE), image, channel, first + p, outs, some
             )
@@ -297,46 +301,49 @@ def make_write(form: ConvForm) -> NativeFunction:
     put_epilogue = _make_epilogue(form, load_bias, transpose_line)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64)", name=f"by_channel_{form.name}")
-    def put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step):
+    def put_by_channel(desc, box, y, bias, acc, acc_o, acc_position, run, step):
         """Write each channel of `run` positions whose results are `step` apart."""
         for o in range(box.i64[BOX.o1] - box.i64[BOX.o0]):
             b = real(-0.0)  # changes nothing, not even the sign of a zero
             if bias is not None:
-                b = load_bias(bias, o * at.i64[W.bias_o])
-            put_run(y + out_size * o * at.i64[W.y_o], step, b, run, acc + size * o * acc_o, acc_place)
+                b = load_bias(bias, o * desc.i64[W.bias_o])
+            put_run(y + out_size * o * desc.i64[W.y_o], step, b, run, acc + size * o * acc_o, acc_position)
 
-    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"places_{form.name}")
-    def put_places(at, box, y, bias, acc, acc_o, acc_place, run, step, lines):
+    @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"positions_{form.name}")
+    def put_positions(desc, box, y, bias, acc, acc_o, acc_position, run, step, lines):
         """Write all channels of `run` positions whose results are `step` apart."""
         outs = box.i64[BOX.o1] - box.i64[BOX.o0]
-        if acc_place != 1 and at.i64[W.y_o] == 1:
-            put_channels(y, step, bias, at.i64[W.bias_o], run, outs, acc, acc_place)
+        if acc_position != 1 and desc.i64[W.y_o] == 1:
+            put_channels(y, step, bias, desc.i64[W.bias_o], run, outs, acc, acc_position)
         elif (
-            acc_place != 1 and run >= n
+            acc_position != 1 and run >= n
         ):  # contiguous channels of a position: transposed first, some positions at a time
             for first in range(0, run, LINE):
                 some = min(i64(LINE), run - first)
-                transpose_line(lines, acc, acc_place, first, some, run)
-                put_by_channel(at, box, y + out_size * first * step, bias, lines, i64(LINE), i64(1), some, step)
+                transpose_line(lines, acc, acc_position, first, some, run)
+                put_by_channel(desc, box, y + out_size * first * step, bias, lines, i64(LINE), i64(1), some, step)
         else:
-            put_by_channel(at, box, y, bias, acc, acc_o, acc_place, run, step)
+            put_by_channel(desc, box, y, bias, acc, acc_o, acc_position, run, step)
 
     @native("i32(ptr, ptr, ptr, i64, ptr, ptr, i64, i64, ptr)", name=f"write_{form.name}")
-    def write(at, box, bufs, piece, bias, acc, acc_o, acc_place, lines):
+    def write(desc, box, bufs, piece, bias, acc, acc_o, acc_position, lines):
         """Write the block of sums `acc`, strided by output channel and position, to the result."""
         y = bufs.ptr[0] + out_size * (
-            at.i64[W.y_base] + box.i64[BOX.chunk_no] * at.i64[W.y_chunk] + box.i64[BOX.group] * at.i64[W.y_g] + box.i64[BOX.o0] * at.i64[W.y_o]
-        )  # fmt: skip
+            desc.i64[W.y_base]
+            + box.i64[BOX.chunk_no] * desc.i64[W.y_chunk]
+            + box.i64[BOX.group] * desc.i64[W.y_g]
+            + box.i64[BOX.o0] * desc.i64[W.y_o]
+        )
         if bias is not None:
-            bias = bias + out_size * (box.i64[BOX.group] * at.i64[W.bias_g] + box.i64[BOX.o0] * at.i64[W.bias_o])
-        inside = at.i64[W.images_inside]
+            bias = bias + out_size * (box.i64[BOX.group] * desc.i64[W.bias_g] + box.i64[BOX.o0] * desc.i64[W.bias_o])
+        inside = desc.i64[W.images_inside]
         images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
         high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
-        run, step, each, outer, inner = wide, at.i64[W.y_w], i64(1), images, i64(1)
+        run, step, each, outer, inner = wide, desc.i64[W.y_w], i64(1), images, i64(1)
         if inside != 0:  # runs of images
             each = inside if inside > 1 else images
-            run, step, outer, inner = each, at.i64[W.y_n], (images + each - 1) // each, wide
-        elif at.i64[W.y_h] == wide * step:  # consecutive rows
+            run, step, outer, inner = each, desc.i64[W.y_n], (images + each - 1) // each, wide
+        elif desc.i64[W.y_h] == wide * step:  # consecutive rows
             run, high = wide * high, i64(1)
         status: i32 = 0
         for n in range(outer):
@@ -344,18 +351,20 @@ def make_write(form: ConvForm) -> NativeFunction:
             for d in range(deep):
                 for h in range(high):
                     for w in range(inner):
-                        place = ((n * deep + d) * high + h) * inner + w
-                        to = (box.i64[BOX.n0] + n * each) * at.i64[W.y_n] + (box.i64[BOX.d0] + d) * at.i64[W.y_d]
-                        to = to + (box.i64[BOX.h0] + h) * at.i64[W.y_h]
-                        to += (box.i64[BOX.w0] + w) * at.i64[W.y_w]
-                        sums = acc + size * place * run * acc_place
-                        if at.i64[W.after] == 0:
-                            put_places(at, box, y + out_size * to, bias, sums, acc_o, acc_place, count, step, lines)
+                        position = ((n * deep + d) * high + h) * inner + w
+                        to = (box.i64[BOX.n0] + n * each) * desc.i64[W.y_n] + (box.i64[BOX.d0] + d) * desc.i64[W.y_d]
+                        to = to + (box.i64[BOX.h0] + h) * desc.i64[W.y_h]
+                        to += (box.i64[BOX.w0] + w) * desc.i64[W.y_w]
+                        sums = acc + size * position * run * acc_position
+                        if desc.i64[W.after] == 0:
+                            put_positions(
+                                desc, box, y + out_size * to, bias, sums, acc_o, acc_position, count, step, lines
+                            )
                         else:
                             image = box.i64[BOX.n0] + n
-                            first = at.i64[W.y_base] + to - image * at.i64[W.y_n]
+                            first = desc.i64[W.y_base] + to - image * desc.i64[W.y_n]
                             status = status | put_epilogue(
-                                at, box, bufs, piece, bias, sums, acc_o, acc_place, image, first, count, lines
+                                desc, box, bufs, piece, bias, sums, acc_o, acc_position, image, first, count, lines
                             )
         return status
 
@@ -366,13 +375,13 @@ def make_write(form: ConvForm) -> NativeFunction:
 
 
 @native("i64(ptr, i64, i64, i64)", inline=True)
-def filled_outs(at, outs, wide, lanes):
+def filled_outs(desc, outs, wide, lanes):
     """The channels of panels `wide` that hold `outs`; where channels are read in place, a panel of `lanes` may hold the
     remainder."""
     rest = outs % wide
     if rest == 0:
         return outs
-    return outs - rest + (lanes if at.i64[W.channels_inside] != 0 and rest <= lanes else wide)
+    return outs - rest + (lanes if desc.i64[W.channels_inside] != 0 and rest <= lanes else wide)
 
 
 def _make_one_of(form: ConvForm, tiles: list[RegisterTile], name: str) -> NativeFunction:
@@ -382,16 +391,16 @@ def _make_one_of(form: ConvForm, tiles: list[RegisterTile], name: str) -> Native
     rows_high, rows_low, one_high, one_low = placed[0], placed[several - 1], placed[several], placed[-1]
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)", name=f"{name}_{form.name}")
-    def one_of(slab, weights, places, offsets, to, row, words, add, outs, few):
+    def one_of(slab, weights, positions, offsets, to, row, words, add, outs, few):
         if outs <= lanes:
             if few != 0:
-                one_low(slab, weights, places, offsets, to, row, words, add)
+                one_low(slab, weights, positions, offsets, to, row, words, add)
             else:
-                one_high(slab, weights, places, offsets, to, row, words, add)
+                one_high(slab, weights, positions, offsets, to, row, words, add)
         elif few != 0:
-            rows_low(slab, weights, places, offsets, to, row, words, add)
+            rows_low(slab, weights, positions, offsets, to, row, words, add)
         else:
-            rows_high(slab, weights, places, offsets, to, row, words, add)
+            rows_high(slab, weights, positions, offsets, to, row, words, add)
 
     return one_of
 
@@ -404,28 +413,28 @@ def _make_placed(form: ConvForm) -> NativeFunction:
     to_results = _make_one_of(form, form.rounded, "rounded_of") if form.rounded else to_sums
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"placed_{form.name}")
-    def multiply_placed(at, box, slab, offsets, weights, acc, y, add):
+    def multiply_placed(desc, box, slab, offsets, weights, acc, y, add):
         """Multiply all tiles of a box whose channels are contiguous in the slab.  `y`: results of the box, to which
         whole tiles write directly, or None."""
         words, outs = box.i64[BOX.steps] // group, box.i64[BOX.o1] - box.i64[BOX.o0]
-        across = filled_outs(at, outs, i64(wide), i64(lanes))
-        places, cursor = stack(8 * high), stack(32)
+        across = filled_outs(desc, outs, i64(wide), i64(lanes))
+        positions, cursor = stack(8 * high), stack(32)
         memset(cursor, 0, 32)
         j: i64 = 0
         while j < box.i64[BOX.columns]:
-            few = i64(at.i64[W.form] == 3 or box.i64[BOX.columns] - j <= low)
+            few = i64(desc.i64[W.form] == 3 or box.i64[BOX.columns] - j <= low)
             rows = i64(low) if few != 0 else i64(high)
-            list_places(at, box, cursor, places, rows, i64(size))
+            list_positions(desc, box, cursor, positions, rows, i64(size))
             if y is not None and j + rows <= box.i64[BOX.columns]:
-                here = y + out_size * j * at.i64[W.y_w]
+                here = y + out_size * j * desc.i64[W.y_w]
                 for i in range(0, outs, wide):
                     to_results(
                         slab,
                         weights + cell * i * words,
-                        places,
+                        positions,
                         offsets,
                         here + out_size * i,
-                        at.i64[W.y_w],
+                        desc.i64[W.y_w],
                         words,
                         add,
                         outs - i,
@@ -437,7 +446,7 @@ def _make_placed(form: ConvForm) -> NativeFunction:
                     to_sums(
                         slab,
                         weights + cell * i * words,
-                        places,
+                        positions,
                         offsets,
                         here + cell * i,
                         across,
@@ -467,32 +476,32 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
     )
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"listed_{form.name}")
-    def multiply_listed(at, box, slab, offsets, weights, acc, add):
+    def multiply_listed(desc, box, slab, offsets, weights, acc, add):
         """Multiply all tiles of a box whose window panels are ready in the slab."""
-        rows = i64(high if at.i64[W.form] == 0 else low)
+        rows = i64(high if desc.i64[W.form] == 0 else low)
         steps, across, outs = box.i64[BOX.steps], box.i64[BOX.columns], box.i64[BOX.o1] - box.i64[BOX.o0]
         for j in range(0, across, wide):
-            panel = slab + size * panel_place(at, box, j // wide)
+            panel = slab + size * panel_offset(desc, box, j // wide)
             i: i64 = 0
             while i < outs:
                 to = acc + cell * (i * across + j)
-                if at.i64[W.form] == 0 and outs - i > low:
+                if desc.i64[W.form] == 0 and outs - i > low:
                     at_high(weights + cell * i * steps, panel, offsets, to, across, steps, add)
                 else:
                     at_low(weights + cell * i * steps, panel, offsets, to, across, steps, add)
                 i += rows
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"multiply_{form.name}")
-    def multiply(at, box, slab, offsets, panel, weights, acc, add):
+    def multiply(desc, box, slab, offsets, panel, weights, acc, add):
         """Multiply all tiles of a box for one part of the steps."""
-        how = at.i64[W.form]
+        how = desc.i64[W.form]
         rows = i64(high if how % 2 == 0 else low)
         width = i64(wide) if how < 2 else rows  # of panels of windows
         other = rows if how < 2 else i64(wide)
         moves = stack(16 * 128)
         cursor = stack(64)
         memset(cursor, 0, 64)
-        run = box.i64[BOX.n1] - box.i64[BOX.n0] if at.i64[W.images_inside] != 0 else box.i64[BOX.w1] - box.i64[BOX.w0]
+        run = box.i64[BOX.n1] - box.i64[BOX.n0] if desc.i64[W.images_inside] != 0 else box.i64[BOX.w1] - box.i64[BOX.w0]
         short = run <= half  # runs that fit half a vector
         steps, outs = box.i64[BOX.steps], box.i64[BOX.o1] - box.i64[BOX.o0]
         words = (steps + group - 1) // group
@@ -502,7 +511,7 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
             if how == 2 and box.i64[BOX.columns] - j <= low:  # a remainder that fits the tile with fewer rows
                 how, width = i64(3), i64(low)
             n = list_moves(
-                at, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell)
+                desc, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell)
             )
             if how < 2 and short:
                 gather_short(panel, slab, offsets, steps, moves, n)
@@ -527,13 +536,13 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
             j += width
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"part_{form.name}")
-    def multiply_part(at, box, slab, offsets, panel, weights, acc, y, add):
-        if at.i64[W.channels_inside] != 0:
-            multiply_placed(at, box, slab, offsets, weights, acc, y, add)
-        elif listed and at.i64[W.images_inside] > 1:
-            multiply_listed(at, box, slab, offsets, weights, acc, add)
+    def multiply_part(desc, box, slab, offsets, panel, weights, acc, y, add):
+        if desc.i64[W.channels_inside] != 0:
+            multiply_placed(desc, box, slab, offsets, weights, acc, y, add)
+        elif listed and desc.i64[W.images_inside] > 1:
+            multiply_listed(desc, box, slab, offsets, weights, acc, add)
         else:
-            multiply(at, box, slab, offsets, panel, weights, acc, add)
+            multiply(desc, box, slab, offsets, panel, weights, acc, add)
 
     return multiply_part
 
@@ -545,9 +554,9 @@ def whole_lines(nbytes):
 
 
 @native("i64(ptr)", inline=True)
-def parts_of(at):
+def parts_of(desc):
     """The number of parts of the steps."""
-    return at.i64[W.parts_c] * at.i64[W.parts_d] * at.i64[W.parts_h] * at.i64[W.parts_w]
+    return desc.i64[W.parts_c] * desc.i64[W.parts_d] * desc.i64[W.parts_h] * desc.i64[W.parts_w]
 
 
 def _make_pack(form: ConvForm) -> NativeFunction:
@@ -559,71 +568,71 @@ def _make_pack(form: ConvForm) -> NativeFunction:
     cell, group = 8 if form.kind == "f64" else 4, form.tiles[0].group
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{form.name}")
-    def pack_weights(at, box, out, w):
+    def pack_weights(desc, box, out, w):
         """Pack the box's output channels for its part of the steps: panels as high as the tile, and a lower one for a
         remainder that it holds."""
         start, end = box.i64[BOX.o0], box.i64[BOX.o1]
-        if at.i64[W.form] >= 2:
+        if desc.i64[W.form] >= 2:
             rest = (end - start) % wide
-            if at.i64[W.channels_inside] == 0 or rest > lanes:
+            if desc.i64[W.channels_inside] == 0 or rest > lanes:
                 rest = 0
             if end - rest > start:
                 box.i64[BOX.o1] = end - rest
-                pack_wide(at, box, out, w)
+                pack_wide(desc, box, out, w)
             if rest > 0:
                 box.i64[BOX.o0], box.i64[BOX.o1] = end - rest, end
-                pack_one(at, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
-        elif at.i64[W.form] == 1:
-            pack_low(at, box, out, w)
+                pack_one(desc, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
+        elif desc.i64[W.form] == 1:
+            pack_low(desc, box, out, w)
         else:
             rest = (end - start) % high
             if rest > low:
                 rest = 0
             if end - rest > start:
                 box.i64[BOX.o1] = end - rest
-                pack_high(at, box, out, w)
+                pack_high(desc, box, out, w)
             if rest > 0:
                 box.i64[BOX.o0], box.i64[BOX.o1] = end - rest, end
-                pack_low(at, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
+                pack_low(desc, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
         box.i64[BOX.o0], box.i64[BOX.o1] = start, end
 
     return pack_weights
 
 
-def _make_place(form: ConvForm) -> NativeFunction:
+def _make_weights_offset(form: ConvForm) -> NativeFunction:
     group, cell = form.tiles[0].group, 8 if form.kind == "f64" else 4
     wide, high, low, lanes = form.tiles[0].columns, form.tiles[0].rows, form.tiles[-1].rows, form.tiles[0].lanes
 
-    @native("i64(ptr, ptr, i64, i64)", name=f"weights_place_{form.name}")
-    def weights_place(at, box, part, words):
+    @native("i64(ptr, ptr, i64, i64)", name=f"weights_offset_{form.name}")
+    def weights_offset(desc, box, part, words):
         """The offset of the box's panels among those packed in advance; `words` counts packed words of the largest
         part."""
-        width = i64(wide if at.i64[W.form] >= 2 else high if at.i64[W.form] == 0 else low)
-        each = filled_outs(at, at.i64[W.o], width, i64(lanes)) * words
+        width = i64(wide if desc.i64[W.form] >= 2 else high if desc.i64[W.form] == 0 else low)
+        each = filled_outs(desc, desc.i64[W.o], width, i64(lanes)) * words
         own = (box.i64[BOX.steps] + group - 1) // group
-        return at.i64[W.packed] + cell * ((box.i64[BOX.group] * parts_of(at) + part) * each + box.i64[BOX.o0] * own)
+        return desc.i64[W.packed] + cell * ((box.i64[BOX.group] * parts_of(desc) + part) * each + box.i64[BOX.o0] * own)
 
-    return weights_place
+    return weights_offset
 
 
 def make_pack_all(form: ConvForm) -> NativeFunction:
     """The kernel that packs the weights once for all pieces.  bufs: panels, w; a piece is one part of one group."""
-    group, pack_weights, place = form.tiles[0].group, _make_pack(form), _make_place(form)
+    group, pack_weights, weights_offset = form.tiles[0].group, _make_pack(form), _make_weights_offset(form)
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_pack_{form.name}")
     def pack_all(bufs, ints, piece):
-        at = ints + 64
-        while piece >= at.i64[W.g] * parts_of(at):
-            piece -= at.i64[W.g] * parts_of(at)
-            at = at + W_BYTES
+        desc = ints + 64
+        while piece >= desc.i64[W.g] * parts_of(desc):
+            piece -= desc.i64[W.g] * parts_of(desc)
+            desc = desc + W_BYTES
         box = stack(BOX_BYTES)
-        find_box(at, box, i64(0))
-        find_part(at, box, i64(0))
+        find_box(desc, box, i64(0))
+        find_part(desc, box, i64(0))
         words = (box.i64[BOX.steps] + group - 1) // group
-        part = piece % parts_of(at)
-        box.i64[BOX.group], box.i64[BOX.o0], box.i64[BOX.o1] = piece // parts_of(at), 0, at.i64[W.o]
-        find_part(at, box, part)
-        pack_weights(at, box, bufs.ptr[0] + place(at, box, part, words), bufs.ptr[1])
+        part = piece % parts_of(desc)
+        box.i64[BOX.group], box.i64[BOX.o0], box.i64[BOX.o1] = piece // parts_of(desc), 0, desc.i64[W.o]
+        find_part(desc, box, part)
+        pack_weights(desc, box, bufs.ptr[0] + weights_offset(desc, box, part, words), bufs.ptr[1])
         return 0
 
     return pack_all
@@ -634,49 +643,56 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     put_channels = extern(f"channels_{form.name}", "void(ptr, i64, ptr, i64, i64, i64, ptr, i64)")
 
     @native("ptr(ptr, ptr, ptr, i64)", name=f"results_{form.name}")
-    def find_results(at, box, bufs, across):
+    def find_results(desc, box, bufs, across):
         """The results of a box to which tiles may write directly, or None: channels must fill vectors and positions
         must be evenly spaced."""
-        w, h, d = at.i64[W.w], at.i64[W.h], at.i64[W.d]
+        w, h, d = desc.i64[W.w], desc.i64[W.h], desc.i64[W.d]
         wide, high_, deep = (
             box.i64[BOX.w1] - box.i64[BOX.w0],
             box.i64[BOX.h1] - box.i64[BOX.h0],
             box.i64[BOX.d1] - box.i64[BOX.d0],
         )
-        if at.i64[W.channels_inside] == 0 or at.i64[W.after] != 0 or at.i64[W.bias_o] >= 0 or at.i64[W.y_o] != 1:
+        if (
+            desc.i64[W.channels_inside] == 0
+            or desc.i64[W.after] != 0
+            or desc.i64[W.bias_o] >= 0
+            or desc.i64[W.y_o] != 1
+        ):
             return None
         if box.i64[BOX.o1] - box.i64[BOX.o0] != across:
             return None
-        even = high_ == 1 or (wide == w and at.i64[W.y_h] == w * at.i64[W.y_w])
-        even = even and (deep == 1 or (high_ == h and at.i64[W.y_d] == h * at.i64[W.y_h]))
-        if not even or (box.i64[BOX.n1] - box.i64[BOX.n0] > 1 and (deep != d or at.i64[W.y_n] != d * at.i64[W.y_d])):
+        even = high_ == 1 or (wide == w and desc.i64[W.y_h] == w * desc.i64[W.y_w])
+        even = even and (deep == 1 or (high_ == h and desc.i64[W.y_d] == h * desc.i64[W.y_h]))
+        if not even or (
+            box.i64[BOX.n1] - box.i64[BOX.n0] > 1 and (deep != d or desc.i64[W.y_n] != d * desc.i64[W.y_d])
+        ):
             return None
-        place = (
-            at.i64[W.y_base]
-            + box.i64[BOX.chunk_no] * at.i64[W.y_chunk]
-            + box.i64[BOX.group] * at.i64[W.y_g]
+        offset = (
+            desc.i64[W.y_base]
+            + box.i64[BOX.chunk_no] * desc.i64[W.y_chunk]
+            + box.i64[BOX.group] * desc.i64[W.y_g]
             + box.i64[BOX.o0]
         )
-        place += (
-            box.i64[BOX.n0] * at.i64[W.y_n]
-            + box.i64[BOX.d0] * at.i64[W.y_d]
-            + box.i64[BOX.h0] * at.i64[W.y_h]
-            + box.i64[BOX.w0] * at.i64[W.y_w]
+        offset += (
+            box.i64[BOX.n0] * desc.i64[W.y_n]
+            + box.i64[BOX.d0] * desc.i64[W.y_d]
+            + box.i64[BOX.h0] * desc.i64[W.y_h]
+            + box.i64[BOX.w0] * desc.i64[W.y_w]
         )
-        return bufs.ptr[0] + size * place
+        return bufs.ptr[0] + size * offset
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"rest_{form.name}")
-    def put_rest(at, box, y, acc, across):
+    def put_rest(desc, box, y, acc, across):
         """Write the positions at the end that fill no tile; their sums are in `acc`."""
         count = box.i64[BOX.columns]
-        rows = i64(low) if at.i64[W.form] == 3 else i64(high)
+        rows = i64(low) if desc.i64[W.form] == 3 else i64(high)
         rest = count % rows
         if rest == low:
             rest = 0
         first = count - rest
         put_channels(
-            y + size * first * at.i64[W.y_w],
-            at.i64[W.y_w],
+            y + size * first * desc.i64[W.y_w],
+            desc.i64[W.y_w],
             None,
             i64(0),
             rest,
@@ -695,7 +711,7 @@ def make_conv(form: ConvForm) -> NativeFunction:
     cell, size = 8 if form.kind == "f64" else 4, held_type(form.kind).itemsize
     wide, high, low = tiles[0].columns, tiles[0].rows, tiles[-1].rows
     fill_slab = make_slab(form.kind, form.source, form.panels, form.spaced)
-    pack_weights, place = _make_pack(form), _make_place(form)
+    pack_weights, weights_offset = _make_pack(form), _make_weights_offset(form)
     multiply, write = _make_multiply(form), make_write(form)
     real = form.target == ("f64" if form.kind == "f64" else "f32")  # results have the dtype of the sums
     rounded = bool(form.rounded)  # tiles can round their last sums
@@ -704,33 +720,33 @@ def make_conv(form: ConvForm) -> NativeFunction:
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_{form.name}")
     def conv(bufs, ints, piece):
-        at = ints + 64
-        while piece >= at.i64[W.pieces]:
-            piece -= at.i64[W.pieces]
-            at = at + W_BYTES
+        desc = ints + 64
+        while piece >= desc.i64[W.pieces]:
+            piece -= desc.i64[W.pieces]
+            desc = desc + W_BYTES
         box = stack(BOX_BYTES)
-        find_box(at, box, piece)
-        channels = at.i64[W.form] < 2
-        rows = i64(high if at.i64[W.form] % 2 == 0 else low)
+        find_box(desc, box, piece)
+        channels = desc.i64[W.form] < 2
+        rows = i64(high if desc.i64[W.form] % 2 == 0 else low)
         width = i64(wide) if channels else rows
         other = rows if channels else i64(wide)
-        outs = filled_outs(at, box.i64[BOX.o1] - box.i64[BOX.o0], other, i64(lanes))
-        places = (box.i64[BOX.columns] + width - 1) // width * width
-        first = box.i64[BOX.chunk_no] * at.i64[W.chunk]
-        last = min(first + at.i64[W.chunk], parts_of(at))
-        find_part(at, box, i64(0))  # no part is larger than the first
-        lay_slab(at, box)
-        ready = at.i64[W.packed] >= 0
+        outs = filled_outs(desc, box.i64[BOX.o1] - box.i64[BOX.o0], other, i64(lanes))
+        positions = (box.i64[BOX.columns] + width - 1) // width * width
+        first = box.i64[BOX.chunk_no] * desc.i64[W.chunk]
+        last = min(first + desc.i64[W.chunk], parts_of(desc))
+        find_part(desc, box, i64(0))  # no part is larger than the first
+        lay_slab(desc, box)
+        ready = desc.i64[W.packed] >= 0
         words = (box.i64[BOX.steps] + group - 1) // group
-        acc_bytes, panel_bytes = whole_lines(cell * outs * places), whole_lines(cell * words * width + SLACK)
+        acc_bytes, panel_bytes = whole_lines(cell * outs * positions), whole_lines(cell * words * width + SLACK)
         weight_bytes, table_bytes = (
             i64(0) if ready else whole_lines(cell * words * outs),
             whole_lines(8 * box.i64[BOX.steps]),
         )
         slab_bytes = size * box.i64[BOX.s_c] * (box.i64[BOX.c1] - box.i64[BOX.c0]) + SLACK
-        if at.i64[W.channels_inside] != 0:
+        if desc.i64[W.channels_inside] != 0:
             slab_bytes = size * box.i64[BOX.s_n] * (box.i64[BOX.n1] - box.i64[BOX.n0])
-        line_bytes = i64(0) if channels or at.i64[W.y_o] == 1 else cell * (LINE * outs + wide)
+        line_bytes = i64(0) if channels or desc.i64[W.y_o] == 1 else cell * (LINE * outs + wide)
         slot = borrow(acc_bytes + panel_bytes + weight_bytes + table_bytes + max(slab_bytes, line_bytes))
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
@@ -741,29 +757,29 @@ def make_conv(form: ConvForm) -> NativeFunction:
         slab = offsets + table_bytes
         y: ptr = None  # set where tiles may write sums to the result
         if (real and first < last) or (rounded and last - first == 1):
-            y = find_results(at, box, bufs, outs)
+            y = find_results(desc, box, bufs, outs)
         if first >= last:
             memset(acc, 0, acc_bytes)
         for part in range(first, last):
-            find_part(at, box, part)
-            lay_slab(at, box)
-            fill_slab(at, box, slab, bufs.ptr[at.i64[W.operand]])
-            list_steps(at, box, offsets, i64(size))
+            find_part(desc, box, part)
+            lay_slab(desc, box)
+            fill_slab(desc, box, slab, bufs.ptr[desc.i64[W.operand]])
+            list_steps(desc, box, offsets, i64(size))
             if ready:
-                weights = bufs.ptr[at.i64[W.operand] + 1] + place(at, box, part, words)
+                weights = bufs.ptr[desc.i64[W.operand] + 1] + weights_offset(desc, box, part, words)
             else:
-                pack_weights(at, box, weights, bufs.ptr[at.i64[W.operand] + 1])
-            multiply(at, box, slab, offsets, panel, weights, acc, y, i64(part > first))
+                pack_weights(desc, box, weights, bufs.ptr[desc.i64[W.operand] + 1])
+            multiply(desc, box, slab, offsets, panel, weights, acc, y, i64(part > first))
         bias: ptr = None
-        if at.i64[W.bias_o] >= 0:
-            bias = bufs.ptr[at.i64[W.operand] + 2]
-        across = places if channels else outs
+        if desc.i64[W.bias_o] >= 0:
+            bias = bufs.ptr[desc.i64[W.operand] + 2]
+        across = positions if channels else outs
         if y is not None:
-            put_rest(at, box, y, acc, outs)
+            put_rest(desc, box, y, acc, outs)
             give_back(slot)
             return 0
         status = write(
-            at, box, bufs, piece, bias, acc, across if channels else i64(1), i64(1) if channels else across, slab
+            desc, box, bufs, piece, bias, acc, across if channels else i64(1), i64(1) if channels else across, slab
         )
         give_back(slot)
         return status
@@ -801,46 +817,48 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
 
     @native("i32(ptr, ptr, i64)", name=f"rl_conv_sum_{kind}_{target}")
     def sum_chunks(bufs, ints, piece):
-        at = ints + 64
-        group, channel = piece // at.i64[W.o], piece % at.i64[W.o]
-        images, deep, high, wide = at.i64[W.n], at.i64[W.d], at.i64[W.h], at.i64[W.w]
+        desc = ints + 64
+        group, channel = piece // desc.i64[W.o], piece % desc.i64[W.o]
+        images, deep, high, wide = desc.i64[W.n], desc.i64[W.d], desc.i64[W.h], desc.i64[W.w]
         all_ = images * deep * high * wide
-        step, chunks = at.i64[W.g] * at.i64[W.o] * all_, at.i64[W.chunks]
-        x = bufs.ptr[at.i64[W.operand]] + size * piece * all_
-        y = bufs.ptr[0] + out_size * (at.i64[W.y_base] + group * at.i64[W.y_g] + channel * at.i64[W.y_o])
+        step, chunks = desc.i64[W.g] * desc.i64[W.o] * all_, desc.i64[W.chunks]
+        x = bufs.ptr[desc.i64[W.operand]] + size * piece * all_
+        y = bufs.ptr[0] + out_size * (desc.i64[W.y_base] + group * desc.i64[W.y_g] + channel * desc.i64[W.y_o])
         bias = real(-0.0)
-        if at.i64[W.bias_o] >= 0:
-            bias = load_bias(bufs.ptr[at.i64[W.operand] + 2], group * at.i64[W.bias_g] + channel * at.i64[W.bias_o])
-        if at.i64[W.after] != 0:
+        if desc.i64[W.bias_o] >= 0:
+            bias = load_bias(
+                bufs.ptr[desc.i64[W.operand] + 2], group * desc.i64[W.bias_g] + channel * desc.i64[W.bias_o]
+            )
+        if desc.i64[W.after] != 0:
             slot = borrow(size * all_)
             if slot < 0:
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
-            sums, places = borrowed(slot), deep * high * wide
+            sums, positions = borrowed(slot), deep * high * wide
             sum_run(sums, x, all_, i64(0), chunks, step, bias)
             status: i32 = 0
             for n in range(images):
-                of = sums + size * n * places
-                if at.i64[W.after] == 2:
+                of = sums + size * n * positions
+                if desc.i64[W.after] == 2:
                     status = status | run_epilogue(
-                        bufs, at + at.i64[W.given], piece, of, i64(1), n, i64(0), piece, places, i64(1)
+                        bufs, desc + desc.i64[W.given], piece, of, i64(1), n, i64(0), piece, positions, i64(1)
                     )
                 else:
                     status = status | run_epilogue(
-                        bufs, at + at.i64[W.given], piece, of, places, n, piece, i64(0), i64(1), places
+                        bufs, desc + desc.i64[W.given], piece, of, positions, n, piece, i64(0), i64(1), positions
                     )
             give_back(slot)
             return status
-        inside = at.i64[W.images_inside] != 0
-        outer, run, y_step, inner = images, wide, at.i64[W.y_w], i64(1)
+        inside = desc.i64[W.images_inside] != 0
+        outer, run, y_step, inner = images, wide, desc.i64[W.y_w], i64(1)
         if inside:
-            outer, run, y_step, inner = i64(1), images, at.i64[W.y_n], wide
-        if not inside and at.i64[W.y_h] == wide * at.i64[W.y_w]:  # consecutive rows
+            outer, run, y_step, inner = i64(1), images, desc.i64[W.y_n], wide
+        if not inside and desc.i64[W.y_h] == wide * desc.i64[W.y_w]:  # consecutive rows
             run, high = wide * high, i64(1)
         for n in range(outer):
             for d in range(deep):
                 for h in range(high):
                     for w in range(inner):
-                        to = n * at.i64[W.y_n] + d * at.i64[W.y_d] + h * at.i64[W.y_h] + w * at.i64[W.y_w]
+                        to = n * desc.i64[W.y_n] + d * desc.i64[W.y_d] + h * desc.i64[W.y_h] + w * desc.i64[W.y_w]
                         sum_run(y + out_size * to, x, run, y_step, chunks, step, bias)
                         x = x + size * run
         return 0

@@ -6,7 +6,7 @@ they are widened.
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.conv.conv_words import BOX, W, filled_channels
+from rushlight._backends.cpu.conv.conv_descriptor import BOX, W, filled_channels
 from rushlight._backends.cpu.gemm.pack_native import make_pack
 from rushlight._backends.cpu.microkernels.panel_gather import Spaced
 from rushlight._backends.cpu.microkernels.panels import Panels
@@ -152,8 +152,8 @@ def ask_for(x, rows, row_bytes, nbytes):
     many to wait for."""
     if nbytes <= 2048:
         for i in range(rows):
-            for at in range(0, nbytes, 64):
-                prefetch(x + i * row_bytes + at)
+            for descfset in range(0, nbytes, 64):
+                prefetch(x + i * row_bytes + descfset)
 
 
 def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
@@ -161,30 +161,34 @@ def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
     copy_block = make_block(kind, source, panels)
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"inside_{source}_{kind}")
-    def fill_inside(at, box, valid, slab, x):
+    def fill_inside(desc, box, valid, slab, x):
         """Fill a slab of contiguous images; x: the first position of the first image of the box."""
-        images, count, inside = box.i64[BOX.n1] - box.i64[BOX.n0], valid.i64[5] - valid.i64[4], at.i64[W.images_inside]
+        images, count, inside = (
+            box.i64[BOX.n1] - box.i64[BOX.n0],
+            valid.i64[5] - valid.i64[4],
+            desc.i64[W.images_inside],
+        )
         block = inside if inside > 1 else images
-        group = block if at.i64[W.x_n] == 1 else i64(n8)  # else a few, whose rows are read in turn
+        group = block if desc.i64[W.x_n] == 1 else i64(n8)  # else a few, whose rows are read in turn
         for c in range(box.i64[BOX.c1] - box.i64[BOX.c0]):
             for d in range(valid.i64[0], valid.i64[1]):
                 n: i64 = 0
                 while n < images:
                     to_n = n // block * box.i64[BOX.s_n] + n % block
                     rows = min(min(group, block - n % block), images - n)
-                    if at.i64[W.x_w] == 1 and n + rows < images:
+                    if desc.i64[W.x_w] == 1 and n + rows < images:
                         ahead = (
-                            c * at.i64[W.x_c]
-                            + (n + rows) * at.i64[W.x_n]
-                            + d * at.i64[W.x_d]
-                            + valid.i64[2] * at.i64[W.x_h]
+                            c * desc.i64[W.x_c]
+                            + (n + rows) * desc.i64[W.x_n]
+                            + d * desc.i64[W.x_d]
+                            + valid.i64[2] * desc.i64[W.x_h]
                             + valid.i64[4]
                         )
-                        span = (valid.i64[3] - valid.i64[2] - 1) * at.i64[W.x_h] + count
+                        span = (valid.i64[3] - valid.i64[2] - 1) * desc.i64[W.x_h] + count
                         ask_for(
                             x + given_size * ahead,
                             min(rows, images - n - rows),
-                            given_size * at.i64[W.x_n],
+                            given_size * desc.i64[W.x_n],
                             given_size * span,
                         )
                     for h in range(valid.i64[2], valid.i64[3]):
@@ -196,19 +200,19 @@ def _make_inside(kind: str, source: str, panels: Panels) -> NativeFunction:
                             + to_n
                         )
                         here = (
-                            c * at.i64[W.x_c]
-                            + n * at.i64[W.x_n]
-                            + d * at.i64[W.x_d]
-                            + h * at.i64[W.x_h]
-                            + valid.i64[4] * at.i64[W.x_w]
+                            c * desc.i64[W.x_c]
+                            + n * desc.i64[W.x_n]
+                            + d * desc.i64[W.x_d]
+                            + h * desc.i64[W.x_h]
+                            + valid.i64[4] * desc.i64[W.x_w]
                         )
                         copy_block(
                             slab + size * to,
                             x + given_size * here,
                             rows,
                             count,
-                            at.i64[W.x_n],
-                            at.i64[W.x_w],
+                            desc.i64[W.x_n],
+                            desc.i64[W.x_w],
                             i64(1),
                             box.i64[BOX.s_w],
                         )
@@ -222,17 +226,21 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
     copy_run, copy_block = extern(f"run_{source}_{kind}", RUN), make_block(kind, source, panels)
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"wide_{source}_{kind}")
-    def fill_wide(at, box, valid, slab, x):
+    def fill_wide(desc, box, valid, slab, x):
         """Fill a slab of contiguous positions, sorted by remainder modulo the stride; x: the first position of the
         first image of the box."""
-        step, images, channels = at.i64[W.step_w], box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.c1] - box.i64[BOX.c0]
-        apart = step * at.i64[W.x_w]
-        each = channels if at.i64[W.x_c] == 1 and apart != 1 else i64(1)  # contiguous channels: all at once
+        step, images, channels = (
+            desc.i64[W.step_w],
+            box.i64[BOX.n1] - box.i64[BOX.n0],
+            box.i64[BOX.c1] - box.i64[BOX.c0],
+        )
+        apart = step * desc.i64[W.x_w]
+        each = channels if desc.i64[W.x_c] == 1 and apart != 1 else i64(1)  # contiguous channels: all at once
         for p in range(min(step, box.i64[BOX.len_w])):
             first = max((valid.i64[4] - p + step - 1) // step, i64(0))
             count = max((valid.i64[5] - p + step - 1) // step, first) - first
             high, run = valid.i64[3] - valid.i64[2], count
-            if apart == 1 and at.i64[W.x_h] == count and box.i64[BOX.s_h] == count:  # rows are consecutive in both
+            if apart == 1 and desc.i64[W.x_h] == count and box.i64[BOX.s_h] == count:  # rows are consecutive in both
                 run, high = count * high, i64(1)
             c: i64 = 0
             while c < channels:
@@ -245,12 +253,12 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
                             + valid.i64[2] * box.i64[BOX.s_h]
                         )
                         to = to + p * box.i64[BOX.phase] + first
-                        here = (c * at.i64[W.x_c] + n * at.i64[W.x_n] + d * at.i64[W.x_d] + valid.i64[2] * at.i64[W.x_h]
-                                + (p + first * step) * at.i64[W.x_w])  # fmt: skip
+                        here = (c * desc.i64[W.x_c] + n * desc.i64[W.x_n] + d * desc.i64[W.x_d] + valid.i64[2] * desc.i64[W.x_h]
+                                + (p + first * step) * desc.i64[W.x_w])  # fmt: skip
                         for h in range(high):
                             there, from_ = (
                                 slab + size * (to + h * box.i64[BOX.s_h]),
-                                x + given_size * (here + h * at.i64[W.x_h]),
+                                x + given_size * (here + h * desc.i64[W.x_h]),
                             )
                             if each == 1:
                                 copy_run(there, from_, apart, run)
@@ -270,31 +278,31 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
         extern(spaced[channels_in].symbol, "void(ptr, ptr, i64)") if fills else copy_run for channels_in in (1, 3)
     )
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"places_{source}_{kind}")
-    def fill_places(at, there, here, count, channels, filled, place):
+    @native("void(ptr, ptr, ptr, i64, i64, i64, i64)", name=f"positions_{source}_{kind}")
+    def fill_positions(desc, there, here, count, channels, filled, position_bytes):
         """Copy the channels of `count` positions, padded with zeros to `filled`."""
-        near = at.i64[W.x_w] == channels and at.i64[W.x_c] == 1
-        if near and place == size * channels:  # positions are consecutive in both
+        near = desc.i64[W.x_w] == channels and desc.i64[W.x_c] == 1
+        if near and position_bytes == size * channels:  # positions are consecutive in both
             copy_run(there, here, i64(1), count * channels)
-        elif fills and near and channels == 1 and place == 4:
+        elif fills and near and channels == 1 and position_bytes == 4:
             of_one(there, here, count)
-        elif fills and near and channels == 3 and place == 8:
+        elif fills and near and channels == 3 and position_bytes == 8:
             of_three(there, here, count)
         else:
             for _ in range(count):
-                copy_run(there, here, at.i64[W.x_c], channels)
+                copy_run(there, here, desc.i64[W.x_c], channels)
                 for c in range(channels, filled):
                     store(real, there, c, real(0))
-                here, there = here + given_size * at.i64[W.x_w], there + place
+                here, there = here + given_size * desc.i64[W.x_w], there + position_bytes
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"channels_{source}_{kind}")
-    def fill_channels(at, box, valid, slab, x):
+    def fill_channels(desc, box, valid, slab, x):
         """Fill a slab of contiguous channels, with zeros around the image and in incomplete words; x: the first
         position of the first image of the box."""
         channels, images = box.i64[BOX.c1] - box.i64[BOX.c0], box.i64[BOX.n1] - box.i64[BOX.n0]
-        place, wide, row = size * box.i64[BOX.s_w], box.i64[BOX.len_w], size * box.i64[BOX.s_h]
+        position_bytes, wide, row = size * box.i64[BOX.s_w], box.i64[BOX.len_w], size * box.i64[BOX.s_h]
         first, last = valid.i64[4], valid.i64[5]
-        filled = filled_channels(at, channels)
+        filled = filled_channels(desc, channels)
         for n in range(images):
             for d in range(box.i64[BOX.len_d]):
                 for h in range(box.i64[BOX.len_h]):
@@ -303,17 +311,19 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
                         memset(there, 0, row)
                     else:
                         here = x + given_size * (
-                            n * at.i64[W.x_n] + d * at.i64[W.x_d] + h * at.i64[W.x_h] + first * at.i64[W.x_w]
+                            n * desc.i64[W.x_n] + d * desc.i64[W.x_d] + h * desc.i64[W.x_h] + first * desc.i64[W.x_w]
                         )
-                        memset(there, 0, first * place)
-                        memset(there + last * place, 0, (wide - last) * place)
-                        fill_places(at, there + first * place, here, last - first, channels, filled, place)
+                        memset(there, 0, first * position_bytes)
+                        memset(there + last * position_bytes, 0, (wide - last) * position_bytes)
+                        fill_positions(
+                            desc, there + first * position_bytes, here, last - first, channels, filled, position_bytes
+                        )
 
     return fill_channels
 
 
 def make_slab(kind: str, source: str, panels: Panels, spaced: dict[int, Spaced]) -> NativeFunction:
-    """`void(at, box, slab, x)`: fills the slab.  `panels` transpose squares of packed elements, `spaced` pad positions
+    """`void(desc, box, slab, x)`: fills the slab.  `panels` transpose squares of packed elements, `spaced` pad positions
     of so many channels."""
     size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
     fill_inside, fill_wide, fill_channels = (
@@ -323,30 +333,32 @@ def make_slab(kind: str, source: str, panels: Panels, spaced: dict[int, Spaced])
     )
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"slab_{source}_{kind}")
-    def fill_slab(at, box, slab, x):
+    def fill_slab(desc, box, slab, x):
         """Fill the slab with the box of the image that the part needs, and zeros around it."""
         valid = stack(64)  # first and one past the last position inside the image, of each dim
         starts = stack(64)
-        starts.i64[0] = box.i64[BOX.d0] * at.i64[W.step_d] + box.i64[BOX.td0] * at.i64[W.gap_d] - at.i64[W.lo_d]
-        starts.i64[1] = box.i64[BOX.h0] * at.i64[W.step_h] + box.i64[BOX.th0] * at.i64[W.gap_h] - at.i64[W.lo_h]
-        starts.i64[2] = box.i64[BOX.w0] * at.i64[W.step_w] + box.i64[BOX.tw0] * at.i64[W.gap_w] - at.i64[W.lo_w]
+        starts.i64[0] = box.i64[BOX.d0] * desc.i64[W.step_d] + box.i64[BOX.td0] * desc.i64[W.gap_d] - desc.i64[W.lo_d]
+        starts.i64[1] = box.i64[BOX.h0] * desc.i64[W.step_h] + box.i64[BOX.th0] * desc.i64[W.gap_h] - desc.i64[W.lo_h]
+        starts.i64[2] = box.i64[BOX.w0] * desc.i64[W.step_w] + box.i64[BOX.tw0] * desc.i64[W.gap_w] - desc.i64[W.lo_w]
         whole: i64 = 1
         for i in range(3):
             length = box.i64[BOX.len_d + i]
             valid.i64[2 * i] = min(max(-starts.i64[i], i64(0)), length)
-            valid.i64[2 * i + 1] = max(min(length, at.i64[W.in_d + i] - starts.i64[i]), valid.i64[2 * i])
+            valid.i64[2 * i + 1] = max(min(length, desc.i64[W.in_d + i] - starts.i64[i]), valid.i64[2 * i])
             if valid.i64[2 * i + 1] - valid.i64[2 * i] < length:
                 whole = 0
-        if whole == 0 and at.i64[W.channels_inside] == 0:
+        if whole == 0 and desc.i64[W.channels_inside] == 0:
             memset(slab, 0, size * box.i64[BOX.s_c] * (box.i64[BOX.c1] - box.i64[BOX.c0]))
-        place = box.i64[BOX.n0] * at.i64[W.x_n] + box.i64[BOX.group] * at.i64[W.x_g] + box.i64[BOX.c0] * at.i64[W.x_c]
-        place += starts.i64[0] * at.i64[W.x_d] + starts.i64[1] * at.i64[W.x_h] + starts.i64[2] * at.i64[W.x_w]
-        if at.i64[W.channels_inside] != 0:
-            fill_channels(at, box, valid, slab, x + given_size * place)
-        elif at.i64[W.images_inside] != 0:
-            fill_inside(at, box, valid, slab, x + given_size * place)
+        offset = (
+            box.i64[BOX.n0] * desc.i64[W.x_n] + box.i64[BOX.group] * desc.i64[W.x_g] + box.i64[BOX.c0] * desc.i64[W.x_c]
+        )
+        offset += starts.i64[0] * desc.i64[W.x_d] + starts.i64[1] * desc.i64[W.x_h] + starts.i64[2] * desc.i64[W.x_w]
+        if desc.i64[W.channels_inside] != 0:
+            fill_channels(desc, box, valid, slab, x + given_size * offset)
+        elif desc.i64[W.images_inside] != 0:
+            fill_inside(desc, box, valid, slab, x + given_size * offset)
         else:
-            fill_wide(at, box, valid, slab, x + given_size * place)
+            fill_wide(desc, box, valid, slab, x + given_size * offset)
 
     return fill_slab
 
@@ -370,7 +382,7 @@ def make_scattered(kind: str, source: str, group: int) -> NativeFunction:
 
 
 def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> NativeFunction:
-    """`void(at, box, out, w)`: packs the box's output channels as panels of `width`, [words of steps][width][steps in a
+    """`void(desc, box, out, w)`: packs the box's output channels as panels of `width`, [words of steps][width][steps in a
     word]."""
     memory, real = fetch_of(source, kind)[0], held_type(kind)
     plain, size, given_size, group = memory is real, real.itemsize, memory.itemsize, tile.group
@@ -378,28 +390,28 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
     cell = size * group
 
     @native("void(ptr, ptr, ptr, ptr)", name=f"weights_{source}_{kind}_{width}")
-    def pack_weights(at, box, out, w):
+    def pack_weights(desc, box, out, w):
         channels, deep = box.i64[BOX.c1] - box.i64[BOX.c0], box.i64[BOX.td1] - box.i64[BOX.td0]
         high, wide = box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
         words = (box.i64[BOX.steps] + group - 1) // group
-        word = max(at.i64[W.channels_inside], i64(1))
+        word = max(desc.i64[W.channels_inside], i64(1))
         td, th, tw = box.i64[BOX.td0], box.i64[BOX.th0], box.i64[BOX.tw0]
-        if at.i64[W.flip] != 0:
+        if desc.i64[W.flip] != 0:
             td, th, tw = (
-                at.i64[W.k_d] - box.i64[BOX.td1],
-                at.i64[W.k_h] - box.i64[BOX.th1],
-                at.i64[W.k_w] - box.i64[BOX.tw1],
+                desc.i64[W.k_d] - box.i64[BOX.td1],
+                desc.i64[W.k_h] - box.i64[BOX.th1],
+                desc.i64[W.k_w] - box.i64[BOX.tw1],
             )
         w = w + given_size * (
-            at.i64[W.w_base] + box.i64[BOX.group] * at.i64[W.w_g] + box.i64[BOX.c0] * at.i64[W.w_c]
-            + td * at.i64[W.w_d] + th * at.i64[W.w_h] + tw * at.i64[W.w_w]
+            desc.i64[W.w_base] + box.i64[BOX.group] * desc.i64[W.w_g] + box.i64[BOX.c0] * desc.i64[W.w_c]
+            + td * desc.i64[W.w_d] + th * desc.i64[W.w_h] + tw * desc.i64[W.w_w]
         )  # fmt: skip
         # Steps as four loops, the innermost a contiguous run; loops with even strides join it.
         n0, n1, n2, run = channels, deep, high, wide
-        s0, s1, s2, step = at.i64[W.w_c], at.i64[W.w_d], at.i64[W.w_h], at.i64[W.w_w]
-        if at.i64[W.taps_first] != 0:
+        s0, s1, s2, step = desc.i64[W.w_c], desc.i64[W.w_d], desc.i64[W.w_h], desc.i64[W.w_w]
+        if desc.i64[W.taps_first] != 0:
             n0, n1, n2, run = deep, high, wide, channels
-            s0, s1, s2, step = at.i64[W.w_d], at.i64[W.w_h], at.i64[W.w_w], at.i64[W.w_c]
+            s0, s1, s2, step = desc.i64[W.w_d], desc.i64[W.w_h], desc.i64[W.w_w], desc.i64[W.w_c]
         if run == 1:
             step = s2 if n2 > 1 else s1 if n1 > 1 else s0
         if run % word == 0 and (n2 == 1 or run == 1 or s2 == run * step):
@@ -415,17 +427,17 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
             if not packs:
                 memset(out, 0, cell * width * words)
             elif i + rows < box.i64[BOX.o1] and step == 1 and n0 * n1 * n2 == 1:
-                row = given_size * at.i64[W.w_o]
+                row = given_size * desc.i64[W.w_o]
                 ask_for(w + (i + rows) * row, min(i64(width), box.i64[BOX.o1] - i - rows), row, given_size * run)
             first: i64 = 0
             for a in range(n0):
                 for b in range(n1):
                     for c in range(n2):
-                        part = w + given_size * (i * at.i64[W.w_o] + a * s0 + b * s1 + c * s2)
+                        part = w + given_size * (i * desc.i64[W.w_o] + a * s0 + b * s1 + c * s2)
                         if packs:
-                            pack(out + cell * width * (first // group), part, rows, run, at.i64[W.w_o], step)
+                            pack(out + cell * width * (first // group), part, rows, run, desc.i64[W.w_o], step)
                         else:
-                            scattered(out, part, i64(width), rows, first, run, at.i64[W.w_o], step)
+                            scattered(out, part, i64(width), rows, first, run, desc.i64[W.w_o], step)
                         first += (run + word - 1) // word * word
             out = out + cell * width * words
             i += width

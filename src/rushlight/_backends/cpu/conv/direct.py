@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from rushlight._backends.cpu.conv.conv import Work
+from rushlight._backends.cpu.conv.direct_descriptor import D_BYTES, D
 from rushlight._backends.cpu.conv.direct_native import make_direct
 from rushlight._backends.cpu.conv.direct_tile import MIXED, DirectTile, RowMover, WeightTile
-from rushlight._backends.cpu.conv.direct_weights_native import make_weights
-from rushlight._backends.cpu.conv.direct_words import D_BYTES, D
-from rushlight._backends.cpu.conv.prepare import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_places
+from rushlight._backends.cpu.conv.direct_weight_grad_native import make_weight_gradient
+from rushlight._backends.cpu.conv.prepare import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_positions
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch
@@ -30,7 +30,7 @@ _LOADED: dict[str, jit.Loaded | jit.Image] = {}
 _CALLABLES: dict[str, Callable[..., Any]] = {}
 _PIECE = 1 << 19  # least multiplications worth a thread
 _SHARE = 1 << 18  # the same where all channels of a position are in one piece
-_PLACES = 256  # fewest result positions of a piece for which weights are prepared
+_POSITIONS = 256  # fewest result positions of a piece for which weights are prepared
 _PHASE = 2048  # fewest multiplications of a vector of channels worth a convolution of their own
 _REUSED = 36  # most reads of a vector, for as many weights, in place; beyond that vectors are packed first
 _NEIGHBOURS = 4  # fewest vectors of a position's channels written by one thread
@@ -81,7 +81,7 @@ def takes_direct(step: ExternStep) -> bool:
     """Whether a `conv_windows` has so few channels a group that packing them for products would not pay."""
     x, w, *more = step.inputs
     outs, size = w.shape[1], step.params["size"]
-    if sums_over_places(step):
+    if sums_over_positions(step):
         alone = not more and step.epilogue is None
         return (
             x.shape[0] <= FEW_CHANNELS
@@ -98,27 +98,25 @@ def direct_call(step: ExternStep) -> list[Launch]:
     x, w, *more = step.inputs
     y = step.outputs[0]
     source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
-    kind = Weights if sums_over_places(step) else Direct
+    kind = WeightGradient if sums_over_positions(step) else Direct
     operands = "f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params
     works = [kind(*operands)]
     if kind is Direct and step.epilogue is None and max(step.params["spread"]) > 1 and works[0].worth_phases():
         works = [Direct(*operands, phase) for phase in _phases(*operands[1:])] or works
     after: list[int] = []
     for work in works:
-        work.words |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
+        work.desc |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
         if step.epilogue is not None:
             after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-            work.words["after"] = 1 + step.epilogue.part.transposed
+            work.desc["after"] = 1 + step.epilogue.part.transposed
             work.bundle()
-        work.words["pieces"] = (
-            -(-work.words["batch"] * work.words["groups"] // work.words["chunk"]) * work.words["bands"]
-        )
+        work.desc["pieces"] = -(-work.desc["batch"] * work.desc["groups"] // work.desc["chunk"]) * work.desc["bands"]
     pieces, multiplications = (
-        sum(counts) for counts in zip(*((work.words["pieces"], work.multiplications) for work in works), strict=True)
+        sum(counts) for counts in zip(*((work.desc["pieces"], work.multiplications) for work in works), strict=True)
     )
     head = [pieces, int(multiplications > _GIL_WORK), len(step.sizes), *step.sizes]
-    ints = head + [0] * (8 - len(head)) + [work.words[name] for work in works for name in D] + after
-    call = _callable(source, target, _SHORT[step.params["dtype"].name], works[0].words["lanes"], kind is Weights)
+    ints = head + [0] * (8 - len(head)) + [work.desc[name] for work in works for name in D] + after
+    call = _callable(source, target, _SHORT[step.params["dtype"].name], works[0].desc["lanes"], kind is WeightGradient)
     return [Launch(call, ints, range(len(step.inputs) + len(step.words)))]
 
 
@@ -126,17 +124,17 @@ def _phases(x: Operand, w: Operand, y: Operand, bias: Operand | None, params: di
     """The differences between the descriptors of the plain convolutions that make up one of a dilated input; none where
     a kernel has no taps."""
     phases = []
-    for words in Work(x, w, y, bias, params).apart():
-        changes = {"w_base": words["w_base"], "y_base": words["y_base"]}
+    for desc in Work(x, w, y, bias, params).apart():
+        changes = {"w_base": desc["w_base"], "y_base": desc["y_base"]}
         for letter in "dhw":
             changes |= {
-                f"out_{letter}": words[letter],
+                f"out_{letter}": desc[letter],
                 f"spread_{letter}": 1,
-                f"w_{letter}": words[f"w_{letter}"],
-                f"y_{letter}": words[f"y_{letter}"],
+                f"w_{letter}": desc[f"w_{letter}"],
+                f"y_{letter}": desc[f"y_{letter}"],
             }
             for name, other in (("kernel", "k"), ("dilation", "gap"), ("pad", "lo")):
-                changes[f"{name}_{letter}"] = settled(words[f"{other}_{letter}"])
+                changes[f"{name}_{letter}"] = settled(desc[f"{other}_{letter}"])
             if changes[f"kernel_{letter}"] == 0:
                 return []
         phases.append(changes)
@@ -152,7 +150,7 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
         moves = _LOADED.setdefault(mover.copy, jit.load(_runtime.cached_object(mover.text, "quick"), mover.symbols))
         imports = {**_runtime.runtime().symbols, **{name: moves[name] for name in mover.symbols}}
         if weights:
-            function = make_weights(source, target, mover)
+            function = make_weight_gradient(source, target, mover)
         else:
             transposer = host_tiles(mover.kind)[0]
             transposer_code = _LOADED.setdefault(
@@ -167,7 +165,7 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
 
 
 class Direct:
-    """A convolution with few channels a group, and its blocking.  `words` is its descriptor (`direct_descriptor.D`)."""
+    """A convolution with few channels a group, and its blocking.  `desc` is its descriptor (`direct_descriptor.D`)."""
 
     kernel = "kernel"  # prefix of the fields that count elements of the second operand
 
@@ -183,31 +181,31 @@ class Direct:
     ) -> None:
         self.kind, self.target, self.phase = kind, host_target(), phase
         self.size, self.item = 4 if kind == "f32" else 8, x.dtype.itemsize
-        words = self.words = dict.fromkeys(D, 0) | {"mix": 1}
-        words["lanes"] = self.target.vector_bytes // self.size
+        desc = self.desc = dict.fromkeys(D, 0) | {"mix": 1}
+        desc["lanes"] = self.target.vector_bytes // self.size
         self.registers = 32 if self.target.arch == "aarch64" or self.target.vector_bytes == 64 else 16
         self.fma = self.target.arch == "aarch64" or (self.target.fma and self.target.vector_bytes > 16)
         n = len(params["size"])
         ones, zeros = (1,) * (3 - n), (0,) * (3 - n)
-        words["batch"], groups, words["depth"] = x.shape[:3]
+        desc["batch"], groups, desc["depth"] = x.shape[:3]
         self.groups, self.outs = groups, settled(w.shape[1])
         for name, operand, head in (("x", x, "ngc"), ("w", w, "goc"), ("y", y, "ngo")):
             for letter, stride in zip(
                 (*head, "d", "h", "w"), (*operand.strides[:3], *zeros, *operand.strides[3:]), strict=True
             ):
-                words[f"{name}_{letter}"] = stride
-        words["bias_g"], words["bias_o"] = bias.strides if bias is not None else (0, -1)
+                desc[f"{name}_{letter}"] = stride
+        desc["bias_g"], desc["bias_o"] = bias.strides if bias is not None else (0, -1)
         for name, values, fill in (
             ("in", x.shape[3:], ones), ("out", params["size"], ones), ("kernel", w.shape[3:], ones), ("stride", params["stride"], ones),
             ("dilation", params["dilation"], ones), ("pad", params["lo"], zeros), ("spread", params["spread"], ones),
         ):  # fmt: skip
             for letter, value in zip("dhw", (*fill, *values), strict=True):
-                words[f"{name}_{letter}"] = value if name in ("in", "out") else settled(value)
+                desc[f"{name}_{letter}"] = value if name in ("in", "out") else settled(value)
         if params["flip"]:
             for letter in "dhw":
-                words["w_base"] += words[f"w_{letter}"] * (words[f"{self.kernel}_{letter}"] - 1)
-                words[f"w_{letter}"] *= -1
-        words |= phase or {}
+                desc["w_base"] += desc[f"w_{letter}"] * (desc[f"{self.kernel}_{letter}"] - 1)
+                desc[f"w_{letter}"] *= -1
+        desc |= phase or {}
         moved = numel(x.shape) * x.dtype.itemsize + numel(y.shape) * self.size
         self.large = (
             y.place >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2
@@ -218,40 +216,40 @@ class Direct:
 
     def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:
         """Whether lanes are channels: of groups of one channel, or of several small groups that share a vector."""
-        words, few = self.words, self.outs
-        alike = few == words["depth"] and (few == 1 or self._may_mix(few, "xy"))
-        words["together"] = int(alike and words["x_g"] == few and self.groups > 1)
-        transposed = alike and not words["together"] and self._worth_transposing(x, y)
-        if (words["together"] or transposed) and few > 1:
-            words |= {"mix": few, "depth": 1, "x_g": words["x_c"], "y_g": words["y_o"], "bias_g": words["bias_o"]}
+        desc, few = self.desc, self.outs
+        alike = few == desc["depth"] and (few == 1 or self._may_mix(few, "xy"))
+        desc["together"] = int(alike and desc["x_g"] == few and self.groups > 1)
+        transposed = alike and not desc["together"] and self._worth_transposing(x, y)
+        if (desc["together"] or transposed) and few > 1:
+            desc |= {"mix": few, "depth": 1, "x_g": desc["x_c"], "y_g": desc["y_o"], "bias_g": desc["bias_o"]}
             self.groups, self.outs = self.groups * few, 1
         if transposed:
             self._transpose()
-        words["singles"] = self.groups
-        words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
+        desc["singles"] = self.groups
+        desc["groups"] = -(-self.groups // desc["lanes"]) if desc["together"] else self.groups
 
     def _may_mix(self, few: int, operands: str) -> bool:
         """Whether vectors can hold several groups of `few` channels: channels of all groups of these operands must be
         evenly spaced."""
-        words, head = self.words, {"x": "c", "y": "o", "w": "o"}
-        even = all(words[f"{name}_g"] == few * words[f"{name}_{head[name]}"] for name in operands)
-        return few in MIXED and few <= words["lanes"] <= 2 * few * self.groups and even
+        desc, head = self.desc, {"x": "c", "y": "o", "w": "o"}
+        even = all(desc[f"{name}_g"] == few * desc[f"{name}_{head[name]}"] for name in operands)
+        return few in MIXED and few <= desc["lanes"] <= 2 * few * self.groups and even
 
-    def _places(self) -> tuple[tuple[int, int], ...]:
+    def _columns(self) -> tuple[tuple[int, int], ...]:
         """The start of each kernel column in a prepared row: its phase by the stride, and an element in it."""
-        words = self.words
-        unit, stride = words["lanes"] if words["together"] else 1, words["stride_w"]
-        words["lead"] = 0 if words["together"] else -max(words["pad_w"], 0) // stride % words["lanes"]
-        reaches = [j * words["dilation_w"] for j in range(words["kernel_w"])]
-        return tuple((u % stride, words["lead"] + u // stride * unit) for u in reaches)
+        desc = self.desc
+        unit, stride = desc["lanes"] if desc["together"] else 1, desc["stride_w"]
+        desc["lead"] = 0 if desc["together"] else -max(desc["pad_w"], 0) // stride % desc["lanes"]
+        reaches = [j * desc["dilation_w"] for j in range(desc["kernel_w"])]
+        return tuple((u % stride, desc["lead"] + u // stride * unit) for u in reaches)
 
     def _worth_transposing(self, x: Operand, y: Operand) -> bool:
         """Whether rows are so short that vectors of channels pay in spite of a transposition."""
-        words = self.words
+        desc = self.desc
         planes = all(v.strides[-1] == 1 and v.strides[-2] == v.shape[-1] for v in (x, y) if len(v.shape) == 5)
         return (
-            self.phase is None and planes and len(x.shape) == 5 and x.dtype is y.dtype and words["lanes"] <= 2 * self.groups * self.outs
-            and words["out_w"] < (words["lanes"] if self.outs == 1 else words["lanes"] // 2 + 1)
+            self.phase is None and planes and len(x.shape) == 5 and x.dtype is y.dtype and desc["lanes"] <= 2 * self.groups * self.outs
+            and desc["out_w"] < (desc["lanes"] if self.outs == 1 else desc["lanes"] // 2 + 1)
         )  # fmt: skip
 
     def worth_phases(self) -> bool:
@@ -260,146 +258,143 @@ class Direct:
 
         It pays where results are vectors, and many.
         """
-        words = self.words
-        if not words["together"] or words["y_transpose"] or any(words[f"stride_{letter}"] > 1 for letter in "dhw"):
+        desc = self.desc
+        if not desc["together"] or desc["y_transpose"] or any(desc[f"stride_{letter}"] > 1 for letter in "dhw"):
             return False
-        places = (
-            words["out_d"]
-            * words["out_h"]
-            * words["out_w"]
-            // (words["spread_d"] * words["spread_h"] * words["spread_w"])
+        positions = (
+            desc["out_d"] * desc["out_h"] * desc["out_w"] // (desc["spread_d"] * desc["spread_h"] * desc["spread_w"])
         )
-        return bool(places * words["kernel_d"] * words["kernel_h"] * words["kernel_w"] * words["mix"] >= _PHASE)
+        return bool(positions * desc["kernel_d"] * desc["kernel_h"] * desc["kernel_w"] * desc["mix"] >= _PHASE)
 
     def _transpose(self) -> None:
-        words, lanes = self.words, self.words["lanes"]
-        words |= {"together": 1, "x_transpose": words["x_g"], "y_transpose": words["y_g"], "x_g": 0, "y_g": 1}
-        words |= {"x_w": lanes, "x_h": lanes * words["in_w"], "y_w": lanes, "y_h": lanes * words["out_w"]}
+        desc, lanes = self.desc, self.desc["lanes"]
+        desc |= {"together": 1, "x_transpose": desc["x_g"], "y_transpose": desc["y_g"], "x_g": 0, "y_g": 1}
+        desc |= {"x_w": lanes, "x_h": lanes * desc["in_w"], "y_w": lanes, "y_h": lanes * desc["out_w"]}
 
     def _block(self) -> None:
         """Choose the block of results held in registers."""
-        words = self.words
-        lanes, together = words["lanes"], bool(words["together"])
-        vectors = words["out_w"] if together else -(-words["out_w"] // lanes)
-        taps = words["kernel_h"] * words["kernel_w"]
-        o, r, v = map(settled, _blocking(self.registers, self.outs, words["out_h"], vectors, taps))
-        height, steps = (words["kernel_h"], 1) if taps <= _TAPS else (1, words["kernel_h"])
-        places = self._places()
+        desc = self.desc
+        lanes, together = desc["lanes"], bool(desc["together"])
+        vectors = desc["out_w"] if together else -(-desc["out_w"] // lanes)
+        taps = desc["kernel_h"] * desc["kernel_w"]
+        o, r, v = map(settled, _blocking(self.registers, self.outs, desc["out_h"], vectors, taps))
+        height, steps = (desc["kernel_h"], 1) if taps <= _TAPS else (1, desc["kernel_h"])
+        columns = self._columns()
         last = settled((vectors - 1) % v + 1)
-        stream = self.large and not words["y_transpose"] and words["out_h"] % r == 0 and self._lines()
+        stream = self.large and not desc["y_transpose"] and desc["out_h"] % r == 0 and self._lines()
 
         whole = self.target.vector_bytes == 64
 
         def tile(n: int, edge: bool) -> int:
             return _found_tile(
-                DirectTile, self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=words["kernel_w"], stride=words["stride_h"],
-                dilation=words["dilation_h"], places=places, channelwise=together, whole=whole, stream=stream, mix=words["mix"], edge=edge,
+                DirectTile, self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=desc["kernel_w"], stride=desc["stride_h"],
+                dilation=desc["dilation_h"], columns=columns, channelwise=together, whole=whole, stream=stream, mix=desc["mix"], edge=edge,
             )  # fmt: skip
 
         placed = self._placed()
         across = 1 if together else lanes
-        words["extent"] = (
-            (v * across - 1) * words["stride_w"] + (words["kernel_w"] - 1) * words["dilation_w"] + words["lead"] + 1
+        desc["extent"] = (
+            (v * across - 1) * desc["stride_w"] + (desc["kernel_w"] - 1) * desc["dilation_w"] + desc["lead"] + 1
         )
         if not together and whole:
-            words["extent"] = -(-words["extent"] // lanes) * lanes
-        words["shift"] = words["pad_w"] + words["lead"]
+            desc["extent"] = -(-desc["extent"] // lanes) * lanes
+        desc["shift"] = desc["pad_w"] + desc["lead"]
         begin = (
-            -(-max(words["shift"], 0) // (v * across * words["stride_w"])) * v * across
+            -(-max(desc["shift"], 0) // (v * across * desc["stride_w"])) * v * across
         )  # first block that reads only elements inside the image
         any_inside = (
-            begin * words["stride_w"] - words["shift"] + words["extent"] <= words["in_w"]
-            and begin + v * across <= words["out_w"]
+            begin * desc["stride_w"] - desc["shift"] + desc["extent"] <= desc["in_w"]
+            and begin + v * across <= desc["out_w"]
         )
-        words["tile"] = tile(v, False) if any_inside or not placed else 0
-        words |= {"placed": int(placed), "edge": tile(v, placed), "edge_last": tile(last, placed)}
-        words |= {"height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
-        words["span"] = max(_ASIDE // v, 1) * v
-        words |= {"blocks": self.outs // o, "steps": steps}
+        desc["tile"] = tile(v, False) if any_inside or not placed else 0
+        desc |= {"placed": int(placed), "edge": tile(v, placed), "edge_last": tile(last, placed)}
+        desc |= {"height_tile": r, "vectors": v, "vectors_last": last, "outs": o}
+        desc["span"] = max(_ASIDE // v, 1) * v
+        desc |= {"blocks": self.outs // o, "steps": steps}
 
     def _placed(self) -> bool:
         """Whether blocks read image rows in place: vectors of them exist, are close enough, and lanes can be masked."""
-        words = self.words
-        there = self.size == self.item or bool(words["y_transpose"])
-        near = words["stride_w"] == 1 and words["x_w"] == 1
-        if words["together"]:
-            near = bool(words["y_transpose"]) or words["kernel_h"] * words["kernel_w"] * words["mix"] <= _REUSED
+        desc = self.desc
+        there = self.size == self.item or bool(desc["y_transpose"])
+        near = desc["stride_w"] == 1 and desc["x_w"] == 1
+        if desc["together"]:
+            near = bool(desc["y_transpose"]) or desc["kernel_h"] * desc["kernel_w"] * desc["mix"] <= _REUSED
         return bool(
             there
             and near
-            and max(words[f"spread_{letter}"] for letter in "dhw") == 1
+            and max(desc[f"spread_{letter}"] for letter in "dhw") == 1
             and self.target.arch == "x86_64"
             and self.fma
         )
 
     def _lines(self) -> bool:
         """Whether all vectors of results are whole and aligned to their size."""
-        words, lanes = self.words, self.words["lanes"]
-        steps = ["n", "d", "h", *("w" if words["together"] else "go")]
+        desc, lanes = self.desc, self.desc["lanes"]
+        steps = ["n", "d", "h", *("w" if desc["together"] else "go")]
         whole = (
-            words["y_g"] == 1 and self.groups % lanes == 0
-            if words["together"]
-            else words["y_w"] == 1 and words["out_w"] % lanes == 0
+            desc["y_g"] == 1 and self.groups % lanes == 0
+            if desc["together"]
+            else desc["y_w"] == 1 and desc["out_w"] % lanes == 0
         )
-        return whole and all(words[f"y_{letter}"] % lanes == 0 for letter in steps)
+        return whole and all(desc[f"y_{letter}"] % lanes == 0 for letter in steps)
 
     def _row(self, columns: int, across: int, unit: int) -> None:
         """The length of a prepared row of which at most `columns` positions are read."""
-        words, lanes, stride = self.words, self.words["lanes"], self.words["stride_w"]
-        shift = (words["kernel_w"] - 1) * words["dilation_w"] // stride
-        fitting = -(-((words["in_w"] - 1) * words["spread_w"] + 1 + max(words["pad_w"], 0)) // stride)
-        line = (words["lead"] + max(columns + shift + across, fitting)) * unit
-        words["phase"] = -(-line // lanes) * lanes
-        words["pitch"] = words["phase"] * stride
+        desc, lanes, stride = self.desc, self.desc["lanes"], self.desc["stride_w"]
+        shift = (desc["kernel_w"] - 1) * desc["dilation_w"] // stride
+        fitting = -(-((desc["in_w"] - 1) * desc["spread_w"] + 1 + max(desc["pad_w"], 0)) // stride)
+        line = (desc["lead"] + max(columns + shift + across, fitting)) * unit
+        desc["phase"] = -(-line // lanes) * lanes
+        desc["pitch"] = desc["phase"] * stride
 
     def _cut(self) -> None:
         """Choose the pieces and the number of prepared rows."""
-        words, lanes = self.words, self.words["lanes"]
-        across, unit = (1, lanes) if words["together"] else (lanes, 1)
-        v, r = words["vectors"], words["height_tile"]
-        self._row(-(-words["out_w"] // (v * across)) * v * across, across, unit)
-        reach = (words["kernel_h"] - 1) * words["dilation_h"] + 1
-        planes = words["depth"] * words["kernel_d"]
-        places = words["out_d"] * words["out_h"] * words["out_w"]
-        work = places * planes * words["kernel_h"] * words["kernel_w"] * self.outs * words["mix"] * unit
-        units, high = words["batch"] * words["groups"], words["out_h"]
+        desc, lanes = self.desc, self.desc["lanes"]
+        across, unit = (1, lanes) if desc["together"] else (lanes, 1)
+        v, r = desc["vectors"], desc["height_tile"]
+        self._row(-(-desc["out_w"] // (v * across)) * v * across, across, unit)
+        reach = (desc["kernel_h"] - 1) * desc["dilation_h"] + 1
+        planes = desc["depth"] * desc["kernel_d"]
+        positions = desc["out_d"] * desc["out_h"] * desc["out_w"]
+        work = positions * planes * desc["kernel_h"] * desc["kernel_w"] * self.outs * desc["mix"] * unit
+        units, high = desc["batch"] * desc["groups"], desc["out_h"]
         self.multiplications = work * units
-        room = max(r, (_ROWS_BYTES // (words["pitch"] * self.size * planes) - reach) // words["stride_h"])
-        nothing = words["pitch"]
-        if words["placed"]:
-            room, nothing = high, (words["in_w"] - 1) * words["x_w"] + lanes
-        words["nothing"] = -(-nothing * self.size // _LINE) * _LINE
+        room = max(r, (_ROWS_BYTES // (desc["pitch"] * self.size * planes) - reach) // desc["stride_h"])
+        nothing = desc["pitch"]
+        if desc["placed"]:
+            room, nothing = high, (desc["in_w"] - 1) * desc["x_w"] + lanes
+        desc["nothing"] = -(-nothing * self.size // _LINE) * _LINE
         bands = (
             1
-            if words["y_transpose"]
+            if desc["y_transpose"]
             else max(1, min(high // r, -(-work // _PIECE), -(-_WANTED // units)), -(-high // room))
         )
         rounds = -(-high // bands)
-        words["band"] = -(-rounds // r) * r
-        words["bands"] = bands = -(-high // words["band"])
-        words["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
+        desc["band"] = -(-rounds // r) * r
+        desc["bands"] = bands = -(-high // desc["band"])
+        desc["chunk"] = max(1, min(units, _PIECE * bands // work), -(-units * bands // _MOST_PIECES))
         if (
-            words["together"] and words["groups"] > 1
+            desc["together"] and desc["groups"] > 1
         ):  # vectors of narrow numbers are parts of a cache line: one piece takes all of it
             line = max(_LINE // (lanes * self.item), 1)
-            words["chunk"] = min(-(-words["chunk"] // line) * line, units)
-        if words["together"] and not words["y_transpose"] and words["groups"] > 1:
-            if words["placed"]:
+            desc["chunk"] = min(-(-desc["chunk"] // line) * line, units)
+        if desc["together"] and not desc["y_transpose"] and desc["groups"] > 1:
+            if desc["placed"]:
                 self._share_rows(r, high)
             else:
                 self._bring_all(r, reach, high)
-        words["rows"] = (words["band"] - 1) * words["stride_h"] + reach + (r - 1) * words["stride_h"] + 1
+        desc["rows"] = (desc["band"] - 1) * desc["stride_h"] + reach + (r - 1) * desc["stride_h"] + 1
 
     def _bring_all(self, r: int, reach: int, high: int) -> None:
         """Pieces of few rows and all channels, where there are enough: one cache line holds channels of several
         vectors."""
-        words = self.words
-        line = words["in_w"] * max(words["x_w"], words["lanes"]) * self.item * words["kernel_d"]
-        fitting = max((_NEAR // line - reach) // words["stride_h"] + 1, 2 * reach, r)
+        desc = self.desc
+        line = desc["in_w"] * max(desc["x_w"], desc["lanes"]) * self.item * desc["kernel_d"]
+        fitting = max((_NEAR // line - reach) // desc["stride_h"] + 1, 2 * reach, r)
         bands = -(-high // (fitting // r * r))
-        if words["batch"] * words["out_d"] * bands >= _FEW:
-            words["band"] = -(-_even(high, fitting // r * r) // r) * r
-            words["bands"], words["chunk"] = -(-high // words["band"]), words["groups"]
+        if desc["batch"] * desc["out_d"] * bands >= _FEW:
+            desc["band"] = -(-_even(high, fitting // r * r) // r) * r
+            desc["bands"], desc["chunk"] = -(-high // desc["band"]), desc["groups"]
 
     def _share_rows(self, r: int, high: int) -> None:
         """Pieces of some rows and all channels, or of some channels where there are few rows, for each of which all
@@ -407,29 +402,27 @@ class Direct:
 
         Threads that write adjacent cache lines wait for each other.
         """
-        words = self.words
+        desc = self.desc
         wanted = min(max(1, self.multiplications // _SHARE), _MOST_PIECES)
         rounds = -(-high // r)
-        bands = min(rounds, max(high * words["out_w"] * words["out_d"] // _PLACES, 1), -(-wanted // words["batch"]))
-        words["band"] = -(-rounds // bands) * r
-        words["bands"] = -(-high // words["band"])
-        parts = -(-wanted // (words["batch"] * words["bands"]))
+        bands = min(rounds, max(high * desc["out_w"] * desc["out_d"] // _POSITIONS, 1), -(-wanted // desc["batch"]))
+        desc["band"] = -(-rounds // bands) * r
+        desc["bands"] = -(-high // desc["band"])
+        parts = -(-wanted // (desc["batch"] * desc["bands"]))
         if parts > 1:
-            words["chunk"] = min(-(-words["groups"] // parts // _NEIGHBOURS) * _NEIGHBOURS, words["groups"])
+            desc["chunk"] = min(-(-desc["groups"] // parts // _NEIGHBOURS) * _NEIGHBOURS, desc["groups"])
         else:
-            words["chunk"] = words["groups"] * max(1, -(-words["batch"] * words["bands"] // _MOST_PIECES))
+            desc["chunk"] = desc["groups"] * max(1, -(-desc["batch"] * desc["bands"] // _MOST_PIECES))
 
     def bundle(self) -> None:
         """Bundle small groups for an epilogue that takes the channels of a position contiguously."""
-        words = self.words
-        if words["after"] == 2 and not words["together"] and words["out_d"] == 1:
-            words["bundle"] = max(1, min(_BUNDLE // self.outs, words["groups"]))
-            words["chunk"] = min(
-                -(-words["chunk"] // words["bundle"]) * words["bundle"], words["batch"] * words["groups"]
-            )
+        desc = self.desc
+        if desc["after"] == 2 and not desc["together"] and desc["out_d"] == 1:
+            desc["bundle"] = max(1, min(_BUNDLE // self.outs, desc["groups"]))
+            desc["chunk"] = min(-(-desc["chunk"] // desc["bundle"]) * desc["bundle"], desc["batch"] * desc["groups"])
 
 
-class Weights(Direct):
+class WeightGradient(Direct):
     """The gradient by the weights: cotangents are the kernel, with strides and dilations exchanged."""
 
     kernel = "out"
@@ -442,48 +435,48 @@ class Weights(Direct):
         super().__init__(kind, x, kernel, y, bias, params)
 
     def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:
-        words = self.words
+        desc = self.desc
         few = self.outs
-        near = few == words["batch"] and words["x_g"] == words["w_g"] == few and self.groups > 1
-        words["together"] = int(near and (few == 1 or (words["x_n"] == 1 and self._may_mix(few, "w"))))
-        if words["together"] and few > 1:
-            words |= {"mix": few, "x_g": 1, "w_g": 1, "batch": 1}
+        near = few == desc["batch"] and desc["x_g"] == desc["w_g"] == few and self.groups > 1
+        desc["together"] = int(near and (few == 1 or (desc["x_n"] == 1 and self._may_mix(few, "w"))))
+        if desc["together"] and few > 1:
+            desc |= {"mix": few, "x_g": 1, "w_g": 1, "batch": 1}
             self.groups, self.outs = self.groups * few, 1
-        words["singles"], words["outs"] = self.groups, self.outs
-        words["groups"] = -(-self.groups // words["lanes"]) if words["together"] else self.groups
+        desc["singles"], desc["outs"] = self.groups, self.outs
+        desc["groups"] = -(-self.groups // desc["lanes"]) if desc["together"] else self.groups
 
     def _block(self) -> None:
         """Choose the vectors of sums held in registers: those of all kernel rows, or of some at a time."""
-        words, lanes = self.words, self.words["lanes"]
+        desc, lanes = self.desc, self.desc["lanes"]
         room = _SUMS[self.registers]
         high = max(
             d
-            for d in range(1, words["kernel_h"] + 1)
-            if words["kernel_h"] % d == 0 and (d == 1 or d * words["kernel_w"] <= room)
+            for d in range(1, desc["kernel_h"] + 1)
+            if desc["kernel_h"] % d == 0 and (d == 1 or d * desc["kernel_w"] <= room)
         )
-        rows = settled(max(1, min(4, words["out_h"], _UNROLLED // (high * words["kernel_w"]))))
-        places = self._places()
+        rows = settled(max(1, min(4, desc["out_h"], _UNROLLED // (high * desc["kernel_w"]))))
+        columns = self._columns()
 
         def tile(r: int) -> int:
             return _found_tile(
-                WeightTile, self.kind, lanes, self.fma, rows=r, height=high, width=words["kernel_w"], stride=words["stride_h"], dilation=words["dilation_h"],
-                places=places, whole=self.target.vector_bytes == 64, mix=words["mix"],
+                WeightTile, self.kind, lanes, self.fma, rows=r, height=high, width=desc["kernel_w"], stride=desc["stride_h"], dilation=desc["dilation_h"],
+                columns=columns, whole=self.target.vector_bytes == 64, mix=desc["mix"],
             )  # fmt: skip
 
-        words |= {"tile": tile(rows), "last": tile(1), "height_tile": rows, "steps": words["kernel_h"] // high}
-        words["vectors"] = words["out_w"] if words["together"] else -(-words["out_w"] // lanes)
+        desc |= {"tile": tile(rows), "last": tile(1), "height_tile": rows, "steps": desc["kernel_h"] // high}
+        desc["vectors"] = desc["out_w"] if desc["together"] else -(-desc["out_w"] // lanes)
 
     def _cut(self) -> None:
-        words, lanes = self.words, self.words["lanes"]
-        across, unit = (1, lanes) if words["together"] else (lanes, 1)
-        self._row(words["vectors"] * across, across, unit)
-        reach = (words["kernel_h"] - 1) * words["dilation_h"] + 1
-        high, step = words["out_h"], words["height_tile"]
-        room = max(step, (_ROWS_BYTES // (words["pitch"] * self.size) - reach) // words["stride_h"])
-        words["blocks"] = min(high, room // step * step)
-        words["rows"] = (words["blocks"] - 1) * words["stride_h"] + reach
-        places = words["out_d"] * high * words["out_w"] * words["kernel_d"] * words["kernel_h"] * words["kernel_w"]
-        work = places * words["depth"] * self.outs * words["mix"] * unit
-        units = words["batch"] * words["groups"]
+        desc, lanes = self.desc, self.desc["lanes"]
+        across, unit = (1, lanes) if desc["together"] else (lanes, 1)
+        self._row(desc["vectors"] * across, across, unit)
+        reach = (desc["kernel_h"] - 1) * desc["dilation_h"] + 1
+        high, step = desc["out_h"], desc["height_tile"]
+        room = max(step, (_ROWS_BYTES // (desc["pitch"] * self.size) - reach) // desc["stride_h"])
+        desc["blocks"] = min(high, room // step * step)
+        desc["rows"] = (desc["blocks"] - 1) * desc["stride_h"] + reach
+        positions = desc["out_d"] * high * desc["out_w"] * desc["kernel_d"] * desc["kernel_h"] * desc["kernel_w"]
+        work = positions * desc["depth"] * self.outs * desc["mix"] * unit
+        units = desc["batch"] * desc["groups"]
         self.multiplications = work * units
-        words["bands"], words["chunk"] = 1, max(1, min(units, _PIECE // work), -(-units // _MOST_PIECES))
+        desc["bands"], desc["chunk"] = 1, max(1, min(units, _PIECE // work), -(-units // _MOST_PIECES))

@@ -8,11 +8,11 @@ Blocks read input rows in place; rows that must be sorted, widened or dilated ar
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.conv.direct_descriptor import D_BYTES, REAL, T_BYTES, D, T, item_of
+from rushlight._backends.cpu.conv.direct_pack_native import make_load_weights
 from rushlight._backends.cpu.conv.direct_rows_native import make_fill, make_find_lines, make_movers, make_ready
-from rushlight._backends.cpu.conv.direct_taps_native import make_load_weights
 from rushlight._backends.cpu.conv.direct_tile import RowMover
 from rushlight._backends.cpu.conv.direct_transpose_native import make_transposed, make_transposes
-from rushlight._backends.cpu.conv.direct_words import D_BYTES, REAL, T_BYTES, D, T, item_of
 from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
@@ -33,7 +33,7 @@ def near(ints):
 
 
 @native("i64(ptr, i64)", inline=True)
-def first_place(ints, column):
+def first_position(ints, column):
     """The row position at which a block begins to read for results from `column` on."""
     if ints.i64[D.placed] == 0:
         return column
@@ -41,28 +41,43 @@ def first_place(ints, column):
 
 
 @native("i64(ptr, i64, i64)", inline=True)
-def inside(ints, place, valid):
+def inside(ints, position, valid):
     """Whether a block reads only elements inside the image for all its vectors from a position on."""
     if ints.i64[D.placed] == 0:
         return 1
     whole = ints.i64[D.together] == 0 or valid == ints.i64[D.lanes]
-    return i64(whole and place >= 0 and place + ints.i64[D.extent] <= ints.i64[D.in_w])
+    return i64(whole and position >= 0 and position + ints.i64[D.extent] <= ints.i64[D.in_w])
 
 
-def _make_words(source: str) -> NativeFunction:
+def _make_block_desc(source: str) -> NativeFunction:
     size = REAL[source].itemsize
 
-    @native("void(ptr, ptr, i64)", name=f"direct_words_{source}")
-    def tell(ints, words, valid):
+    @native("void(ptr, ptr, i64)", name=f"direct_block_desc_{source}")
+    def tell(ints, block_desc, valid):
         """Fill the block descriptor with the input's layout."""
         unit = ints.i64[D.lanes] if ints.i64[D.together] != 0 else i64(1)
-        words.i64[T.plane], words.i64[T.planes] = 8 * ints.i64[D.rows], ints.i64[D.depth] * ints.i64[D.kernel_d]
-        words.i64[T.step], words.i64[T.steps] = 8 * ints.i64[D.dilation_h], ints.i64[D.steps]
-        words.i64[T.phase], words.i64[T.unit], words.i64[T.place] = size * ints.i64[D.phase], size * unit, size * unit
-        words.i64[T.stride], words.i64[T.width], words.i64[T.channels] = ints.i64[D.stride_w], ints.i64[D.in_w], valid
+        block_desc.i64[T.plane], block_desc.i64[T.planes] = (
+            8 * ints.i64[D.rows],
+            ints.i64[D.depth] * ints.i64[D.kernel_d],
+        )
+        block_desc.i64[T.step], block_desc.i64[T.steps] = 8 * ints.i64[D.dilation_h], ints.i64[D.steps]
+        block_desc.i64[T.phase], block_desc.i64[T.unit], block_desc.i64[T.position] = (
+            size * ints.i64[D.phase],
+            size * unit,
+            size * unit,
+        )
+        block_desc.i64[T.stride], block_desc.i64[T.width], block_desc.i64[T.channels] = (
+            ints.i64[D.stride_w],
+            ints.i64[D.in_w],
+            valid,
+        )
         if ints.i64[D.placed] != 0:
-            place = size * ints.i64[D.x_w]
-            words.i64[T.phase], words.i64[T.unit], words.i64[T.place] = place, place * ints.i64[D.stride_w], place
+            position_bytes = size * ints.i64[D.x_w]
+            block_desc.i64[T.phase], block_desc.i64[T.unit], block_desc.i64[T.position] = (
+                position_bytes,
+                position_bytes * ints.i64[D.stride_w],
+                position_bytes,
+            )
 
     return tell
 
@@ -74,14 +89,14 @@ def _make_written(target: str, real: Type) -> NativeFunction:
     size = real.itemsize
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"written_{target}")
-    def written(ints, words, lines, weights, y, times, valid):
+    def written(ints, block_desc, lines, weights, y, times, valid):
         """Compute `times` vertically adjacent blocks over the whole width and write results directly."""
         lanes, width, high = ints.i64[D.lanes], ints.i64[D.out_w], ints.i64[D.height_tile]
         together = ints.i64[D.together] != 0
         across = i64(1) if together else lanes  # columns of a vector
         gap = size * ints.i64[D.y_w] if together else size * lanes
-        step = words.i64[T.place] * (ints.i64[D.stride_w] if ints.i64[D.placed] != 0 else i64(1))
-        words.i64[T.row], words.i64[T.channel], words.i64[T.vector] = (
+        step = block_desc.i64[T.position] * (ints.i64[D.stride_w] if ints.i64[D.placed] != 0 else i64(1))
+        block_desc.i64[T.row], block_desc.i64[T.channel], block_desc.i64[T.vector] = (
             size * ints.i64[D.y_h],
             size * ints.i64[D.y_o],
             gap,
@@ -89,32 +104,37 @@ def _make_written(target: str, real: Type) -> NativeFunction:
         column: i64 = 0
         while column < width:
             vectors, count, left = ints.i64[D.vectors], times, (width - column + across - 1) // across
-            place = first_place(ints, column)
+            position = first_position(ints, column)
             run = i64(1)  # horizontally adjacent blocks
             tile = ints.ptr[D.edge]
             if left <= ints.i64[D.vectors_last]:
                 vectors = ints.i64[D.vectors_last]
                 tile = ints.ptr[D.edge_last]
-            elif inside(ints, place, valid) != 0:
+            elif inside(ints, position, valid) != 0:
                 tile = ints.ptr[D.tile]
                 if times == 1:
                     run = (left - ints.i64[D.vectors_last]) // vectors
                     if ints.i64[D.placed] != 0:
                         run = min(
                             run,
-                            (ints.i64[D.in_w] - ints.i64[D.extent] - place) // (vectors * across * ints.i64[D.stride_w])
+                            (ints.i64[D.in_w] - ints.i64[D.extent] - position)
+                            // (vectors * across * ints.i64[D.stride_w])
                             + 1,
                         )
                     count = run
-            words.i64[T.valid] = valid if together else min(width - column - (vectors - 1) * lanes, lanes)
-            words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, vectors * across * step, vectors * gap
+            block_desc.i64[T.valid] = valid if together else min(width - column - (vectors - 1) * lanes, lanes)
+            block_desc.i64[T.down], block_desc.i64[T.along], block_desc.i64[T.on] = (
+                0,
+                vectors * across * step,
+                vectors * gap,
+            )
             if times > 1:
-                words.i64[T.down], words.i64[T.along], words.i64[T.on] = (
+                block_desc.i64[T.down], block_desc.i64[T.along], block_desc.i64[T.on] = (
                     8 * high * ints.i64[D.stride_h],
                     0,
                     size * high * ints.i64[D.y_h],
                 )
-            call_ptr(SIGNATURE, tile, words, lines, place, weights, y + size * column * ints.i64[D.y_w], count)
+            call_ptr(SIGNATURE, tile, block_desc, lines, position, weights, y + size * column * ints.i64[D.y_w], count)
             column += run * vectors * across
 
     return written
@@ -125,33 +145,33 @@ def _make_block(target: str, real: Type, mover: RowMover, put: NativeFunction) -
     brain, narrowed = target == "bf16", extern(mover.narrowed, "void(ptr, i64, ptr, i64, i64, i64)")
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"block_{target}")
-    def block(ints, words, lines, weights, y, aside, rows, valid):
+    def block(ints, block_desc, lines, weights, y, aside, rows, valid):
         """Compute `rows` rows of results over the whole width through a buffer (`aside`)."""
         lanes, outs, width, high = ints.i64[D.lanes], ints.i64[D.outs], ints.i64[D.out_w], ints.i64[D.height_tile]
         together = ints.i64[D.together] != 0
         across = i64(1) if together else lanes  # columns of a vector
         row = ints.i64[D.span] * lanes  # length of a buffered row: some vectors, which are written together
-        words.i64[T.row], words.i64[T.channel], words.i64[T.vector], words.i64[T.valid] = (
+        block_desc.i64[T.row], block_desc.i64[T.channel], block_desc.i64[T.vector], block_desc.i64[T.valid] = (
             size * row,
             size * row * high,
             size * lanes,
             lanes,
         )
-        words.i64[T.down], words.i64[T.along], words.i64[T.on] = 0, 0, 0
+        block_desc.i64[T.down], block_desc.i64[T.along], block_desc.i64[T.on] = 0, 0, 0
         column: i64 = 0
         begun: i64 = 0
         buffered: i64 = 0
         while column < width:
             left = width - column
-            vectors, place = ints.i64[D.vectors], first_place(ints, column)
+            vectors, position = ints.i64[D.vectors], first_position(ints, column)
             tile = ints.ptr[D.edge]
             if left <= ints.i64[D.vectors_last] * across:
                 vectors = ints.i64[D.vectors_last]
                 tile = ints.ptr[D.edge_last]
-            elif inside(ints, place, valid) != 0:
+            elif inside(ints, position, valid) != 0:
                 tile = ints.ptr[D.tile]
             columns = min(left, vectors * across)
-            call_ptr(SIGNATURE, tile, words, lines, place, weights, aside + size * buffered * lanes, i64(1))
+            call_ptr(SIGNATURE, tile, block_desc, lines, position, weights, aside + size * buffered * lanes, i64(1))
             buffered += vectors
             some = column + columns - begun
             if buffered + ints.i64[D.vectors] > ints.i64[D.span] or column + columns == width:
@@ -179,7 +199,7 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
     fill, find_lines, tell = (
         make_fill(source, make_ready(source, mover, take)),
         make_find_lines(source),
-        _make_words(source),
+        _make_block_desc(source),
     )
     block, written = _make_block(target, REAL[source], mover, put), _make_written(target, REAL[source])
 
@@ -196,8 +216,8 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
         rows = nothing + ints.i64[D.nothing]
         first = begin * ints.i64[D.stride_h] - ints.i64[D.pad_h]
         reach = (ints.i64[D.kernel_h] - 1) * ints.i64[D.dilation_h] + 1
-        words = stack(T_BYTES)
-        tell(ints, words, valid)
+        block_desc = stack(T_BYTES)
+        tell(ints, block_desc, valid)
         find_lines(ints, lines, x, rows, nothing, first, depth)
         direct = near(ints) != 0 and y_item == size
         done: i64 = 0
@@ -218,9 +238,9 @@ def _make_unit(source: str, target: str, mover: RowMover, take: NativeFunction, 
                 weights, to = memory + each * b, y + y_item * (at * ints.i64[D.y_h] + b * outs * ints.i64[D.y_o])
                 line = lines + 8 * (at - begin) * ints.i64[D.stride_h]
                 if direct and have == high:
-                    written(ints, words, line, weights, to, times, valid)
+                    written(ints, block_desc, line, weights, to, times, valid)
                 else:
-                    block(ints, words, line, weights, to, aside, have, valid)
+                    block(ints, block_desc, line, weights, to, aside, have, valid)
             at += times * high
 
     return unit
@@ -236,18 +256,20 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
         memcpy(own, ints, i64(D_BYTES))
         width = ints.i64[D.out_w]
         channels = ints.i64[D.lanes] if ints.i64[D.together] != 0 else ints.i64[D.outs] * ints.i64[D.blocks]
-        place, channel = i64(1), rows * width
+        position, channel = i64(1), rows * width
         if ints.i64[D.after] == 2 or ints.i64[D.y_transpose] != 0:
-            place, channel = channels * ints.i64[D.bundle], i64(1)
-        own.i64[D.y_w], own.i64[D.y_h], own.i64[D.y_g], own.i64[D.y_o] = place, place * width, channel, channel
+            position, channel = channels * ints.i64[D.bundle], i64(1)
+        own.i64[D.y_w], own.i64[D.y_h], own.i64[D.y_g], own.i64[D.y_o] = position, position * width, channel, channel
         return channels * ints.i64[D.bundle] * rows * width
 
     @native("i32(ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64)", name=f"after_{source}_{target}")
-    def put_epilogue(bufs, own, constants, piece, results, image, channel, count, place, places):
+    def put_epilogue(bufs, own, constants, piece, results, image, channel, count, position, positions):
         """Give `count` channels at some positions of an image, contiguous in the epilogue's order, to it."""
         if own.i64[D.after] == 2:
-            return run_epilogue(bufs, constants, piece, results, own.i64[D.y_w], image, place, channel, places, count)
-        return run_epilogue(bufs, constants, piece, results, places, image, channel, place, count, places)
+            return run_epilogue(
+                bufs, constants, piece, results, own.i64[D.y_w], image, position, channel, positions, count
+            )
+        return run_epilogue(bufs, constants, piece, results, positions, image, channel, position, count, positions)
 
     return collected, put_epilogue
 
@@ -298,8 +320,8 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
             rows_bytes += size * ints.i64[D.rows] * ints.i64[D.pitch] * planes
         transposed_bytes: i64 = 0
         if ints.i64[D.y_transpose] != 0:
-            places = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
-            transposed_bytes = size * lanes * (places if item == size else 2 * places)
+            positions = ints.i64[D.in_h] * ints.i64[D.in_w] + ints.i64[D.out_h] * ints.i64[D.out_w]
+            transposed_bytes = size * lanes * (positions if item == size else 2 * positions)
         begin = piece % ints.i64[D.bands] * ints.i64[D.band]
         end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
         own = stack(D_BYTES)
@@ -315,7 +337,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
         start = piece // ints.i64[D.bands] * ints.i64[D.chunk]
         stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
         transposed = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
-        done, places = transposed + transposed_bytes, (end - begin) * ints.i64[D.out_w]
+        done, positions = transposed + transposed_bytes, (end - begin) * ints.i64[D.out_w]
         constants = ints + ints.i64[D.given]
         bundled: i64 = 0  # groups of the current bundle so far
         status: i32 = 0
@@ -356,7 +378,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
                         first = (depth * ints.i64[D.out_h] + begin) * ints.i64[D.out_w]
                         some = bundled * count
                         status = status | put_epilogue(
-                            bufs, own, constants, piece, done, image, channel + count - some, some, first, places
+                            bufs, own, constants, piece, done, image, channel + count - some, some, first, positions
                         )
                         bundled = 0
         give_back(slot)

@@ -7,12 +7,12 @@ Every `stride`-th element of a row becomes contiguous, contiguous channels stay 
 from __future__ import annotations
 
 from rushlight._backends.cpu.conv.conv_native import from_brain, from_half
+from rushlight._backends.cpu.conv.direct_descriptor import REAL, D, item_of
 from rushlight._backends.cpu.conv.direct_tile import RowMover
-from rushlight._backends.cpu.conv.direct_words import REAL, D, item_of
 from rushlight._backends.cpu.random.mt19937 import bfloat_bits, half_bits
 from rushlight._native import Extern, NativeFunction, extern, i64, load, native, stack, store, u16
 
-__all__ = ["make_fill", "make_find_lines", "make_movers", "make_ready", "places_of"]
+__all__ = ["make_fill", "make_find_lines", "make_movers", "make_ready", "positions_of"]
 
 SOME = 128  # pairs of narrow numbers of a row widened before they are sorted
 
@@ -62,18 +62,18 @@ def make_movers(source: str, mover: RowMover) -> tuple[NativeFunction, NativeFun
     return take, put
 
 
-def places_of(source: str, mover: RowMover) -> Extern | None:
+def positions_of(source: str, mover: RowMover) -> Extern | None:
     """The kernel that loads vectors of channels at some positions; None for dtypes that have none."""
     if source == "f16":
         return None
-    return extern(mover.widened if source == "bf16" else mover.places, "void(ptr, i64, ptr, i64, i64, i64)")
+    return extern(mover.widened if source == "bf16" else mover.positions, "void(ptr, i64, ptr, i64, i64, i64)")
 
 
 # long function: native code of one loop nest
 def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
     """`ready(ints, to, x, valid)`: prepares a row for blocks."""
     size, item = REAL[source].itemsize, item_of(source)
-    part, places = extern(mover.part, "void(ptr, ptr, ptr, i64)"), places_of(source, mover)
+    part, move_positions = extern(mover.part, "void(ptr, ptr, ptr, i64)"), positions_of(source, mover)
 
     @native("void(ptr, ptr, ptr, i64)", name=f"ready_together_{source}")
     def ready_together(ints, to, x, valid):
@@ -91,7 +91,7 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             if width > begin:
                 take(to + size * (begin + pad) * lanes, x + item * begin * stride, (width - begin) * lanes, 1)
             return
-        if places is not None and apart == 1:
+        if move_positions is not None and apart == 1:
             for f in range(step):
                 u = f - pad
                 j: i64 = 0
@@ -99,7 +99,7 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
                     j = (step - 1 - u) // step
                     u += j * step
                 count = (width - u + step - 1) // step
-                places(
+                move_positions(
                     to + size * (f * phase + j * lanes),
                     size * lanes,
                     x + item * u * stride,
@@ -108,9 +108,9 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
                     valid,
                 )
             return
-        if places is not None and step == 1:
+        if move_positions is not None and step == 1:
             u = max(i64(0), (apart - 1 - pad) // apart)
-            places(
+            move_positions(
                 to + size * (u * apart + pad) * lanes,
                 size * lanes * apart,
                 x + item * u * stride,
@@ -147,20 +147,20 @@ def make_ready(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             return
         if stride == 1 and step == 2 and apart == 1 and pad >= 0:
             pairs = width // 2
-            place = to + size * (pad // 2)
-            other = place + size * phase
+            target = to + size * (pad // 2)
+            other = target + size * phase
             if pad % 2 == 1:
-                place, other = other, place + size
+                target, other = other, target + size
             if item == size:
-                part(place, other, x, pairs)
+                part(target, other, x, pairs)
             else:  # widened some at a time, then sorted
                 some = stack(2 * size * SOME)
                 for k in range(0, pairs, SOME):
                     count = min(i64(SOME), pairs - k)
                     take(some, x + item * 2 * k, 2 * count, 1)
-                    part(place + size * k, other + size * k, some, count)
+                    part(target + size * k, other + size * k, some, count)
             if width % 2 == 1:
-                take(place + size * pairs, x + item * (width - 1), 1, 1)
+                take(target + size * pairs, x + item * (width - 1), 1, 1)
             return
         if apart > 1:
             for u in range(width):

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rushlight._backends.cpu.conv.direct_words import T
+from rushlight._backends.cpu.conv.direct_descriptor import T
 
 __all__ = ["MIXED", "DirectTile", "RowMover", "WeightTile"]
 
 MIXED = (2, 4, 8)  # channels of a group that may share a vector with other groups
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
 _ARGUMENTS = (
-    "ptr noalias %words",
+    "ptr noalias %desc",
     "ptr noalias %lines",
     "i64 %from",
     "ptr noalias %weights",
@@ -105,8 +105,8 @@ def _shifted(
 ) -> list[str]:
     """Lines that load a vector from `at` (phase of the row at %here + %row, element in it), or combine it from two
     whole ones."""
-    read = read or (lambda to, base, phase, place: n.load(to, base, place * n.size))
-    phase, place = at
+    read = read or (lambda to, base, phase, element: n.load(to, base, element * n.size))
+    phase, element = at
     lines: list[str] = []
     base = f"%q{row}_{phase}"
     if base not in loaded:
@@ -115,11 +115,11 @@ def _shifted(
             f"  %g{row}_{phase} = mul i64 %phase, {phase}",
             f"  {base} = getelementptr i8, ptr %row{row}, i64 %g{row}_{phase}",
         ]
-    rest = place % n.lanes
+    rest = element % n.lanes
     if rest == 0 or not whole:
-        return [*lines, *read(name, base, phase, place)]
+        return [*lines, *read(name, base, phase, element)]
     halves = []
-    for k in (place // n.lanes, place // n.lanes + 1):
+    for k in (element // n.lanes, element // n.lanes + 1):
         halves.append(f"%u{row}_{phase}_{k}")
         if halves[-1] not in loaded:
             loaded.add(halves[-1])
@@ -140,9 +140,9 @@ def _served(row: int, rows: int, stride: int, height: int, dilation: int) -> lis
 class DirectTile:
     """A block of results: `text` is the LLVM text of its kernel, `symbol`.
 
-    `symbol(words, lines, from, weights, out, count)`: lines[0...] are addresses of the block's input rows, `words` is
-    its descriptor (`direct_descriptor.T`).  Kernel column j begins at `places[j]`: a phase (`phase` bytes apart) and an
-    element in it, counted from `from` positions (`place` bytes apart).  With `whole` only whole vectors are loaded, and
+    `symbol(desc, lines, from, weights, out, count)`: lines[0...] are addresses of the block's input rows, `desc` is
+    its descriptor (`direct_descriptor.T`).  Kernel column j begins at `columns[j]`: a phase (`phase` bytes apart) and an
+    element in it, counted from `from` positions (`position` bytes apart).  With `whole` only whole vectors are loaded, and
     vectors that straddle two are combined from them.  A kernel of `height` rows (`stride` input rows between result
     rows, `dilation` between kernel rows) is applied `steps` times, each `step` bytes of lines further, to each of
     `planes` planes of input, whose lines are `plane` bytes apart.  `weights` begin with one number for each channel
@@ -162,52 +162,52 @@ class DirectTile:
     """
 
     __slots__ = (
-        "channelwise", "dilation", "edge", "height", "lanes", "mix", "outs", "places", "rows", "stream", "stride", "symbol", "vectors", "whole",
+        "channelwise", "columns", "dilation", "edge", "height", "lanes", "mix", "outs", "rows", "stream", "stride", "symbol", "vectors", "whole",
         "width",
     )  # fmt: skip
 
     def __init__(
         self, kind: str, lanes: int, fma: bool, *, outs: int, rows: int, vectors: int, height: int, width: int, stride: int, dilation: int,
-        places: tuple[tuple[int, int], ...], channelwise: bool, whole: bool, stream: bool = False, mix: int = 1, edge: bool = False,
+        columns: tuple[tuple[int, int], ...], channelwise: bool, whole: bool, stream: bool = False, mix: int = 1, edge: bool = False,
     ) -> None:  # fmt: skip
         self.lanes, self.stream, self.mix, self.edge = _Lanes(kind, lanes, fma), stream, mix, edge
         self.outs, self.rows, self.vectors, self.height, self.width = outs, rows, vectors, height, width
         self.stride, self.dilation, self.channelwise = stride, dilation, channelwise
-        self.places, self.whole = places, whole
+        self.columns, self.whole = columns, whole
         word = "_".join(map(str, (
             lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise) * mix, int(whole), int(stream), int(edge),
-            *(v for place in places for v in place),
+            *(v for element in columns for v in element),
         )))  # fmt: skip
         self.symbol = f"rl_direct_{kind}_{word}"
 
     def _read(self) -> list[tuple[int, int]]:
         """The vectors of a row that are loaded: phase and element."""
         lanes = self.lanes.lanes
-        met = {(phase, at + v * lanes) for phase, at in self.places for v in range(self.vectors)}
+        met = {(phase, at + v * lanes) for phase, at in self.columns for v in range(self.vectors)}
         if self.whole:
             met = {(phase, (at + more) // lanes * lanes) for phase, at in met for more in (0, lanes - 1)}
         return sorted(met)
 
-    def _load(self, to: str, base: str, phase: int, place: int) -> list[str]:
+    def _load(self, to: str, base: str, phase: int, element: int) -> list[str]:
         n = self.lanes
-        offset: int | str = f"%unit{place // n.lanes}" if self.channelwise else place * n.size
+        offset: int | str = f"%unit{element // n.lanes}" if self.channelwise else element * n.size
         if not self.edge:
             return n.load(to, base, offset)
-        masked = f"@llvm.masked.load.v{n.lanes}f{8 * n.size}.p0(ptr {to}p, i32 {n.size}, <{n.lanes} x i1> %in{phase}_{place}, {n.vector} zeroinitializer)"
+        masked = f"@llvm.masked.load.v{n.lanes}f{8 * n.size}.p0(ptr {to}p, i32 {n.size}, <{n.lanes} x i1> %in{phase}_{element}, {n.vector} zeroinitializer)"
         return [f"  {to}p = getelementptr i8, ptr {base}, i64 {offset}", f"  {to} = call {n.vector} {masked}"]
 
     def _inside(self) -> list[str]:
         """%in<phase>_<element>: mask of the lanes of an input vector that exist."""
         n, lines = self.lanes, []
-        for phase, place in self._read():
-            at = f"%in{phase}_{place}"
+        for phase, element in self._read():
+            at = f"%in{phase}_{element}"
             if self.channelwise:
                 lines += [
-                    f"  {at}k = mul i64 %stride, {place // n.lanes}", f"  {at}u = add i64 {at}k, {phase}", f"  {at}f = add i64 {at}u, %from",
+                    f"  {at}k = mul i64 %stride, {element // n.lanes}", f"  {at}u = add i64 {at}k, {phase}", f"  {at}f = add i64 {at}u, %from",
                     f"  {at}t = icmp ult i64 {at}f, %width", f"  {at}c = select i1 {at}t, i64 %channels, i64 0", *n.inside(at, "0", f"{at}c"),
                 ]  # fmt: skip
             else:
-                lines += [f"  {at}f = add i64 %from, {place}", *n.inside(at, f"{at}f", "%width")]
+                lines += [f"  {at}f = add i64 %from, {element}", *n.inside(at, f"{at}f", "%width")]
         return lines
 
     @property
@@ -224,11 +224,11 @@ class DirectTile:
             f"define void @{self.symbol}({', '.join(_ARGUMENTS)}) {{",
             "entry:",
             *(line for k, name in enumerate(T) for line in (
-                f"  %{name}p = getelementptr i64, ptr %words, i64 {k}", f"  %{name} = load i64, ptr %{name}p, align 8",
+                f"  %{name}p = getelementptr i64, ptr %desc, i64 {k}", f"  %{name} = load i64, ptr %{name}p, align 8",
             )),
-            *(f"  %unit{k} = mul i64 %unit, {k}" for k in sorted({place // n.lanes for _, place in self._read()} if self.channelwise else ())),
+            *(f"  %unit{k} = mul i64 %unit, {k}" for k in sorted({element // n.lanes for _, element in self._read()} if self.channelwise else ())),
             *(self._inside() if self.edge else ()),
-            "  %total = mul i64 %planes, %steps", "  %begin = mul i64 %from, %place",
+            "  %total = mul i64 %planes, %steps", "  %begin = mul i64 %from, %position",
             f"  %taps = getelementptr i8, ptr %weights, i64 {tap * self.outs}",
             "  br label %block", "block:",
             "  %block_no = phi i64 [0, %entry], [%block1, %next]",
@@ -292,7 +292,7 @@ class DirectTile:
             loaded: set[str] = set()
             for v in range(self.vectors):
                 for j in range(self.width):
-                    phase, at = self.places[j]
+                    phase, at = self.columns[j]
                     at += v * n.lanes
                     name = f"%x{p}{i}_{j}_{v}"
                     if self.mix == 1:
@@ -347,26 +347,28 @@ AHEAD = 4096  # bytes prefetched before they are copied: rows of images larger t
 
 
 class RowMover:
-    """Copies of rows for blocks: `text` holds the kernels `copy`, `part` and `places`, and for float32 `widened` and
+    """Copies of rows for blocks: `text` holds the kernels `copy`, `part` and `positions`, and for float32 `widened` and
     `narrowed`.
 
     `copy(to, x, n)` copies n elements; `part(to, other, x, n)` sends the even ones of 2 n to `to`, the odd ones to
-    `other`; `places(to, step, x, gap, n, valid)` copies n vectors from `gap` to `step` bytes apart, with zeros for all
+    `other`; `positions(to, step, x, gap, n, valid)` copies n vectors from `gap` to `step` bytes apart, with zeros for all
     but the first `valid` elements; `widened` does so with vectors of bfloat16, which become float32, and `narrowed`
     rounds them on the way back (and writes `valid` elements).
     """
 
-    __slots__ = ("copy", "kind", "lanes", "narrowed", "part", "places", "widened")
+    __slots__ = ("copy", "kind", "lanes", "narrowed", "part", "positions", "widened")
 
     def __init__(self, kind: str, lanes: int) -> None:
         self.kind, self.lanes = kind, _Lanes(kind, lanes, False)
-        self.copy, self.part, self.places = (f"rl_row_{what}_{kind}_{lanes}" for what in ("copy", "part", "places"))
+        self.copy, self.part, self.positions = (
+            f"rl_row_{what}_{kind}_{lanes}" for what in ("copy", "part", "positions")
+        )
         self.widened, self.narrowed = (f"rl_row_{what}_{lanes}" for what in ("widened", "narrowed"))
 
     @property
     def symbols(self) -> list[str]:
         """The symbols that `text` defines."""
-        return [self.copy, self.part, self.places, *([self.widened, self.narrowed] if self.kind == "f32" else [])]
+        return [self.copy, self.part, self.positions, *([self.widened, self.narrowed] if self.kind == "f32" else [])]
 
     @property
     def text(self) -> str:
@@ -378,14 +380,14 @@ class RowMover:
         lines += [
             *self._copy(n, word),
             *self._part(n, word),
-            *self._places(n, self.places, n.size, lambda p: self._plain(n, p), n.vector),
+            *self._positions(n, self.positions, n.size, lambda p: self._plain(n, p), n.vector),
         ]
         if self.kind == "f32":
             half = f"<{n.lanes} x i16>"
             lines += [f"declare {half} @llvm.masked.load.v{n.lanes}i16.p0(ptr, i32, <{n.lanes} x i1>, {half})",
                       f"declare void @llvm.masked.store.v{n.lanes}i16.p0({half}, ptr, i32, <{n.lanes} x i1>)"]  # fmt: skip
-            lines += self._places(n, self.widened, 2, lambda p: self._widen(n, p), n.vector)
-            lines += self._places(n, self.narrowed, n.size, lambda p: self._narrow(n, p), half)
+            lines += self._positions(n, self.widened, 2, lambda p: self._widen(n, p), n.vector)
+            lines += self._positions(n, self.narrowed, n.size, lambda p: self._narrow(n, p), half)
         return "\n".join(lines)
 
     def _plain(self, n: _Lanes, p: str) -> list[str]:
@@ -432,7 +434,7 @@ class RowMover:
             f"  %off = mul i64 %got, {n.size}", "  %tp = getelementptr i8, ptr %to, i64 %off",
         ]  # fmt: skip
 
-    def _places(self, n: _Lanes, symbol: str, size: int, read: Callable[[str], list[str]], vector: str) -> list[str]:
+    def _positions(self, n: _Lanes, symbol: str, size: int, read: Callable[[str], list[str]], vector: str) -> list[str]:
         """Loops over positions, for whole and masked vectors: `read` lines load %v, of type `vector`, from %q; elements
         have `size` bytes."""
         return [
@@ -440,10 +442,10 @@ class RowMover:
             f"  %ahead = mul i64 %gap, {AHEAD // (n.lanes * size)}", *n.mask("%mask", "%valid"),
             "  %any = icmp sgt i64 %n, 0", "  br i1 %any, label %begin, label %done", "begin:",
             f"  %whole = icmp sge i64 %valid, {n.lanes}", "  br i1 %whole, label %all, label %some",
-            *self._each_place(n, "all", read("all"), vector), *self._each_place(n, "some", read("some"), vector), "done:", "  ret void", "}",
+            *self._each_position(n, "all", read("all"), vector), *self._each_position(n, "some", read("some"), vector), "done:", "  ret void", "}",
         ]  # fmt: skip
 
-    def _each_place(self, n: _Lanes, p: str, read: list[str], vector: str) -> list[str]:
+    def _each_position(self, n: _Lanes, p: str, read: list[str], vector: str) -> list[str]:
         store = f"  store {vector} %{p}v, ptr %{p}p, align {2 if vector != n.vector else n.size}"
         if p != "all" and vector != n.vector:
             store = f"  call void @llvm.masked.store.v{n.lanes}i16.p0({vector} %{p}v, ptr %{p}p, i32 2, <{n.lanes} x i1> %mask)"
@@ -505,15 +507,15 @@ class WeightTile:
     that a group's lanes meet.
     """
 
-    __slots__ = ("dilation", "height", "lanes", "mix", "places", "rows", "stride", "symbol", "whole", "width")
+    __slots__ = ("columns", "dilation", "height", "lanes", "mix", "rows", "stride", "symbol", "whole", "width")
 
     def __init__(
         self, kind: str, lanes: int, fma: bool, *, rows: int, height: int, width: int, stride: int, dilation: int,
-        places: tuple[tuple[int, int], ...], whole: bool, mix: int = 1,
+        columns: tuple[tuple[int, int], ...], whole: bool, mix: int = 1,
     ) -> None:  # fmt: skip
         self.lanes, self.mix = _Lanes(kind, lanes, fma), mix
         self.rows, self.height, self.width, self.stride, self.dilation = rows, height, width, stride, dilation
-        self.places, self.whole = places, whole
+        self.columns, self.whole = columns, whole
         word = "_".join(
             map(
                 str,
@@ -526,7 +528,7 @@ class WeightTile:
                     dilation,
                     int(whole),
                     mix,
-                    *(v for place in places for v in place),
+                    *(v for column in columns for v in column),
                 ),
             )
         )
@@ -552,14 +554,14 @@ class WeightTile:
         block, c, step = [(k, j) for k in range(self.height) for j in range(self.width)], channel, n.lanes * n.size
         body, last = self._body(n, f"l{c}", {at: f"%a{c}_{at[0]}_{at[1]}" for at in block}, channel)
         rest, end = self._body(n, f"t{c}", {at: f"%f{c}_{at[0]}_{at[1]}" for at in block}, channel)
-        places = lambda word, value: (
+        columns = lambda word, value: (
             line for k, j in block
             for line in (f"  %{word}p{c}_{k}_{j} = getelementptr i8, ptr %sums{c}, i64 {step * (k * self.width + j)}", value(word, k, j))
         )  # fmt: skip
         each = lambda name: (name.format(c=c, k=k, j=j, v=n.vector, last=last[k, j], end=end[k, j]) for k, j in block)
         return [
             f"begin{c}:", f"  %set{c} = mul i64 %other, {c}", f"  %sums{c} = getelementptr i8, ptr %sums, i64 %set{c}",
-            *places("s", lambda word, k, j: f"  %s{c}_{k}_{j} = load {n.vector}, ptr %sp{c}_{k}_{j}, align {n.size}"),
+            *columns("s", lambda word, k, j: f"  %s{c}_{k}_{j} = load {n.vector}, ptr %sp{c}_{k}_{j}, align {n.size}"),
             f"  br i1 %any, label %loop{c}, label %end{c}", f"loop{c}:",
             f"  %n{c} = phi i64 [0, %begin{c}], [%m{c}, %loop{c}]", f"  %herel{c} = phi ptr [%x, %begin{c}], [%next{c}, %loop{c}]",
             f"  %yl{c} = phi ptr [%y, %begin{c}], [%z{c}, %loop{c}]", *each("  %a{c}_{k}_{j} = phi {v} [%s{c}_{k}_{j}, %begin{c}], [{last}, %loop{c}]"),
@@ -569,7 +571,7 @@ class WeightTile:
             *each("  %f{c}_{k}_{j} = phi {v} [%s{c}_{k}_{j}, %begin{c}], [{last}, %loop{c}]"),
             f"  br i1 %cut, label %tail{c}, label %done{c}", f"tail{c}:", *rest, f"  br label %done{c}", f"done{c}:",
             *each("  %z{c}_{k}_{j} = phi {v} [%f{c}_{k}_{j}, %end{c}], [{end}, %tail{c}]"),
-            *places("d", lambda word, k, j: f"  store {n.vector} %z{c}_{k}_{j}, ptr %dp{c}_{k}_{j}, align {n.size}"), f"  br label %begin{c + 1}",
+            *columns("d", lambda word, k, j: f"  store {n.vector} %z{c}_{k}_{j}, ptr %dp{c}_{k}_{j}, align {n.size}"), f"  br label %begin{c + 1}",
         ]  # fmt: skip
 
     def _body(
@@ -584,7 +586,7 @@ class WeightTile:
                 lines.append(f"  %row{word}_{i} = getelementptr i8, ptr %here{word}, i64 %down{i}")
             for j in range(self.width if served else 0):
                 name = f"%x{word}_{i}_{j}"
-                lines += _shifted(n, f"{word}_{i}", self.places[j], name, self.whole, loaded)
+                lines += _shifted(n, f"{word}_{i}", self.columns[j], name, self.whole, loaded)
                 if word[0] == "t":
                     lines.append(
                         f"  {name}k = select <{n.lanes} x i1> %mask, {n.vector} {name}, {n.vector} zeroinitializer"

@@ -6,7 +6,7 @@ channels of one position.
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.conv.direct_words import REAL, D, item_of
+from rushlight._backends.cpu.conv.direct_descriptor import REAL, D, item_of
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._native import NativeFunction, extern, i64, load, native, store
 
@@ -20,7 +20,7 @@ def make_transposes(
     size = real.itemsize
     transpose = extern(tile.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_planes_{source}")
+    @native("void(ptr, ptr, ptr, i64, i64)", name=f"transpose_planes_{source}")
     def transpose_planes(ints, to, x, valid, apart):
         """Transpose planes of `valid` channels, `apart` from one another, to one plane whose positions hold a vector of
         channels."""
@@ -36,7 +36,7 @@ def make_transposes(
             for k in range(plane):
                 store(real, to, k * lanes + i, load(real, x, i * apart + k))
 
-    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_in_{source}")
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"transpose_in_{source}")
     def transpose_in(ints, to, x, wide, valid):
         """The same for planes in memory; narrow dtypes are widened to `wide` first."""
         plane, apart = ints.i64[D.in_h] * ints.i64[D.in_w], ints.i64[D.x_transpose]
@@ -47,7 +47,7 @@ def make_transposes(
                 take(wide + size * i * plane, x + item * i * apart, plane, 1)
             transpose_planes(ints, to, wide, valid, plane)
 
-    @native("void(ptr, ptr, ptr, i64, i64)", name=f"turn_out_{source}")
+    @native("void(ptr, ptr, ptr, i64, i64)", name=f"transpose_out_{source}")
     def transpose_out(ints, y, from_, valid, apart):
         """The inverse of `transpose_planes`."""
         plane, lanes = ints.i64[D.out_h] * ints.i64[D.out_w], ints.i64[D.lanes]
@@ -62,7 +62,7 @@ def make_transposes(
             for k in range(plane):
                 store(real, y, i * apart + k, load(real, from_, k * lanes + i))
 
-    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"turn_narrow_{source}")
+    @native("void(ptr, ptr, ptr, ptr, i64)", name=f"transpose_narrow_{source}")
     def transpose_narrow(ints, y, from_, wide, valid):
         """The inverse of `transpose_in`; narrow dtypes are computed in `wide` first."""
         if item == size:

@@ -2,7 +2,7 @@
 
 Padding and spreading by zeros (both gradients and transposed convolutions are made of them), a turned kernel and operands widened from a
 narrow dtype are not written out; neither are a bias that is added and the rounding of the result.  Taps of a kernel that never meet the image,
-as those far apart of a small image, are left out, and so are places from which no tap meets it.
+as those far apart of a small image, are left out, and so are positions whose taps all miss it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
 
 __all__ = [
-    "FEW_CHANNELS", "LONGEST_ROW", "conv_rule", "finished", "fits_routine", "has_few_channels", "places_apart", "sums_over_places", "takes_epilogue",
+    "FEW_CHANNELS", "LONGEST_ROW", "conv_rule", "finished", "fits_routine", "has_few_channels", "position_step", "sums_over_positions", "takes_epilogue",
     "windowed",
 ]  # fmt: skip
 
@@ -50,7 +50,7 @@ def has_few_channels(call: Node | ExternStep) -> bool:
     return max(outs, depth) <= FEW_CHANNELS and numel(kernel) <= MOST_TAPS and kernel[-1] <= LONGEST_ROW
 
 
-def sums_over_places(call: Node | ExternStep) -> bool:
+def sums_over_positions(call: Node | ExternStep) -> bool:
     """Whether a `conv_windows` is the gradient by the weights of another: its kernel is as large as a result, its result as a kernel."""
     return numel(call.inputs[1].shape[3:]) > 4 * numel(call.params["size"]) and all(
         s == 1 for s in call.params["spread"]
@@ -60,10 +60,10 @@ def sums_over_places(call: Node | ExternStep) -> bool:
 def takes_epilogue(node: Node) -> bool:
     """Whether more can be done to the results of a `conv_windows` at once: to all but gradients by the weights of few channels, which are sums
     that are complete at the end only."""
-    return not (has_few_channels(node) and sums_over_places(node))
+    return not (has_few_channels(node) and sums_over_positions(node))
 
 
-def places_apart(node: Node) -> int:
+def position_step(node: Node) -> int:
     """How far apart places lie in the result that are computed side by side: a transposed convolution takes those of one phase together."""
     return int(node.params["spread"][-1]) if node.prim.name == "conv_windows" and not has_few_channels(node) else 1
 
@@ -93,26 +93,26 @@ def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, d
         "flip": kernel.special is not None, "dtype": dtype,
     }  # fmt: skip
     extents = [(s - 1) * apart + 1 for s, apart in zip(images.space, spread, strict=True)]
-    taps, places = (
+    taps, positions = (
         _that_meet(w.shape[2:], dilation, lo, size, stride, extents),
         _that_meet(size, stride, lo, w.shape[2:], dilation, extents),
     )
-    if taps == _all(w.shape[2:]) and places == _all(size):
+    if taps == _all(w.shape[2:]) and positions == _all(size):
         result = PRIMITIVES["conv_windows"](
             images.again(grouped[0], narrow), kernel.again(grouped[1], narrow), **params
         )
         return build.reshape(result, (batch, outs, *size))
-    if any(first >= last for first, last in (*taps, *places)):
+    if any(first >= last for first, last in (*taps, *positions)):
         return build.full((batch, outs, *size), 0, dtype)
-    kernel_size = tuple(last - first for first, last in places)
+    kernel_size = tuple(last - first for first, last in positions)
     result = build.reshape(
-        _of_taps_that_meet(images, kernel, grouped, narrow, taps, places, params), (batch, outs, *kernel_size)
+        _of_taps_that_meet(images, kernel, grouped, narrow, taps, positions, params), (batch, outs, *kernel_size)
     )
-    if places == _all(size):
+    if positions == _all(size):
         return result
     before, after = (
-        [first for first, _ in places],
-        [count - last for count, (_, last) in zip(size, places, strict=True)],
+        [first for first, _ in positions],
+        [count - last for count, (_, last) in zip(size, positions, strict=True)],
     )
     return build.pad(result, (0, 0, *before), (0, 0, *after), (0,) * (n + 2))
 
@@ -126,16 +126,16 @@ def _of_taps_that_meet(
     grouped: list[Any],
     narrow: bool,
     taps: list[Range],
-    places: list[Range],
+    positions: list[Range],
     params: dict[str, Any],
 ) -> Any:
-    """What a `conv_windows` with `params` gives at `places`, of `taps` alone; one tap over all of the image is a product."""
+    """What a `conv_windows` with `params` gives at `positions`, of `taps` alone; one tap over all of the image is a product."""
     n, (dilation, stride) = images.n, (params["dilation"], params["stride"])
     lo = tuple(
         a - t[0] * gap - p[0] * step
-        for a, t, gap, p, step in zip(params["lo"], taps, dilation, places, stride, strict=True)
+        for a, t, gap, p, step in zip(params["lo"], taps, dilation, positions, stride, strict=True)
     )
-    kernel_size = tuple(last - first for first, last in places)
+    kernel_size = tuple(last - first for first, last in positions)
     product = kernel_size == tuple(images.space) and all(last - first == 1 for first, last in taps) and not any(lo)
     product = product and all(s == 1 for s in (*stride, *params["spread"]))
     narrow = narrow and not product  # a product widens its operands itself

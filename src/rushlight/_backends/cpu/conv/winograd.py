@@ -16,8 +16,8 @@ from rushlight._backends.cpu.conv.conv import (
     multiplications,
 )
 from rushlight._backends.cpu.conv.conv_choice import choose_tiles, tiles_cost, tiles_together
+from rushlight._backends.cpu.conv.conv_descriptor import W_BYTES, W
 from rushlight._backends.cpu.conv.conv_native import ConvForm
-from rushlight._backends.cpu.conv.conv_words import W_BYTES, W
 from rushlight._backends.cpu.conv.winograd_native import MORE, make_winograd, make_winograd_weights
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.launches import Launch
@@ -48,32 +48,32 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     if not WINOGRAD.get() or form.name != "f32_f32_f32" or max(step.params["spread"]) > 1:
         return None
-    (words,) = Work(x, w, y, more[0] if more else None, step.params).phases()
+    (desc,) = Work(x, w, y, more[0] if more else None, step.params).phases()
     after: list[int] = []
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-        words |= {"after": 1 + step.epilogue.part.transposed, "operand": len(step.sizes)}
-    if not _fits(words):
+        desc |= {"after": 1 + step.epilogue.part.transposed, "operand": len(step.sizes)}
+    if not _fits(desc):
         return None
-    tile = _tile(words["o"], form)
-    tiles = _cut(words, tile)
-    if not worth(words, tiles, tile):
+    tile = _tile(desc["o"], form)
+    tiles = _cut(desc, tile)
+    if not worth(desc, tiles, tile):
         return None
-    channels, panels = words["c"], -(-words["o"] // tile.rows)
+    channels, panels = desc["c"], -(-desc["o"] // tile.rows)
     each = (4 * channels * tile.rows + 127) // 64 * 64
     transform, convolve, address = _kernels(form, tile)
     operands = range(len(step.inputs) + len(step.words))
-    first = [words["g"] * panels, 1, 1, words["g"] * TAPS * panels * each, 0, 0, 0, 0, *W.listed(words)]
-    words["given"] = W_BYTES + 8 * len(MORE)
+    first = [desc["g"] * panels, 1, 1, desc["g"] * TAPS * panels * each, 0, 0, 0, 0, *W.listed(desc)]
+    desc["given"] = W_BYTES + 8 * len(MORE)
     extra = address, tile.rows, tiles_together(tiles, tile), len(step.sizes) + len(operands)
-    second = [*call_ints([tiles], step.sizes), *W.listed(words), *extra, *after]
+    second = [*call_ints([tiles], step.sizes), *W.listed(desc), *extra, *after]
     return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*operands, -1))]
 
 
-def _fits(words: dict[str, int]) -> bool:
+def _fits(desc: dict[str, int]) -> bool:
     """Whether the kernel is 3 x 3 without stride or dilation."""
-    plain = all(words[f"{what}_{letter}"] == 1 for what in ("step", "gap") for letter in "dhw")
-    return plain and (words["k_d"], words["k_h"], words["k_w"]) == (1, 3, 3) and min(words["h"], words["w"]) > 1
+    plain = all(desc[f"{what}_{letter}"] == 1 for what in ("step", "gap") for letter in "dhw")
+    return plain and (desc["k_d"], desc["k_h"], desc["k_w"]) == (1, 3, 3) and min(desc["h"], desc["w"]) > 1
 
 
 @cache
@@ -84,12 +84,12 @@ def _tile(outs: int, form: ConvForm) -> RegisterTile:
     return RegisterTile(first.kind, first.lanes, rows, first.vectors, first.fma, first.instruction)
 
 
-def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
+def _cut(desc: dict[str, int], tile: RegisterTile) -> dict[str, int]:
     """The descriptor in Winograd tiles; that of the plain convolution is cut the same way."""
-    tiles = dict(words)
+    tiles = dict(desc)
     for letter in "hw":
-        tiles |= {letter: -(-words[letter] // 2), f"k_{letter}": 4, f"step_{letter}": 2}
-    for letter, size in zip("cdhw", (words["c"], 1, 4, 4), strict=True):
+        tiles |= {letter: -(-desc[letter] // 2), f"k_{letter}": 4, f"step_{letter}": 2}
+    for letter, size in zip("cdhw", (desc["c"], 1, 4, 4), strict=True):
         tiles |= {f"part_{letter}": size, f"parts_{letter}": 1}
     tiles |= {
         "form": 0,
@@ -104,21 +104,21 @@ def _cut(words: dict[str, int], tile: RegisterTile) -> dict[str, int]:
     choose_tiles(tiles, tile)
     for letter in "ndhwo":
         tiles[f"blocks_{letter}"] = -(-tiles[letter] // tiles[f"block_{letter}"])
-    choose_parts(words)
+    choose_parts(desc)
     for letter, times in zip("ndhwo", (1, 1, 2, 2, 1), strict=True):
-        words |= {f"block_{letter}": times * tiles[f"block_{letter}"], f"blocks_{letter}": tiles[f"blocks_{letter}"]}
+        desc |= {f"block_{letter}": times * tiles[f"block_{letter}"], f"blocks_{letter}": tiles[f"blocks_{letter}"]}
     # positions as rows where the epilogue takes them so
-    words |= {"form": 2 if words["after"] == 2 else 0, "images_inside": 0, "pieces": tiles["blocks_o"] * tiles["g"]}
+    desc |= {"form": 2 if desc["after"] == 2 else 0, "images_inside": 0, "pieces": tiles["blocks_o"] * tiles["g"]}
     for letter in "ndhw":
-        words["pieces"] *= tiles[f"blocks_{letter}"]
+        desc["pieces"] *= tiles[f"blocks_{letter}"]
     return tiles
 
 
-def worth(words: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> bool:
+def worth(desc: dict[str, int], tiles: dict[str, int], tile: RegisterTile) -> bool:
     """Whether it should be faster than a plain convolution by a tenth or more."""
-    plain = _PLAIN * multiplications(words) / tile.lanes
-    weights = 320 * words["g"] * words["c"] * words["o"] / tile.lanes
-    return plain > 1.1 * (words["g"] * tiles_cost(tiles, tile) + weights)
+    plain = _PLAIN * multiplications(desc) / tile.lanes
+    weights = 320 * desc["g"] * desc["c"] * desc["o"] / tile.lanes
+    return plain > 1.1 * (desc["g"] * tiles_cost(tiles, tile) + weights)
 
 
 @cache

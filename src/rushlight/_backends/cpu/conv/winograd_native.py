@@ -12,9 +12,7 @@ not.
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.conv.conv_native import SLACK, ConvForm, make_write, rl_fail
-from rushlight._backends.cpu.conv.conv_slab import make_block, make_slab, make_weights
-from rushlight._backends.cpu.conv.conv_words import (
+from rushlight._backends.cpu.conv.conv_descriptor import (
     BOX,
     BOX_BYTES,
     W_BYTES,
@@ -25,6 +23,8 @@ from rushlight._backends.cpu.conv.conv_words import (
     list_moves,
     next_row,
 )
+from rushlight._backends.cpu.conv.conv_native import SLACK, ConvForm, make_write, rl_fail
+from rushlight._backends.cpu.conv.conv_slab import make_block, make_slab, make_weights
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS, Winograd
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
@@ -55,28 +55,28 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
 
     @native("i32(ptr, ptr, i64)", name=f"rl_winograd_weights_{form.name}_{rows}")
     def weights(bufs, ints, piece):
-        at = ints + 64
+        desc = ints + 64
         box = stack(BOX_BYTES)
-        count = (at.i64[W.o] + rows - 1) // rows
+        count = (desc.i64[W.o] + rows - 1) // rows
         panel, group = piece % count, piece // count
-        channels, each = at.i64[W.c], panel_bytes(at.i64[W.c], i64(rows))
+        channels, each = desc.i64[W.c], panel_bytes(desc.i64[W.c], i64(rows))
         box.i64[BOX.group] = group
-        box.i64[BOX.o0], box.i64[BOX.o1] = panel * rows, min(panel * rows + rows, at.i64[W.o])
+        box.i64[BOX.o0], box.i64[BOX.o1] = panel * rows, min(panel * rows + rows, desc.i64[W.o])
         box.i64[BOX.td0], box.i64[BOX.td1], box.i64[BOX.th0] = 0, 1, 0
-        box.i64[BOX.th1], box.i64[BOX.tw0], box.i64[BOX.tw1] = at.i64[W.k_h], 0, at.i64[W.k_w]
+        box.i64[BOX.th1], box.i64[BOX.tw0], box.i64[BOX.tw1] = desc.i64[W.k_h], 0, desc.i64[W.k_w]
         slot = borrow(SIZE * 9 * rows * min(channels, DEPTH) + SLACK)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         out = bufs.ptr[0] + each * (group * TAPS * count + panel)
         for c in range(0, channels, DEPTH):
             box.i64[BOX.c0], box.i64[BOX.c1] = c, min(c + DEPTH, channels)
-            pack(at, box, borrowed(slot), bufs.ptr[1])
+            pack(desc, box, borrowed(slot), bufs.ptr[1])
             some = box.i64[BOX.c1] - c
             tap, channel = i64(SIZE * rows), i64(SIZE * 9 * rows)
-            if at.i64[W.taps_first] != 0:
+            if desc.i64[W.taps_first] != 0:
                 tap, channel = SIZE * rows * some, i64(SIZE * rows)
             first = i64(0)
-            if at.i64[W.flip] != 0:  # packed in memory order
+            if desc.i64[W.flip] != 0:  # packed in memory order
                 first, tap = 8 * tap, -tap
             transform(out + SIZE * rows * c, each * count, borrowed(slot), first, tap, channel, some)
         give_back(slot)
@@ -86,7 +86,7 @@ def make_winograd_weights(form: ConvForm, tile: RegisterTile) -> NativeFunction:
 
 
 @native("i64(ptr, ptr, ptr, ptr, ptr, i64)")
-def list_runs(at, whole, box, cursor, runs, width):
+def list_runs(desc, whole, box, cursor, runs, width):
     """List the runs of tiles in the next panel: offset of their results, results in a row, whether there is a second
     row, and first column in the panel.  `cursor` holds the next tile (4 numbers), initially zeros."""
     high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
@@ -98,8 +98,8 @@ def list_runs(at, whole, box, cursor, runs, width):
         h, d, n = tile.i64[0], tile.i64[1], tile.i64[2]
         some = min(wide - w, width - filled)
         row, column = 2 * (box.i64[BOX.h0] + h), 2 * (box.i64[BOX.w0] + w)
-        place = (box.i64[BOX.n0] + n) * whole.i64[W.y_n] + (box.i64[BOX.d0] + d) * whole.i64[W.y_d]
-        runs.i64[4 * count] = place + row * whole.i64[W.y_h] + column * whole.i64[W.y_w]
+        offset = (box.i64[BOX.n0] + n) * whole.i64[W.y_n] + (box.i64[BOX.d0] + d) * whole.i64[W.y_d]
+        runs.i64[4 * count] = offset + row * whole.i64[W.y_h] + column * whole.i64[W.y_w]
         runs.i64[4 * count + 1] = min(2 * some, whole.i64[W.w] - column)
         runs.i64[4 * count + 2] = i64(row + 1 < whole.i64[W.h])
         runs.i64[4 * count + 3] = 2 * filled
@@ -135,20 +135,20 @@ def _make_results(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
             if step == 1:
                 to = y + SIZE * o * whole.i64[W.y_o]
                 for r in range(count):
-                    place, from_, bytes_ = (
+                    target, from_, bytes_ = (
                         to + SIZE * runs.i64[4 * r],
                         here + SIZE * runs.i64[4 * r + 3],
                         SIZE * runs.i64[4 * r + 1],
                     )
-                    memcpy(place, from_, bytes_)
+                    memcpy(target, from_, bytes_)
                     if runs.i64[4 * r + 2] != 0:
-                        memcpy(place + SIZE * whole.i64[W.y_h], from_ + SIZE * 2 * wide, bytes_)
+                        memcpy(target + SIZE * whole.i64[W.y_h], from_ + SIZE * 2 * wide, bytes_)
         if step != 1:
             for r in range(count):
-                place, from_ = y + SIZE * runs.i64[4 * r], rows + SIZE * runs.i64[4 * r + 3]
-                copy_block(place, from_, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[W.y_o], step)
+                target, from_ = y + SIZE * runs.i64[4 * r], rows + SIZE * runs.i64[4 * r + 3]
+                copy_block(target, from_, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[W.y_o], step)
                 if runs.i64[4 * r + 2] != 0:
-                    below = place + SIZE * whole.i64[W.y_h]
+                    below = target + SIZE * whole.i64[W.y_h]
                     copy_block(
                         below, from_ + SIZE * 2 * wide, outs, runs.i64[4 * r + 1], line, i64(1), whole.i64[W.y_o], step
                     )
@@ -162,10 +162,10 @@ def collected(whole, region, own):
     """Fill `own` with the descriptor of a result that holds `region` alone in the epilogue's order; return the offset
     of its first element."""
     memcpy(own, whole, W_BYTES)
-    outs, channel, place = region.i64[BOX.o1] - region.i64[BOX.o0], region.i64[BOX.columns], i64(1)
+    outs, channel, position = region.i64[BOX.o1] - region.i64[BOX.o0], region.i64[BOX.columns], i64(1)
     if whole.i64[W.after] == 2:
-        channel, place = i64(1), outs
-    own.i64[W.y_o], own.i64[W.y_w] = channel, place
+        channel, position = i64(1), outs
+    own.i64[W.y_o], own.i64[W.y_w] = channel, position
     own.i64[W.y_h] = own.i64[W.y_w] * (region.i64[BOX.w1] - region.i64[BOX.w0])
     own.i64[W.y_d] = own.i64[W.y_h] * (region.i64[BOX.h1] - region.i64[BOX.h0])
     own.i64[W.y_n] = own.i64[W.y_d] * (region.i64[BOX.d1] - region.i64[BOX.d0])
@@ -181,7 +181,7 @@ def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction
     )
 
     @native("void(ptr, ptr, ptr, i64, i64, i64, ptr, i64, i64)", name=f"winograd_image_{form.name}")
-    def transform(at, box, cursor, c, channels, panels, out, apart, size):
+    def transform(desc, box, cursor, c, channels, panels, out, apart, size):
         """Transform the next panels of some channels, which are `size` bytes apart; cursor.ptr[5] is the slab."""
         moves = stack(16 * 128)
         few = box.i64[BOX.w1] - box.i64[BOX.w0] <= short
@@ -193,7 +193,7 @@ def _make_transform(form: ConvForm, work: Winograd, wide: int) -> NativeFunction
             i64(SIZE * wide),
         )
         for j in range(panels):
-            n = list_moves(at, box, cursor, moves, i64(wide), i64(short) if few else i64(lanes), i64(SIZE), i64(SIZE))
+            n = list_moves(desc, box, cursor, moves, i64(wide), i64(short) if few else i64(lanes), i64(SIZE), i64(SIZE))
             if few:
                 image_short(out + j * size, apart, slab, step, row, phase, channels, width, moves, n)
             else:
@@ -218,16 +218,16 @@ def _make_products(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
     transform = _make_transform(form, work, wide)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64)", name=f"winograd_products_{form.name}", inline=True)
-    def products(at, whole, box, start, weights, panels, sums, outs, now):
+    def products(desc, whole, box, start, weights, panels, sums, outs, now):
         """Multiply the next `now` panels of tiles by the transformed weights, into `sums`; `start` is the cursor of the
         tiles."""
-        tile_of, rows, channels = whole.ptr[MORE.tile], whole.i64[MORE.rows], at.i64[W.c]
-        each, count = panel_bytes(channels, rows), (at.i64[W.o] + rows - 1) // rows
+        tile_of, rows, channels = whole.ptr[MORE.tile], whole.i64[MORE.rows], desc.i64[W.c]
+        each, count = panel_bytes(channels, rows), (desc.i64[W.o] + rows - 1) // rows
         apart, between, cursor = panels_apart(channels, i64(wide)), sums_apart(outs, i64(wide)), stack(64)
         for c in range(0, channels, DEPTH):
             some = min(channels - c, i64(DEPTH))
             memcpy(cursor, start, 64)
-            transform(at, box, cursor, c, some, now, panels, apart, TAPS * apart)
+            transform(desc, box, cursor, c, some, now, panels, apart, TAPS * apart)
             for k in range(TAPS):
                 of = weights + each * count * k + SIZE * rows * c
                 for j in range(now):
@@ -254,15 +254,15 @@ def _make_region(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
     products, results = _make_products(form, work, wide), _make_results(form, work, wide)
 
     @native("i64(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"winograd_region_{form.name}")
-    def convolve(at, place, box, slab, weights, sums, y, bias, together):
-        """Compute all results of a box, into y with the strides of `place`, `together` panels of tiles at a time;
+    def convolve(desc, result_desc, box, slab, weights, sums, y, bias, together):
+        """Compute all results of a box, into y with the strides of `result_desc`, `together` panels of tiles at a time;
         nonzero where one is not finite.  Room for the panels and for lines of results follows the sums."""
-        whole = at + W_BYTES
+        whole = desc + W_BYTES
         rows, start, behind, runs = whole.i64[MORE.rows], stack(64), stack(64), stack(32 * 128)
         outs = (box.i64[BOX.o1] - box.i64[BOX.o0] + rows - 1) // rows * rows
         between = sums_apart(outs, i64(wide))
         panels = sums + together * TAPS * between
-        lines = panels + together * TAPS * panels_apart(at.i64[W.c], i64(wide))
+        lines = panels + together * TAPS * panels_apart(desc.i64[W.c], i64(wide))
         memset(start, 0, 64)
         memset(behind, 0, 64)
         start.ptr[5] = slab
@@ -270,11 +270,11 @@ def _make_region(form: ConvForm, work: Winograd, wide: int) -> NativeFunction:
         first: i64 = 0
         while first < box.i64[BOX.columns]:
             now = min(together, (box.i64[BOX.columns] - first + wide - 1) // wide)
-            products(at, whole, box, start, weights, panels, sums, outs, now)
+            products(desc, whole, box, start, weights, panels, sums, outs, now)
             for j in range(now):
-                n = list_runs(at, place, box, behind, runs, i64(wide))
+                n = list_runs(desc, result_desc, box, behind, runs, i64(wide))
                 odd |= results(
-                    place,
+                    result_desc,
                     box,
                     lines,
                     sums + j * TAPS * between,
@@ -306,33 +306,33 @@ def make_winograd(form: ConvForm) -> NativeFunction:
 
     @native("i32(ptr, ptr, i64)", name=f"rl_winograd_{form.name}")
     def winograd(bufs, ints, piece):
-        at = ints + 64
-        whole = at + W_BYTES
+        desc = ints + 64
+        whole = desc + W_BYTES
         rows, box = whole.i64[MORE.rows], stack(BOX_BYTES)
-        find_box(at, box, piece)
-        find_part(at, box, i64(0))
-        lay_slab(at, box)
-        channels, outs = at.i64[W.c], (box.i64[BOX.o1] - box.i64[BOX.o0] + rows - 1) // rows * rows
-        each, count = panel_bytes(channels, rows), (at.i64[W.o] + rows - 1) // rows
+        find_box(desc, box, piece)
+        find_part(desc, box, i64(0))
+        lay_slab(desc, box)
+        channels, outs = desc.i64[W.c], (box.i64[BOX.o1] - box.i64[BOX.o0] + rows - 1) // rows * rows
+        each, count = panel_bytes(channels, rows), (desc.i64[W.o] + rows - 1) // rows
         panel = TAPS * (panels_apart(channels, i64(wide)) + sums_apart(outs, i64(wide)))
         together = min(whole.i64[MORE.together], (box.i64[BOX.columns] + wide - 1) // wide)
         begin: i64 = 0
         kept: i64 = 0
         region, own = stack(BOX_BYTES), stack(W_BYTES)
-        place = whole  # the descriptor whose strides results are written with
+        result_desc = whole  # the descriptor whose strides results are written with
         if whole.i64[W.after] != 0:
             find_box(whole, region, piece)
             begin = collected(whole, region, own)
             kept = (SIZE * region.i64[BOX.columns] * (region.i64[BOX.o1] - region.i64[BOX.o0]) + 63) // 64 * 64
-            place = own
-        room = SIZE * 4 * wide * (i64(1) if place.i64[W.y_w] == 1 else outs)
+            result_desc = own
+        room = SIZE * 4 * wide * (i64(1) if result_desc.i64[W.y_w] == 1 else outs)
         slot = borrow(together * panel + room + kept + SIZE * box.i64[BOX.s_c] * channels + SLACK)
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         sums = borrowed(slot)
         lines = sums + together * panel
         done, slab = lines + room, lines + room + kept
-        fill_slab(at, box, slab, bufs.ptr[whole.i64[W.operand]])
+        fill_slab(desc, box, slab, bufs.ptr[whole.i64[W.operand]])
         weights = bufs.ptr[whole.i64[MORE.weights]] + each * (
             box.i64[BOX.group] * TAPS * count + box.i64[BOX.o0] // rows
         )
@@ -346,7 +346,7 @@ def make_winograd(form: ConvForm) -> NativeFunction:
             bias = bufs.ptr[whole.i64[W.operand] + 2] + SIZE * (
                 box.i64[BOX.group] * whole.i64[W.bias_g] + box.i64[BOX.o0] * whole.i64[W.bias_o]
             )
-        odd = convolve(at, place, box, slab, weights, sums, y, bias, together)
+        odd = convolve(desc, result_desc, box, slab, weights, sums, y, bias, together)
         status: i32 = 0
         if kept > 0 and odd == 0:
             status = write(whole, region, bufs, piece, None, done, own.i64[W.y_o], own.i64[W.y_w], lines)

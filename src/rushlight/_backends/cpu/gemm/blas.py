@@ -27,10 +27,10 @@ from rushlight._backends.cpu.gemm.blas_native import (
     make_driver,
     make_gemm,
 )
+from rushlight._backends.cpu.gemm.exact_products import LAYOUTS, PERIOD, exact_product
 from rushlight._backends.cpu.gemm.gemm_form import Form
 from rushlight._backends.cpu.gemm.gemm_native import make_tiled
 from rushlight._backends.cpu.gemm.gemm_shared_native import make_shared
-from rushlight._backends.cpu.gemm.whole_products import LAYOUTS, PERIOD, whole_product
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
@@ -124,7 +124,7 @@ class Blas:
         ctypes = require("ctypes")
 
         letter, real, width = KINDS[kind]
-        a, b, product = whole_product(kind, layout, TRIAL)
+        a, b, product = exact_product(kind, layout, TRIAL)
         result = array(product.typecode, bytes(len(product) * product.itemsize))
         m, n, k = (PERIOD * periods for periods in TRIAL)
         parts = ctypes.c_float if real is f32 else ctypes.c_double

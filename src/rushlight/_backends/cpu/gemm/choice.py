@@ -27,7 +27,7 @@ from collections.abc import Callable
 from struct import error, pack, unpack
 
 from rushlight._backends.cpu.gemm.blas import GEMM, blas, library_for, usually_own
-from rushlight._backends.cpu.gemm.whole_products import LAYOUTS, PERIOD, whole_product
+from rushlight._backends.cpu.gemm.exact_products import LAYOUTS, PERIOD, exact_product
 from rushlight._backends.cpu.launches import Launch, joined
 from rushlight._base.lazy import require
 from rushlight._base.log import log
@@ -65,7 +65,7 @@ clock = time.perf_counter
 _SOURCES = (
     "_backends/cpu/gemm/blas.py", "_backends/cpu/gemm/blas_native.py", "_backends/cpu/gemm/choice.py", "_backends/cpu/gemm/gemm_blocks_native.py",
     "_backends/cpu/gemm/gemm_form.py", "_backends/cpu/gemm/gemm_native.py", "_backends/cpu/gemm/gemm_shared_native.py", "_backends/cpu/gemm/pack_native.py",
-    "_backends/cpu/gemm/products.py", "_backends/cpu/scratch_native.py", "_native/jit.py", "_backends/cpu/gemm/whole_products.py",
+    "_backends/cpu/gemm/products.py", "_backends/cpu/scratch_native.py", "_native/jit.py", "_backends/cpu/gemm/exact_products.py",
 )  # fmt: skip
 _FORM = "<?2d?"
 _KNOWN: dict[str, Entry] = {}
@@ -253,7 +253,7 @@ def _measured(name: str, maker: Maker) -> Entry:
 
     kind, layout, size = name.split(", ")
     m, n, k = (PERIOD * s for s in SIZES[size])
-    x, y, product = whole_product(kind, layout, SIZES[size])
+    x, y, product = exact_product(kind, layout, SIZES[size])
     at, expected = [h.buffer_info()[0] for h in (x, y)], product.tobytes()
     strides = [
         (1, rows) if way == "t" else (columns, 1) for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))

@@ -150,14 +150,14 @@ def _make_shared_pack(form: Form, a_packed: NativeFunction) -> NativeFunction:
             if slot < 0:
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
             aside = borrowed(slot)
-        out, padded, total, place = bufs.ptr[0], (m + mr - 1) // mr * mr, m, piece
+        out, padded, total, number = bufs.ptr[0], (m + mr - 1) // mr * mr, m, piece
         if is_b != 0:
-            out, padded, total, place = out + a_packed(padded, k), (pair * n + nr - 1) // nr * nr, n, piece - half
+            out, padded, total, number = out + a_packed(padded, k), (pair * n + nr - 1) // nr * nr, n, piece - half
         elif piece >= b_end:
-            place = piece - b_end + half
+            number = piece - b_end + half
         chunk, reach = ints.i64[P_CHUNK + is_b], ints.i64[P_REACH + is_b]
         chunks = (total + chunk - 1) // chunk
-        first, start = place % chunks * chunk, place // chunks * reach
+        first, start = number % chunks * chunk, number // chunks * reach
         count, stop = min(chunk, total - first), min(k, start + reach)
         status: i32 = 0
         if is_b != 0:

@@ -22,7 +22,7 @@ _KERNELS: dict[str, Callable[..., Any]] = {}
 
 def unpool_call(step: ExternStep) -> list[Launch]:
     """The kernel of an `unpool` along one or two dims."""
-    (ct, place), y, p = step.inputs, step.outputs[0], step.params
+    (ct, position), y, p = step.inputs, step.outputs[0], step.params
     n = len(p["size"])
     two = lambda values, fill: (*(fill,) * (2 - n), *values)
     (out_h, out_w), (high, wide) = two(ct.shape[2:], 1), two(p["shape"], 1)
@@ -30,7 +30,7 @@ def unpool_call(step: ExternStep) -> list[Launch]:
         two(p[name], fill) for name, fill in (("size", 1), ("stride", 1), ("dilation", 1), ("lo", 0))
     )
     batch, channels = ct.shape[:2]
-    together = channels > 1 and all(v.strides[1] == 1 for v in (ct, place, y)) and size[0] * size[1] <= _FEW
+    together = channels > 1 and all(v.strides[1] == 1 for v in (ct, position, y)) and size[0] * size[1] <= _FEW
     block = min(channels, _BLOCK) if together else 1
     blocks = -(-channels // block)
     line = max((out_w - 1) * stride[1] + (size[1] - 1) * dilation[1] + 1, lo[1] + wide)
@@ -40,13 +40,13 @@ def unpool_call(step: ExternStep) -> list[Launch]:
     chunk = max(1, _PIECE // (band * each))
     words = [
         channels, out_h, out_w, high, wide, *size, *stride, *dilation, *lo, block, blocks, line, band, bands, chunk, units * bands,
-        *(s for v in (ct, place, y) for s in (*v.strides[:2], *two(v.strides[2:], 0))),
+        *(s for v in (ct, position, y) for s in (*v.strides[:2], *two(v.strides[2:], 0))),
     ]  # fmt: skip
     assert len(words) == len(UNPOOL)
-    key = f"rl_unpool_{ct.dtype.name}_{place.dtype.name}"
+    key = f"rl_unpool_{ct.dtype.name}_{position.dtype.name}"
     if key not in _KERNELS:
         _KERNELS.setdefault(
-            key, make_kernel_callable(native_address(make_unpool(ct.dtype.name, place.dtype.itemsize)), key)
+            key, make_kernel_callable(native_address(make_unpool(ct.dtype.name, position.dtype.itemsize)), key)
         )
     ints = [-(-units * bands // chunk), int(units * high * each > _PIECE), 1, *step.sizes, 0, 0, 0, 0, *words]
     return [Launch(_KERNELS[key], ints, range(len(step.inputs)))]

@@ -34,7 +34,7 @@ __all__ = ["UNPOOL", "make_unpool"]
 # band; strides
 U = UNPOOL = Words(
     """channels out_h out_w high wide kernel_h kernel_w stride_h stride_w dilation_h dilation_w lo_h lo_w
-block blocks line band bands chunk total ct_n ct_c ct_h ct_w place_n place_c place_h place_w y_n y_c y_h y_w""",
+block blocks line band bands chunk total ct_n ct_c ct_h ct_w position_n position_c position_h position_w y_n y_c y_h y_w""",
     first=8,
 )
 _SHORT = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"}
@@ -47,20 +47,20 @@ def _make_send(short: str, kind: str, number: Type) -> tuple[NativeFunction, Nat
     size, item, word = real.itemsize, memory.itemsize, f"{short}_{number.name}"
 
     @native("void(ptr, ptr, ptr, ptr, ptr)", name=f"send_{word}")
-    def send(ints, sums, table, ct, place):
+    def send(ints, sums, table, ct, position):
         """Add the values of a row of windows, element by element; `sums` is at the first position of the first window."""
-        step, apart, stride = ints.i64[U.ct_w], ints.i64[U.place_w], ints.i64[U.stride_w]
+        step, apart, stride = ints.i64[U.ct_w], ints.i64[U.position_w], ints.i64[U.stride_w]
         for w in range(ints.i64[U.out_w]):
-            to = w * stride + table.i64[i64(load(number, place, w * apart))]
+            to = w * stride + table.i64[i64(load(number, position, w * apart))]
             store(real, sums, to, load(real, sums, to) + fetch(ct, w * step))
 
     @native("void(ptr, ptr, ptr, ptr, ptr, i64)", name=f"send_block_{word}")
-    def send_block(ints, sums, table, ct, place, count):
+    def send_block(ints, sums, table, ct, position, count):
         """The same for `count` contiguous channels: each position collects from those that send to it."""
         block = ints.i64[U.block]
         for w in range(ints.i64[U.out_w]):
             here = sums + size * w * ints.i64[U.stride_w] * block
-            from_, where = ct + item * w * ints.i64[U.ct_w], place + number.itemsize * w * ints.i64[U.place_w]
+            from_, where = ct + item * w * ints.i64[U.ct_w], position + number.itemsize * w * ints.i64[U.position_w]
             for k in range(ints.i64[U.kernel_h] * ints.i64[U.kernel_w]):
                 to, k_ = here + size * table.i64[k] * block, number(k)
                 for c in range(count):
@@ -71,9 +71,9 @@ def _make_send(short: str, kind: str, number: Type) -> tuple[NativeFunction, Nat
     return send, send_block
 
 
-def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
+def make_unpool(dtype: str, position_bytes: int) -> NativeFunction:
     """The kernel of `unpool`.  bufs: result, values, their indices."""
-    short, number = _SHORT[dtype], i8 if place_bytes == 1 else i32
+    short, number = _SHORT[dtype], i8 if position_bytes == 1 else i32
     kind = "f64" if short == "f64" else "f32"
     real, item = f64 if kind == "f64" else f32, 2 if short in ("f16", "bf16") else 8 if kind == "f64" else 4
     size, narrow, rounded = real.itemsize, item == 2, half_bits if short == "f16" else bfloat_bits
@@ -113,13 +113,13 @@ def make_unpool(dtype: str, place_bytes: int) -> NativeFunction:
         for h in range(first, last):
             to = sums + size * (h * step - start) * line * block
             ct = bufs.ptr[1] + item * (image * ints.i64[U.ct_n] + channel * ints.i64[U.ct_c] + h * ints.i64[U.ct_h])
-            place = bufs.ptr[2] + place_bytes * (
-                image * ints.i64[U.place_n] + channel * ints.i64[U.place_c] + h * ints.i64[U.place_h]
+            position = bufs.ptr[2] + position_bytes * (
+                image * ints.i64[U.position_n] + channel * ints.i64[U.position_c] + h * ints.i64[U.position_h]
             )
             if block == 1:
-                send(ints, to, table, ct, place)
+                send(ints, to, table, ct, position)
             else:
-                send_block(ints, to, table, ct, place, count)
+                send_block(ints, to, table, ct, position, count)
         for h in range(begin, end):
             y = bufs.ptr[0] + item * (image * ints.i64[U.y_n] + channel * ints.i64[U.y_c] + h * ints.i64[U.y_h])
             put_line(ints, y, sums + size * ((h + ints.i64[U.lo_h] - start) * line + ints.i64[U.lo_w]) * block, count)

@@ -78,8 +78,8 @@ class _Layout:
         self.space += max(nbytes, 1) + 63 & ~63
         return at
 
-    def use(self, *places: int) -> None:
-        self.args.extend(places)
+    def use(self, *offsets: int) -> None:
+        self.args.extend(offsets)
 
     def scratch(self, nbytes: int) -> None:
         self.use(self.area(nbytes))

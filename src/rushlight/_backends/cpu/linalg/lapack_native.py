@@ -146,8 +146,8 @@ def call(ints, p):
     )  # fmt: skip
 
 
-@native("ptr(ptr, ptr, i64, i64)", name="lapack_place")
-def place(ints, bufs, operand, batch):
+@native("ptr(ptr, ptr, i64, i64)", name="lapack_matrix")
+def matrix_address(ints, bufs, operand, batch):
     """The address of an operand's matrix of this number."""
     count = ints.i64[OPERANDS]
     base = bufs.ptr[ints.i64[FIRST + operand * OPERAND + BUF]]
@@ -236,14 +236,14 @@ def make_lapack(integer: Type, gated: bool) -> NativeFunction:
             for k in range(count):
                 op = ints + 8 * (FIRST + k * OPERAND)
                 if op.i64[MODE] < PUSH:
-                    pull(op, place(ints, bufs, k, batch), space)
+                    pull(op, matrix_address(ints, bufs, k, batch), space)
             call(ints, space)
             for k in range(count):
                 op = ints + 8 * (FIRST + k * OPERAND)
                 if op.i64[MODE] == PUSH_LOWER:
                     note_nan(op, space, space + ints.i64[INFO])
                 if op.i64[MODE] >= PUSH:
-                    push(op, place(ints, bufs, k, batch), space)
+                    push(op, matrix_address(ints, bufs, k, batch), space)
         if gated:
             if ints.i64[GATED] != 0:
                 enter_blas(-1)

@@ -41,8 +41,8 @@ free = extern("free", "void(ptr)")
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
-@native("ptr(ptr, ptr, i64, i64)", name="small_place")
-def place(ints, bufs, operand, batch):
+@native("ptr(ptr, ptr, i64, i64)", name="small_matrix")
+def matrix_address(ints, bufs, operand, batch):
     """The address of an operand's matrix of this number."""
     count = ints.i64[AT.operands]
     base = bufs.ptr[ints.i64[AT.first + operand * FIELDS + OPERAND.buffer]]
@@ -77,7 +77,7 @@ class _Kit:
             )
             for lane in range(W):
                 source, to = (
-                    place(ints, bufs, operand, min(batch + lane, ints.i64[AT.total] - 1)),
+                    matrix_address(ints, bufs, operand, min(batch + lane, ints.i64[AT.total] - 1)),
                     space + lane * T.itemsize,
                 )
                 for i in range(rows):
@@ -96,7 +96,7 @@ class _Kit:
                 op.i64[OPERAND.column],
             )
             for lane in range(min(i64(W), ints.i64[AT.total] - batch)):
-                to, source = place(ints, bufs, operand, batch + lane), space + lane * T.itemsize
+                to, source = matrix_address(ints, bufs, operand, batch + lane), space + lane * T.itemsize
                 for i in range(rows):
                     for j in range(columns):
                         x = load(T, source + (i * columns + j) * LANE_BYTES, 0)
@@ -107,7 +107,7 @@ class _Kit:
             """Copy whole numbers, one a row, to a result."""
             op = ints + 8 * (AT.first + operand * FIELDS)
             for lane in range(min(i64(W), ints.i64[AT.total] - batch)):
-                to = place(ints, bufs, operand, batch + lane)
+                to = matrix_address(ints, bufs, operand, batch + lane)
                 for i in range(op.i64[OPERAND.rows]):
                     store(i32, to + i * op.i64[OPERAND.row], 0, i32(load(I, space + i * LANE_BYTES, lane)))
 

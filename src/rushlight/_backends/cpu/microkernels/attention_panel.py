@@ -258,26 +258,26 @@ class _Function:
         self.head = f"define {result} @{panel.prefix}{name}({parameters}) nounwind {{\nentry:"
         self.em = emitter.Emitter(panel.lanes, module, fma=panel.fma)
 
-    def _place(self, base: str, offset: str) -> str:
+    def _address(self, base: str, offset: str) -> str:
         return str(self.em.emit(f"getelementptr {self.panel.real}, ptr {base}, i64 {offset}", "ptr"))
 
-    def _load(self, place: str) -> Val:
+    def _load(self, address: str) -> Val:
         p = self.panel
-        return self.em.emit(f"load {self.em.vt(p.real)}, ptr {place}, align {p.size}", p.real)
+        return self.em.emit(f"load {self.em.vt(p.real)}, ptr {address}, align {p.size}", p.real)
 
-    def _store(self, x: Val, place: str) -> None:
-        self.em.lines.append(f"  store {x.vt} {x}, ptr {place}, align {self.panel.size}")
+    def _store(self, x: Val, address: str) -> None:
+        self.em.lines.append(f"  store {x.vt} {x}, ptr {address}, align {self.panel.size}")
 
     def load_all(self, base: str) -> list[Val]:
         """Load one number a query."""
-        return [self._load(self._place(base, str(v * self.panel.lanes))) for v in range(self.panel.vectors)]
+        return [self._load(self._address(base, str(v * self.panel.lanes))) for v in range(self.panel.vectors)]
 
     def store_all(self, values: Sequence[Val], base: str) -> None:
         for v, x in enumerate(values):
-            self._store(x, self._place(base, str(v * self.panel.lanes)))
+            self._store(x, self._address(base, str(v * self.panel.lanes)))
 
     def _row(self, base: str, v: int) -> str:
-        return self._place(self._place(base, "%at"), str(v * self.panel.lanes))
+        return self._address(self._address(base, "%at"), str(v * self.panel.lanes))
 
     def load_row(self, base: str, v: int) -> Val:
         """Load vector v of the current row."""

@@ -49,8 +49,8 @@ def number(kind: str, value: float) -> str:
     return f"0x{struct.unpack('Q', struct.pack('d', value))[0]:016X}"
 
 
-def _mask(places: Sequence[int]) -> str:
-    return f"<{len(places)} x i32> <{', '.join(f'i32 {k}' for k in places)}>"
+def _mask(lanes: Sequence[int]) -> str:
+    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {k}' for k in lanes)}>"
 
 
 class _Lanes:
@@ -74,8 +74,8 @@ class _Lanes:
     def put(self, value: str, base: str, offset: int = 0) -> None:
         self.writer.say(f"store {self.vector} {value}, ptr {self.at(base, offset)}, align {self.size}")
 
-    def shuffle(self, a: str, b: str, places: Sequence[int]) -> str:
-        return self.writer.let(f"shufflevector {self.vector} {a}, {self.vector} {b}, {_mask(places)}")
+    def shuffle(self, a: str, b: str, lanes: Sequence[int]) -> str:
+        return self.writer.let(f"shufflevector {self.vector} {a}, {self.vector} {b}, {_mask(lanes)}")
 
     def apart(self, a: str, b: str) -> tuple[str, str]:
         """Real and imaginary parts of the numbers in two vectors."""
@@ -85,8 +85,8 @@ class _Lanes:
     def joined(self, re: str, im: str) -> tuple[str, str]:
         """The numbers in two vectors, from their parts."""
         n = self.lanes
-        places = [k // 2 + n * (k % 2) for k in range(2 * n)]
-        return self.shuffle(re, im, places[:n]), self.shuffle(re, im, places[n:])
+        order = [k // 2 + n * (k % 2) for k in range(2 * n)]
+        return self.shuffle(re, im, order[:n]), self.shuffle(re, im, order[n:])
 
     def load(self, how: str, base: str, other: str = "") -> tuple[str, str]:
         """Load the element at an address, in the layout `how` of `LOADS`."""
@@ -333,11 +333,11 @@ class FourierMoves:
         w.say(f"%last = sub i64 %n, {c}", "br label %loop", "loop:", "%k = phi i64 [0, %entry], [%k2, %loop]")
         w.say(f"%at = mul i64 %k, {number_bytes}", "%from = getelementptr i8, ptr %rows, i64 %at")
         w.say(f"%held = mul i64 %k, {t.whole}", "%to = getelementptr i8, ptr %tile, i64 %held")
-        places = ["%from"]
+        addresses = ["%from"]
         for _ in range(1, t.lanes):
-            places.append(t.at(places[-1], "%step"))
+            addresses.append(t.at(addresses[-1], "%step"))
         if into:
-            halves = [self._square(t, [t.get(places[h * c + i]) for i in range(c)], 2) for h in range(2)]
+            halves = [self._square(t, [t.get(addresses[h * c + i]) for i in range(c)], 2) for h in range(2)]
             for column in range(c):
                 re, im = t.apart(halves[0][column], halves[1][column])
                 t.store("S", (im, re) if swap else (re, im), t.at("%to", t.whole * column))
@@ -346,7 +346,7 @@ class FourierMoves:
             both = [t.joined(im, re) if swap else t.joined(re, im) for re, im in columns]
             for h in range(2):
                 for i, row in enumerate(self._square(t, [pair[h] for pair in both], 2)):
-                    t.put(row, places[h * c + i])
+                    t.put(row, addresses[h * c + i])
         w.say(
             "%done1 = icmp eq i64 %k, %last", "br i1 %done1, label %done, label %on", "on:"
         )  # the last ones end with the row
@@ -369,11 +369,11 @@ class FourierMoves:
             "%here = phi ptr [%memory, %entry], [%here1, %loop]",
         )
         w.say("%at = phi ptr [%tile, %entry], [%at1, %loop]")
-        places = ["%here"]
+        addresses = ["%here"]
         for _ in range(1, t.lanes):
-            places.append(t.at(places[-1], "%lane"))
+            addresses.append(t.at(addresses[-1], "%lane"))
         if into:
-            parts, width = [w.let(f"load <2 x {t.element}>, ptr {place}, align {t.size}") for place in places], 2
+            parts, width = [w.let(f"load <2 x {t.element}>, ptr {start}, align {t.size}") for start in addresses], 2
             while width < t.lanes:
                 v, mask = f"<{width} x {t.element}>", _mask(range(2 * width))
                 parts = [
@@ -388,7 +388,7 @@ class FourierMoves:
             for half, value in enumerate(t.joined(im, re) if swap else t.joined(re, im)):
                 for k in range(t.lanes // 2):
                     one = w.let(f"shufflevector {t.vector} {value}, {t.vector} poison, {_mask((2 * k, 2 * k + 1))}")
-                    w.say(f"store <2 x {t.element}> {one}, ptr {places[half * t.lanes // 2 + k]}, align {t.size}")
+                    w.say(f"store <2 x {t.element}> {one}, ptr {addresses[half * t.lanes // 2 + k]}, align {t.size}")
         w.say("%here1 = getelementptr i8, ptr %here, i64 %step", f"%at1 = getelementptr i8, ptr %at, i64 {t.whole}")
         w.say(
             "%k1 = add i64 %k, 1",
@@ -410,11 +410,11 @@ class FourierMoves:
         w, n = t.writer, self.lanes
         w.say("br label %loop", "loop:", "%k = phi i64 [0, %entry], [%k1, %loop]")
         w.say("%from = phi ptr [%src, %entry], [%from1, %loop]", "%to = phi ptr [%tile, %entry], [%to1, %loop]")
-        places = ["%from"]
+        addresses = ["%from"]
         for _ in range(1, n):
-            places.append(t.at(places[-1], "%step"))
+            addresses.append(t.at(addresses[-1], "%step"))
         for part in range(2):
-            for i, row in enumerate(self._square(t, [t.get(place, part * t.whole // 2) for place in places], 1)):
+            for i, row in enumerate(self._square(t, [t.get(start, part * t.whole // 2) for start in addresses], 1)):
                 t.put(row, "%to", i * t.whole + part * t.whole // 2)
         w.say(
             f"%from1 = getelementptr i8, ptr %from, i64 {t.whole}",

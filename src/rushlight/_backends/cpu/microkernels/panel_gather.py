@@ -160,8 +160,8 @@ class PanelGather:
             "  %lpo = getelementptr i64, ptr %offsets, i64 %lastk",
             "  %lo = load i64, ptr %lpo, align 8",
             "  %lbase0 = getelementptr i8, ptr %slab, i64 %lo",
-            f"  %lplace = mul i64 %count, {2 * self.width * size}",
-            "  %lout = getelementptr i8, ptr %panel, i64 %lplace",
+            f"  %loffset = mul i64 %count, {2 * self.width * size}",
+            "  %lout = getelementptr i8, ptr %panel, i64 %loffset",
             *self._inner("l", "done", True),
             "done:",
             "  ret void",
@@ -228,7 +228,7 @@ class Spaced:
     @property
     def text(self) -> str:
         n, channels, padded = self.lanes, self.given, self.held
-        vector, places = f"<{n} x i16>", self.lanes // padded
+        vector, positions = f"<{n} x i16>", self.lanes // padded
         mask = ", ".join(f"i32 {i // padded * channels + i % padded if i % padded < channels else n}" for i in range(n))
         return "\n".join([
             f"define void @{self.symbol}(ptr noalias %out, ptr noalias %x, i64 %n) {{",
@@ -245,7 +245,7 @@ class Spaced:
             f"  %to = mul i64 %i, {2 * padded}",
             "  %q = getelementptr i8, ptr %out, i64 %to",
             f"  store {vector} %s, ptr %q, align 2",
-            f"  %i1 = add nsw i64 %i, {places}",
+            f"  %i1 = add nsw i64 %i, {positions}",
             "  br label %check", "singles:",
             "  %j = phi i64 [%i, %check], [%j1, %single]",
             "  %more = icmp slt i64 %j, %n",
@@ -304,9 +304,9 @@ class Apart:
     def _part(self, k: int, vector: str, masked: str, size: int) -> list[str]:
         """One vector of the output, with the elements that belong in it."""
         n, step = self.lanes, self.step
-        places = range(k * n, (k + 1) * n)
-        chosen = ", ".join(f"i32 {at // step}" if at % step == 0 else "i32 poison" for at in places)
-        there = ", ".join(f"i1 {int(at % step == 0)}" for at in places)
+        positions = range(k * n, (k + 1) * n)
+        chosen = ", ".join(f"i32 {at // step}" if at % step == 0 else "i32 poison" for at in positions)
+        there = ", ".join(f"i1 {int(at % step == 0)}" for at in positions)
         return [
             f"  %s{k} = shufflevector {vector} %z, {vector} poison, <{n} x i32> <{chosen}>", f"  %q{k} = getelementptr i8, ptr %q, i64 {k * n * size}",
             f"  call void {masked}({vector} %s{k}, ptr %q{k}, i32 {size}, <{n} x i1> <{there}>)",

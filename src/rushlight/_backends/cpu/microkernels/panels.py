@@ -105,15 +105,15 @@ class Cast:
             width //= 2
         return "\n".join([str(module), *lines, "done:", "  ret void", "}"])
 
-    def _convert(self, module: writer.ModuleText, width: int, place: str, name: str) -> list[str]:
-        """Lines that convert `width` elements from `place` on."""
+    def _convert(self, module: writer.ModuleText, width: int, start: str, name: str) -> list[str]:
+        """Lines that convert `width` elements from `start` on."""
         em = emitter.Emitter(width, module, fma=self.fma, prefix=f"{name}v")
         source, target = (em.vt(writer.mem_type(d)) for d in (self.source, self.target))
         converted = em.op("convert", [em.wrap(f"%x{name}", self.source)], [self.source], self.target)
         return [
-            f"  %p{name} = getelementptr {writer.mem_type(self.source)}, ptr %x, i64 {place}",
+            f"  %p{name} = getelementptr {writer.mem_type(self.source)}, ptr %x, i64 {start}",
             f"  %x{name} = load {source}, ptr %p{name}, align {self.source.itemsize}", *em.lines,
-            f"  %q{name} = getelementptr {writer.mem_type(self.target)}, ptr %out, i64 {place}",
+            f"  %q{name} = getelementptr {writer.mem_type(self.target)}, ptr %out, i64 {start}",
             f"  store {target} {converted}, ptr %q{name}, align {self.target.itemsize}",
         ]  # fmt: skip
 
@@ -167,7 +167,7 @@ class Pairs:
             "  %k = phi i64 [0, %entry], [%k1, %body]",
             "  %more = icmp slt i64 %k, %steps", "  br i1 %more, label %body, label %done", "body:",
             f"  %at = mul i64 %k, {self.width * self.source.itemsize}", "  %from = getelementptr i8, ptr %x, i64 %at",
-            f"  %place = mul i64 %k, {self.width * self.bytes}", "  %to = getelementptr i8, ptr %out, i64 %place",
+            f"  %offset = mul i64 %k, {self.width * self.bytes}", "  %to = getelementptr i8, ptr %out, i64 %offset",
             *(self._split() if self.side == "a" else self._twist()),
             "  %k1 = add nuw nsw i64 %k, 1", "  br label %loop", "done:", "  ret void", "}",
         ])  # fmt: skip
@@ -241,8 +241,8 @@ def transpose_text(symbol: str, n: int, size: int, element_bytes: int) -> str:
         "entry:", "  br label %loop", "loop:",
         "  %n = phi i64 [0, %entry], [%n1, %loop]",
         f"  %from = getelementptr {whole}, ptr %x, i64 %n",
-        "  %place = mul i64 %n, %step",
-        f"  %to = getelementptr {whole}, ptr %out, i64 %place",
+        "  %offset = mul i64 %n, %step",
+        f"  %to = getelementptr {whole}, ptr %out, i64 %offset",
     ]  # fmt: skip
     for i in range(n):
         lines += [

@@ -133,9 +133,11 @@ class RegisterTile:
         vector, total = f"<{self.lanes} x {word}>", f"<{self.lanes} x {sum_}>"
         tile = [(i, j) for i in range(self.rows) for j in range(self.vectors)]
         rows, columns = self.listed == "rows", self.listed == "columns"
-        listed = {"": "", "columns": "ptr noalias %offsets, ", "rows": "ptr noalias %places, ptr noalias %offsets, "}[
-            self.listed
-        ]
+        listed = {
+            "": "",
+            "columns": "ptr noalias %offsets, ",
+            "rows": "ptr noalias %positions, ptr noalias %offsets, ",
+        }[self.listed]
         lines = [
             *self._declared(total, size),
             f"define void @{self.symbol}(ptr noalias %A, ptr noalias %B, {listed}ptr noalias %C, i64 %row, i64 %k, i64 %add) {{",
@@ -161,7 +163,7 @@ class RegisterTile:
             ]
         for i in range(self.rows):
             lines += [
-                *(self._place(i) if rows else [f"  %pa{i} = getelementptr {word}, ptr %a, i64 {i}"]),
+                *(self._position(i) if rows else [f"  %pa{i} = getelementptr {word}, ptr %a, i64 {i}"]),
                 f"  %e{i} = load {word}, ptr %pa{i}, align {size // self.group if rows else size}",
                 f"  %v{i} = insertelement {vector} poison, {word} %e{i}, i64 0",
                 f"  %x{i} = shufflevector {vector} %v{i}, {vector} poison, <{self.lanes} x i32> zeroinitializer",
@@ -200,7 +202,7 @@ class RegisterTile:
             lines += [
                 f"{name}:", f"  %{p}i = phi i64 [0, %entry], [%{p}n, %{name}]",
                 f"  %{p}at = mul i64 %{p}i, {self.columns}", f"  %{p}from = getelementptr {element}, ptr %aside, i64 %{p}at",
-                f"  %{p}place = mul i64 %{p}i, %row", f"  %{p}to = getelementptr {element}, ptr %C, i64 %{p}place",
+                f"  %{p}offset = mul i64 %{p}i, %row", f"  %{p}to = getelementptr {element}, ptr %C, i64 %{p}offset",
             ]  # fmt: skip
             for j in range(self.vectors):
                 v, mask = f"%{p}v{j}", f"<{n} x i1> %mask{j}"
@@ -231,10 +233,10 @@ class RegisterTile:
             ]
         return lines
 
-    def _place(self, i: int) -> list[str]:
+    def _position(self, i: int) -> list[str]:
         """Load the offset of a listed row in each step: fewer general registers than rows are available."""
         return [
-            f"  %listed{i} = getelementptr i64, ptr %places, i64 {i}", f"  %there{i} = load volatile i64, ptr %listed{i}, align 8",
+            f"  %listed{i} = getelementptr i64, ptr %positions, i64 {i}", f"  %there{i} = load volatile i64, ptr %listed{i}, align 8",
             f"  %pa{i} = getelementptr i8, ptr %a, i64 %there{i}",
         ]  # fmt: skip
 

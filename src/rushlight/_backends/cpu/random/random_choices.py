@@ -101,13 +101,13 @@ def make_choice(p_kind: str) -> NativeFunction:
         take(state, state, 0)  # seeds the state if needed
         for row in range(rows):
             best = P(-1.0)
-            place = 0
+            best_index = 0
             for j in range(categories):
                 key = load(P, p, row * categories + j) / P(to_exponential(draw_unit(state), -1.0, 0.0))
                 if key > best or (key != key and best == best):
                     best = key
-                    place = j
-            out.i64[row] = place
+                    best_index = j
+            out.i64[row] = best_index
         return 0
 
     return choice

@@ -52,35 +52,35 @@ class _Lanes:
         """An i64 computed by the instruction `text` (once)."""
         return str(self.em.emit(text, "i64"))
 
-    def place(self, base: str, row: str, width: str, part: int = 0) -> str:
+    def address(self, base: str, row: str, width: str, part: int = 0) -> str:
         """The address of a vector: part `part` (%size apart) of row `row` (every `width` elements)."""
         offset = self.integer(f"mul i64 {row}, {width}")
         if part:
             offset = self.integer(f"add i64 {offset}, {self.integer(f'mul i64 %size, {part}')}")
         return str(self.em.emit(f"getelementptr {self.element}, ptr {base}, i64 {offset}", "ptr"))
 
-    def moved(self, place: str, offset: Any) -> str:
-        return str(self.em.emit(f"getelementptr {self.element}, ptr {place}, i64 {offset}", "ptr"))
+    def moved(self, address: str, offset: Any) -> str:
+        return str(self.em.emit(f"getelementptr {self.element}, ptr {address}, i64 {offset}", "ptr"))
 
-    def load(self, place: str) -> Val:
+    def load(self, address: str) -> Val:
         if self.mask is None:
-            return self.em.emit(f"load {self.vector}, ptr {place}, align {self.size}", self.element)
+            return self.em.emit(f"load {self.vector}, ptr {address}, align {self.size}", self.element)
         name = f"@llvm.masked.load.v{self.lanes}f{8 * self.size}.p0"
         flags = f"<{self.lanes} x i1>"
         self.module.declarations[name] = f"declare {self.vector} {name}(ptr, i32, {flags}, {self.vector})"
         return self.em.emit(
-            f"call {self.vector} {name}(ptr {place}, i32 {self.size}, {flags} {self.mask}, {self.vector} zeroinitializer)",
+            f"call {self.vector} {name}(ptr {address}, i32 {self.size}, {flags} {self.mask}, {self.vector} zeroinitializer)",
             self.element,
         )
 
-    def store(self, value: Val, place: str) -> None:
+    def store(self, value: Val, address: str) -> None:
         if self.mask is None:
-            self.line(f"store {self.vector} {value}, ptr {place}, align {self.size}")
+            self.line(f"store {self.vector} {value}, ptr {address}, align {self.size}")
             return
         name = f"@llvm.masked.store.v{self.lanes}f{8 * self.size}.p0"
         flags = f"<{self.lanes} x i1>"
         self.module.declarations[name] = f"declare void {name}({self.vector}, ptr, i32, {flags})"
-        self.line(f"call void {name}({self.vector} {value}, ptr {place}, i32 {self.size}, {flags} {self.mask})")
+        self.line(f"call void {name}({self.vector} {value}, ptr {address}, i32 {self.size}, {flags} {self.mask})")
 
     def function(self, name: str, x: Val) -> Any:
         return self.em.op(name, [x], [self.dtype], self.dtype)
@@ -123,16 +123,16 @@ def forward_cell(mode: str, kind: str, lanes: int, fma: bool) -> tuple[str, str]
         ]
         kept, h = _FORWARD_STEPS[mode](v, f"%{tag}r", mode)
         for base in ("%h", "%hs"):
-            v.store(h, v.place(base, f"%{tag}r", "%size"))
+            v.store(h, v.address(base, f"%{tag}r", "%size"))
         if kept:
             v.line(f"%{tag}null = icmp eq ptr %g, null")
             v.line(f"br i1 %{tag}null, label %{tag}next, label %{tag}keep")
             v.em.lines.append(f"{tag}keep:")
             width = v.integer(f"mul i64 %size, {KEPT[mode]}")
             for k, gate in enumerate(kept[: KEPT[mode]]):
-                v.store(gate, v.place("%g", f"%{tag}r", width, k))
+                v.store(gate, v.address("%g", f"%{tag}r", width, k))
             if mode == "lstm":
-                v.store(kept[4], v.place("%cs", f"%{tag}r", "%size"))
+                v.store(kept[4], v.address("%cs", f"%{tag}r", "%size"))
         v.line(f"br label %{tag}next")
         lines += v.em.lines
         lines += [
@@ -146,9 +146,9 @@ def _sums(v: _Lanes, row: str, mode: str) -> tuple[list[Val], list[Val], list[Va
     """Product plus projected input plus bias, by parts."""
     gates = GATES[mode]
     width = v.integer(f"mul i64 %size, {gates}")
-    z = v.place("%z", row, "%zrow")
+    z = v.address("%z", row, "%zrow")
     u = [v.load(v.moved(z, k * v.lanes)) for k in range(gates)]
-    x = [v.load(v.place("%x", row, width, k)) for k in range(gates)]
+    x = [v.load(v.address("%x", row, width, k)) for k in range(gates)]
     b = [
         v.load(v.moved("%b", v.integer(f"mul i64 %size, {k}")) if k else "%b")
         for k in range(4 if mode == "gru" else gates)
@@ -159,9 +159,9 @@ def _sums(v: _Lanes, row: str, mode: str) -> tuple[list[Val], list[Val], list[Va
 def _lstm_step(v: _Lanes, row: str, mode: str) -> tuple[list[Any], Any]:
     i, f, g, out = [x + u + b for u, x, b in zip(*_sums(v, row, mode), strict=True)]
     i, f, g, out = v.sigmoid(i), v.sigmoid(f), v.tanh(g), v.sigmoid(out)
-    place = v.place("%c", row, "%size")
-    c = f * v.load(place) + i * g
-    v.store(c, place)
+    address = v.address("%c", row, "%size")
+    c = f * v.load(address) + i * g
+    v.store(c, address)
     return [i, f, g, out, c], out * v.tanh(c)
 
 
@@ -169,7 +169,7 @@ def _gru_step(v: _Lanes, row: str, mode: str) -> tuple[list[Any], Any]:
     (ur, uz, un), (xr, xz, xn), (br, bz, bn, bu) = _sums(v, row, mode)
     r, z, inner = v.sigmoid(xr + ur + br), v.sigmoid(xz + uz + bz), un + bu
     n = v.tanh(xn + bn + r * inner)
-    h = v.load(v.place("%h", row, "%size"))
+    h = v.load(v.address("%h", row, "%size"))
     return [r, z, n, inner], n + z * (h - n)
 
 
@@ -236,7 +236,7 @@ def _backward_body(v: _Lanes, unit: str, mode: str, extra: bool) -> None:
 
     def at(base: str, parts: int = 1, part: int = 0) -> str:
         width = size if parts == 1 else v.integer(f"mul i64 {size}, {parts}")
-        return v.moved(v.place(base, "%r", width, part), unit)
+        return v.moved(v.address(base, "%r", width, part), unit)
 
     before = v.load(at("%hb"))
     v.store(before, at("%before"))
@@ -272,5 +272,5 @@ def _backward_body(v: _Lanes, unit: str, mode: str, extra: bool) -> None:
         slopes = [dh * (1.0 - h * h) if mode == "tanh" else v.em.select(h.gt(0.0), dh, 0.0)]
     for k, slope in enumerate(slopes):
         v.store(slope, at("%d", SLOPES[mode], k))
-        place = v.moved("%sums", v.integer(f"add i64 {unit}, {v.integer(f'mul i64 %size, {k}')}") if k else unit)
-        v.store(v.load(place) + slope, place)
+        address = v.moved("%sums", v.integer(f"add i64 {unit}, {v.integer(f'mul i64 %size, {k}')}") if k else unit)
+        v.store(v.load(address) + slope, address)

@@ -275,22 +275,22 @@ def make_forward(shape: Shape) -> NativeFunction:
             c = bufs.ptr[2] + first * row
             memcpy(c, operands.ptr[5] + first * row, sequences * row)
         a = operands.ptr[0] + ints.i64[WEIGHTS] + piece * ints.i64[EACH]
-        place = total if reverse != 0 else i64(0)
+        step_row = total if reverse != 0 else i64(0)
         for s in range(ints.i64[STEPS]):
             count = batch
             if ints.i64[PACKED] != 0:
                 count = operands.ptr[4 + states].i64[ints.i64[STEPS] - 1 - s if reverse != 0 else s]
             if reverse != 0:
-                place -= count
-            if count < 0 or count > batch or place < 0 or place + count > total:
+                step_row -= count
+            if count < 0 or count > batch or step_row < 0 or step_row + count > total:
                 return rl_fail(bufs, piece, 6, count, 0, 0)
             rows = min(count - first, sequences)
             if rows > 0:
                 for r in range(0, rows, high):
                     pack_rows(a + r * row, h + r * row, min(rows - r, i64(high)), units, units)
-                step(bufs, ints, a, a + ints.i64[PRODUCT], h, c, place + first, rows, 0, (units + wide - 1) // wide)
+                step(bufs, ints, a, a + ints.i64[PRODUCT], h, c, step_row + first, rows, 0, (units + wide - 1) // wide)
             if reverse == 0:
-                place += count
+                step_row += count
         return 0
 
     return forward
@@ -463,29 +463,29 @@ def make_backward(shape: Shape) -> NativeFunction:
     def back(bufs, operands, sums, units, first, at, skip, rows, h_before, c_before):
         """The cells of `rows` rows from row `skip` on."""
         row = size * units
-        place, state = (at + skip) * row, (first + skip) * row
+        row_offset, state = (at + skip) * row, (first + skip) * row
         dc, cs, g, ctg, ctc = bufs.ptr[3] + state, h_before, h_before, h_before, h_before
         if extra:
-            ctg = operands.ptr[ctg_at] + place * kept
+            ctg = operands.ptr[ctg_at] + row_offset * kept
         if lstm:
             dc = bufs.ptr[4] + state
-            cs = operands.ptr[cs_at] + place
+            cs = operands.ptr[cs_at] + row_offset
             if extra:
-                ctc = operands.ptr[ctg_at + 1] + place
+                ctc = operands.ptr[ctg_at + 1] + row_offset
         if has_gates:
-            g = operands.ptr[gates_at] + place * kept
+            g = operands.ptr[gates_at] + row_offset * kept
         cell(
-            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + place, ctg, ctc, g, operands.ptr[hs_at] + place, cs, h_before, c_before,
-            bufs.ptr[0] + place * slopes, bufs.ptr[1] + place, sums, units, rows, units,
+            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + row_offset, ctg, ctc, g, operands.ptr[hs_at] + row_offset, cs, h_before, c_before,
+            bufs.ptr[0] + row_offset * slopes, bufs.ptr[1] + row_offset, sums, units, rows, units,
         )  # fmt: skip
 
     return _make_steps(shape, back, through, (hs_at, cs_at, h_at, c_at, ct_at, sizes_at))
 
 
 # long function: native code of one loop nest
-def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, places: tuple[int, ...]) -> NativeFunction:
+def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, slots: tuple[int, ...]) -> NativeFunction:
     size, slopes, lstm = shape.real.itemsize, SLOPES[shape.mode], shape.mode == "lstm"
-    hs_at, cs_at, h_at, c_at, ct_at, sizes_at = places
+    hs_at, cs_at, h_at, c_at, ct_at, sizes_at = slots
 
     @native("i32(ptr, ptr, i64)", name=f"rl_recurrence_grad_{shape.name}")
     def backward(bufs, ints, piece):
@@ -507,7 +507,7 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
         a = operands.ptr[0] + ints.i64[WEIGHTS] + piece * ints.i64[EACH]
         sums = a + ints.i64[PRODUCT]
         memset(sums, 0, row * slopes)
-        place = i64(0) if reverse != 0 else total
+        step_row = i64(0) if reverse != 0 else total
         for s in range(steps):
             t = s if reverse != 0 else steps - 1 - s
             other = t + 1 if reverse != 0 else t - 1  # the previous step in the layer's direction
@@ -519,22 +519,22 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
             elif ints.i64[PACKED] != 0:
                 old = operands.ptr[sizes_at].i64[other]
             if reverse == 0:
-                place -= count
-            before = place + count if reverse != 0 else place - old
+                step_row -= count
+            before = step_row + count if reverse != 0 else step_row - old
             if (
                 count < 0
                 or count > batch
                 or old < 0
                 or old > batch
-                or place < 0
-                or place + count > total
+                or step_row < 0
+                or step_row + count > total
                 or before < 0
                 or before + old > total
             ):
                 return rl_fail(bufs, piece, 6, count, 0, 0)
             rows = min(count - first, sequences)
             if rows > 0:
-                at = place + first
+                at = step_row + first
                 running = max(min(old - first, rows), i64(0))
                 if running > 0:
                     near = (before + first) * row
@@ -566,7 +566,7 @@ def _make_steps(shape: Shape, back: NativeFunction, through: NativeFunction, pla
                     )
                 through(operands.ptr[0], a, bufs.ptr[0] + at * row * slopes, dh, units, rows)
             if reverse != 0:
-                place += count
+                step_row += count
         return 0
 
     return backward

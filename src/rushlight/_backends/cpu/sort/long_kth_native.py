@@ -135,8 +135,8 @@ def make_long_kth(dtype: str) -> NativeFunction:
         skipped.i64[0] = rank
         return count.i64[0]
 
-    @native("i64(ptr, ptr, i64, i64)", name=f"place_{dtype}")
-    def place_of(pointers, numbers, parts, skipped):
+    @native("i64(ptr, ptr, i64, i64)", name=f"index_{dtype}")
+    def index_of(pointers, numbers, parts, skipped):
         """The index of the element with the key `ABOVE` that `skipped` others precede."""
         rl_parallel_for(finding, pointers, numbers, parts)
         part = 0
@@ -162,18 +162,18 @@ def make_long_kth(dtype: str) -> NativeFunction:
         for r in range(ints.i64[ROWS]):
             x = bufs.ptr[3] + r * n * size
             pointers.ptr[ROW] = x
-            place = 0
+            index = 0
             if sought(pointers, numbers, parts, rank, skipped) == 1 or ints.i64[TIES] != HOARE:
-                place = place_of(pointers, numbers, parts, skipped.i64[0])
+                index = index_of(pointers, numbers, parts, skipped.i64[0])
             else:
                 keys = malloc(n * (width + 4))
                 if keys is None:
                     return rl_fail(bufs, piece, 4, 0, 0, 0)
                 listed(x, n, key(0), keys, keys + n * width)
-                place = quickselect(keys, keys + n * width, n, rank)
+                index = quickselect(keys, keys + n * width, n, rank)
                 free(keys)
-            bufs.ptr[1].i64[r] = place
-            store(memory, bufs.ptr[0], r, load(memory, x, place))
+            bufs.ptr[1].i64[r] = index
+            store(memory, bufs.ptr[0], r, load(memory, x, index))
         return 0
 
     return kth

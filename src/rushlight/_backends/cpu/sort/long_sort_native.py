@@ -36,7 +36,7 @@ COUNTS = 256 * 4  # bytes between the counts of parts
 TABLE_BYTES = (MOST_PARTS + 2) * (4 << MOST_TOP)
 
 # the constants of the parts: pointers, then numbers
-VALUES, INDEX, ROW, FROM, TO, FROM_PLACES, TO_PLACES, TABLE, ENDS = range(9)
+VALUES, INDEX, ROW, FROM, TO, FROM_INDICES, TO_INDICES, TABLE, ENDS = range(9)
 COUNT, SIZE, SHIFT, FLIP, LEAST, DIGITS, LEFT, BEFORE = range(8)
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
@@ -148,8 +148,8 @@ def _make_moving(apart: bool) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"moving{'_apart' if apart else ''}")
     def moving(bufs, ints, part):
         digits = ints.i64[DIGITS]
-        words, places, shift, mask = bufs.ptr[FROM], bufs.ptr[FROM_PLACES], u64(ints.i64[SHIFT]), u64(digits - 1)
-        to, to_places, starts = bufs.ptr[TO], bufs.ptr[TO_PLACES], bufs.ptr[TABLE] + part * digits * 4
+        words, indices, shift, mask = bufs.ptr[FROM], bufs.ptr[FROM_INDICES], u64(ints.i64[SHIFT]), u64(digits - 1)
+        to, to_indices, starts = bufs.ptr[TO], bufs.ptr[TO_INDICES], bufs.ptr[TABLE] + part * digits * 4
         first = part * ints.i64[SIZE]
         for i in range(first, min(first + ints.i64[SIZE], ints.i64[COUNT])):
             word = words.u64[i]
@@ -158,7 +158,7 @@ def _make_moving(apart: bool) -> NativeFunction:
             starts.u32[digit] = u32(at + 1)
             to.u64[at] = word
             if apart:
-                to_places.u32[at] = places.u32[i]
+                to_indices.u32[at] = indices.u32[i]
         return 0
 
     return moving
@@ -193,11 +193,11 @@ def _make_passes(apart: bool, shared: bool) -> NativeFunction:
                     rl_parallel_for(moving, bufs, ints, parts)
                 else:
                     moving(bufs, ints, 0)
-                words, places = bufs.ptr[FROM], bufs.ptr[FROM_PLACES]
+                words, indices = bufs.ptr[FROM], bufs.ptr[FROM_INDICES]
                 bufs.ptr[FROM] = bufs.ptr[TO]
-                bufs.ptr[FROM_PLACES] = bufs.ptr[TO_PLACES]
+                bufs.ptr[FROM_INDICES] = bufs.ptr[TO_INDICES]
                 bufs.ptr[TO] = words
-                bufs.ptr[TO_PLACES] = places
+                bufs.ptr[TO_INDICES] = indices
 
     return passes
 
@@ -235,10 +235,10 @@ def _make_filling(dtype: str, apart: bool) -> NativeFunction:
     @native("i32(ptr, ptr, i64)", name=f"filling_{dtype}{'_apart' if apart else ''}")
     def filling(bufs, ints, part):
         digits, left = ints.i64[DIGITS], u64(ints.i64[LEFT])
-        x, words, places, starts = (
+        x, words, indices, starts = (
             bufs.ptr[ROW],
             bufs.ptr[FROM],
-            bufs.ptr[FROM_PLACES],
+            bufs.ptr[FROM_INDICES],
             bufs.ptr[TABLE] + part * digits * 4,
         )
         flip, least, mask = key(ints.i64[FLIP]), u64(ints.i64[LEAST]), (u64(1) << left) - u64(1)
@@ -250,7 +250,7 @@ def _make_filling(dtype: str, apart: bool) -> NativeFunction:
             starts.u32[bucket] = u32(at + 1)
             if apart:
                 words.u64[at] = k & mask
-                places.u32[at] = u32(i)
+                indices.u32[at] = u32(i)
             else:
                 words.u64[at] = (k & mask) << u64(32) | u64(i)
         return 0
@@ -266,21 +266,21 @@ def _make_insertion(apart: bool) -> NativeFunction:
     """`insertion(words, indices, n)`: sorts a few words."""
 
     @native("void(ptr, ptr, i64)", name=f"insertion_words{'_apart' if apart else ''}")
-    def insertion(words, places, n):
+    def insertion(words, indices, n):
         for i in range(1, n):
             word = words.u64[i]
-            place: u32 = u32(0)
+            index: u32 = u32(0)
             if apart:
-                place = places.u32[i]
+                index = indices.u32[i]
             j = i
             while j > 0 and words.u64[j - 1] > word:
                 words.u64[j] = words.u64[j - 1]
                 if apart:
-                    places.u32[j] = places.u32[j - 1]
+                    indices.u32[j] = indices.u32[j - 1]
                 j -= 1
             words.u64[j] = word
             if apart:
-                places.u32[j] = place
+                indices.u32[j] = index
 
     return insertion
 
@@ -293,18 +293,18 @@ def _make_writing(dtype: str, apart: bool) -> NativeFunction:
     value_of = make_value(dtype)
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"writing_{dtype}{'_apart' if apart else ''}")
-    def writing(bufs, ints, words, places, bucket, first, n):
+    def writing(bufs, ints, words, indices, bucket, first, n):
         x, values, index = bufs.ptr[ROW], bufs.ptr[VALUES], bufs.ptr[INDEX]
         flip, least = key(ints.i64[FLIP]), u64(ints.i64[LEAST]) + (u64(bucket) << u64(ints.i64[LEFT]))
         for i in range(n):
             word = words.u64[i]
-            place = i64(word & u64(0xFFFFFFFF))
+            source = i64(word & u64(0xFFFFFFFF))
             if apart:
-                place = i64(places.u32[i])
+                source = i64(indices.u32[i])
             else:
                 word >>= u64(32)
-            index.i64[first + i] = place
-            store(memory, values, first + i, value_of(key(word + least) ^ flip, x, place))
+            index.i64[first + i] = source
+            store(memory, values, first + i, value_of(key(word + least) ^ flip, x, source))
 
     return writing
 
@@ -318,21 +318,21 @@ def _make_bucket(dtype: str, apart: bool, shared: bool) -> NativeFunction:
         "void(ptr, ptr, i64, i64, i64)", name=f"bucket_{dtype}{'_apart' if apart else ''}{'_shared' if shared else ''}"
     )
     def one(bufs, ints, bucket, first, n):
-        words, places = bufs.ptr[FROM] + 8 * first, bufs.ptr[FROM_PLACES] + 4 * first
+        words, indices = bufs.ptr[FROM] + 8 * first, bufs.ptr[FROM_INDICES] + 4 * first
         if n <= SHORT:
-            insertion(words, places, n)
+            insertion(words, indices, n)
         else:
             pointers, numbers, counts, ends = stack(8 * 9), stack(8 * 8), stack(COUNTS), stack(COUNTS)
             pointers.ptr[FROM] = words
             pointers.ptr[TO] = bufs.ptr[TO] + 8 * first
-            pointers.ptr[FROM_PLACES] = places
-            pointers.ptr[TO_PLACES] = bufs.ptr[TO_PLACES] + 4 * first
+            pointers.ptr[FROM_INDICES] = indices
+            pointers.ptr[TO_INDICES] = bufs.ptr[TO_INDICES] + 4 * first
             pointers.ptr[TABLE] = bufs.ptr[TABLE] if shared else counts
             pointers.ptr[ENDS] = ends
             numbers.i64[COUNT] = n
             passes(pointers, numbers, ints.i64[LEFT])
-            words, places = pointers.ptr[FROM], pointers.ptr[FROM_PLACES]
-        writing(bufs, ints, words, places, bucket, first, n)
+            words, indices = pointers.ptr[FROM], pointers.ptr[FROM_INDICES]
+        writing(bufs, ints, words, indices, bucket, first, n)
 
     return one
 
@@ -400,8 +400,8 @@ def make_long_sort(dtype: str) -> NativeFunction:
             pointers.ptr[ENDS] = table + MOST_PARTS * (4 << MOST_TOP)
             pointers.ptr[FROM] = words
             pointers.ptr[TO] = words + 8 * n
-            pointers.ptr[FROM_PLACES] = words + 16 * n
-            pointers.ptr[TO_PLACES] = words + 20 * n
+            pointers.ptr[FROM_INDICES] = words + 16 * n
+            pointers.ptr[TO_INDICES] = words + 20 * n
             rl_parallel_for(extremes, pointers, numbers, parts)
             bits = key_bits(table, numbers, parts)
             top = min(bits, most)

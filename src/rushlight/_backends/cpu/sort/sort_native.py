@@ -91,13 +91,13 @@ def make_value(dtype: str) -> NativeFunction:
     top, everything = 1 << (bits - 1), (1 << bits) - 1
 
     @native(f"{memory.name}({key.name}, ptr, i64)", name=f"value_{dtype}", inline=True)
-    def value_of(k, x, place):
+    def value_of(k, x, index):
         if how == "unsigned":
             return memory(k)
         if how == "signed":
             return memory(k ^ key(top))
         if k == key(top) or k == key(everything):  # zeros and NaNs
-            return load(memory, x, place)
+            return load(memory, x, index)
         return memory(k ^ key(top)) if k & key(top) != key(0) else memory(k ^ key(everything))
 
     return value_of
@@ -110,15 +110,15 @@ def make_listed(dtype: str) -> NativeFunction:
     key_of = make_key(dtype)
 
     @native(f"void(ptr, i64, {key.name}, ptr, ptr)", name=f"listed_{dtype}", inline=True)
-    def listed(x, n, flip, keys, places):
+    def listed(x, n, flip, keys, indices):
         for i in range(n):
             store(key, keys, i, key_of(load(memory, x, i)) ^ flip)
-            places.u32[i] = u32(i)
+            indices.u32[i] = u32(i)
 
     return listed
 
 
-# ***** keys with their places *****
+# ***** keys with their indices *****
 
 
 @cache
@@ -127,21 +127,21 @@ def make_moves(dtype: str) -> tuple[NativeFunction, NativeFunction, NativeFuncti
     key = SORTS[dtype][1]
 
     @native(f"void(ptr, ptr, i64, {key.name}, u32)", name=f"put_{dtype}", inline=True)
-    def put(keys, places, at, k, p):
+    def put(keys, indices, at, k, p):
         store(key, keys, at, k)
-        places.u32[at] = p
+        indices.u32[at] = p
 
     @native("void(ptr, ptr, i64, i64)", name=f"move_{dtype}", inline=True)
-    def move(keys, places, to, at):
+    def move(keys, indices, to, at):
         store(key, keys, to, load(key, keys, at))
-        places.u32[to] = places.u32[at]
+        indices.u32[to] = indices.u32[at]
 
     @native("void(ptr, ptr, i64, i64)", name=f"swap_{dtype}", inline=True)
-    def swap(keys, places, i, j):
+    def swap(keys, indices, i, j):
         k: key = load(key, keys, i)
-        p = places.u32[i]
-        move(keys, places, i, j)
-        put(keys, places, j, k, p)
+        p = indices.u32[i]
+        move(keys, indices, i, j)
+        put(keys, indices, j, k, p)
 
     return put, move, swap
 
@@ -154,17 +154,17 @@ def make_insertion(dtype: str) -> tuple[NativeFunction, NativeFunction]:
     put, move, _ = make_moves(dtype)
 
     @native(f"void(ptr, ptr, i64, {key.name}, u32)", name=f"insert_{dtype}", inline=True)
-    def insert(keys, places, count, k, p):
+    def insert(keys, indices, count, k, p):
         j = count
         while j > 0 and load(key, keys, j - 1) > k:
-            move(keys, places, j, j - 1)
+            move(keys, indices, j, j - 1)
             j -= 1
-        put(keys, places, j, k, p)
+        put(keys, indices, j, k, p)
 
     @native("void(ptr, ptr, i64)", name=f"insertion_{dtype}")
-    def insertion(keys, places, n):
+    def insertion(keys, indices, n):
         for i in range(1, n):
-            insert(keys, places, i, load(key, keys, i), places.u32[i])
+            insert(keys, indices, i, load(key, keys, i), indices.u32[i])
 
     return insert, insertion
 
@@ -178,7 +178,7 @@ def make_radix(dtype: str) -> NativeFunction:
     digits = key.itemsize if how == "float" or key.itemsize == 8 else memory.itemsize
 
     @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"radix_{dtype}")
-    def radix(keys, places, other_keys, other_places, n):
+    def radix(keys, indices, other_keys, other_indices, n):
         counts = stack(256 * 8 * 8)
         memset(counts, 0, 256 * 8 * digits)
         for i in range(n):
@@ -187,7 +187,7 @@ def make_radix(dtype: str) -> NativeFunction:
                 at = d * 256 + i64((k >> key(8 * d)) & key(255))
                 counts.i64[at] = counts.i64[at] + 1
         swapped: i32 = 0
-        a, b, p, q = keys, other_keys, places, other_places
+        a, b, p, q = keys, other_keys, indices, other_indices
         for d in range(digits):
             row = counts + 2048 * d
             first = i64((load(key, a, 0) >> key(8 * d)) & key(255))
@@ -283,7 +283,7 @@ def make_ranks(dtype: str) -> NativeFunction:
     counted, counted_short, squeezed = make_lesser(key), make_lesser(u32), make_squeezed(key)
 
     @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"ranks_{dtype}")
-    def ranks(keys, places, other_keys, other_places, n):
+    def ranks(keys, indices, other_keys, other_indices, n):
         counts, equals = stack(4 * RANKED), stack(4 * RANKED)
         memset(counts, 0, 4 * n)
         memset(equals, 0, 4 * n)
@@ -295,7 +295,7 @@ def make_ranks(dtype: str) -> NativeFunction:
             rank = i64(counts.u32[i])
             before = equals.u32[rank]
             equals.u32[rank] = before + u32(1)
-            put(other_keys, other_places, rank + i64(before), load(key, keys, i), places.u32[i])
+            put(other_keys, other_indices, rank + i64(before), load(key, keys, i), indices.u32[i])
         return 1
 
     return ranks
@@ -308,13 +308,13 @@ def make_arranged(dtype: str) -> NativeFunction:
     (_, insertion), ranks, radix = make_insertion(dtype), make_ranks(dtype), make_radix(dtype)
 
     @native("i32(ptr, ptr, ptr, ptr, i64)", name=f"arranged_{dtype}")
-    def arranged(keys, places, other_keys, other_places, n):
+    def arranged(keys, indices, other_keys, other_indices, n):
         if n <= SHORT:
-            insertion(keys, places, n)
+            insertion(keys, indices, n)
             return 0
         if n <= RANKED:
-            return ranks(keys, places, other_keys, other_places, n)
-        return radix(keys, places, other_keys, other_places, n)
+            return ranks(keys, indices, other_keys, other_indices, n)
+        return radix(keys, indices, other_keys, other_indices, n)
 
     return arranged
 
@@ -326,10 +326,10 @@ def make_first_sorted(dtype: str) -> NativeFunction:
     arranged = make_arranged(dtype)
 
     @native("void(ptr, ptr, ptr, ptr, i64, i64)", name=f"first_sorted_{dtype}")
-    def first_sorted(keys, places, other_keys, other_places, n, count):
-        if arranged(keys, places, other_keys, other_places, n) == 1:
+    def first_sorted(keys, indices, other_keys, other_indices, n, count):
+        if arranged(keys, indices, other_keys, other_indices, n) == 1:
             memcpy(keys, other_keys, count * width)
-            memcpy(places, other_places, count * 4)
+            memcpy(indices, other_indices, count * 4)
 
     return first_sorted
 
@@ -344,9 +344,9 @@ def make_picked(dtype: str) -> NativeFunction:
     memory = SORTS[dtype][0]
 
     @native("void(ptr, ptr, ptr, ptr, i64)", name=f"picked_{dtype}", inline=True)
-    def picked(values, index, x, places, n):
+    def picked(values, index, x, indices, n):
         for i in range(n):
-            p = i64(places.u32[i])
+            p = i64(indices.u32[i])
             index.i64[i] = p
             store(memory, values, i, load(memory, x, p))
 
@@ -372,15 +372,15 @@ def make_sort(dtype: str) -> NativeFunction:
             flip = key(0) - key(1)
         keys = work
         other_keys = work + n * width
-        places = work + 2 * n * width
-        other_places = places + 4 * n
+        indices = work + 2 * n * width
+        other_indices = indices + 4 * n
         for r in range(first, last):
             values = bufs.ptr[0] + r * n * size
             index = bufs.ptr[1] + r * n * 8
             x = bufs.ptr[2] + r * n * size
-            listed(x, n, flip, keys, places)
-            swapped = arranged(keys, places, other_keys, other_places, n)
-            picked(values, index, x, other_places if swapped == 1 else places, n)
+            listed(x, n, flip, keys, indices)
+            swapped = arranged(keys, indices, other_keys, other_indices, n)
+            picked(values, index, x, other_indices if swapped == 1 else indices, n)
         free(work)
         return 0
 

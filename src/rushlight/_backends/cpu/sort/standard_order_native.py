@@ -27,39 +27,39 @@ def make_heap(dtype: str) -> tuple[NativeFunction, NativeFunction, NativeFunctio
     put, move, _ = make_moves(dtype)
 
     @native(f"void(ptr, ptr, i64, i64, {key.name}, u32)", name=f"sink_{dtype}")
-    def sink(keys, places, hole, n, k, p):
+    def sink(keys, indices, hole, n, k, p):
         """Move the hole down to a leaf along greater children, then the new element up."""
         top, child = hole, hole
         while child < (n - 1) // 2:
             child = 2 * (child + 1)
             if load(key, keys, child) < load(key, keys, child - 1):
                 child -= 1
-            move(keys, places, hole, child)
+            move(keys, indices, hole, child)
             hole = child
         if n % 2 == 0 and child == (n - 2) // 2:
             child = 2 * child + 1
-            move(keys, places, hole, child)
+            move(keys, indices, hole, child)
             hole = child
         while hole > top and load(key, keys, (hole - 1) // 2) < k:
             parent = (hole - 1) // 2
-            move(keys, places, hole, parent)
+            move(keys, indices, hole, parent)
             hole = parent
-        put(keys, places, hole, k, p)
+        put(keys, indices, hole, k, p)
 
     @native("void(ptr, ptr, i64)", name=f"heaped_{dtype}")
-    def heaped(keys, places, n):
+    def heaped(keys, indices, n):
         for i in range(n // 2):
             at = n // 2 - 1 - i
-            sink(keys, places, at, n, load(key, keys, at), places.u32[at])
+            sink(keys, indices, at, n, load(key, keys, at), indices.u32[at])
 
     @native("void(ptr, ptr, i64)", name=f"lined_up_{dtype}")
-    def lined_up(keys, places, n):
+    def lined_up(keys, indices, n):
         for i in range(n - 1):
             last = n - 1 - i
             k: key = load(key, keys, last)
-            p = places.u32[last]
-            move(keys, places, last, 0)
-            sink(keys, places, 0, last, k, p)
+            p = indices.u32[last]
+            move(keys, indices, last, 0)
+            sink(keys, indices, 0, last, k, p)
 
     return sink, heaped, lined_up
 
@@ -72,14 +72,14 @@ def _make_least(dtype: str) -> NativeFunction:
     sink, heaped, _ = make_heap(dtype)
 
     @native("void(ptr, ptr, i64, i64)", name=f"least_{dtype}")
-    def least(keys, places, count, n):
-        heaped(keys, places, count)
+    def least(keys, indices, count, n):
+        heaped(keys, indices, count)
         for i in range(count, n):
             k: key = load(key, keys, i)
             if k < load(key, keys, 0):
-                p = places.u32[i]
-                move(keys, places, i, 0)
-                sink(keys, places, 0, count, k, p)
+                p = indices.u32[i]
+                move(keys, indices, i, 0)
+                sink(keys, indices, 0, count, k, p)
 
     return least
 
@@ -92,7 +92,7 @@ def _make_parted(dtype: str) -> NativeFunction:
     _, _, swap = make_moves(dtype)
 
     @native("i64(ptr, ptr, i64, i64)", name=f"parted_{dtype}")
-    def parted(keys, places, first, last):
+    def parted(keys, indices, first, last):
         a, b, c = first + 1, first + (last - first) // 2, last - 1
         x: key = load(key, keys, a)
         y: key = load(key, keys, b)
@@ -105,7 +105,7 @@ def _make_parted(dtype: str) -> NativeFunction:
                 middle = c
         elif not x < z:
             middle = c if y < z else b
-        swap(keys, places, first, middle)
+        swap(keys, indices, first, middle)
         pivot: key = load(key, keys, first)
         i, j = first + 1, last
         while True:
@@ -116,7 +116,7 @@ def _make_parted(dtype: str) -> NativeFunction:
                 j -= 1
             if i >= j:
                 return i
-            swap(keys, places, i, j)
+            swap(keys, indices, i, j)
             i += 1
 
     return parted
@@ -139,21 +139,21 @@ def make_selection(dtype: str) -> NativeFunction:
     least, parted = _make_least(dtype), _make_parted(dtype)
 
     @native("void(ptr, ptr, i64, i64)", name=f"nth_{dtype}")
-    def nth(keys, places, n, rank):
+    def nth(keys, indices, n, rank):
         first, last = 0, n
         depth = depth_of(n)
         while last - first > FEW_LEFT:
             if depth == 0:
-                least(keys + first * width, places + first * 4, rank + 1 - first, last - first)
-                swap(keys, places, first, rank)
+                least(keys + first * width, indices + first * 4, rank + 1 - first, last - first)
+                swap(keys, indices, first, rank)
                 return
             depth -= 1
-            cut = parted(keys, places, first, last)
+            cut = parted(keys, indices, first, last)
             if cut <= rank:
                 first = cut
             else:
                 last = cut
-        insertion(keys + first * width, places + first * 4, last - first)
+        insertion(keys + first * width, indices + first * 4, last - first)
 
     return nth
 
@@ -164,7 +164,7 @@ def make_order(dtype: str) -> NativeFunction:
     (_, insertion), (_, heaped, lined_up), parted = make_insertion(dtype), make_heap(dtype), _make_parted(dtype)
 
     @native("void(ptr, ptr, i64)", name=f"ordered_{dtype}")
-    def order(keys, places, n):
+    def order(keys, indices, n):
         waiting = stack(3 * 8 * MOST_WAITING)
         count = 1
         waiting.i64[0] = 0
@@ -175,16 +175,16 @@ def make_order(dtype: str) -> NativeFunction:
             first, last, depth = waiting.i64[3 * count], waiting.i64[3 * count + 1], waiting.i64[3 * count + 2]
             while last - first > UNPARTED:
                 if depth == 0:
-                    heaped(keys + first * width, places + first * 4, last - first)
-                    lined_up(keys + first * width, places + first * 4, last - first)
+                    heaped(keys + first * width, indices + first * 4, last - first)
+                    lined_up(keys + first * width, indices + first * 4, last - first)
                     break
                 depth -= 1
-                cut = parted(keys, places, first, last)
+                cut = parted(keys, indices, first, last)
                 waiting.i64[3 * count] = cut
                 waiting.i64[3 * count + 1] = last
                 waiting.i64[3 * count + 2] = depth
                 count += 1
                 last = cut
-        insertion(keys, places, n)
+        insertion(keys, indices, n)
 
     return order

@@ -68,7 +68,7 @@ def make_best(dtype: str) -> NativeFunction:
     size, read_block, (insert, _) = memory.itemsize, make_block(dtype), make_insertion(dtype)
 
     @native(f"void(ptr, i64, i64, {key.name}, ptr, ptr)", name=f"best_{dtype}")
-    def best(x, n, count, flip, keys, places):
+    def best(x, n, count, flip, keys, indices):
         block = stack(8 * BLOCK)
         kept = 0
         worst: key = key(0)
@@ -85,7 +85,7 @@ def make_best(dtype: str) -> NativeFunction:
                     if k >= worst:
                         continue
                     kept -= 1
-                insert(keys, places, kept, k, u32(at + i))
+                insert(keys, indices, kept, k, u32(at + i))
                 kept += 1
                 worst = load(key, keys, kept - 1)
             at += m
@@ -107,8 +107,8 @@ def make_best_many(dtype: str) -> NativeFunction:
     @native(f"void(ptr, i64, i64, {key.name}, ptr, i64)", name=f"best_many_{dtype}")
     def best(x, n, count, flip, work, room):
         other_keys = work + room * width
-        places = work + 2 * room * width
-        other_places = places + 4 * room
+        indices = work + 2 * room * width
+        other_indices = indices + 4 * room
         block = stack(8 * BLOCK)
         kept = 0
         full = False
@@ -120,15 +120,15 @@ def make_best_many(dtype: str) -> NativeFunction:
             if not full or least < worst:
                 for i in range(m):
                     k: key = load(key, block, i)
-                    put(work, places, kept, k, u32(at + i))
+                    put(work, indices, kept, k, u32(at + i))
                     kept += i64(not full or k < worst)
                 if kept >= 4 * count:
-                    first_sorted(work, places, other_keys, other_places, kept, count)
+                    first_sorted(work, indices, other_keys, other_indices, kept, count)
                     kept = count
                     worst = load(key, work, count - 1)
                     full = True
             at += m
-        first_sorted(work, places, other_keys, other_places, kept, min(kept, count))
+        first_sorted(work, indices, other_keys, other_indices, kept, min(kept, count))
 
     return best
 
@@ -146,10 +146,10 @@ def make_best_by_heap(dtype: str) -> NativeFunction:
     )
 
     @native(f"void(ptr, i64, i64, {key.name}, ptr, ptr)", name=f"best_by_heap_{dtype}")
-    def best(x, n, count, flip, keys, places):
+    def best(x, n, count, flip, keys, indices):
         block = stack(8 * BLOCK)
-        listed(x, count, flip, keys, places)
-        heaped(keys, places, count)
+        listed(x, count, flip, keys, indices)
+        heaped(keys, indices, count)
         at = count
         while at < n:
             m = min(n - at, BLOCK)
@@ -158,9 +158,9 @@ def make_best_by_heap(dtype: str) -> NativeFunction:
                 for i in range(m):
                     k: key = load(key, block, i)
                     if k < load(key, keys, 0):
-                        sink(keys, places, 0, count, k, u32(at + i))
+                        sink(keys, indices, 0, count, k, u32(at + i))
             at += m
-        lined_up(keys, places, count)
+        lined_up(keys, indices, count)
 
     return best
 
@@ -182,12 +182,12 @@ def _make_differing(dtype: str) -> NativeFunction:
 
     @native(f"i32(ptr, i64, i64, {key.name}, ptr, i64)", name=f"differing_{dtype}")
     def differing(x, n, count, flip, work, room):
-        places = work + 2 * room * width
+        indices = work + 2 * room * width
         if 4 * count > n:
-            listed(x, n, flip, work, places)
-            first_sorted(work, places, work + room * width, places + 4 * room, n, count)
+            listed(x, n, flip, work, indices)
+            first_sorted(work, indices, work + room * width, indices + 4 * room, n, count)
         elif count <= FEW:
-            best(x, n, count, flip, work, places)
+            best(x, n, count, flip, work, indices)
         else:
             best_many(x, n, count, flip, work, room)
         for i in range(1, count):
@@ -221,20 +221,20 @@ def make_topk(dtype: str) -> NativeFunction:
         work = malloc(room * 2 * (width + 4))
         if work is None:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
-        places = work + 2 * room * width
+        indices = work + 2 * room * width
         flip: key = key(0)
         if ints.i64[DESCENDING] != 0:
             flip = key(0) - key(1)
         for r in range(first, last):
             x = bufs.ptr[2] + r * n * size
             if few:
-                by_heap(x, n, count, flip, work, places)
+                by_heap(x, n, count, flip, work, indices)
             elif ints.i64[SORTED] == 0 or count > differ or differing(x, n, min(count + 1, n), flip, work, room) == 0:
-                listed(x, n, flip, work, places)
-                nth(work, places, n, count - 1)
+                listed(x, n, flip, work, indices)
+                nth(work, indices, n, count - 1)
                 if ints.i64[SORTED] != 0:
-                    order(work, places, count - 1)
-            picked(bufs.ptr[0] + r * count * size, bufs.ptr[1] + r * count * 8, x, places, count)
+                    order(work, indices, count - 1)
+            picked(bufs.ptr[0] + r * count * size, bufs.ptr[1] + r * count * 8, x, indices, count)
         free(work)
         return 0
 
@@ -251,16 +251,16 @@ def make_quickselect(dtype: str) -> NativeFunction:
     _, _, swap = make_moves(dtype)
 
     @native("i64(ptr, ptr, i64, i64)", name=f"quickselect_{dtype}")
-    def quickselect(keys, places, n, rank):
+    def quickselect(keys, indices, n, rank):
         left, right = 0, n - 1
         while right > left + 1:
-            swap(keys, places, left + (right - left) // 2, left + 1)
+            swap(keys, indices, left + (right - left) // 2, left + 1)
             if load(key, keys, left + 1) > load(key, keys, right):
-                swap(keys, places, left + 1, right)
+                swap(keys, indices, left + 1, right)
             if load(key, keys, left) > load(key, keys, right):
-                swap(keys, places, left, right)
+                swap(keys, indices, left, right)
             if load(key, keys, left + 1) > load(key, keys, left):
-                swap(keys, places, left + 1, left)
+                swap(keys, indices, left + 1, left)
             pivot: key = load(key, keys, left)
             i, j = left + 1, right
             while i <= j:
@@ -271,15 +271,15 @@ def make_quickselect(dtype: str) -> NativeFunction:
                 while load(key, keys, j) > pivot:
                     j -= 1
                 if i <= j:
-                    swap(keys, places, i, j)
-            swap(keys, places, left, j)
+                    swap(keys, indices, i, j)
+            swap(keys, indices, left, j)
             if j >= rank:
                 right = j - 1
             if j <= rank:
                 left = i
         if right == left + 1 and load(key, keys, left) > load(key, keys, right):
-            swap(keys, places, left, right)
-        return i64(places.u32[rank])
+            swap(keys, indices, left, right)
+        return i64(indices.u32[rank])
 
     return quickselect
 
@@ -361,31 +361,31 @@ def make_kth(dtype: str) -> NativeFunction:
         keys = malloc(n * (width + 8))
         if keys is None:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
-        places = keys + n * width
+        indices = keys + n * width
         both, counts = stack(16), stack(16)
         for r in range(first, last):
             x = bufs.ptr[2] + r * n * size
-            place = 0
+            index = 0
             counts.i64[1] = 0
             if rank < FEW and LENGTH * (rank + 1) <= n and ints.i64[TIES] != HOARE:
-                best(x, n, rank + 1, key(0), keys, places)
-                place = i64(places.u32[rank])
+                best(x, n, rank + 1, key(0), keys, indices)
+                index = i64(indices.u32[rank])
             else:
-                listed(x, n, key(0), keys, places)
-                if width == 8 and squeezed(keys, n, places) == 1:
-                    extent_short(places, n, both)
-                    bounded_short(places, n, rank, both, counts)
-                    place = placed_short(places, n, both, rank - counts.i64[0])
+                listed(x, n, key(0), keys, indices)
+                if width == 8 and squeezed(keys, n, indices) == 1:
+                    extent_short(indices, n, both)
+                    bounded_short(indices, n, rank, both, counts)
+                    index = placed_short(indices, n, both, rank - counts.i64[0])
                 else:
                     extent(keys, n, both)
                     bounded(keys, n, rank, both, counts)
-                    place = placed(keys, n, both, rank - counts.i64[0])
+                    index = placed(keys, n, both, rank - counts.i64[0])
                 if counts.i64[1] > 1 and ints.i64[TIES] == HOARE:
                     for i in range(n):
-                        places.u32[i] = u32(i)
-                    place = quickselect(keys, places, n, rank)
-            bufs.ptr[1].i64[r] = place
-            store(memory, bufs.ptr[0], r, load(memory, x, place))
+                        indices.u32[i] = u32(i)
+                    index = quickselect(keys, indices, n, rank)
+            bufs.ptr[1].i64[r] = index
+            store(memory, bufs.ptr[0], r, load(memory, x, index))
         free(keys)
         return 0
 

@@ -29,7 +29,7 @@ y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows nothing x_transpose 
 D_BYTES = 8 * (8 + len(D))
 
 # The descriptor of a block, beside its rows (`DirectTile`).
-T = Words("plane planes step steps phase unit place stride width channels row channel vector valid down along on")
+T = Words("plane planes step steps phase unit position stride width channels row channel vector valid down along on")
 T_BYTES = 8 * len(T)
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from rushlight._native import NativeFunction, Type, Words, f32, f64, i64, load, memset, native, store
 
-__all__ = ["POINTS", "TAPS", "TOGETHER", "make_tap_weights", "make_taps_back", "make_weighted_taps"]
+__all__ = ["POINTS", "GATHER", "TOGETHER", "make_gather_weights", "make_weighted_scatter", "make_weighted_gather"]
 
 REAL: dict[str, Type] = {"float32": f32, "float64": f64}
 # items, channels, elements of a channel, taps, points of an item; pieces of an item, points or channels of a piece
-T = TAPS = Words("items channels size taps points parts chunk", first=8)
+T = GATHER = Words("items channels size taps points parts chunk", first=8)
 POINTS = 128  # of a block, for which all channels are computed
 TOGETHER = 4  # taps whose weights one kernel computes
 COUNTS = (4, 3, 2, 1)  # channels computed at once
@@ -26,11 +26,11 @@ LOOP = "void(ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64)"
 
 
 @native("i64(ptr, i64, i64, i64)")
-def signs_of(places, at, m, taps):
+def signs_of(indices, at, m, taps):
     """Negative if a tap of one of m points is outside."""
     signs = 0
     for k in range(taps):
-        row = places.ptr[k] + 8 * at
+        row = indices.ptr[k] + 8 * at
         for p in range(m):
             signs |= row.i64[p]
     return signs
@@ -40,19 +40,19 @@ def _make_sums(real: Type, count: int, inside: bool) -> NativeFunction:
     """Results of `count` channels."""
 
     @native(LOOP, name=f"tap_sums_{real.name}_{count}_{int(inside)}")
-    def sums(x, y, places, weights, at, m, taps, size, points):
+    def sums(x, y, indices, weights, at, m, taps, size, points):
         for p in range(m):
             a, b, c, d = real(0), real(0), real(0), real(0)
             for k in range(taps):
-                place, w = places.ptr[k].i64[at + p], load(real, weights.ptr[k], at + p)
-                if inside or place >= 0:
-                    a += load(real, x, place) * w
+                index, w = indices.ptr[k].i64[at + p], load(real, weights.ptr[k], at + p)
+                if inside or index >= 0:
+                    a += load(real, x, index) * w
                     if count > 1:
-                        b += load(real, x, place + size) * w
+                        b += load(real, x, index + size) * w
                     if count > 2:
-                        c += load(real, x, place + 2 * size) * w
+                        c += load(real, x, index + 2 * size) * w
                     if count > 3:
-                        d += load(real, x, place + 3 * size) * w
+                        d += load(real, x, index + 3 * size) * w
                 else:
                     zero = real(0) * w
                     a, b, c, d = a + zero, b + zero, c + zero, d + zero
@@ -71,11 +71,11 @@ def _make_pours(real: Type, count: int, inside: bool) -> NativeFunction:
     """Add results of `count` channels to the elements that they came from."""
 
     @native("void(ptr, i64, VALUE)".replace("VALUE", real.name), name=f"tap_pour_{real.name}", inline=True)
-    def pour(x, place, value):
-        store(real, x, place, load(real, x, place) + value)
+    def pour(x, index, value):
+        store(real, x, index, load(real, x, index) + value)
 
     @native(LOOP, name=f"tap_pours_{real.name}_{count}_{int(inside)}")
-    def pours(x, y, places, weights, at, m, taps, size, points):
+    def pours(x, y, indices, weights, at, m, taps, size, points):
         b, c, d = real(0), real(0), real(0)
         for p in range(m):
             a = load(real, y, p)
@@ -86,15 +86,15 @@ def _make_pours(real: Type, count: int, inside: bool) -> NativeFunction:
             if count > 3:
                 d = load(real, y, p + 3 * points)
             for k in range(taps):
-                place, w = places.ptr[k].i64[at + p], load(real, weights.ptr[k], at + p)
-                if inside or place >= 0:
-                    pour(x, place, a * w)
+                index, w = indices.ptr[k].i64[at + p], load(real, weights.ptr[k], at + p)
+                if inside or index >= 0:
+                    pour(x, index, a * w)
                     if count > 1:
-                        pour(x, place + size, b * w)
+                        pour(x, index + size, b * w)
                     if count > 2:
-                        pour(x, place + 2 * size, c * w)
+                        pour(x, index + 2 * size, c * w)
                     if count > 3:
-                        pour(x, place + 3 * size, d * w)
+                        pour(x, index + 3 * size, d * w)
 
     return pours
 
@@ -103,7 +103,7 @@ def _make_dots(real: Type, count: int, inside: bool) -> NativeFunction:
     """Add the terms of `count` channels to the weights."""
 
     @native(LOOP, name=f"tap_dots_{real.name}_{count}_{int(inside)}")
-    def dots(x, y, places, weights, at, m, taps, size, points):
+    def dots(x, y, indices, weights, at, m, taps, size, points):
         b, c, d = real(0), real(0), real(0)
         for p in range(m):
             a = load(real, y, p)
@@ -114,15 +114,15 @@ def _make_dots(real: Type, count: int, inside: bool) -> NativeFunction:
             if count > 3:
                 d = load(real, y, p + 3 * points)
             for k in range(taps):
-                place = places.ptr[k].i64[at + p]
-                if inside or place >= 0:
-                    total = a * load(real, x, place)
+                index = indices.ptr[k].i64[at + p]
+                if inside or index >= 0:
+                    total = a * load(real, x, index)
                     if count > 1:
-                        total += b * load(real, x, place + size)
+                        total += b * load(real, x, index + size)
                     if count > 2:
-                        total += c * load(real, x, place + 2 * size)
+                        total += c * load(real, x, index + 2 * size)
                     if count > 3:
-                        total += d * load(real, x, place + 3 * size)
+                        total += d * load(real, x, index + 3 * size)
                     store(real, weights.ptr[k], at + p, load(real, weights.ptr[k], at + p) + total)
 
     return dots
@@ -136,29 +136,29 @@ def _make_channels(name: str, real: Type, maker: Callable[[Type, int, bool], Nat
         within, beyond = maker(real, count, True), maker(real, count, False)
 
         @native(LOOP.replace(")", ", i64)"), name=f"tap_both_{name}_{real.name}_{count}")
-        def both(x, y, places, weights, at, m, taps, size, points, signs):
+        def both(x, y, indices, weights, at, m, taps, size, points, signs):
             if signs >= 0:
-                within(x, y, places, weights, at, m, taps, size, points)
+                within(x, y, indices, weights, at, m, taps, size, points)
             else:
-                beyond(x, y, places, weights, at, m, taps, size, points)
+                beyond(x, y, indices, weights, at, m, taps, size, points)
 
         return both
 
     four, three, two, one = (make_both(count) for count in COUNTS)
 
     @native(LOOP.replace(")", ", i64)"), name=f"tap_channels_{name}_{real.name}")
-    def every(x, y, places, weights, at, m, taps, size, points, channels):
-        signs = signs_of(places, at, m, taps)
+    def every(x, y, indices, weights, at, m, taps, size, points, channels):
+        signs = signs_of(indices, at, m, taps)
         for c in range(0, channels, 4):
             x_of, y_of = x + width * c * size, y + width * c * points
             if channels - c > 3:
-                four(x_of, y_of, places, weights, at, m, taps, size, points, signs)
+                four(x_of, y_of, indices, weights, at, m, taps, size, points, signs)
             elif channels - c == 3:
-                three(x_of, y_of, places, weights, at, m, taps, size, points, signs)
+                three(x_of, y_of, indices, weights, at, m, taps, size, points, signs)
             elif channels - c == 2:
-                two(x_of, y_of, places, weights, at, m, taps, size, points, signs)
+                two(x_of, y_of, indices, weights, at, m, taps, size, points, signs)
             else:
-                one(x_of, y_of, places, weights, at, m, taps, size, points, signs)
+                one(x_of, y_of, indices, weights, at, m, taps, size, points, signs)
 
     return every
 
@@ -179,8 +179,8 @@ def _make_by_points(
         if first:
             rest = bufs + 8 * taps
         y, x = rest.ptr[0] + width * n * channels * points, rest.ptr[1] + width * n * channels * size
-        places = rest + 16
-        weights = places + 8 * taps
+        indices = rest + 16
+        weights = indices + 8 * taps
         if first:
             weights = bufs
         last = min((part + 1) * ints.i64[T.chunk], points)
@@ -189,26 +189,26 @@ def _make_by_points(
             if first:
                 for k in range(taps):
                     memset(weights.ptr[k] + width * at, 0, width * m)
-            every(x, y + width * begin, places, weights, at, m, taps, size, points, channels)
+            every(x, y + width * begin, indices, weights, at, m, taps, size, points, channels)
         return 0
 
     return by_points
 
 
-def make_weighted_taps(dtype: str) -> NativeFunction:
-    """The kernel of `weighted_taps`.  bufs: result, x, each tap's indices, each tap's weights; a piece is a part of the
+def make_weighted_gather(dtype: str) -> NativeFunction:
+    """The kernel of `weighted_gather`.  bufs: result, x, each tap's indices, each tap's weights; a piece is a part of the
     points of an item."""
     return _make_by_points("sums", dtype, _make_sums, False)
 
 
-def make_tap_weights(dtype: str) -> NativeFunction:
-    """The kernel of `tap_weights`.  bufs: each tap's weights, y, x, each tap's indices; a piece is a part of the points
+def make_gather_weights(dtype: str) -> NativeFunction:
+    """The kernel of `gather_weights`.  bufs: each tap's weights, y, x, each tap's indices; a piece is a part of the points
     of an item."""
     return _make_by_points("dots", dtype, _make_dots, True)
 
 
-def make_taps_back(dtype: str) -> NativeFunction:
-    """The kernel of `taps_back`.  bufs: result, y, each tap's indices, each tap's weights; a piece is a few channels of
+def make_weighted_scatter(dtype: str) -> NativeFunction:
+    """The kernel of `weighted_scatter`.  bufs: result, y, each tap's indices, each tap's weights; a piece is a few channels of
     an item."""
     real = REAL[dtype]
     width, every = real.itemsize, _make_channels("pours", real, _make_pours)

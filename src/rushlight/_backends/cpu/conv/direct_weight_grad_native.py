@@ -8,13 +8,13 @@ first.
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.conv.direct_rows_native import make_movers, make_ready, places_of
+from rushlight._backends.cpu.conv.direct_descriptor import REAL, D, item_of
+from rushlight._backends.cpu.conv.direct_rows_native import make_movers, make_ready, positions_of
 from rushlight._backends.cpu.conv.direct_tile import RowMover
-from rushlight._backends.cpu.conv.direct_words import REAL, D, item_of
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import NativeFunction, call_ptr, extern, i64, load, memset, native, store
 
-__all__ = ["make_weights"]
+__all__ = ["make_weight_gradient"]
 
 SIGNATURE = "void(ptr, i64, i64, ptr, i64, ptr, i64, i64, i64)"
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
@@ -22,7 +22,7 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunction:
     size, item = REAL[source].itemsize, item_of(source)
-    ready, places = make_ready(source, mover, take), places_of(source, mover)
+    ready, move_positions = make_ready(source, mover, take), positions_of(source, mover)
 
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64)", name=f"rows_{source}")
     def rows_of(ints, sums, rows, aside, x, ct, begin, end, valid):
@@ -52,8 +52,10 @@ def _make_rows(source: str, mover: RowMover, take: NativeFunction) -> NativeFunc
             for o in range(ints.i64[D.outs]):
                 for r in range(have):
                     from_ = ct + item * (o * ints.i64[D.w_o] + (at + r) * ints.i64[D.w_h])
-                    if places is not None and together:
-                        places(aside + line * r, size * lanes, from_, item * ints.i64[D.w_w], ints.i64[D.out_w], valid)
+                    if move_positions is not None and together:
+                        move_positions(
+                            aside + line * r, size * lanes, from_, item * ints.i64[D.w_w], ints.i64[D.out_w], valid
+                        )
                     elif together:
                         for v in range(ints.i64[D.out_w]):
                             take(aside + line * r + size * v * lanes, from_ + item * v * ints.i64[D.w_w], valid, 1)
@@ -139,19 +141,17 @@ def _make_results(source: str, target: str, put: NativeFunction) -> NativeFuncti
             for d in range(ints.i64[D.kernel_d]):
                 for h in range(ints.i64[D.kernel_h]):
                     for w in range(ints.i64[D.kernel_w]):
-                        place = y + y_item * (
-                            o * outer + d * ints.i64[D.y_d] + h * ints.i64[D.y_h] + w * ints.i64[D.y_w]
-                        )
+                        out = y + y_item * (o * outer + d * ints.i64[D.y_d] + h * ints.i64[D.y_h] + w * ints.i64[D.y_w])
                         if mix > 1:
                             for g in range(valid // mix):
                                 put(
-                                    place + y_item * g * ints.i64[D.y_g],
+                                    out + y_item * g * ints.i64[D.y_g],
                                     ints.i64[D.y_o],
                                     total + size * (at + g * mix),
                                     mix,
                                 )
                         elif ints.i64[D.together] != 0:
-                            put(place, ints.i64[D.y_g], total + size * at, valid)
+                            put(out, ints.i64[D.y_g], total + size * at, valid)
                         else:
                             half = lanes // 2
                             while half > 0:
@@ -163,13 +163,13 @@ def _make_results(source: str, target: str, put: NativeFunction) -> NativeFuncti
                                         load(real, total, at + k) + load(real, total, at + k + half),
                                     )
                                 half = half // 2
-                            put(place, 1, total + size * at, 1)
+                            put(out, 1, total + size * at, 1)
                         at += lanes
 
     return results
 
 
-def make_weights(source: str, target: str, mover: RowMover) -> NativeFunction:
+def make_weight_gradient(source: str, target: str, mover: RowMover) -> NativeFunction:
     """The kernel; bufs: result, images, cotangents."""
     size, item, y_item = REAL[source].itemsize, item_of(source), item_of(target)
     take, put = make_movers(source, mover)

@@ -3,9 +3,9 @@ language."""
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.conv.direct_descriptor import REAL, D, item_of
 from rushlight._backends.cpu.conv.direct_rows_native import make_movers
 from rushlight._backends.cpu.conv.direct_tile import RowMover
-from rushlight._backends.cpu.conv.direct_words import REAL, D, item_of
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._native import NativeFunction, Type, extern, i64, native, stack, store
 
@@ -16,7 +16,7 @@ def _make_taps(source: str, take: NativeFunction, transposer: RegisterTile) -> N
     size, item, n = REAL[source].itemsize, item_of(source), transposer.square
     transpose = extern(transposer.transpose_symbol, "void(ptr, ptr, i64, i64, i64)")
 
-    @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"turn_taps_{source}")
+    @native("void(ptr, ptr, ptr, i64, i64, i64)", name=f"transpose_taps_{source}")
     def transpose_taps(ints, to, w, count, lanes, across):
         """Transpose, by squares, the weights of `lanes` lanes, `across` apart, for `count` contiguous taps."""
         widened = stack(size * n * n * 4)
@@ -75,18 +75,16 @@ def _make_taps(source: str, take: NativeFunction, transposer: RegisterTile) -> N
                         at = base + item * (
                             c * ints.i64[D.w_c] + d * ints.i64[D.w_d] + h * ints.i64[D.w_h] + v * ints.i64[D.w_w]
                         )
-                        place = to + tap * (((c * ints.i64[D.kernel_d] + d) * high + h) * wide + v)
+                        out = to + tap * (((c * ints.i64[D.kernel_d] + d) * high + h) * wide + v)
                         if mix > 1:
-                            place = to + tap * (
+                            out = to + tap * (
                                 (((d * ints.i64[D.steps] + h // rows) * mix + c) * rows + h % rows) * wide + v
                             )
                         if not together:
-                            take(place, at, outs, ints.i64[D.w_o])
+                            take(out, at, outs, ints.i64[D.w_o])
                         else:
                             for g in range(valid // run):
-                                take(
-                                    place + size * g * run, at + item * (g * run // mix * ints.i64[D.w_g]), run, across
-                                )
+                                take(out + size * g * run, at + item * (g * run // mix * ints.i64[D.w_g]), run, across)
 
     return taps
 

@@ -53,9 +53,9 @@ def test_products_of_taps(dtype: str, n: int, channels: int, size: int, points: 
     weights = [RNG.standard_normal((n, points)).astype(dtype) for _ in range(taps)]
     exact = 1e-5 if dtype == "float32" else 1e-13
     for name, given, shapes, params in (
-        ("weighted_taps", [x, *places, *weights], [y.shape], {}),
-        ("taps_back", [y, *places, *weights], [x.shape], {"size": size}),
-        ("tap_weights", [y, x, *places], [(n, points)] * taps, {}),
+        ("weighted_gather", [x, *places, *weights], [y.shape], {}),
+        ("weighted_scatter", [y, *places, *weights], [x.shape], {"size": size}),
+        ("gather_weights", [y, x, *places], [(n, points)] * taps, {}),
     ):
         wanted = PRIMITIVES[name].reference(
             *(a.astype("float64") if a.dtype.kind == "f" else a for a in given), **params
@@ -70,5 +70,5 @@ def test_what_is_outside_is_not_read() -> None:
     """An element that is no number stays out of what no tap reads."""
     x = np.full((1, 1, 3), np.nan, "float32")
     places, weights = [np.full((1, 2), -1)] * 2, [np.ones((1, 2), "float32")] * 2
-    (got,) = called("weighted_taps", [x, *places, *weights], [(1, 1, 2)])
+    (got,) = called("weighted_gather", [x, *places, *weights], [(1, 1, 2)])
     np.testing.assert_array_equal(got, np.zeros((1, 1, 2)))

@@ -7,7 +7,7 @@ from functools import cache
 from struct import pack, unpack
 from typing import Any
 
-__all__ = ["LAYOUTS", "PERIOD", "whole_product"]
+__all__ = ["LAYOUTS", "PERIOD", "exact_product"]
 
 PERIOD = 13  # period of the matrices' rows and columns: no tile has such a side
 LAYOUTS = ("nn", "nt", "tn", "tt")  # A, then B; t: column-major
@@ -23,7 +23,7 @@ _CODES = {
 }
 
 
-def whole_product(kind: str, layout: str, periods: tuple[int, int, int]) -> tuple[array[Any], array[Any], array[Any]]:
+def exact_product(kind: str, layout: str, periods: tuple[int, int, int]) -> tuple[array[Any], array[Any], array[Any]]:
     """A, B and A @ B, the result row-major; `periods`: rows of A, columns of B and steps, in periods."""
     m, n, k = (PERIOD * s for s in periods)
     code, result = _CODES[kind]

@@ -37,8 +37,8 @@ def as_index(name: str, index: Any, allowed: str = "int64") -> Any:
 def from_zero(index: Any) -> Any:
     """An index as int64 in which negatives do not count from the end: they are moved out of every range, and errors
     still report the original."""
-    places = build.convert(index, INT64)
-    return build.select(places < 0, places - BELOW_ALL, places)
+    indices = build.convert(index, INT64)
+    return build.select(indices < 0, indices - BELOW_ALL, indices)
 
 
 def inverse_perm(perm: Sequence[int]) -> tuple[int, ...]:

@@ -15,10 +15,10 @@ __all__ = [
     "find_part",
     "lay_slab",
     "list_moves",
-    "list_places",
+    "list_positions",
     "list_steps",
     "next_row",
-    "panel_place",
+    "panel_offset",
 ]
 
 # The descriptor of one part of the work, words of 8 bytes; strides count elements of x [N, G, C, D, H, W], w [G, O, C,
@@ -59,62 +59,62 @@ def next_run(box, first, rest, runs, each, size):
 
 
 @native("void(ptr, ptr, i64)")
-def find_box(at, box, piece):
+def find_box(desc, box, piece):
     """The box of a piece."""
     rest = stack(8)
     rest.i64[0] = piece
-    next_run(box, BOX.o0, rest, at.i64[W.blocks_o], at.i64[W.block_o], at.i64[W.o])
-    next_run(box, BOX.w0, rest, at.i64[W.blocks_w], at.i64[W.block_w], at.i64[W.w])
-    next_run(box, BOX.h0, rest, at.i64[W.blocks_h], at.i64[W.block_h], at.i64[W.h])
-    next_run(box, BOX.d0, rest, at.i64[W.blocks_d], at.i64[W.block_d], at.i64[W.d])
-    next_run(box, BOX.n0, rest, at.i64[W.blocks_n], at.i64[W.block_n], at.i64[W.n])
-    box.i64[BOX.group] = rest.i64[0] % at.i64[W.g]
-    box.i64[BOX.chunk_no] = rest.i64[0] // at.i64[W.g]
+    next_run(box, BOX.o0, rest, desc.i64[W.blocks_o], desc.i64[W.block_o], desc.i64[W.o])
+    next_run(box, BOX.w0, rest, desc.i64[W.blocks_w], desc.i64[W.block_w], desc.i64[W.w])
+    next_run(box, BOX.h0, rest, desc.i64[W.blocks_h], desc.i64[W.block_h], desc.i64[W.h])
+    next_run(box, BOX.d0, rest, desc.i64[W.blocks_d], desc.i64[W.block_d], desc.i64[W.d])
+    next_run(box, BOX.n0, rest, desc.i64[W.blocks_n], desc.i64[W.block_n], desc.i64[W.n])
+    box.i64[BOX.group] = rest.i64[0] % desc.i64[W.g]
+    box.i64[BOX.chunk_no] = rest.i64[0] // desc.i64[W.g]
     area = (
         (box.i64[BOX.d1] - box.i64[BOX.d0]) * (box.i64[BOX.h1] - box.i64[BOX.h0]) * (box.i64[BOX.w1] - box.i64[BOX.w0])
     )
-    images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], at.i64[W.images_inside]
+    images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], desc.i64[W.images_inside]
     if inside > 1:
         images = (images + inside - 1) // inside * inside
     box.i64[BOX.columns] = images * area
 
 
 @native("i64(ptr, i64)", inline=True)
-def filled_channels(at, channels):
+def filled_channels(desc, channels):
     """The number of steps that `channels` take: padded to whole packed words where they are contiguous."""
-    word = max(at.i64[W.channels_inside], i64(1))
+    word = max(desc.i64[W.channels_inside], i64(1))
     return (channels + word - 1) // word * word
 
 
 @native("void(ptr, ptr, i64)")
-def find_part(at, box, part):
+def find_part(desc, box, part):
     """The steps of one part, and the extent of its slab."""
     rest = stack(8)
     rest.i64[0] = part
-    next_run(box, BOX.tw0, rest, at.i64[W.parts_w], at.i64[W.part_w], at.i64[W.k_w])
-    next_run(box, BOX.th0, rest, at.i64[W.parts_h], at.i64[W.part_h], at.i64[W.k_h])
-    next_run(box, BOX.td0, rest, at.i64[W.parts_d], at.i64[W.part_d], at.i64[W.k_d])
-    next_run(box, BOX.c0, rest, at.i64[W.parts_c], at.i64[W.part_c], at.i64[W.c])
+    next_run(box, BOX.tw0, rest, desc.i64[W.parts_w], desc.i64[W.part_w], desc.i64[W.k_w])
+    next_run(box, BOX.th0, rest, desc.i64[W.parts_h], desc.i64[W.part_h], desc.i64[W.k_h])
+    next_run(box, BOX.td0, rest, desc.i64[W.parts_d], desc.i64[W.part_d], desc.i64[W.k_d])
+    next_run(box, BOX.c0, rest, desc.i64[W.parts_c], desc.i64[W.part_c], desc.i64[W.c])
     td, th, tw = (
         box.i64[BOX.td1] - box.i64[BOX.td0],
         box.i64[BOX.th1] - box.i64[BOX.th0],
         box.i64[BOX.tw1] - box.i64[BOX.tw0],
     )
-    box.i64[BOX.steps] = filled_channels(at, box.i64[BOX.c1] - box.i64[BOX.c0]) * td * th * tw
-    box.i64[BOX.len_d] = (box.i64[BOX.d1] - box.i64[BOX.d0] - 1) * at.i64[W.step_d] + (td - 1) * at.i64[W.gap_d] + 1
-    box.i64[BOX.len_h] = (box.i64[BOX.h1] - box.i64[BOX.h0] - 1) * at.i64[W.step_h] + (th - 1) * at.i64[W.gap_h] + 1
-    box.i64[BOX.len_w] = (box.i64[BOX.w1] - box.i64[BOX.w0] - 1) * at.i64[W.step_w] + (tw - 1) * at.i64[W.gap_w] + 1
+    box.i64[BOX.steps] = filled_channels(desc, box.i64[BOX.c1] - box.i64[BOX.c0]) * td * th * tw
+    box.i64[BOX.len_d] = (box.i64[BOX.d1] - box.i64[BOX.d0] - 1) * desc.i64[W.step_d] + (td - 1) * desc.i64[W.gap_d] + 1
+    box.i64[BOX.len_h] = (box.i64[BOX.h1] - box.i64[BOX.h0] - 1) * desc.i64[W.step_h] + (th - 1) * desc.i64[W.gap_h] + 1
+    box.i64[BOX.len_w] = (box.i64[BOX.w1] - box.i64[BOX.w0] - 1) * desc.i64[W.step_w] + (tw - 1) * desc.i64[W.gap_w] + 1
 
 
 @native("void(ptr, ptr)")
-def lay_slab(at, box):
+def lay_slab(desc, box):
     """The strides of the slab; contiguous are channels, images, or positions along the width that share a remainder
     modulo the stride."""
-    images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], at.i64[W.images_inside]
-    if at.i64[W.channels_inside] != 0:
+    images, inside = box.i64[BOX.n1] - box.i64[BOX.n0], desc.i64[W.images_inside]
+    if desc.i64[W.channels_inside] != 0:
         box.i64[BOX.phase] = 0
         box.i64[BOX.s_c] = 1
-        box.i64[BOX.s_w] = filled_channels(at, box.i64[BOX.c1] - box.i64[BOX.c0])
+        box.i64[BOX.s_w] = filled_channels(desc, box.i64[BOX.c1] - box.i64[BOX.c0])
         if box.i64[BOX.s_w] % 256 == 0:
             box.i64[BOX.s_w] = box.i64[BOX.s_w] + 16  # else all positions share the same cache sets
         box.i64[BOX.s_h] = box.i64[BOX.s_w] * box.i64[BOX.len_w]
@@ -135,9 +135,9 @@ def lay_slab(at, box):
         box.i64[BOX.s_d] = box.i64[BOX.s_h] * box.i64[BOX.len_h]
         box.i64[BOX.s_c] = box.i64[BOX.s_d] * box.i64[BOX.len_d]
     else:
-        box.i64[BOX.phase] = (box.i64[BOX.len_w] + at.i64[W.step_w] - 1) // at.i64[W.step_w]
+        box.i64[BOX.phase] = (box.i64[BOX.len_w] + desc.i64[W.step_w] - 1) // desc.i64[W.step_w]
         box.i64[BOX.s_w] = 1
-        box.i64[BOX.s_h] = box.i64[BOX.phase] * at.i64[W.step_w]
+        box.i64[BOX.s_h] = box.i64[BOX.phase] * desc.i64[W.step_w]
         box.i64[BOX.s_d] = box.i64[BOX.s_h] * box.i64[BOX.len_h]
         box.i64[BOX.s_n] = box.i64[BOX.s_d] * box.i64[BOX.len_d]
         box.i64[BOX.s_c] = box.i64[BOX.s_n] * images
@@ -146,26 +146,26 @@ def lay_slab(at, box):
 
 
 @native("i64(ptr, ptr, i64)", inline=True)
-def width_place(at, box, position):
+def width_offset(desc, box, position):
     """The offset in a row of the slab of a position along the width."""
-    if at.i64[W.images_inside] != 0 or at.i64[W.channels_inside] != 0:
+    if desc.i64[W.images_inside] != 0 or desc.i64[W.channels_inside] != 0:
         return position * box.i64[BOX.s_w]
-    return position % at.i64[W.step_w] * box.i64[BOX.phase] + position // at.i64[W.step_w]
+    return position % desc.i64[W.step_w] * box.i64[BOX.phase] + position // desc.i64[W.step_w]
 
 
 # ***** tables *****
 
 
 @native("void(ptr, ptr, ptr, i64)")
-def list_steps(at, box, offsets, size):
+def list_steps(desc, box, offsets, size):
     """The slab offset in bytes of each step of the part, or of each packed word of steps where channels are contiguous."""
-    word = max(at.i64[W.channels_inside], i64(1))
+    word = max(desc.i64[W.channels_inside], i64(1))
     channels = (box.i64[BOX.c1] - box.i64[BOX.c0] + word - 1) // word
     deep = box.i64[BOX.td1] - box.i64[BOX.td0]
     high, wide = box.i64[BOX.th1] - box.i64[BOX.th0], box.i64[BOX.tw1] - box.i64[BOX.tw0]
-    flipped = at.i64[W.flip] != 0  # weights are packed in memory order, so windows count from their ends
+    flipped = desc.i64[W.flip] != 0  # weights are packed in memory order, so windows count from their ends
     k_tap, k_channel = i64(1), deep * high * wide
-    if at.i64[W.taps_first] != 0:
+    if desc.i64[W.taps_first] != 0:
         k_tap, k_channel = channels, i64(1)
     for d in range(deep):
         for h in range(high):
@@ -173,14 +173,14 @@ def list_steps(at, box, offsets, size):
                 td, th, tw = d, h, w
                 if flipped:
                     td, th, tw = deep - 1 - d, high - 1 - h, wide - 1 - w
-                place = (
-                    td * at.i64[W.gap_d] * box.i64[BOX.s_d]
-                    + th * at.i64[W.gap_h] * box.i64[BOX.s_h]
-                    + width_place(at, box, tw * at.i64[W.gap_w])
+                offset = (
+                    td * desc.i64[W.gap_d] * box.i64[BOX.s_d]
+                    + th * desc.i64[W.gap_h] * box.i64[BOX.s_h]
+                    + width_offset(desc, box, tw * desc.i64[W.gap_w])
                 )
                 k = k_tap * ((d * high + h) * wide + w)
                 for c in range(channels):
-                    offsets.i64[k + c * k_channel] = size * (place + c * word * box.i64[BOX.s_c])
+                    offsets.i64[k + c * k_channel] = size * (offset + c * word * box.i64[BOX.s_c])
 
 
 @native("void(ptr, i64, i64)", inline=True)
@@ -194,16 +194,16 @@ def next_row(row, high, deep):
 
 
 @native("i64(ptr, ptr, i64, i64, i64)", inline=True)
-def row_place(at, box, h, d, n):
+def row_offset(desc, box, h, d, n):
     """The slab offset at which a row of results begins to read."""
-    return h * at.i64[W.step_h] * box.i64[BOX.s_h] + d * at.i64[W.step_d] * box.i64[BOX.s_d] + n * box.i64[BOX.s_n]
+    return h * desc.i64[W.step_h] * box.i64[BOX.s_h] + d * desc.i64[W.step_d] * box.i64[BOX.s_d] + n * box.i64[BOX.s_n]
 
 
 @native("i64(ptr, ptr, ptr, ptr, i64, i64, i64, i64)")
-def list_moves(at, box, cursor, moves, width, lanes, size, cell):
+def list_moves(desc, box, cursor, moves, width, lanes, size, cell):
     """List the moves (from, to) that fill the next panel; return their number.  `cursor` holds the next position (5
     numbers), initially zeros."""
-    inside = at.i64[W.images_inside] != 0
+    inside = desc.i64[W.images_inside] != 0
     images, high, wide = (
         box.i64[BOX.n1] - box.i64[BOX.n0],
         box.i64[BOX.h1] - box.i64[BOX.h0],
@@ -216,10 +216,14 @@ def list_moves(at, box, cursor, moves, width, lanes, size, cell):
     n: i64 = 0
     while filled < width and row.i64[2] < (i64(1) if inside else images):
         count = min(run - start, width - filled)
-        place = start + w * at.i64[W.step_w] * box.i64[BOX.s_w] + row_place(at, box, row.i64[0], row.i64[1], row.i64[2])
+        offset = (
+            start
+            + w * desc.i64[W.step_w] * box.i64[BOX.s_w]
+            + row_offset(desc, box, row.i64[0], row.i64[1], row.i64[2])
+        )
         v: i64 = 0
         while v < count:
-            moves.i64[2 * n] = size * (place + v)
+            moves.i64[2 * n] = size * (offset + v)
             moves.i64[2 * n + 1] = cell * (filled + v)
             n += 1
             v += lanes
@@ -236,39 +240,39 @@ def list_moves(at, box, cursor, moves, width, lanes, size, cell):
 
 
 @native("void(ptr, ptr, ptr, ptr, i64, i64)")
-def list_places(at, box, cursor, places, count, size):
+def list_positions(desc, box, cursor, positions, count, size):
     """The slab offsets in bytes of the next `count` positions; past the end the last one repeats.  `cursor` holds the
     next (4 numbers), initially zeros."""
     w, row = cursor.i64[0], cursor + 8
     high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
     images, deep = box.i64[BOX.n1] - box.i64[BOX.n0], box.i64[BOX.d1] - box.i64[BOX.d0]
-    step = size * at.i64[W.step_w] * box.i64[BOX.s_w]
-    place: i64 = 0
+    step = size * desc.i64[W.step_w] * box.i64[BOX.s_w]
+    offset: i64 = 0
     i: i64 = 0
     while i < count:
         if row.i64[2] < images:
             some = min(wide - w, count - i)
-            place = size * row_place(at, box, row.i64[0], row.i64[1], row.i64[2]) + w * step
+            offset = size * row_offset(desc, box, row.i64[0], row.i64[1], row.i64[2]) + w * step
             for _ in range(some):
-                places.i64[i] = place
-                place += step
+                positions.i64[i] = offset
+                offset += step
                 i += 1
-            place = place - step
+            offset = offset - step
             w += some
             if w == wide:
                 w = 0
                 next_row(row, high, deep)
         else:
-            places.i64[i] = place
+            positions.i64[i] = offset
             i += 1
     cursor.i64[0] = w
 
 
 @native("i64(ptr, ptr, i64)")
-def panel_place(at, box, panel):
+def panel_offset(desc, box, panel):
     """The offset of a panel in a slab of contiguous blocks of images."""
     high, wide = box.i64[BOX.h1] - box.i64[BOX.h0], box.i64[BOX.w1] - box.i64[BOX.w0]
     deep = box.i64[BOX.d1] - box.i64[BOX.d0]
     w, rest = panel % wide, panel // wide
     h, rest = rest % high, rest // high
-    return w * at.i64[W.step_w] * box.i64[BOX.s_w] + row_place(at, box, h, rest % deep, rest // deep)
+    return w * desc.i64[W.step_w] * box.i64[BOX.s_w] + row_offset(desc, box, h, rest % deep, rest // deep)
