@@ -11,7 +11,15 @@ queries.
 
 from __future__ import annotations
 
-from rushlight._backends.cpu.attention.attention_native import Parts, announce, matrix_offsets, rl_fail, up
+from rushlight._backends.cpu.attention.attention_native import (
+    ADDED,
+    CAUSAL,
+    Parts,
+    announce,
+    matrix_offsets,
+    rl_fail,
+    up,
+)
 from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import i64, load, memcpy, memset, native, stack, store
 from rushlight._native.function import NativeFunction
@@ -161,7 +169,7 @@ def _make_panel(parts: Parts) -> NativeFunction:
         values, ct = room + size * (at.i64[A_VALUES] + b * depth), room + size * (at.i64[A_CT_LANES] + p * depth)
         out, transposed_at = room + size * (at.i64[A_TO_QUERIES] + p * wide), size * (p // group * nr)
         biases, aside = room + size * at.i64[A_BIAS], room + size * at.i64[A_ASIDE]
-        if masking >= 2:
+        if masking >= ADDED:
             bias(masking, biases, mask, valid, n, ints.i64[MASK_ROW], ints.i64[MASK_COL], aside)
             if closed(biases, n) != 0:
                 if b == 0:
@@ -205,7 +213,7 @@ def _make_sums(parts: Parts) -> NativeFunction:
         words = (queries + group - 1) // group
         for c in range(0, n, nr):
             skipped: i64 = 0
-            if ints.i64[MASKING] == 1:
+            if ints.i64[MASKING] == CAUSAL:
                 skipped = max(i64(0), (lead + c) // nr * nr)
             if skipped >= queries:
                 break
@@ -278,22 +286,22 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
     def block_grad(bufs, ints, room, at, from_, i, start, n, keys):
         """A block of queries, from i on, with the n keys from `start` on."""
         queries, wide = min(i64(rows), ints.i64[QUERIES] - i), up(ints.i64[WIDTH], mr)
-        each = size if ints.i64[MASKING] == 2 else 1
+        each = size if ints.i64[MASKING] == ADDED else 1
         for b in range(0, n, steps):
-            if ints.i64[MASKING] == 1 and start + b > i + queries - 1:
+            if ints.i64[MASKING] == CAUSAL and start + b > i + queries - 1:
                 break
             part = min(i64(steps), n - b)
             opened: i64 = 0
             for p in range(0, queries, nr):
                 seen = part
-                if ints.i64[MASKING] == 1:
+                if ints.i64[MASKING] == CAUSAL:
                     seen = min(part, i + p + nr - start - b)
                 if seen <= 0:
                     if b == 0:
                         memset(room + size * (at.i64[A_TO_QUERIES] + p * wide), 0, size * wide * nr)
                     continue
                 mask = bufs
-                if ints.i64[MASKING] >= 2:
+                if ints.i64[MASKING] >= ADDED:
                     mask_at = from_.i64[4] + (i + p) * ints.i64[MASK_ROW] + (start + b) * ints.i64[MASK_COL]
                     mask = bufs.ptr[ints.i64[FIRST] + 6] + each * mask_at
                 opened += panel(ints, room, at, mask, p, b, seen, part, min(i64(nr), queries - p), i + p - start - b)
@@ -329,11 +337,11 @@ def make_attention_grad(parts: Parts) -> NativeFunction:
             n = min(i64(stretch), end - start)
             pack_keys(ints, room, at, k + item * start * ints.i64[K_ROW], v + item * start * ints.i64[V_ROW], n, keys)
             i: i64 = 0
-            if ints.i64[MASKING] == 1:
+            if ints.i64[MASKING] == CAUSAL:
                 i = start // rows * rows
             while i < ints.i64[QUERIES]:
                 queries = min(i64(rows), ints.i64[QUERIES] - i)
-                if ints.i64[MASKING] != 1 or start < i + queries:
+                if ints.i64[MASKING] != CAUSAL or start < i + queries:
                     q_at, ct_at = q + item * i * ints.i64[Q_ROW], ct + item * i * ints.i64[CT_ROW]
                     pack_queries(ints, room, at, q_at, ct_at, norm + size * i, delta + size * i, queries)
                     block_grad(bufs, ints, room, at, from_, i, start, n, keys)
@@ -371,7 +379,7 @@ def make_collect(parts: Parts) -> NativeFunction:
             sums = bufs.ptr[1] + size * ((part * heads + head) * up(queries, nr) + i) * wide
             if part == 0:
                 memcpy(total, sums, size * count)
-            elif ints.i64[MASKING] != 1 or part * ints.i64[SPAN] < i + n:
+            elif ints.i64[MASKING] != CAUSAL or part * ints.i64[SPAN] < i + n:
                 for j in range(count):
                     store(real, total, j, load(real, total, j) + load(real, sums, j))
         from_ = stack(8 * 8)

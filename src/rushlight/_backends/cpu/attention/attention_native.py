@@ -21,7 +21,7 @@ from rushlight._native import Type, extern, f32, f64, i64, load, memcpy, memset,
 from rushlight._native.function import NativeFunction
 from rushlight._types.dtype import FLOAT32, FLOAT64, DType
 
-__all__ = ["MASK_KINDS", "SLOTS", "Blocks", "Parts", "make_attention"]
+__all__ = ["ADDED", "CAUSAL", "MASK_KINDS", "SLOTS", "Blocks", "Parts", "make_attention"]
 
 # ints[8 + ...]; they end, for each leading dim, with its size and the strides of the operands in the order of the
 # buffers
@@ -33,7 +33,8 @@ SLOTS = (
     QUERIES, KEYS, WIDTH, DEPTH, SCALE, MASKING, BLOCK, HEADS, DIMS, Q_ROW, Q_COL, K_ROW, K_COL, V_ROW, V_COL, MASK_ROW, MASK_COL, OUT_ROW, OUT_COL,
 ) = range(8, 8 + len(SLOTS))  # fmt: skip
 LEAD = 8 + len(SLOTS)
-MASK_KINDS = {"plain": 0, "causal": 1, "add": 2, "pick": 3}
+NO_MASK, CAUSAL, ADDED, SELECTED = range(4)
+MASK_KINDS = {"plain": NO_MASK, "causal": CAUSAL, "add": ADDED, "pick": SELECTED}
 REALS: dict[str, Type] = {"f32": f32, "f64": f64}
 STEPS = 64  # keys in a block, about: as many rows of a panel stay in the L1 cache beside the packed operands
 STRETCH = 512  # keys packed at a time, about: they stay in the L2 cache
@@ -116,11 +117,11 @@ class Parts:
         @native("void(i64, ptr, i64, f64, ptr, ptr, i64)", name=f"{part}_{self.kind}")
         def masked(masking, scores, n, scale, numbers, bias, shift):
             """`peak` or `again` with the mask in use; `shift`: the index of the first query less that of the first key."""
-            if masking == 0 or (masking == 1 and n - 1 <= shift):
+            if masking == NO_MASK or (masking == CAUSAL and n - 1 <= shift):
                 plain(scores, n, real(scale), numbers, bias, shift)
-            elif masking == 1:
+            elif masking == CAUSAL:
                 causal(scores, n, real(scale), numbers, bias, shift)
-            elif masking == 2:
+            elif masking == ADDED:
                 add(scores, n, real(scale), numbers, bias, shift)
             else:
                 pick(scores, n, real(scale), numbers, bias, shift)
@@ -195,7 +196,7 @@ class Parts:
         @native("void(i64, ptr, ptr, i64, i64, i64, i64, ptr)", name=f"bias_{self.kind}")
         def bias(masking, out, mask, valid, n, row, col, aside):
             """The mask of `valid` queries for n keys, as a panel; missing queries repeat the last one's."""
-            if masking == 2 and col == 1 and valid == lanes:
+            if masking == ADDED and col == 1 and valid == lanes:
                 transpose(out, mask, lanes, row, n)
                 return
             for i in range(lanes):
@@ -203,7 +204,7 @@ class Parts:
                 at = min(i, valid - 1) * row
                 if i > 0 and (row == 0 or i >= valid):
                     memcpy(part, part - size * steps, size * n)
-                elif masking == 2:
+                elif masking == ADDED:
                     for j in range(n):
                         store(real, part, j, load(real, mask, at + j * col))
                 elif col == 1:
@@ -333,7 +334,7 @@ def make_attention(parts: Parts) -> NativeFunction:
         """The queries from i on with the n packed keys from `start` on."""
         words, depth = (ints.i64[WIDTH] + group - 1) // group, up(ints.i64[DEPTH], mr)
         end = n
-        if ints.i64[MASKING] == 1:
+        if ints.i64[MASKING] == CAUSAL:
             end = min(n, i + nr - start)
         for b in range(0, end, steps):
             keys, values_at = packed + size * b * words, values + size * (b // group) * depth
@@ -349,7 +350,7 @@ def make_attention(parts: Parts) -> NativeFunction:
         ]  # blocks with most keys come first
         last = min(first + ints.i64[BLOCK], ints.i64[QUERIES])
         keys = ints.i64[KEYS]
-        if ints.i64[MASKING] == 1:
+        if ints.i64[MASKING] == CAUSAL:
             keys = min(keys, last)
         words = (width + group - 1) // group
         state = (depth + 4) * nr  # maximum, the one before, sum, room for one number a query; then the results
@@ -415,8 +416,8 @@ def _make_block(parts: Parts) -> NativeFunction:
         factor = numbers + size * 3 * nr
         results = numbers + size * 4 * nr
         biases = scores + size * steps * nr
-        if masking >= 2:
-            each = size if masking == 2 else 1
+        if masking >= ADDED:
+            each = size if masking == ADDED else 1
             mask = bufs.ptr[5] + each * (mask_at + i * ints.i64[MASK_ROW] + j * ints.i64[MASK_COL])
             bias(
                 masking,

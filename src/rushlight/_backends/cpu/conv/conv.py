@@ -9,7 +9,7 @@ from math import gcd, prod
 from typing import Any
 
 from rushlight._backends.cpu.conv.conv_choice import DEPTH, GRAIN, PLACED_DEPTH, WANTED, choose_blocks
-from rushlight._backends.cpu.conv.conv_descriptor import W_BYTES, W
+from rushlight._backends.cpu.conv.conv_descriptor import NO_EPILOGUE, POSITIONS, W_BYTES, W, epilogue_layout
 from rushlight._backends.cpu.conv.conv_native import ConvForm, make_conv, make_loops, make_pack_all, make_sum_chunks
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles
@@ -260,7 +260,7 @@ def conv_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch]:
     form = form or conv_form(SHORT[x.dtype.name], SHORT[step.params["dtype"].name])
     whole = Work(x, w, y, more[0] if more else None, step.params)
     if step.epilogue is not None:
-        whole.desc |= {"after": 1 + step.epilogue.part.transposed, "operand": len(step.sizes)}
+        whole.desc |= {"epilogue": epilogue_layout(step.epilogue), "operand": len(step.sizes)}
     parts = whole.phases()
     for desc in parts:
         _cut(desc, form.tiles)
@@ -289,7 +289,7 @@ def _pack_once(parts: list[dict[str, int]], tiles: tuple[RegisterTile, ...]) -> 
         return 0
     total, cell = 0, 8 if tiles[0].kind == "f64" else 4
     for desc in parts:
-        width = tiles[0].columns if desc["form"] >= 2 else tiles[desc["form"] if len(tiles) > 1 else 0].rows
+        width = tiles[0].columns if desc["form"] >= POSITIONS else tiles[desc["form"] if len(tiles) > 1 else 0].rows
         steps = desc["part_c"] * desc["part_d"] * desc["part_h"] * desc["part_w"]
         desc["packed"] = total
         size = cell * -(-desc["o"] // width) * width * -(-steps // tiles[0].group)
@@ -314,9 +314,9 @@ def _in_chunks(
     desc = whole.desc
     n, g, o, d, h, w = (desc[letter] for letter in "ngodhw")
     inside = int(n >= w and not after)  # whether images are the innermost dim of the sums
-    desc |= {"chunks": chunks, "images_inside": inside, "given": W_BYTES}
+    desc |= {"chunks": chunks, "images_inside": inside, "epilogue_at": W_BYTES}
     second = [*_head(g * o, 1, sizes), *W.listed(desc), *after]
-    desc |= {"operand": 1, "after": 0}
+    desc |= {"operand": 1, "epilogue": NO_EPILOGUE}
     if inside:
         desc.update(y_n=1, y_w=n, y_h=w * n, y_d=h * w * n)
     else:
@@ -343,7 +343,7 @@ def _sum_kernel(kind: str, target: str) -> Callable[..., Any]:
 def call_ints(parts: list[dict[str, int]], sizes: Sequence[int]) -> list[int]:
     """The constants of a call with outputs of `sizes` bytes; those of its epilogue follow them."""
     for k, desc in enumerate(parts):
-        desc |= {"pieces": _pieces(desc), "given": (len(parts) - k) * W_BYTES}
+        desc |= {"pieces": _pieces(desc), "epilogue_at": (len(parts) - k) * W_BYTES}
     work = sum(map(multiplications, parts))
     return _head(sum(desc["pieces"] for desc in parts), int(work > GIL_WORK), sizes) + [
         value for desc in parts for value in W.listed(desc)

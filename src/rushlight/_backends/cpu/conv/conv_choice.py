@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from rushlight._backends.cpu.conv.conv_descriptor import W, filled_channels
+from rushlight._backends.cpu.conv.conv_descriptor import LOW, NO_EPILOGUE, POSITION_ROWS, POSITIONS, W, filled_channels
 from rushlight._backends.cpu.conv.winograd_native import DEPTH as TILE_DEPTH
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS
@@ -108,7 +108,7 @@ def cost(desc, tile):
     """The estimated time of a convolution with this blocking."""
     form, width, inside = desc.i64[W.form], tile.i64[T.columns], desc.i64[W.images_inside]
     rows, rest = tile.i64[T.rows], tile.i64[T.low]
-    if form % 2 == 1:
+    if form % 2 == LOW:
         rows = tile.i64[T.low]
         rest = 0
     steps = max(filled_channels(desc, desc.i64[W.c]) * desc.i64[W.k_d] * desc.i64[W.k_h] * desc.i64[W.k_w], 1)
@@ -118,14 +118,14 @@ def cost(desc, tile):
     outs = desc.i64[W.block_o]
     blocks = up(desc.i64[W.o], outs)
     left = desc.i64[W.o] - (blocks - 1) * outs
-    if form < 2:
+    if form < POSITIONS:
         padded = padded_positions(desc, width, 0, box_count)
         high = (blocks - 1) * filled(outs, rows, rest) + filled(left, rows, rest)
     else:
         padded = padded_positions(desc, rows, rest, box_count)
         one = lanes if placed else i64(0)  # one vector of channels for a remainder
         high = (blocks - 1) * filled(outs, width, one) + filled(left, width, one)
-        width = tile.i64[T.rows] if form == 2 else tile.i64[T.low]
+        width = tile.i64[T.rows] if form == POSITIONS else tile.i64[T.low]
     boxes = box_count.i64[0]
     moves = f64(0.0)
     if inside <= 1 and not placed:
@@ -135,7 +135,7 @@ def cost(desc, tile):
         slab *= desc.i64[W.block_d + k] * desc.i64[W.step_d + k] + (desc.i64[W.k_d + k] - 1) * desc.i64[W.gap_d + k]
     time = f64(steps) * (f64(padded * high) / f64(lanes) + f64(_MOVE) * moves * f64(blocks) + f64(high * min(boxes, 3)))
     time += (2.0 if inside != 0 else 0.1 if placed else 0.5) * f64(slab) * f64(boxes) * f64(blocks)
-    if (form < 2) == (desc.i64[W.y_o] == 1):  # results are written transposed
+    if (form < POSITIONS) == (desc.i64[W.y_o] == 1):  # results are written transposed
         time += f64(padded * high)
     if 4.0 * f64(min(high, outs)) * (f64(min(steps, depth)) + f64(padded) / f64(max(boxes, 1))) > f64(_ROOM):
         time *= 1.3
@@ -210,22 +210,29 @@ def cut_windows(desc, tile):
     lanes, positions = tile.i64[T.lanes], desc.i64[W.d] * desc.i64[W.h] * desc.i64[W.w]
     inside = i64(0)
     placed = desc.i64[W.channels_inside] != 0
-    if desc.i64[W.after] == 0 and not placed and desc.i64[W.w] < lanes and n >= max(2 * desc.i64[W.w], lanes // 2):
+    if (
+        desc.i64[W.epilogue] == NO_EPILOGUE
+        and not placed
+        and desc.i64[W.w] < lanes
+        and n >= max(2 * desc.i64[W.w], lanes // 2)
+    ):
         inside = 1
     best, least = stack(8 * 8), stack(8)
     least.f64[0] = -1.0
-    for turn in range(2):  # channels as rows of the tile, then positions
-        form = 2 * turn + (low_form(tile, o) if turn == 0 else low_form(tile, min(positions * n, _POSITIONS)))
+    for by_positions in range(2):  # 0: channels are the rows of the tile
+        form = 2 * by_positions + (
+            low_form(tile, o) if by_positions == 0 else low_form(tile, min(positions * n, _POSITIONS))
+        )
         if tile.i64[T.only] >= 0:
             form = tile.i64[T.only]
-        if form // 2 != turn or (turn == 0 and (desc.i64[W.after] == 2 or placed)):
+        if form // 2 != by_positions or (by_positions == 0 and (desc.i64[W.epilogue] == POSITION_ROWS or placed)):
             continue
-        listed = inside != 0 and turn == 0 and tile.i64[T.group] == 1 and fill(n, wide, 0) > 0.8
+        listed = inside != 0 and by_positions == 0 and tile.i64[T.group] == 1 and fill(n, wide, 0) > 0.8
         desc.i64[W.form] = form
         desc.i64[W.images_inside] = wide if listed else inside
-        high = tile.i64[T.low] if form % 2 == 1 and tile.i64[T.several] != 0 else tile.i64[T.rows]
+        high = tile.i64[T.low] if form % 2 == LOW and tile.i64[T.several] != 0 else tile.i64[T.rows]
         width, unit = wide, high
-        if turn == 1:
+        if by_positions == 1:
             width = high
             unit = wide
         most = i64(_POSITIONS)

@@ -3,13 +3,22 @@ tables."""
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.program.steps import RectangleStep
 from rushlight._native import Words, i64, native, stack
 
 __all__ = [
+    "BOTH",
     "BOX",
     "BOX_BYTES",
+    "CHANNELS",
+    "LOW",
+    "NO_EPILOGUE",
+    "POSITIONS",
+    "POSITIONS_LOW",
+    "POSITION_ROWS",
     "W",
     "W_BYTES",
+    "epilogue_layout",
     "filled_channels",
     "find_box",
     "find_part",
@@ -26,21 +35,34 @@ __all__ = [
 W = Words("""pieces x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w y_base y_n y_g y_o y_d y_h y_w y_chunk bias_g bias_o
 n g c o in_d in_h in_w d h w k_d k_h k_w step_d step_h step_w gap_d gap_h gap_w lo_d lo_h lo_w
 block_n block_d block_h block_w block_o blocks_n blocks_d blocks_h blocks_w blocks_o part_c part_d part_h part_w parts_c parts_d parts_h parts_w
-chunk chunks images_inside channels_inside form flip taps_first packed operand after given""")
-# form: a value of `Form`.
+chunk chunks images_inside channels_inside form flip taps_first packed operand epilogue epilogue_at""")
+# form: rows of the register tile (CHANNELS or POSITIONS) plus its tile (BOTH or LOW).
 # images_inside: 0: positions along the width are contiguous in the slab; 1: all images of the box are; n > 1: blocks of
 # n images, which are panels already.
 # channels_inside: 0, or the channels of a position are contiguous in the slab, padded to packed words of this many; the
 # tile reads them in place.
 # taps_first: kernel taps are the outer loop of the steps and channels the inner one; 0: the other way round.
 # packed: offset in bytes of the weights' panels in memory packed in advance; -1: each piece packs its own.
-# operand: index of x among the arrays of the call; w and the bias follow.  after: an `Epilogue` order.  given: offset
-# in bytes of the epilogue's constants from this descriptor.
+# operand: index of x among the arrays of the call; w and the bias follow.
+# epilogue: NO_EPILOGUE, or the layout of the rectangles it takes.  epilogue_at: offset in bytes of its constants from here.
 
 # The box of a piece and of one part of its steps: first and one past the last of each.
 BOX = Words("""n0 n1 d0 d1 h0 h1 w0 w1 o0 o1 group chunk_no c0 c1 td0 td1 th0 th1 tw0 tw1
 s_c s_n s_d s_h s_w phase len_d len_h len_w columns steps""")
+# Values of `form`: the rows of the register tile are output channels or positions; BOTH uses the tile with fewer rows for a
+# remainder, LOW for all rows.
+CHANNELS, POSITIONS = 0, 2
+BOTH, LOW = 0, 1
+POSITIONS_LOW = POSITIONS + LOW
+# Values of `epilogue`: rectangles of channels x positions, or of positions x channels.
+NO_EPILOGUE, CHANNEL_ROWS, POSITION_ROWS = range(3)
+
 W_BYTES, BOX_BYTES = 8 * len(W), 8 * (len(BOX) + 1)
+
+
+def epilogue_layout(epilogue: RectangleStep | None) -> int:
+    """The `epilogue` field for a step's epilogue."""
+    return NO_EPILOGUE if epilogue is None else POSITION_ROWS if epilogue.part.turned else CHANNEL_ROWS
 
 
 # ***** which box a piece is, and its parts *****

@@ -21,8 +21,15 @@ own until they are written, with the bias, in the layout and dtype of the result
 from __future__ import annotations
 
 from rushlight._backends.cpu.conv.conv_descriptor import (
+    BOTH,
     BOX,
     BOX_BYTES,
+    CHANNELS,
+    LOW,
+    NO_EPILOGUE,
+    POSITION_ROWS,
+    POSITIONS,
+    POSITIONS_LOW,
     W_BYTES,
     W,
     find_box,
@@ -263,13 +270,13 @@ def _make_epilogue(form: ConvForm, load_bias: NativeFunction, transpose_line: Na
     def put_epilogue(desc, box, bufs, piece, bias, acc, acc_o, acc_position, image, first, run, lines):
         """Give `run` positions of an image, from `first` on, to the epilogue instead of storing them."""
         constants, outs, channel = (
-            desc + desc.i64[W.given],
+            desc + desc.i64[W.epilogue_at],
             box.i64[BOX.o1] - box.i64[BOX.o0],
             box.i64[BOX.group] * desc.i64[W.o] + box.i64[BOX.o0],
         )
         if bias is not None:
             add_bias(desc, box, bias, acc, acc_o, acc_position, run)
-        if desc.i64[W.after] == 2:
+        if desc.i64[W.epilogue] == POSITION_ROWS:
             return run_epilogue(bufs, constants, piece, acc, acc_position, image, first, channel, run, outs)
         if acc_position == 1:
             return run_epilogue(bufs, constants, piece, acc, acc_o, image, channel, first, outs, run)
@@ -356,7 +363,7 @@ def make_write(form: ConvForm) -> NativeFunction:
                         to = to + (box.i64[BOX.h0] + h) * desc.i64[W.y_h]
                         to += (box.i64[BOX.w0] + w) * desc.i64[W.y_w]
                         sums = acc + size * position * run * acc_position
-                        if desc.i64[W.after] == 0:
+                        if desc.i64[W.epilogue] == NO_EPILOGUE:
                             put_positions(
                                 desc, box, y + out_size * to, bias, sums, acc_o, acc_position, count, step, lines
                             )
@@ -422,7 +429,7 @@ def _make_placed(form: ConvForm) -> NativeFunction:
         memset(cursor, 0, 32)
         j: i64 = 0
         while j < box.i64[BOX.columns]:
-            few = i64(desc.i64[W.form] == 3 or box.i64[BOX.columns] - j <= low)
+            few = i64(desc.i64[W.form] == POSITIONS_LOW or box.i64[BOX.columns] - j <= low)
             rows = i64(low) if few != 0 else i64(high)
             list_positions(desc, box, cursor, positions, rows, i64(size))
             if y is not None and j + rows <= box.i64[BOX.columns]:
@@ -478,14 +485,14 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"listed_{form.name}")
     def multiply_listed(desc, box, slab, offsets, weights, acc, add):
         """Multiply all tiles of a box whose window panels are ready in the slab."""
-        rows = i64(high if desc.i64[W.form] == 0 else low)
+        rows = i64(high if desc.i64[W.form] == CHANNELS else low)
         steps, across, outs = box.i64[BOX.steps], box.i64[BOX.columns], box.i64[BOX.o1] - box.i64[BOX.o0]
         for j in range(0, across, wide):
             panel = slab + size * panel_offset(desc, box, j // wide)
             i: i64 = 0
             while i < outs:
                 to = acc + cell * (i * across + j)
-                if desc.i64[W.form] == 0 and outs - i > low:
+                if desc.i64[W.form] == CHANNELS and outs - i > low:
                     at_high(weights + cell * i * steps, panel, offsets, to, across, steps, add)
                 else:
                     at_low(weights + cell * i * steps, panel, offsets, to, across, steps, add)
@@ -494,10 +501,10 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
     @native("void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64)", name=f"multiply_{form.name}")
     def multiply(desc, box, slab, offsets, panel, weights, acc, add):
         """Multiply all tiles of a box for one part of the steps."""
-        how = desc.i64[W.form]
-        rows = i64(high if how % 2 == 0 else low)
-        width = i64(wide) if how < 2 else rows  # of panels of windows
-        other = rows if how < 2 else i64(wide)
+        tile_form = desc.i64[W.form]
+        rows = i64(high if tile_form % 2 == BOTH else low)
+        width = i64(wide) if tile_form < POSITIONS else rows  # of panels of windows
+        other = rows if tile_form < POSITIONS else i64(wide)
         moves = stack(16 * 128)
         cursor = stack(64)
         memset(cursor, 0, 64)
@@ -505,30 +512,43 @@ def _make_multiply(form: ConvForm) -> NativeFunction:
         short = run <= half  # runs that fit half a vector
         steps, outs = box.i64[BOX.steps], box.i64[BOX.o1] - box.i64[BOX.o0]
         words = (steps + group - 1) // group
-        across = (box.i64[BOX.columns] + width - 1) // width * width if how < 2 else (outs + other - 1) // other * other
+        across = (
+            (box.i64[BOX.columns] + width - 1) // width * width
+            if tile_form < POSITIONS
+            else (outs + other - 1) // other * other
+        )
         j: i64 = 0
         while j < box.i64[BOX.columns]:
-            if how == 2 and box.i64[BOX.columns] - j <= low:  # a remainder that fits the tile with fewer rows
-                how, width = i64(3), i64(low)
+            if (
+                tile_form == POSITIONS and box.i64[BOX.columns] - j <= low
+            ):  # a remainder that fits the tile with fewer rows
+                tile_form, width = i64(POSITIONS_LOW), i64(low)
             n = list_moves(
-                desc, box, cursor, moves, width, i64(half) if short and how < 2 else i64(lanes), i64(size), i64(cell)
+                desc,
+                box,
+                cursor,
+                moves,
+                width,
+                i64(half) if short and tile_form < POSITIONS else i64(lanes),
+                i64(size),
+                i64(cell),
             )
-            if how < 2 and short:
+            if tile_form < POSITIONS and short:
                 gather_short(panel, slab, offsets, steps, moves, n)
-            elif how < 2:
+            elif tile_form < POSITIONS:
                 gather_wide(panel, slab, offsets, steps, moves, n)
-            elif how == 2:
+            elif tile_form == POSITIONS:
                 gather_high(panel, slab, offsets, steps, moves, n)
             else:
                 gather_low(panel, slab, offsets, steps, moves, n)
             i: i64 = 0
             while i < outs:
                 part = weights + cell * i * words
-                if how == 0 and outs - i > low:
+                if tile_form == CHANNELS and outs - i > low:
                     tile_high(part, panel, acc + cell * (i * across + j), across, words, add)
-                elif how < 2:
+                elif tile_form < POSITIONS:
                     tile_low(part, panel, acc + cell * (i * across + j), across, words, add)
-                elif how == 2:
+                elif tile_form == POSITIONS:
                     tile_high(panel, part, acc + cell * (j * across + i), across, words, add)
                 else:
                     tile_low(panel, part, acc + cell * (j * across + i), across, words, add)
@@ -572,7 +592,7 @@ def _make_pack(form: ConvForm) -> NativeFunction:
         """Pack the box's output channels for its part of the steps: panels as high as the tile, and a lower one for a
         remainder that it holds."""
         start, end = box.i64[BOX.o0], box.i64[BOX.o1]
-        if desc.i64[W.form] >= 2:
+        if desc.i64[W.form] >= POSITIONS:
             rest = (end - start) % wide
             if desc.i64[W.channels_inside] == 0 or rest > lanes:
                 rest = 0
@@ -582,7 +602,7 @@ def _make_pack(form: ConvForm) -> NativeFunction:
             if rest > 0:
                 box.i64[BOX.o0], box.i64[BOX.o1] = end - rest, end
                 pack_one(desc, box, out + cell * (end - rest - start) * ((box.i64[BOX.steps] + group - 1) // group), w)
-        elif desc.i64[W.form] == 1:
+        elif desc.i64[W.form] == LOW:
             pack_low(desc, box, out, w)
         else:
             rest = (end - start) % high
@@ -607,7 +627,7 @@ def _make_weights_offset(form: ConvForm) -> NativeFunction:
     def weights_offset(desc, box, part, words):
         """The offset of the box's panels among those packed in advance; `words` counts packed words of the largest
         part."""
-        width = i64(wide if desc.i64[W.form] >= 2 else high if desc.i64[W.form] == 0 else low)
+        width = i64(wide if desc.i64[W.form] >= POSITIONS else high if desc.i64[W.form] == CHANNELS else low)
         each = filled_outs(desc, desc.i64[W.o], width, i64(lanes)) * words
         own = (box.i64[BOX.steps] + group - 1) // group
         return desc.i64[W.packed] + cell * ((box.i64[BOX.group] * parts_of(desc) + part) * each + box.i64[BOX.o0] * own)
@@ -654,7 +674,7 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
         )
         if (
             desc.i64[W.channels_inside] == 0
-            or desc.i64[W.after] != 0
+            or desc.i64[W.epilogue] != NO_EPILOGUE
             or desc.i64[W.bias_o] >= 0
             or desc.i64[W.y_o] != 1
         ):
@@ -685,7 +705,7 @@ def _make_results(form: ConvForm) -> tuple[NativeFunction, NativeFunction]:
     def put_rest(desc, box, y, acc, across):
         """Write the positions at the end that fill no tile; their sums are in `acc`."""
         count = box.i64[BOX.columns]
-        rows = i64(low) if desc.i64[W.form] == 3 else i64(high)
+        rows = i64(low) if desc.i64[W.form] == POSITIONS_LOW else i64(high)
         rest = count % rows
         if rest == low:
             rest = 0
@@ -726,8 +746,8 @@ def make_conv(form: ConvForm) -> NativeFunction:
             desc = desc + W_BYTES
         box = stack(BOX_BYTES)
         find_box(desc, box, piece)
-        channels = desc.i64[W.form] < 2
-        rows = i64(high if desc.i64[W.form] % 2 == 0 else low)
+        channels = desc.i64[W.form] < POSITIONS
+        rows = i64(high if desc.i64[W.form] % 2 == BOTH else low)
         width = i64(wide) if channels else rows
         other = rows if channels else i64(wide)
         outs = filled_outs(desc, box.i64[BOX.o1] - box.i64[BOX.o0], other, i64(lanes))
@@ -829,7 +849,7 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
             bias = load_bias(
                 bufs.ptr[desc.i64[W.operand] + 2], group * desc.i64[W.bias_g] + channel * desc.i64[W.bias_o]
             )
-        if desc.i64[W.after] != 0:
+        if desc.i64[W.epilogue] != NO_EPILOGUE:
             slot = borrow(size * all_)
             if slot < 0:
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
@@ -838,13 +858,13 @@ def make_sum_chunks(kind: str, target: str) -> NativeFunction:
             status: i32 = 0
             for n in range(images):
                 of = sums + size * n * positions
-                if desc.i64[W.after] == 2:
+                if desc.i64[W.epilogue] == POSITION_ROWS:
                     status = status | run_epilogue(
-                        bufs, desc + desc.i64[W.given], piece, of, i64(1), n, i64(0), piece, positions, i64(1)
+                        bufs, desc + desc.i64[W.epilogue_at], piece, of, i64(1), n, i64(0), piece, positions, i64(1)
                     )
                 else:
                     status = status | run_epilogue(
-                        bufs, desc + desc.i64[W.given], piece, of, positions, n, piece, i64(0), i64(1), positions
+                        bufs, desc + desc.i64[W.epilogue_at], piece, of, positions, n, piece, i64(0), i64(1), positions
                     )
             give_back(slot)
             return status

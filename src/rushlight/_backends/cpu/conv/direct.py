@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from rushlight._backends.cpu.conv.conv import Work
+from rushlight._backends.cpu.conv.conv_descriptor import POSITION_ROWS, epilogue_layout
 from rushlight._backends.cpu.conv.direct_descriptor import D_BYTES, D
 from rushlight._backends.cpu.conv.direct_native import make_direct
 from rushlight._backends.cpu.conv.direct_tile import MIXED, DirectTile, RowMover, WeightTile
@@ -105,10 +106,10 @@ def direct_call(step: ExternStep) -> list[Launch]:
         works = [Direct(*operands, phase) for phase in _phases(*operands[1:])] or works
     after: list[int] = []
     for work in works:
-        work.desc |= {"operand": len(step.sizes), "given": D_BYTES, "bundle": 1}
+        work.desc |= {"operand": len(step.sizes), "epilogue_at": D_BYTES, "bundle": 1}
         if step.epilogue is not None:
             after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-            work.desc["after"] = 1 + step.epilogue.part.transposed
+            work.desc["epilogue"] = epilogue_layout(step.epilogue)
             work.bundle()
         work.desc["pieces"] = -(-work.desc["batch"] * work.desc["groups"] // work.desc["chunk"]) * work.desc["bands"]
     pieces, multiplications = (
@@ -417,7 +418,7 @@ class Direct:
     def bundle(self) -> None:
         """Bundle small groups for an epilogue that takes the channels of a position contiguously."""
         desc = self.desc
-        if desc["after"] == 2 and not desc["together"] and desc["out_d"] == 1:
+        if desc["epilogue"] == POSITION_ROWS and not desc["together"] and desc["out_d"] == 1:
             desc["bundle"] = max(1, min(_BUNDLE // self.outs, desc["groups"]))
             desc["chunk"] = min(-(-desc["chunk"] // desc["bundle"]) * desc["bundle"], desc["batch"] * desc["groups"])
 

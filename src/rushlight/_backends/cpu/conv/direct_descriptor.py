@@ -9,7 +9,7 @@ __all__ = ["D_BYTES", "REAL", "T_BYTES", "D", "T", "item_of"]
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
 # ints[8 + ...]: blocks; counts and blocking; geometry in three spatial dims; strides in elements; prepared rows; groups
-# given to the epilogue together; the last three as in `conv_descriptor.W`, except that `given` counts from the first
+# given to the epilogue together; the last three as in `conv_descriptor.W`, except that `epilogue_at` counts from the first
 # constant.
 # together: lanes are channels, `mix` of them of one group; `x_g`, `y_g` and `bias_g` are then strides of channels,
 # `groups` counts vectors.
@@ -23,7 +23,7 @@ batch groups depth chunk bands band singles
 in_d in_h in_w out_d out_h out_w kernel_d kernel_h kernel_w
 stride_d stride_h stride_w dilation_d dilation_h dilation_w pad_d pad_h pad_w spread_d spread_h spread_w
 x_n x_g x_c x_d x_h x_w w_base w_g w_o w_c w_d w_h w_w
-y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows nothing x_transpose y_transpose y_base pieces bundle operand after given""",
+y_n y_g y_o y_d y_h y_w bias_g bias_o pitch phase lead rows nothing x_transpose y_transpose y_base pieces bundle operand epilogue epilogue_at""",
     first=8,
 )
 D_BYTES = 8 * (8 + len(D))

@@ -8,6 +8,7 @@ Blocks read input rows in place; rows that must be sorted, widened or dilated ar
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.conv.conv_descriptor import NO_EPILOGUE, POSITION_ROWS
 from rushlight._backends.cpu.conv.direct_descriptor import D_BYTES, REAL, T_BYTES, D, T, item_of
 from rushlight._backends.cpu.conv.direct_pack_native import make_load_weights
 from rushlight._backends.cpu.conv.direct_rows_native import make_fill, make_find_lines, make_movers, make_ready
@@ -257,7 +258,7 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
         width = ints.i64[D.out_w]
         channels = ints.i64[D.lanes] if ints.i64[D.together] != 0 else ints.i64[D.outs] * ints.i64[D.blocks]
         position, channel = i64(1), rows * width
-        if ints.i64[D.after] == 2 or ints.i64[D.y_transpose] != 0:
+        if ints.i64[D.epilogue] == POSITION_ROWS or ints.i64[D.y_transpose] != 0:
             position, channel = channels * ints.i64[D.bundle], i64(1)
         own.i64[D.y_w], own.i64[D.y_h], own.i64[D.y_g], own.i64[D.y_o] = position, position * width, channel, channel
         return channels * ints.i64[D.bundle] * rows * width
@@ -265,7 +266,7 @@ def _make_after(source: str, target: str) -> tuple[NativeFunction, NativeFunctio
     @native("i32(ptr, ptr, ptr, i64, ptr, i64, i64, i64, i64, i64)", name=f"after_{source}_{target}")
     def put_epilogue(bufs, own, constants, piece, results, image, channel, count, position, positions):
         """Give `count` channels at some positions of an image, contiguous in the epilogue's order, to it."""
-        if own.i64[D.after] == 2:
+        if own.i64[D.epilogue] == POSITION_ROWS:
             return run_epilogue(
                 bufs, constants, piece, results, own.i64[D.y_w], image, position, channel, positions, count
             )
@@ -326,7 +327,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
         end = min(begin + ints.i64[D.band], ints.i64[D.out_h])
         own = stack(D_BYTES)
         kept: i64 = 0
-        if ints.i64[D.after] != 0:
+        if ints.i64[D.epilogue] != NO_EPILOGUE:
             kept = size * collected(ints, own, end - begin)
         slot = borrow(weights_bytes + aside_bytes + lines_bytes + rows_bytes + transposed_bytes + kept)
         if slot < 0:
@@ -338,7 +339,7 @@ def make_direct(source: str, target: str, added: str, mover: RowMover, transpose
         stop = min(start + ints.i64[D.chunk], ints.i64[D.batch] * ints.i64[D.groups])
         transposed = memory + weights_bytes + aside_bytes + lines_bytes + rows_bytes
         done, positions = transposed + transposed_bytes, (end - begin) * ints.i64[D.out_w]
-        constants = ints + ints.i64[D.given]
+        constants = ints + ints.i64[D.epilogue_at]
         bundled: i64 = 0  # groups of the current bundle so far
         status: i32 = 0
         for number in range(start, stop):

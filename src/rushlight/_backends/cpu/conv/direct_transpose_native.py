@@ -6,6 +6,7 @@ channels of one position.
 
 from __future__ import annotations
 
+from rushlight._backends.cpu.conv.conv_descriptor import NO_EPILOGUE, POSITION_ROWS
 from rushlight._backends.cpu.conv.direct_descriptor import REAL, D, item_of
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._native import NativeFunction, extern, i64, load, native, store
@@ -98,7 +99,7 @@ def make_transposed(
         )
         transpose_in(ints, transposed, x, wide, valid)
         unit(ints, results, transposed, memory, i64(0), ints.i64[D.out_h], i64(0), ints.i64[D.lanes])
-        if ints.i64[D.after] == 0:
+        if ints.i64[D.epilogue] == NO_EPILOGUE:
             transpose_narrow(
                 ints,
                 bufs.ptr[0] + item * (image * ints.i64[D.y_n] + group * ints.i64[D.y_transpose]),
@@ -107,8 +108,8 @@ def make_transposed(
                 valid,
             )
             return 0
-        constants = ints + ints.i64[D.given]
-        if ints.i64[D.after] == 2:
+        constants = ints + ints.i64[D.epilogue_at]
+        if ints.i64[D.epilogue] == POSITION_ROWS:
             return put_epilogue(bufs, own, constants, piece, results, image, group, valid, i64(0), plane)
         transpose_out(own, done, results, valid, plane)
         return put_epilogue(bufs, own, constants, piece, done, image, group, valid, i64(0), plane)

@@ -16,7 +16,7 @@ from rushlight._backends.cpu.conv.conv import (
     multiplications,
 )
 from rushlight._backends.cpu.conv.conv_choice import choose_tiles, tiles_cost, tiles_together
-from rushlight._backends.cpu.conv.conv_descriptor import W_BYTES, W
+from rushlight._backends.cpu.conv.conv_descriptor import CHANNELS, POSITION_ROWS, POSITIONS, W_BYTES, W, epilogue_layout
 from rushlight._backends.cpu.conv.conv_native import ConvForm
 from rushlight._backends.cpu.conv.winograd_native import MORE, make_winograd, make_winograd_weights
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
@@ -52,7 +52,7 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
     after: list[int] = []
     if step.epilogue is not None:
         after = epilogue_words(len(step.sizes), len(step.inputs), step.epilogue)
-        desc |= {"after": 1 + step.epilogue.part.transposed, "operand": len(step.sizes)}
+        desc |= {"epilogue": epilogue_layout(step.epilogue), "operand": len(step.sizes)}
     if not _fits(desc):
         return None
     tile = _tile(desc["o"], form)
@@ -64,7 +64,7 @@ def winograd_call(step: ExternStep, form: ConvForm | None = None) -> list[Launch
     transform, convolve, address = _kernels(form, tile)
     operands = range(len(step.inputs) + len(step.words))
     first = [desc["g"] * panels, 1, 1, desc["g"] * TAPS * panels * each, 0, 0, 0, 0, *W.listed(desc)]
-    desc["given"] = W_BYTES + 8 * len(MORE)
+    desc["epilogue_at"] = W_BYTES + 8 * len(MORE)
     extra = address, tile.rows, tiles_together(tiles, tile), len(step.sizes) + len(operands)
     second = [*call_ints([tiles], step.sizes), *W.listed(desc), *extra, *after]
     return [Launch(transform, first, (1,), 0), Launch(convolve, second, (*operands, -1))]
@@ -92,7 +92,7 @@ def _cut(desc: dict[str, int], tile: RegisterTile) -> dict[str, int]:
     for letter, size in zip("cdhw", (desc["c"], 1, 4, 4), strict=True):
         tiles |= {f"part_{letter}": size, f"parts_{letter}": 1}
     tiles |= {
-        "form": 0,
+        "form": CHANNELS,
         "images_inside": 0,
         "chunk": 1,
         "chunks": 1,
@@ -108,7 +108,11 @@ def _cut(desc: dict[str, int], tile: RegisterTile) -> dict[str, int]:
     for letter, times in zip("ndhwo", (1, 1, 2, 2, 1), strict=True):
         desc |= {f"block_{letter}": times * tiles[f"block_{letter}"], f"blocks_{letter}": tiles[f"blocks_{letter}"]}
     # positions as rows where the epilogue takes them so
-    desc |= {"form": 2 if desc["after"] == 2 else 0, "images_inside": 0, "pieces": tiles["blocks_o"] * tiles["g"]}
+    desc |= {
+        "form": POSITIONS if desc["epilogue"] == POSITION_ROWS else CHANNELS,
+        "images_inside": 0,
+        "pieces": tiles["blocks_o"] * tiles["g"],
+    }
     for letter in "ndhw":
         desc["pieces"] *= tiles[f"blocks_{letter}"]
     return tiles

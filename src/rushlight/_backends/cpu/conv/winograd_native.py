@@ -15,6 +15,8 @@ from __future__ import annotations
 from rushlight._backends.cpu.conv.conv_descriptor import (
     BOX,
     BOX_BYTES,
+    NO_EPILOGUE,
+    POSITION_ROWS,
     W_BYTES,
     W,
     find_box,
@@ -163,7 +165,7 @@ def collected(whole, region, own):
     of its first element."""
     memcpy(own, whole, W_BYTES)
     outs, channel, position = region.i64[BOX.o1] - region.i64[BOX.o0], region.i64[BOX.columns], i64(1)
-    if whole.i64[W.after] == 2:
+    if whole.i64[W.epilogue] == POSITION_ROWS:
         channel, position = i64(1), outs
     own.i64[W.y_o], own.i64[W.y_w] = channel, position
     own.i64[W.y_h] = own.i64[W.y_w] * (region.i64[BOX.w1] - region.i64[BOX.w0])
@@ -320,7 +322,7 @@ def make_winograd(form: ConvForm) -> NativeFunction:
         kept: i64 = 0
         region, own = stack(BOX_BYTES), stack(W_BYTES)
         result_desc = whole  # the descriptor whose strides results are written with
-        if whole.i64[W.after] != 0:
+        if whole.i64[W.epilogue] != NO_EPILOGUE:
             find_box(whole, region, piece)
             begin = collected(whole, region, own)
             kept = (SIZE * region.i64[BOX.columns] * (region.i64[BOX.o1] - region.i64[BOX.o0]) + 63) // 64 * 64

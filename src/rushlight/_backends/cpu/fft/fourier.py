@@ -16,14 +16,17 @@ from rushlight._backends.cpu.fft.fourier_native import (
     CHIRPS,
     COLUMN_FACTORS,
     COMPLEX,
+    ELEMENTS,
     FACTORS,
     FILTER,
     FULL,
     HALVES,
     LANE_FACTORS,
+    NEITHER,
     PAIRS,
     ROOT_PAIRS,
     ROOT_PARTS,
+    SEQUENCES,
     STRIDED,
     TWIDDLES,
     make_fourier,
@@ -356,14 +359,14 @@ def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     outer = [dim for k, dim in enumerate(t.others) if k != at]
     ways = []
     for lane, step, unit in ((x_lane, t.src_step, t.units[0]), (y_lane, t.dst_step, t.units[1])):
-        ways.append(0 if lane == unit else 1 if step == unit and n >= family.lanes // 2 else 2)
+        ways.append(SEQUENCES if lane == unit else ELEMENTS if step == unit and n >= family.lanes // 2 else NEITHER)
     if what in (FULL, STRIDED):
-        ways = [2, 2]
+        ways = [NEITHER, NEITHER]
     swap = "D" if t.inverse else "C"
-    load = {HALVES: "R", PAIRS: "S"}.get(what, swap) if ways[0] == 0 else "S"
-    store = "U" if what == HALVES or ways[1] != 0 else "R" if what == PAIRS else swap
+    load = {HALVES: "R", PAIRS: "S"}.get(what, swap) if ways[0] == SEQUENCES else "S"
+    store = "U" if what == HALVES or ways[1] != SEQUENCES else "R" if what == PAIRS else swap
     main = edge = _passes_of(family, n, "S" if what == PAIRS else "C", "U" if what == HALVES else "C")
-    if count >= family.lanes and (what == COMPLEX or 2 not in ways):
+    if count >= family.lanes and (what == COMPLEX or NEITHER not in ways):
         main = _passes_of(family, n, "S" if what == PAIRS else load, store)
     twiddles = _table(family, ROOT_PAIRS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     tiles = -(-count // family.lanes)

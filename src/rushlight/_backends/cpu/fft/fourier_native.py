@@ -50,10 +50,12 @@ COMPLEX, HALVES, PAIRS, FULL, STRIDED = range(5)
 # tables; see `make_tables`
 TWIDDLES, FACTORS, ROOT_PAIRS, ROOT_PARTS, CHIRPS, FILTER, LANE_FACTORS, COLUMN_FACTORS = range(8)
 
+# What is adjacent in memory: other sequences, the elements of one, or neither.
+SEQUENCES, ELEMENTS, NEITHER = range(3)
+
 # ints[8 + ...]; steps are in bytes.  `main` and `edge` are addresses of tile plans: the number of passes, then for each
-# its function, m, s and twiddles.  `src_way`, `dst_way`: 0 adjacent in memory are sequences, 1 elements of one, 2
-# neither.  `outer`: the number of dims that follow (size, step in the source, step in the result), the last one
-# innermost
+# its function, m, s and twiddles.  `src_way`, `dst_way`: SEQUENCES, ELEMENTS or NEITHER.  `outer`: the number of dims that
+# follow (size, step in the source, step in the result), the last one innermost
 LANES = Words(
     """main edge kind inverse n count src_lane src_step dst_lane dst_step src_way dst_way twiddles tiles chunk
 units scale outer""",
@@ -369,7 +371,7 @@ def _make_full_tile(form: FourierForm) -> NativeFunction:
         src, src2, src_step = x, x, x_step
         if what == HALVES:
             src2, src_step = x + x_step, 2 * x_step
-        if at.i64[LANES.src_way] == 1:
+        if at.i64[LANES.src_way] == ELEMENTS:
             src = gathered
             if what == PAIRS:
                 rows_in(x, x_lane, results, n + 1)
@@ -378,7 +380,7 @@ def _make_full_tile(form: FourierForm) -> NativeFunction:
                 rows_in_swapped(x, x_lane, gathered, n)
             else:
                 rows_in(x, x_lane, gathered, n)
-        elif at.i64[LANES.src_way] == 2:
+        elif at.i64[LANES.src_way] == NEITHER:
             src = gathered
             if swap:
                 strided_in_swapped(x, x_lane, x_step, gathered, n)
@@ -390,21 +392,21 @@ def _make_full_tile(form: FourierForm) -> NativeFunction:
         dst, dst2, dst_step = y, y, y_step
         if what == PAIRS:  # parts were exchanged
             dst, dst2, dst_step = y + y_step, y, 2 * y_step
-        if at.i64[LANES.dst_way] != 0 or what == HALVES:
+        if at.i64[LANES.dst_way] != SEQUENCES or what == HALVES:
             dst, dst_step = results, i64(whole_bytes)
         run_tile(at.ptr[LANES.main], src, src2, src_step, dst, dst2, dst_step, None, ping, pong, at.f64[LANES.scale])
         if what == HALVES:
-            if at.i64[LANES.dst_way] == 0:
+            if at.i64[LANES.dst_way] == SEQUENCES:
                 halves_c(results, y, y_step, at.ptr[LANES.twiddles], n)
                 return
             halves_s(results, gathered, i64(whole_bytes), at.ptr[LANES.twiddles], n)
             rows_out(gathered, y, y_lane, n + 1)
-        elif at.i64[LANES.dst_way] == 1:
+        elif at.i64[LANES.dst_way] == ELEMENTS:
             if swap:
                 rows_out_swapped(results, y, y_lane, n)
             else:
                 rows_out(results, y, y_lane, n)
-        elif at.i64[LANES.dst_way] == 2:
+        elif at.i64[LANES.dst_way] == NEITHER:
             if swap:
                 strided_out_swapped(results, y, y_lane, y_step, n)
             else:
@@ -483,7 +485,9 @@ def _make_lanes(form: FourierForm, elements: Elements) -> NativeFunction:
         if slot < 0:
             return rl_fail(bufs, piece, 4, 0, 0, 0)
         room = borrowed(slot)
-        gathered = ints.i64[LANES.kind] != COMPLEX and (ints.i64[LANES.src_way] == 2 or ints.i64[LANES.dst_way] == 2)
+        gathered = ints.i64[LANES.kind] != COMPLEX and (
+            ints.i64[LANES.src_way] == NEITHER or ints.i64[LANES.dst_way] == NEITHER
+        )
         if gathered or count < lanes:
             memset(room + 2 * each, 0, each)  # unused lanes must hold numbers
         for number in range(piece * chunk, min((piece + 1) * chunk, ints.i64[LANES.units])):

@@ -135,8 +135,9 @@ class Blas:
             for way, rows, columns in ((layout[0], m, k), (layout[1], k, n))
         ]
         gemm = ctypes.CFUNCTYPE(None)(self.symbols[f"rl_cblas_{letter}gemm"])
-        gemm(flag(ROW_MAJOR), a_transposed, b_transposed, word(m), word(n), word(k), one, at(a.buffer_info()[0]), a_step, at(b.buffer_info()[0]), b_step,
-             zero, at(result.buffer_info()[0]), word(n))  # fmt: skip
+        x, y, z = (at(buffer.buffer_info()[0]) for buffer in (a, b, result))
+        order, sizes = flag(ROW_MAJOR), (word(m), word(n), word(k))
+        gemm(order, a_transposed, b_transposed, *sizes, one, x, a_step, y, b_step, zero, z, word(n))
         return result == product
 
     def routine(self, name: str) -> int:

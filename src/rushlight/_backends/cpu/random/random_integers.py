@@ -96,11 +96,14 @@ def make_outside_unit(p_kind: str) -> NativeFunction:
 
 # ***** integers *****
 
+# Values of `wide`: the word of a number; the last one takes no remainder.
+WORD32, WORD64, WHOLE64 = range(3)
+
 
 def make_integers(kind: str) -> NativeFunction:
     """`integers(state, out, n, range, base, wide)`: base + word % range, as the dtype.
 
-    `wide` selects the word: 0 one of 32 bits, 1 one of 64, 2 one of 64 without a remainder.  The 32-bit remainder is
+    `wide` selects the word: WORD32, WORD64, or WHOLE64 (without a remainder).  The 32-bit remainder is
     two products (Lemire, Kaser, Kurz: Faster remainder by direct computation).
     """
     put, itemsize = put_int(kind), ITEMSIZE[kind]
@@ -110,13 +113,13 @@ def make_integers(kind: str) -> NativeFunction:
         words = state + SCRATCH_AT
         d = u64(span)
         magic = u64(0)
-        if wide == 0:
+        if wide == WORD32:
             magic = u64(0xFFFFFFFFFFFFFFFF) // d + 1
         done = 0
         while done < n:
             to = out + done * itemsize
             m = min(n - done, HALF)
-            if wide == 0:
+            if wide == WORD32:
                 take(state, words, m)
                 for i in range(m):
                     put(to, i, i64(mulhi(magic * u64(words.u32[i]), d)) + base)
@@ -125,7 +128,7 @@ def make_integers(kind: str) -> NativeFunction:
                 for i in range(m):
                     pair = words.u64[i]
                     word = (pair << 32) | (pair >> 32)
-                    if wide == 1:
+                    if wide == WORD64:
                         word = word % d
                     put(to, i, i64(word) + base)
             done += m
