@@ -427,7 +427,7 @@ class FourierMoves:
             "done:",
             "ret void",
         )
-        return f"define void @{self.name('turn')}(ptr noalias %src, i64 %step, ptr noalias %tile, i64 %n) {{\nentry:\n{w.text}\n}}\n"
+        return f"define void @{self.name('transpose')}(ptr noalias %src, i64 %step, ptr noalias %tile, i64 %n) {{\nentry:\n{w.text}\n}}\n"
 
     def _combined(self, t: _Lanes, a: Complex, b: Complex, twiddle: Complex, back: bool) -> tuple[Complex, Complex]:
         """(S + T, conj(S - T)) with S = a + conj b and T = -i w (a - conj b); `back`: T = i conj(w) (a - conj b), parts
