@@ -62,7 +62,7 @@ W_BYTES, BOX_BYTES = 8 * len(W), 8 * (len(BOX) + 1)
 
 def epilogue_layout(epilogue: RectangleStep | None) -> int:
     """The `epilogue` field for a step's epilogue."""
-    return NO_EPILOGUE if epilogue is None else POSITION_ROWS if epilogue.part.turned else CHANNEL_ROWS
+    return NO_EPILOGUE if epilogue is None else POSITION_ROWS if epilogue.part.transposed else CHANNEL_ROWS
 
 
 # ***** which box a piece is, and its parts *****

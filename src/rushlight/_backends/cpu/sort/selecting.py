@@ -19,7 +19,7 @@ from rushlight._native import (
     stack,
     store,
     store_chosen,
-    store_indices,
+    store_places,
     u8,
     u16,
     u32,
@@ -79,7 +79,7 @@ def list_piece(bufs, ints, piece):
         if k + 72 <= end and popcount(bits) > 8:
             for part in range(8):
                 few = (bits >> u64(8 * part)) & u64(255)
-                store_indices(out + 8 * k, i + 8 * part, few)
+                store_places(out + 8 * k, i + 8 * part, few)
                 k += i64(popcount(few))
         else:
             while bits != u64(0):
