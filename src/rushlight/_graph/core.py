@@ -177,6 +177,7 @@ class GraphBuilder:
         self.inputs: list[Value] = []
         self.nodes: list[Node] = []
         self._known: dict[Any, Node] = {}
+        self._outputs: list[Value] = []
         self._replaced: dict[Value, Value] = {}  # references that an effect has used up, and what took their places
 
     def input(self, shape: Sequence[int], dtype: DType, weak: bool = False) -> Value:
@@ -242,6 +243,20 @@ class GraphBuilder:
             self._replaced[inputs[0]] = node.outputs[0]
         return node.outputs if primitive.multiple else node.outputs[0]
 
+    def constant(self, content: Any, shape: Sequence[int], dtype: DType) -> Any:
+        """An array whose elements are all this number."""
+        with self:
+            return build.full(shape, content, dtype)
+
+    def call(self, graph: Graph, operands: Sequence[Any]) -> list[Any]:
+        """The outputs of a graph, which is written into this one."""
+        with self:
+            return evaluate(graph, operands)
+
+    def output(self, value: Value) -> None:
+        """Let the next output of the graph be this value."""
+        self._outputs.append(value)
+
     def latest(self, reference: Value) -> Value:
         """What stands for a reference after the effects up to now."""
         while reference in self._replaced:
@@ -252,8 +267,12 @@ class GraphBuilder:
         """Let the next equal call make a node of its own."""
         self._known.pop(call_key(node.prim, node.inputs, node.params), None)
 
-    def finish(self, outputs: Sequence[Value]) -> Graph:
-        """The graph of what `outputs` need.  EffectOrderError where they do not hold the last state of a reference that effects have changed."""
+    def finish(self, outputs: Sequence[Value] | None = None) -> Graph:
+        """The graph of what `outputs` (by default those that were noted) need.
+
+        EffectOrderError where they do not hold the last state of a reference that effects have changed.
+        """
+        outputs = self._outputs if outputs is None else outputs
         if self._replaced:
             self._check_effects(outputs)
         return Graph(self.inputs, live_nodes(self.nodes, outputs), outputs)
@@ -307,7 +326,9 @@ def trace(function: Callable[..., Any], avals: Sequence[tuple[Any, ...]]) -> Gra
     arguments = [builder.input(*aval) for aval in avals]
     with builder:
         result = function(*arguments)
-    return builder.finish(list(result) if isinstance(result, (tuple, list)) else [result])
+    for value in result if isinstance(result, (tuple, list)) else (result,):
+        builder.output(value)
+    return builder.finish()
 
 
 def evaluate(

@@ -10,7 +10,7 @@ from rushlight._engine.core.state import GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardAt, GraphCalls, passed_inputs
 from rushlight._engine.dispatch.kept_plans import kept_graph_plan
-from rushlight._engine.dispatch.lower import Backward, differentiate_graph
+from rushlight._engine.dispatch.lower import Backward, differentiate_graph, transform
 from rushlight._engine.dispatch.native_plans import choose_plan
 from rushlight._engine.dispatch.passed_results import passed_places, passing, showing
 from rushlight._engine.dispatch.plan import LoweredCall
@@ -22,7 +22,6 @@ from rushlight._engine.dispatch.stepping import Stepped, takes_steps
 from rushlight._engine.dispatch.watch import NAMING
 from rushlight._graph.core import Graph
 from rushlight._graph.view_outputs import moved_layouts
-from rushlight._transforms.vjp import reached
 from rushlight._types.device import CPU, Device
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
@@ -165,7 +164,7 @@ def _lowered_graph(
     passed = passed_inputs(graph)
     rest = Graph(graph.inputs, graph.nodes, [v for j, v in enumerate(graph.outputs) if j not in passed])
     wrt = [k for k, flag in enumerate(grads) if flag] if STATE.word & GRAD else []
-    mask = reached(rest, wrt)
+    mask = transform.reached(rest, wrt)
     if not any(mask) and moved_layouts(graph, specs) is not None:
         return None
     operands = [s for s in specs if s is not None]

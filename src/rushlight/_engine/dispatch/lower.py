@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from rushlight._base.errors import DTypeError, MisfitError, NotDifferentiableError
+from rushlight._base.lazy import LazyModule
 from rushlight._graph.core import Graph, GraphBuilder, Value
 from rushlight._ops.dtypes import (
     ALIKE,
@@ -23,10 +24,12 @@ from rushlight._ops.dtypes import (
 )
 from rushlight._ops.table import Operator
 from rushlight._prims import build, not_differentiable, prim
-from rushlight._transforms.vjp import vjp
 from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT8, FLOAT64, INT64, DType
 from rushlight._types.promotion import default_dtype, join, number_dtype, result_type
 from rushlight._types.spec import Spec
+
+# The transforms are loaded by the first call that wants a derivative.
+transform: Any = LazyModule("rushlight._transforms.vjp")
 
 __all__ = ["Backward", "Literal", "Slot", "differentiate", "scalar_dtype", "trace_operator"]
 
@@ -338,7 +341,7 @@ def differentiate_graph(
     graph: Graph, count: int, wrt: Sequence[int], ct_mask: Sequence[bool], **options: Any
 ) -> Backward:
     """The same, derived from a graph whose first `count` outputs are the results."""
-    found = vjp(graph, wrt, ct_mask, outputs=count, **options)
+    found = transform.vjp(graph, wrt, ct_mask, outputs=count, **options)
     return Backward(found.forward, found.backward, list(found.saved), list(found.grads))
 
 

@@ -11,12 +11,11 @@ from rushlight._engine.core.packing import number_bounds
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
-from rushlight._engine.dispatch.lower import Literal, Slot, differentiate, trace_operator
+from rushlight._engine.dispatch.lower import Literal, Slot, differentiate, trace_operator, transform
 from rushlight._engine.dispatch.plan import LoweredCall
 from rushlight._engine.dispatch.result_strides import operand_strides
 from rushlight._graph.core import Graph, live_nodes
 from rushlight._ops.table import Operator
-from rushlight._transforms.vjp import reached
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import image_strides
@@ -55,7 +54,7 @@ def lowered_call(
     bounds = bounds_of(op, template, results[0].dtype)
     mask = [v.dtype.is_floating_point or v.dtype.is_complex for v in graph.outputs]
     if wrt and count > 1:  # a permutation, say, does not want a gradient although it is of floats
-        depends = reached(graph, wrt)
+        depends = transform.reached(graph, wrt)
         mask = [m and d for m, d in zip(mask, depends, strict=True)] if any(depends) else mask
     if not wrt or not any(mask):
         return LoweredCall(graph, in_specs, results, of, device, bounds=bounds)

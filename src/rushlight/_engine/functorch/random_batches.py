@@ -62,7 +62,7 @@ def plain_name(function: Any) -> str:
 
 
 def _innermost() -> Level:
-    return next(level for level in reversed(LEVELS.stack) if level.kind == "vmap")
+    return next(level for level in reversed(LEVELS.stack) if level.kind in ("vmap", "program"))
 
 
 def draw(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -72,6 +72,8 @@ def draw(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         given = args[0] if args else kwargs["input"]
         return given if "dropout" in name and name != "native_dropout" else function.__wrapped__(*args, **kwargs)
     level = _innermost()
+    if level.kind == "program":
+        return TRANSFORMS["recorded draw"](function, args, kwargs)
     if level.randomness == "error":
         raise RuntimeError(FORBIDDEN)
     top = top_level((args, kwargs))
@@ -95,7 +97,7 @@ def below(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     number = _innermost().number
     hidden, LEVELS.stack = LEVELS.stack, [level for level in LEVELS.stack if level.number < number]
     before = STATE.word
-    if not any(level.kind == "vmap" for level in LEVELS.stack):
+    if not any(level.kind in ("vmap", "program") for level in LEVELS.stack):
         STATE.word = before & ~VMAP
     try:
         return function(*args, **kwargs)

@@ -67,7 +67,7 @@ class Level:
     def __enter__(self) -> Level:
         LEVELS.stack.append(self)
         self.number, self.before = len(LEVELS.stack), STATE.word
-        if self.kind == "vmap":
+        if self.kind in ("vmap", "program"):
             STATE.word |= VMAP
         if self.given is not None:
             words = runtime().state
@@ -104,6 +104,10 @@ def check_captured(x: Any, name: str = "") -> None:
         or any(storage is held for t in level.given or () for held in _memories(t))
     ):
         return
+    if level.kind == "program":
+        raise RuntimeError(
+            f"the program that is being recorded changes a tensor that it was not given{f' (aten::{name})' if name else ''}; give it as an argument"
+        )
     raise RuntimeError(
         f"During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call in-place operation{f' (aten::{name})' if name else ''} "
         "that would mutate a captured Tensor. This is not supported; please rewrite the function being transformed to explicitly accept the mutated "

@@ -675,6 +675,10 @@ def _noise(input: Tensor, p: float, channels: int, value: float) -> Tensor:
         spec = Spec.of(
             spec.dtype, spec.device, spec.shape, dense_strides(spec.shape, fill_order(spec.shape, spec.strides))
         )
+    if STATE.word & VMAP and "noise" in TRANSFORMS:
+        noise: Any = TRANSFORMS["noise"](spec, 1 - p, value)
+        if noise is not NotImplemented:
+            return noise
     if input._storage is None or not spec.numel:
         return empty_spec(spec)
     plan = quick("bernoulli", spec, 1 - p, streams.pattern(spec.dtype, value))
