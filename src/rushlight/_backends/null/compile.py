@@ -13,12 +13,13 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.program import assemble
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
 from rushlight._backends.cpu.target import cpu_target
+from rushlight._backends.protocol import Step
 from rushlight._base.lazy import llvm
 from rushlight._types.layout import contiguous_strides
 
@@ -113,21 +114,47 @@ class Compiled:
     def __call__(self, *arguments: Any) -> Any:
         raise RuntimeError("the null backend compiles and does not run; use rushlight._backends.reference or .cpu")
 
-    def explain(self) -> str:
-        """The graph, what was fused, and the loop nests, as text."""
-        return self.program.explain()
+    def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
+        """RuntimeError: nothing runs."""
+        return self(*words), []
+
+    @property
+    def notes(self) -> list[str]:
+        """What was fused, and why."""
+        return self.program.notes
+
+    def steps(self) -> list[Step]:
+        """Kernels and library calls, in order; nothing is moved."""
+        return [Step(s.symbol if isinstance(s, KernelStep) else s.name, 0) for s in self.program.steps]  # type: ignore[union-attr]
+
+    def code(self) -> list[tuple[str, str]]:
+        """The symbol and the LLVM text of each kernel."""
+        return [(kernel.symbol, kernel.text) for kernel in self.kernels]
+
+    def assembly(self) -> list[tuple[str, str]]:
+        """The symbol and the assembly of each kernel."""
+        return [(kernel.symbol, kernel.assembly()) for kernel in self.kernels]
+
+    def explain(self, asm: bool = False) -> str:
+        """The graph, what was fused, and the loop nests, as text; with `asm` the assembly of each kernel, too."""
+        return "\n".join([self.program.explain(), *(text for _, text in self.assembly() if asm)])
 
 
 def compile_graph(
-    graph: Graph, layouts: Sequence[Sequence[int] | None] | None = None, machine: str | Machine = "x86-64-v3"
+    graph: Graph,
+    layouts: Sequence[Sequence[int] | None] | None = None,
+    machine: str | Machine = "x86-64-v3",
+    out_layouts: Sequence[Sequence[int] | None] | None = None,
+    **options: Any,
 ) -> Compiled:
     """Schedule `graph` and generate its kernels for `machine` (a name in `MACHINES`, or a `Machine`).
 
-    `layouts` gives the strides of each tensor input, None for numbers; without it all are row-major.
+    `layouts` gives the strides of each tensor input, None for numbers; without it all are row-major, as are outputs without `out_layouts`.
+    `options` are `aliases` and `overlaps`, see `Backend.compile`.
     KeyError for an unknown machine, NotImplementedError for a primitive without a lowering.
     """
     found = MACHINES[machine] if isinstance(machine, str) else machine
     if layouts is None:
         layouts = [None if v.weak else contiguous_strides(v.shape) for v in graph.inputs]
-    program = assemble.compile_graph(graph, layouts, target=cpu_target(found))
+    program = assemble.compile_graph(graph, layouts, out_layouts, target=cpu_target(found), **options)
     return Compiled(program, [(v.shape, v.dtype) for v in graph.outputs], found)

@@ -1,7 +1,18 @@
 """The reference backend as an instance of the protocol: graphs run in NumPy on memory that the host can open.
 
-It is on the host's memory and serves no type of device by itself.  A backend for a new device starts from it: where `opened`
+By itself it works on the host's memory and serves no type of device.  A backend for a new device starts from it: where `opened`
 gives access to the device's memory, every operator, its gradient and its in-place form run before the first kernel is written.
+
+    >>> from rushlight._backends.reference.backend import ReferenceBackend
+    >>> from rushlight._graph.core import trace
+    >>> from rushlight._types.device import CPU
+    >>> from rushlight._types.dtype import FLOAT64
+    >>> backend = ReferenceBackend()
+    >>> graph = trace(lambda x: x * 2.0, [((2,), FLOAT64)])
+    >>> given = backend.zeros(16, CPU)
+    >>> memoryview(given).cast("d")[1] = 1.5
+    >>> memoryview(backend.compile(graph, [(1,)], [(1,)], CPU)(given.ptr)).cast("d").tolist()
+    [0.0, 3.0]
 """
 
 from __future__ import annotations
@@ -12,6 +23,7 @@ from typing import Any
 
 from rushlight._backends.protocol import Backend, Step
 from rushlight._backends.reference.run import run
+from rushlight._backends.registry import host
 from rushlight._base.lazy import numpy as np
 from rushlight._graph.core import Graph
 from rushlight._prims.numbers import holder
@@ -24,7 +36,21 @@ __all__ = ["ReferenceBackend", "ReferenceExecutable", "load_elements", "store_el
 
 
 class ReferenceBackend(Backend):
-    """Compiles a graph into its interpretation by the primitives' references.  A subclass supplies the memory."""
+    """Compiles a graph into its interpretation by the primitives' references.  A subclass for a device supplies the memory."""
+
+    type = "reference"
+
+    def allocate(self, nbytes: int, device: Device) -> Any:
+        """A storage of the host's memory."""
+        return host().allocate(nbytes, device)
+
+    def zeros(self, nbytes: int, device: Device) -> Any:
+        """A storage of the host's memory, zeroed."""
+        return host().zeros(nbytes, device)
+
+    def window(self, address: int, nbytes: int) -> memoryview:
+        """The host's bytes at an address."""
+        return host().window(address, nbytes)
 
     @contextmanager
     def opened(self, address: int, nbytes: int) -> Iterator[memoryview]:
