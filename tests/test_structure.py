@@ -118,6 +118,72 @@ def test_no_upward_import(path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# Pages that may import private rooms, each with its reason.  The list only shrinks.
+DOORS = {
+    "__init__.py": "puts the package together",
+    "__main__.py": "starts the command line",
+    "__config__.py": "reports on the CPU's backend and its libraries",
+    "cpu/__init__.py": "is about the CPU's backend",
+}
+INTERFACE = "rushlight._interface"
+NAMES_OF_THE_INTERFACE = 132
+
+
+def shown_names(path: Path) -> set[str]:
+    """The names that a page shows: those in its `__all__`, and what it imports under its own name (`import x as x`)."""
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.name for alias in node.names if alias.asname == alias.name}
+    for node in tree(path).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            found |= {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in FILES if room_of(module_name(p)) == "public" and label(p) not in DOORS], ids=label
+)
+def test_public_packages_use_the_interface(path: Path) -> None:
+    """Public packages use rooms through `_interface`; a page that shows a public name may take it from the room that defines it."""
+    shown, wrong = shown_names(path), []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, "", "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [(node.module, alias.name, alias.asname or alias.name) for alias in node.names]
+        else:
+            continue
+        for module, name, bound in names:
+            ours = module.split(".")[0] == "rushlight" and not module.startswith(INTERFACE)
+            if (
+                ours
+                and room_of(f"{module}.{name}") != "public"
+                and f"{module}.{name}" != "rushlight._OWN_VERSION"
+                and bound not in shown
+            ):
+                wrong.append(f"{path}:{node.lineno} imports {module} ({name}); take it from {INTERFACE}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_interface_is_small() -> None:
+    """Modules of the interface hold no code, and show few names; each is used."""
+    names = {}
+    for path in (PACKAGE / "_interface").glob("*.py"):
+        body = [node for node in tree(path).body if not isinstance(node, (ast.ImportFrom, ast.Expr))]
+        assert all(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in body), path
+        for name in shown_names(path) if body else ():
+            names[module_name(path), name] = 0
+    for path in FILES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(INTERFACE):
+                for alias in node.names:
+                    names[node.module or "", alias.name] += 1
+    assert len(names) <= NAMES_OF_THE_INTERFACE
+    unused = sorted(key for key, count in names.items() if not count)
+    assert not unused, f"nobody uses {unused}"
+
+
 def test_no_circular_imports() -> None:
     """No circle among the imports that run when modules are loaded."""
     edges = {

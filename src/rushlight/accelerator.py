@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rushlight._backends import registry
-from rushlight._types.device import Device
-
-if TYPE_CHECKING:
-    from rushlight._backends.protocol import Backend
+from rushlight import device as Device
+from rushlight._interface.devices import Backend
+from rushlight._interface.devices import accelerator as the_accelerator
 
 __all__ = [
     "Graph",
@@ -40,7 +38,7 @@ __all__ = [
 
 
 def _backend() -> Backend:
-    found = registry.accelerator()
+    found = the_accelerator()
     if found is None:
         raise RuntimeError("Cannot access accelerator device when none is available.")
     return found
@@ -66,13 +64,13 @@ def is_available() -> bool:
 
 def device_count() -> int:
     """How many devices the accelerator has; 0 without one."""
-    found = registry.accelerator()
+    found = the_accelerator()
     return 0 if found is None else found.device_count()
 
 
 def current_accelerator(check_available: bool = False) -> Device | None:
     """The type of the accelerator as a device without an index; None where there is none."""
-    found = registry.accelerator()
+    found = the_accelerator()
     return None if found is None or check_available and not found.device_count() else Device(found.type)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rushlight._base.lazy import lazy_names
-from rushlight._engine.core.tensor import Tensor  # noqa: F401 -- PyTorch shows it here too
-from rushlight._surface.registry import SPACES
+from rushlight import Tensor as Tensor  # PyTorch shows it here too
+from rushlight._interface.base import lazy_names
+from rushlight._interface.operators import SPACES
 
 __getattr__ = lazy_names(__name__, SPACES["fft"].get)
 

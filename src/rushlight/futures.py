@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from rushlight._base.forking import free_after_fork
-from rushlight._types.device import as_device
+from rushlight import device as _device
+from rushlight._interface.base import free_after_fork
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def _check_devices(devices: Any) -> None:
     """Only accelerators are named for a future, and there is none."""
     for device in devices or ():
-        if not isinstance(device, int) and as_device(device).type == "cpu":
+        if not isinstance(device, int) and _device(device).type == "cpu":
             raise ValueError(f"Expected devices to have indices, got {device}")
         raise RuntimeError(f"Future: devices={list(devices)!r} names an accelerator, and none is available")
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from rushlight._base.forking import free_after_fork
+from rushlight._interface.base import free_after_fork
 
 __all__ = [
     "Aggregation", "Event", "EventHandlerHandle", "STAT_EVENT", "Stat", "TensorboardEventHandler", "data_value_t", "log_event",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.absent import absent_class, absent_value
+from rushlight._interface.base import absent_class, absent_value
 
 __all__ = [
     "Directory", "EmptyMatchError", "GlobGroup", "Importer", "ObjMismatchError", "ObjNotFoundError", "OrderedImporter", "PackageExporter", "PackageImporter",

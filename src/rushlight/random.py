@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._backends.registry import backends
+from rushlight import device as Device
 from rushlight._engine.random.random import Generator as Generator
 from rushlight._engine.random.random import default_generator as default_generator
-from rushlight._engine.random.random import fresh_seed, keep_states, seed_all
-from rushlight._types.device import Device
+from rushlight._interface.devices import backends, fresh_seed, keep_states, seed_all
 
 __all__ = [
     "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state", "thread_safe_generator",

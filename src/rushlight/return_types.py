@@ -13,61 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.dispatch.results import OUT, result_name, result_type_of
-from rushlight._ops.table import OPERATORS
-from rushlight._surface.registry import SPACES
-
-# Composites: their fields.  `linalg_svd` is `linalg.svd`.
-_FIELDS: dict[str, tuple[str, ...]] = {
-    "frexp": ("mantissa", "exponent"),
-    "geqrf": ("a", "tau"),
-    "histogram": ("hist", "bin_edges"),
-    "histogramdd": ("hist", "bin_edges"),
-    "linalg_cholesky_ex": ("L", "info"),
-    "linalg_eig": ("eigenvalues", "eigenvectors"),
-    "linalg_eigh": ("eigenvalues", "eigenvectors"),
-    "linalg_inv_ex": ("inverse", "info"),
-    "linalg_ldl_factor": ("LD", "pivots"),
-    "linalg_ldl_factor_ex": ("LD", "pivots", "info"),
-    "linalg_lstsq": ("solution", "residuals", "rank", "singular_values"),
-    "linalg_lu": ("P", "L", "U"),
-    "linalg_lu_factor": ("LU", "pivots"),
-    "linalg_lu_factor_ex": ("LU", "pivots", "info"),
-    "linalg_qr": ("Q", "R"),
-    "linalg_slogdet": ("sign", "logabsdet"),
-    "linalg_solve_ex": ("result", "info"),
-    "linalg_svd": ("U", "S", "Vh"),
-    "lu_unpack": ("P", "L", "U"),
-    "mode": ("values", "indices"),
-    "nanmedian": ("values", "indices"),
-    "qr": ("Q", "R"),
-    "slogdet": ("sign", "logabsdet"),
-    "svd": ("U", "S", "V"),
-    "triangular_solve": ("solution", "cloned_coefficient"),
-}
-_NO_OUT = frozenset(("histogramdd",))
-
-
-def _fields() -> dict[str, tuple[str, ...]]:
-    """Name -> fields, of all functions that are there."""
-    torch, linalg = SPACES["torch"], SPACES["linalg"]
-
-    def exists(name: str) -> bool:
-        return name.removeprefix("linalg_") in linalg if name.startswith("linalg_") else name in torch
-
-    found = {name: fields for name, fields in _FIELDS.items() if exists(name)}
-    for op in OPERATORS.values():
-        named = "(Tensor " in op.signature.rpartition("->")[2] and len(op.schema.results) > 1
-        if (
-            named and (op.spaces or op.name.endswith("_dim")) and exists(result_name(op))
-        ):  # cores have results that users do not see
-            found.setdefault(result_name(op), tuple(op.schema.results))
-    return found
-
-
-def _all() -> list[str]:
-    fields = _fields()
-    return sorted([*fields, *[name + OUT for name in fields if name not in _NO_OUT]])
+from rushlight._interface.operators import result_type, result_types
 
 
 def pytree_register_structseq(cls: type[tuple[Any, ...]]) -> None:
@@ -79,17 +25,16 @@ def pytree_register_structseq(cls: type[tuple[Any, ...]]) -> None:
 def __getattr__(name: str) -> Any:
     value: Any
     if name == "all_return_types":
-        value = [result_type_of(each, _fields()[each.removesuffix(OUT)]) for each in _all()]
+        value = [result_type(each) for each in result_types()]
     elif name == "__all__":
-        value = ["all_return_types", "pytree_register_structseq", *_all()]
+        value = __dir__()
     else:
-        fields = _fields().get(name.removesuffix(OUT))
-        if fields is None or name.endswith(OUT) and name.removesuffix(OUT) in _NO_OUT:
+        value = result_type(name)
+        if value is None:
             raise AttributeError(f"rushlight.return_types has no {name!r}")
-        value = result_type_of(name, fields)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return ["all_return_types", "pytree_register_structseq", *_all()]
+    return ["all_return_types", "pytree_register_structseq", *result_types()]

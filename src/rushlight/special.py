@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rushlight._base.lazy import lazy_names
-from rushlight._surface.registry import SPACES
+from rushlight._interface.base import lazy_names
+from rushlight._interface.operators import SPACES
 
 __getattr__ = lazy_names(__name__, SPACES["special"].get)
 

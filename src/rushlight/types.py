@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import IO, Any, TypeAlias, Union
 
+from rushlight import Size
+from rushlight import device as _DeviceObject
+from rushlight import dtype as DType
 from rushlight._engine.core.tensor import Tensor as Tensor
-from rushlight._types.device import Device as _DeviceObject
-from rushlight._types.dtype import DType
-from rushlight._types.layout import Size
 
 __all__ = ["Device", "FileLike", "Number", "Storage", "Tensor"]
 

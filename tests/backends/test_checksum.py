@@ -7,10 +7,9 @@ import zlib
 
 import pytest
 
-from rushlight._backends.cpu import checksum
-from rushlight._backends.cpu.checksum import crc32, fold_text, fold_width, joined
 from rushlight._base.lazy import llvm
-from rushlight._host import runtime, stubs
+from rushlight._host import checksum, runtime, stubs
+from rushlight._host.checksum import crc32, fold_text, fold_width, joined
 from rushlight._native.target import host_target
 
 SIZES = [0, 1, 3, 4095, 4096, 4097, 4096 + 255, 5000, 8191, 65536, 100_003]

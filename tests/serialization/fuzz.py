@@ -24,7 +24,7 @@ from typing import Any
 from tests.serialization.objects import objects
 
 import rushlight as torch
-from rushlight._backends.cpu.checksum import crc32
+from rushlight._host.checksum import crc32
 
 # What a program has to catch around `load`, whatever is in the file.
 ERRORS = (RuntimeError, pickle.UnpicklingError, EOFError, NotImplementedError, ValueError)

@@ -35,4 +35,5 @@ from rushlight.sparse.reductions import softmax as softmax
 from rushlight.sparse.reductions import spdiags as spdiags
 from rushlight.sparse.reductions import spsolve as spsolve
 from rushlight.sparse.reductions import sum as sum
+from rushlight.sparse import tensors as tensors
 from rushlight.sparse.semi_structured import to_sparse_semi_structured as to_sparse_semi_structured

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._backends.registry import accelerator
-from rushlight._base.absent import absent_class
-from rushlight._base.importing import import_whole
-from rushlight._engine.autograd.engine import task_number
+from rushlight import Tensor
+from rushlight import device as Device
+from rushlight._engine.autograd.engine import task_number as _current_graph_task_id
 from rushlight._engine.autograd.engine import will_run as _will_engine_execute_node
-from rushlight._engine.core.state import STATE
-from rushlight._engine.core.storage import UntypedStorage
-from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import is_grad_enabled as _is_grad_enabled
-from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass, disabled_torch_function
-from rushlight._engine.functorch.transformed import LEVELS
-from rushlight._engine.indexing.inplace import one_memory
+from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass
+from rushlight._engine.dispatch.override import disabled_torch_function as _disabled_torch_function_impl
+from rushlight._engine.indexing.inplace import one_memory as _is_alias_of
 from rushlight._engine.random.random import Generator
+from rushlight._interface.base import absent_class, import_whole
+from rushlight._interface.devices import accelerator, private_type
+from rushlight._interface.functorch import LEVELS
+from rushlight._interface.operators import SPACES
+from rushlight._interface.tensors import STATE
 from rushlight._surface.composites.factors import LinAlgError as _LinAlgError
 from rushlight._surface.dispatch import DispatchKey, DispatchKeySet
 from rushlight._surface.dispatch import ExcludeDispatchKeyGuard as _ExcludeDispatchKeyGuard
-from rushlight._surface.registry import SPACES
-from rushlight._types.device import Device, as_device, private_type
+from rushlight.storage import UntypedStorage
 
 __all__ = [
     "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
-    "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_autograd_node", "_data_address",
+    "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_graph_task_id", "_is_alias_of", "_current_autograd_node", "_data_address",
     "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_cow_tensor", "_is_grad_enabled",
     "_log_api_usage_once", "_will_engine_execute_node",
 ]  # fmt: skip
 
-_disabled_torch_function_impl = disabled_torch_function
 TensorBase, _TensorMeta = Tensor, type(Tensor)
 
 # Values and graphs of TorchScript, for annotations.
@@ -89,12 +88,7 @@ def _get_privateuse1_backend_name() -> str:
 
 def _get_default_device() -> str:
     """The kind of device that new tensors are made on."""
-    return as_device(None).type
-
-
-def _is_alias_of(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors share their storage."""
-    return one_memory(a, b)
+    return str(import_whole("rushlight").get_default_device().type)
 
 
 def _get_cudnn_enabled() -> bool:
@@ -105,11 +99,6 @@ def _get_cudnn_enabled() -> bool:
 def _is_torch_function_mode_enabled() -> bool:
     """Whether a `TorchFunctionMode` is on."""
     return bool(STATE.function_modes)
-
-
-def _current_graph_task_id() -> int:
-    """The number of the backward call that is running; -1 where none is."""
-    return task_number()
 
 
 def _is_cow_tensor(tensor: Tensor) -> bool:

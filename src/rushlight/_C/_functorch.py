@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.functorch.batched import BatchedTensor
 from rushlight._functorch.vmap import _add_batch_dim, _remove_batch_dim
+from rushlight._interface.functorch import BatchedTensor
 
 __all__ = ["_add_batch_dim", "_remove_batch_dim", "get_unwrapped", "is_batchedtensor"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._surface.registry import SPACES
+from rushlight._interface.operators import SPACES
 
 __all__: list[str] = []
 

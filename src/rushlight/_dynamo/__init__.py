@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.absent import absent_function
 from rushlight._dynamo import config, eval_frame, exc
+from rushlight._interface.base import absent_function
 from rushlight.compiler import (
     _WHY,
     OptimizedModule,

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight import func
-from rushlight._base.absent import absent_function
 from rushlight._functorch import make_functional as _modules
+from rushlight._interface.base import absent_function
 
 __all__ = [
     "combine_state_for_ensemble", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "make_functional",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.absent import absent_function
 from rushlight._engine.core.tensor import Tensor
+from rushlight._interface.base import absent_function
 from rushlight.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
 __all__ = [

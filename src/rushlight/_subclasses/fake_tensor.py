@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from rushlight._base.absent import absent_class
+from rushlight._interface.base import absent_class
 
 __all__ = ["FakeTensor", "FakeTensorMode", "is_fake", "unset_fake_temporarily"]
 

@@ -1,4 +1,4 @@
-"""How tensors are printed, as `torch._tensor_str`: the options in force, and the text of a tensor's elements."""
+"""The text of a tensor and of its elements, and the options in force: `rushlight._tensor_str` shows this."""
 
 from __future__ import annotations
 

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import rushlight
 from rushlight import Tensor
-from rushlight._backends.registry import backends
-from rushlight._engine.core.state import STATE
-from rushlight._engine.dispatch.autocast import PLACES, change, clear_casts, dtype_of, enter, leave, place_of
+from rushlight._interface.devices import backends
+from rushlight._interface.dispatch import PLACES, place_of, set_casting
 
 __all__ = ["autocast", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -59,9 +58,9 @@ class autocast:
             if not is_autocast_available(device_type):
                 raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
         self._place = place_of(device_type)
-        self.fast_dtype = dtype_of(self._place) if dtype is None else dtype
+        self.fast_dtype = rushlight.get_autocast_dtype(self._place) if dtype is None else dtype
         self.device = device_type
-        self._cache_enabled = STATE.cast_keeps if cache_enabled is None else cache_enabled
+        self._cache_enabled = rushlight.is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
         self._enabled = enabled and self._possible()
         self._before: list[tuple[bool, Any, bool]] = []
 
@@ -83,14 +82,14 @@ class autocast:
         return False
 
     def __enter__(self) -> autocast:
-        self._before.append(change(self._place, self._enabled, self.fast_dtype, self._cache_enabled))
-        enter()
+        self._before.append(set_casting(self._place, self._enabled, self.fast_dtype, self._cache_enabled))
+        rushlight.autocast_increment_nesting()
         return self
 
     def __exit__(self, *exc: object) -> Literal[False]:
-        if leave() == 0:
-            clear_casts()
-        change(self._place, *self._before.pop())
+        if rushlight.autocast_decrement_nesting() == 0:
+            rushlight.clear_autocast_cache()
+        set_casting(self._place, *self._before.pop())
         return False
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:

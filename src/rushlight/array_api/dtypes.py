@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import rushlight
 from rushlight import Tensor, dtype
-from rushlight._types.promotion import join
+from rushlight._interface.tensors import join
 
 __all__ = ["astype", "can_cast", "finfo", "iinfo", "isdtype", "joined", "operands", "result_type"]
 

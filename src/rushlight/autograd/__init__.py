@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
-from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from rushlight._engine.autograd.api import backward, grad
 from rushlight._engine.autograd.function import Function
-from rushlight._engine.core.state import STATE
 from rushlight._engine.dispatch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
-from rushlight._engine.dispatch.watch import unobserve
+from rushlight._interface.base import import_whole, no_name, shorten
+from rushlight._interface.dispatch import unobserve
+from rushlight._interface.tensors import STATE
 from rushlight.autograd.grad_mode import enforce_grad_layout_policy, set_multithreading_enabled
 from rushlight.autograd.gradcheck import gradcheck, gradgradcheck
 from rushlight.autograd.variable import Variable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rushlight import Tensor
 from rushlight._engine.autograd.function import Function, FunctionCtx, FunctionMeta, once_differentiable
 from rushlight._engine.autograd.function import FunctionNode as BackwardCFunction
-from rushlight._engine.core.tensor import Tensor
 
 __all__ = [
     "BackwardCFunction",

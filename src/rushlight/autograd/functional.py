@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight._engine.autograd.api import grad
-from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.modes import enable_grad
-from rushlight._engine.functorch.lifted import pull_rows
-from rushlight.func.backward import basis
-from rushlight.func.forward import hessian as func_hessian
-from rushlight.func.forward import jacfwd
+from rushlight import Tensor, enable_grad
+from rushlight._interface.functorch import basis, pull_rows
+from rushlight.autograd import grad
+from rushlight.func import hessian as func_hessian
+from rushlight.func import jacfwd
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.core.state import STATE
-from rushlight._engine.dispatch.modes import Decorating, enable_grad, inference_mode, no_grad, set_grad_enabled
+from rushlight._engine.dispatch.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
+from rushlight._interface.tensors import STATE, Decorating
 
 __all__ = [
     "enable_grad",

@@ -12,14 +12,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._base.lazy import numpy as np
-from rushlight._engine.autograd.api import grad
-from rushlight._engine.autograd.node import Node
-from rushlight._engine.core.creation import tensor
-from rushlight._engine.core.tensor import Tensor, alias, edge_of
-from rushlight._engine.dispatch.modes import enable_grad, no_grad
-from rushlight._engine.kinds.sparse import SparseKind
-from rushlight._types.layout import overlaps_itself
+from rushlight import SPARSE_LAYOUTS, Tensor, enable_grad, no_grad, tensor
+from rushlight._interface.autograd import edge_of
+from rushlight._interface.base import numpy as np
+from rushlight._interface.tensors import alias, overlaps_itself
+from rushlight.autograd import grad
+from rushlight.autograd.graph import Node
 
 __all__ = [
     "STAND_INS", "GradcheckError", "get_analytical_jacobian", "get_numerical_jacobian", "get_numerical_jacobian_wrt_specific_input", "gradcheck",
@@ -34,12 +32,19 @@ FAST = (
 )
 
 
+_SPARSE = frozenset(SPARSE_LAYOUTS.values())
+
+
 class GradcheckError(RuntimeError):
     """The gradient is wrong; the text says where."""
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _is_sparse(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.layout in _SPARSE
 
 
 def _floats(x: Any) -> bool:
@@ -51,7 +56,7 @@ def _differentiable(values: Sequence[Any]) -> list[Tensor]:
 
 
 def _array(x: Tensor) -> Any:
-    if isinstance(x, SparseKind):  # the gradient of a strided tensor may be sparse
+    if _is_sparse(x):  # the gradient of a strided tensor may be sparse
         x = x.to_dense()
     return x.detach().resolve_conj().resolve_neg().numpy().reshape(-1).copy()
 
@@ -207,7 +212,7 @@ def gradcheck(
     if check_batched_forward_grad and not check_forward_ad:
         raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
     given = _tuple(inputs)
-    if STAND_INS and any(isinstance(x, SparseKind) for x in given):
+    if STAND_INS and any(_is_sparse(x) for x in given):
         func, given = STAND_INS[0](func, given, bool(masked))
     check = _Check(func, given, eps, atol, rtol, nondet_tol)
     try:
@@ -262,7 +267,7 @@ class _Check:
                     UserWarning,
                     stacklevel=4,
                 )
-            if not isinstance(x, SparseKind) and overlaps_itself(x._spec.shape, x._spec.strides):
+            if not _is_sparse(x) and overlaps_itself(x._spec.shape, x._spec.strides):
                 raise RuntimeError(
                     f"The {i}th input has a dimension with stride 0. gradcheck only supports inputs that are non-overlapping to be able to compute the "
                     "numerical gradients correctly. You should call .contiguous on the input before passing it to gradcheck."

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rushlight._engine.autograd.node import GradientEdge, Node, split_edge
-from rushlight._engine.core.convert import detach
-from rushlight._engine.core.state import SAVED_HOOKS, STATE
-from rushlight._engine.core.tensor import Tensor, edge_of
+from rushlight import Tensor
+from rushlight._engine.autograd.node import GradientEdge, Node
+from rushlight._interface.autograd import edge_of, split_edge
+from rushlight._interface.tensors import SAVED_HOOKS, STATE
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
@@ -115,7 +115,7 @@ class _Copies(saved_tensors_hooks):
         storage = tensor._storage
         key = (id(storage), storage.version if storage is not None else 0, tensor._ptr, tensor._spec)
         if key not in self.held:
-            self.held[key] = detach(tensor).clone()
+            self.held[key] = tensor.detach().clone()
         return key, storage  # the storage is kept, so that its identity stays its own
 
     def _copied(self, packed: Any) -> Tensor:

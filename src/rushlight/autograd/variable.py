@@ -6,8 +6,8 @@ import warnings
 from typing import Any
 
 import rushlight
-from rushlight._engine.autograd.engine import queue_callback
-from rushlight._engine.core.tensor import Tensor
+from rushlight import Tensor
+from rushlight._interface.autograd import queue_callback
 
 __all__ = ["Variable", "VariableMeta"]
 

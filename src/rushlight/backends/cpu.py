@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._base.lazy import require
+from rushlight._interface.base import require
 
 __all__ = ["get_cpu_capability"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from rushlight._surface.composites.attention import ALLOWED
-from rushlight._surface.settings import FP32_PRECISION, set_float32_matmul_precision
+from rushlight import set_float32_matmul_precision
+from rushlight._interface.operators import ALLOWED, FP32_PRECISION
 from rushlight.backends.pages import precision_of, set_precision
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rushlight._surface.settings import FP32_PRECISION
+from rushlight._interface.operators import FP32_PRECISION
 from rushlight.backends import cudnn_rnn as rnn
 from rushlight.backends.pages import Precision, PrecisionSetting, Setting, boolean, make_page
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from rushlight._surface.settings import FP32_PRECISION
+from rushlight._interface.operators import FP32_PRECISION
 
 __all__ = ["FROZEN", "Precision", "Setting", "make_page", "precision_of", "set_precision"]
 

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from rushlight._base.absent import absent_function, refuse
+from rushlight._interface.base import absent_function, refuse
 from rushlight.nn.modules.module import Module
 
 __all__ = [

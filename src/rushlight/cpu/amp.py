@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from rushlight._types.dtype import BFLOAT16
+from rushlight import bfloat16 as BFLOAT16
 from rushlight.amp import GradScaler as _GradScaler
 from rushlight.amp import autocast as _autocast
 

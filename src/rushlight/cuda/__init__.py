@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.errors import MissingDeviceError
-from rushlight._base.importing import import_whole
+import rushlight
+from rushlight._interface.base import MissingDeviceError, import_whole
 from rushlight._surface.dispatch import AcceleratorError as AcceleratorError
 from rushlight._surface.dispatch import OutOfMemoryError as OutOfMemoryError
-from rushlight._types.device import Device
 from rushlight.cuda import graphs, memory, random, streams
 from rushlight.cuda.refusals import gpu_class, needs_gpu
 
@@ -80,7 +79,7 @@ class DeferredCudaCallError(Exception):
 
 def _number(device: Any) -> int:
     """The number of a GPU; -1 for None and other devices."""
-    found = None if device is None else Device(device) if isinstance(device, str) else device
+    found = None if device is None else rushlight.device(device) if isinstance(device, str) else device
     return -1 if found is None or found.type != "cuda" else found.index or 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._types.dtype import FLOAT16
+from rushlight import float16 as FLOAT16
 from rushlight.amp import GradScaler as _GradScaler
 from rushlight.amp import autocast as _autocast
 from rushlight.amp import custom_bwd as _custom_bwd

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from rushlight._base.errors import MissingDeviceError
+from rushlight._interface.base import MissingDeviceError
 
 __all__ = ["mark", "range", "range_end", "range_pop", "range_push", "range_start"]
 

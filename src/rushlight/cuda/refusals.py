@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from rushlight._base.errors import MissingDeviceError
+from rushlight._interface.base import MissingDeviceError
 
 __all__ = ["gpu_class", "needs_gpu"]
 

@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from rushlight._base.absent import absent_class, refuse
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
-from rushlight._base.tracebacks import shorten
+from rushlight._interface.base import absent_class, lazy_files, refuse
 
 __all__ = [
     "ProcessGroup", "ReduceOp", "get_rank", "get_world_size", "init_process_group", "is_available", "is_backend_available", "is_gloo_available", "is_initialized",
@@ -111,14 +108,9 @@ for _name in _COLLECTIVES:
 del _name
 
 
-def __getattr__(name: str) -> Any:
-    try:
-        if name in ("_composable", "_tensor", "device_mesh", "fsdp", "nn", "optim", "rpc", "tensor"):
-            return import_whole(f"{__name__}.{name}")
-        raise no_name(__name__, name)
-    except BaseException as error:
-        shorten(error)
-        raise
+__getattr__ = lazy_files(
+    __name__, {}, ("_composable", "_tensor", "device_mesh", "fsdp", "nn", "optim", "rpc", "tensor")
+)
 
 
 def init_process_group(*args: Any, **kwargs: Any) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._base.absent import absent_class
+from rushlight._interface.base import absent_class
 from rushlight.optim import Optimizer
 
 __all__ = ["DistributedOptimizer", "PostLocalSGDOptimizer", "ZeroRedundancyOptimizer"]

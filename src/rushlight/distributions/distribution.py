@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import rushlight
 from rushlight import Size, Tensor
-from rushlight._engine.functorch.transformed import root
+from rushlight._interface.functorch import root
 from rushlight.distributions import constraints
 from rushlight.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
 

@@ -13,12 +13,12 @@ Source: the semantics follow PyTorch's `torch.func`; reverse over forward mode a
 
 from __future__ import annotations
 
-from rushlight.func.backward import grad, grad_and_value, jacrev, vjp
-from rushlight.func.batch import vmap
-from rushlight.func.forward import hessian, jacfwd, jvp, linearize
+from rushlight._surface.functorch.forward import hessian, jacfwd, jvp, linearize
+from rushlight._surface.functorch.functionalize import debug_unwrap, functionalize
+from rushlight._surface.functorch.reverse import grad, grad_and_value, jacrev, vjp
+from rushlight._surface.functorch.vmap import vmap
 from rushlight.func.modules import functional_call, replace_all_batch_norm_modules_, stack_module_state
 from rushlight.func.rearranged import rearrange
-from rushlight.func.views import debug_unwrap, functionalize
 
 __all__ = [
     "debug_unwrap", "functional_call", "functionalize", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "rearrange",

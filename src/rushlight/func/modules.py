@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import rushlight
-from rushlight._engine.core.tensor import Tensor
+from rushlight import Tensor
 
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
-from rushlight._engine.core.tensor import Tensor
+from rushlight import Tensor
 
 __all__ = ["rearrange"]
 

@@ -24,8 +24,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
+from rushlight._interface.base import lazy_files
 from rushlight.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 from rushlight.fx.graph import CodeGen, Graph
 from rushlight.fx.graph_module import GraphModule
@@ -40,7 +39,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("experimental", "immutable_collections", "operator_schemas", "passes"):
-        return import_whole(f"{__name__}.{name}")
-    raise no_name(__name__, name)
+__getattr__ = lazy_files(__name__, {}, ("experimental", "immutable_collections", "operator_schemas", "passes"))

@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from rushlight._base.absent import absent_class
-from rushlight._engine.core.tensor import Tensor
-from rushlight._surface.registry import SPACES
+from rushlight import Tensor
+from rushlight._interface.base import absent_class
+from rushlight._interface.operators import SPACES
 from rushlight.fx._compatibility import compatibility
 from rushlight.fx.codegen import PyTreeCodeGen, PyTreeInfo
 from rushlight.fx.graph import Graph

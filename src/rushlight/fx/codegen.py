@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from rushlight._types.device import Device
-from rushlight._types.dtype import DType
+from rushlight import device as Device
+from rushlight import dtype as DType
 from rushlight.fx.node import Node, _get_qualified_name, _type_repr, map_arg
 from rushlight.utils import _pytree as pytree
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from rushlight._engine.core.tensor import Tensor
+from rushlight import Tensor
 from rushlight.fx.codegen import CodeGen, PythonCode, PyTreeCodeGen, builtin_globals
 from rushlight.fx.graph import Graph
 from rushlight.nn.modules.module import Module

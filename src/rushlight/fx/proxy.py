@@ -9,14 +9,15 @@ import dis
 import enum
 import inspect
 import operator
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from rushlight._base.errors import PACKAGE
-from rushlight._types.device import Device
-from rushlight._types.dtype import DType
+import rushlight
+from rushlight import device as Device
+from rushlight import dtype as DType
 from rushlight.fx.graph import Graph
 from rushlight.fx.node import Argument, Node, Target
 from rushlight.overrides import is_tensor_method_or_property, resolve_name
@@ -108,7 +109,7 @@ class TracerBase:
         made = self.create_node(kind, target, self.create_arg(args), self.create_arg(kwargs), name, type_expr)
         proxy = self.proxy(made) if proxy_factory_fn is None else proxy_factory_fn(made)
         if self.record_stack_traces and not proxy.node.stack_trace:
-            frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith(PACKAGE)]
+            frames = [frame for frame in traceback.extract_stack() if not frame.filename.startswith(_PACKAGE)]
             proxy.node.stack_trace = "".join(traceback.format_list(frames))
         return proxy
 
@@ -165,6 +166,7 @@ class TracerBase:
         return Attribute(obj, "keys")()
 
 
+_PACKAGE = os.path.dirname(os.path.abspath(rushlight.__file__)) + os.sep  # of our own frames
 _CONSTANTS = (str, int, float, bool, complex, bytes, DType, Device)
 
 
@@ -277,7 +279,7 @@ class Proxy:
 
 
 def _INDEX_OF_TENSOR() -> Any:
-    from rushlight._engine.core.tensor import Tensor
+    from rushlight import Tensor
 
     return getattr(Tensor, "__getitem__", None)
 

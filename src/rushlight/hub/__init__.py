@@ -17,7 +17,7 @@ from urllib.error import HTTPError as HTTPError
 from urllib.error import URLError as URLError
 from urllib.parse import urlparse
 
-from rushlight._base.naming import no_name
+from rushlight._interface.base import no_name
 from rushlight.hub.download import (
     HASH_REGEX,
     _get_torch_home,

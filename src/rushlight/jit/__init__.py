@@ -24,8 +24,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
-from rushlight._base.absent import absent_class, absent_function, refuse
-from rushlight._engine.dispatch.native_plans import is_function
+from rushlight._interface.base import absent_class, absent_function, refuse
+from rushlight._interface.operators import is_function
 from rushlight.futures import Future
 from rushlight.nn.modules.module import Module
 

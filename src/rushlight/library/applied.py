@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
-from rushlight._base.pytree import tree_flatten, tree_unflatten
-from rushlight._engine.autograd.function import Function
+from rushlight._interface.base import tree_flatten, tree_unflatten
+from rushlight.autograd.function import Function
 
 __all__ = ["applied_class"]
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import rushlight
-from rushlight._surface.registry import SPACES, row_named
+from rushlight._interface.operators import OPERATORS, SPACES
 from rushlight.library.operators import OpNamespace, OpOverloadPacket
 from rushlight.library.schema import FunctionSchema, parse
 
@@ -36,7 +36,7 @@ class BuiltinOverload:
 
     @property
     def _schema(self) -> FunctionSchema:
-        row = row_named(self._opname.removesuffix("_"))
+        row = _row(self._opname.removesuffix("_"))
         if row is None:
             raise NotImplementedError(
                 f"rushlight has no schema for aten::{self._opname}: it is a composite of other operators"
@@ -55,6 +55,11 @@ class BuiltinOverload:
 
     def __str__(self) -> str:
         return f"aten.{self._opname}.{self._overloadname}"
+
+
+def _row(name: str) -> Any:
+    """The row of the table that has this public name, its own or another; None for none."""
+    return next((op for op in OPERATORS.values() if name == op.public or name in op.aliases), None)
 
 
 def _native_schema(schema: Any, name: str, overload: str) -> FunctionSchema:

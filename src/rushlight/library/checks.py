@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight._base.pytree import tree_flatten, tree_map
+from rushlight._interface.base import tree_flatten, tree_map
 from rushlight.library.libraries import overload_of
 from rushlight.library.operators import OpOverload
 

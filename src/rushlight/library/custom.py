@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import rushlight
-from rushlight._base.pytree import tree_flatten
-from rushlight._engine.core.memory import LAZY, own
-from rushlight._engine.indexing.inplace import bump
-from rushlight._surface.dispatch import Tag
+from rushlight import Tag
+from rushlight._interface.autograd import bump
+from rushlight._interface.base import tree_flatten
+from rushlight._interface.memory import own
 from rushlight.library import libraries, operators
 from rushlight.library.inference import infer_schema
 from rushlight.library.schema import FunctionSchema, parse
@@ -204,8 +204,7 @@ def _check_results(
 
 def _memory(x: Any) -> int:
     """What is equal for tensors over the same memory."""
-    if LAZY:
-        own(x)
+    own(x)
     storage = x._storage
     return id(x) if storage is None or not storage.nbytes else int(storage.ptr)
 

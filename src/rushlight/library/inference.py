@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import rushlight
-from rushlight._surface.dispatch import Tag
+from rushlight import Tag
 
 __all__ = ["infer_schema"]
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from rushlight._surface.dispatch import DispatchKey, Tag
+from rushlight import DispatchKey, Tag
 from rushlight.library import operators
 from rushlight.library.operators import HERE, OpOverload, OpOverloadPacket
 from rushlight.library.schema import FunctionSchema, parse

@@ -11,13 +11,12 @@ from types import ModuleType
 from typing import Any
 
 import rushlight
-from rushlight._backends.registry import backends
-from rushlight._base.pytree import tree_flatten, tree_unflatten
-from rushlight._engine.core.state import FUNCTION_MODE, INHERITED, STATE
-from rushlight._engine.dispatch.override import dispatch, has_override
-from rushlight._engine.functorch.transformed import LEVELS, top_level
-from rushlight._surface.dispatch import Tag
-from rushlight._types.device import private_type
+from rushlight import Tag
+from rushlight._interface.base import tree_flatten, tree_unflatten
+from rushlight._interface.devices import backends, private_type
+from rushlight._interface.dispatch import dispatch, has_override
+from rushlight._interface.functorch import LEVELS, top_level
+from rushlight._interface.tensors import FUNCTION_MODE, INHERITED, STATE
 from rushlight.library.applied import applied_class
 from rushlight.library.schema import Argument, FunctionSchema
 
@@ -296,7 +295,7 @@ class OpOverload:
 
 
 def _batched() -> type:
-    from rushlight._engine.functorch.batched import BatchedTensor
+    from rushlight._interface.functorch import BatchedTensor
 
     return BatchedTensor
 

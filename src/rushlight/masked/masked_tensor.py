@@ -12,11 +12,10 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.core.tensor import alias
-from rushlight._engine.kinds.kinds import Kind, make_kind
-from rushlight._engine.kinds.sparse import record
-from rushlight._types.formats import Layout
-from rushlight._types.spec import Spec
+from rushlight import layout as Layout
+from rushlight._interface.autograd import record
+from rushlight._interface.kinds import Kind, make_kind
+from rushlight._interface.tensors import Spec, alias
 
 __all__ = ["MaskedTensor", "as_masked_tensor", "is_masked_tensor", "make_masked", "masked_tensor", "payload", "payload_mask", "payload_of", "values_of",
            "with_payload"]  # fmt: skip

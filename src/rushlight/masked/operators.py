@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.kinds.sparse import record
-from rushlight._ops.table import OPERATORS
-from rushlight._surface.registry import function_of
+from rushlight import Tensor, is_grad_enabled
+from rushlight._interface.autograd import record
+from rushlight._interface.operators import OPERATORS, function_of
 from rushlight.masked import reductions
 from rushlight.masked.masked_tensor import (
     MaskedTensor,
@@ -78,7 +76,7 @@ def _returned(x: Any, grad: Tensor, mask: Tensor) -> Any:
 
 def pulled(f: Function, inputs: Sequence[Tensor], slope: Tensor, counts: Tensor | None) -> Sequence[Tensor | None]:
     """The gradients of `f` with respect to those inputs that want one; `counts` where `f` works by elements and broadcasts."""
-    again = bool(STATE.word & GRAD)  # this backward is recorded in turn
+    again = is_grad_enabled()  # this backward is recorded in turn
     wanted = [x._rg for x in inputs]
     if again:
         given = [payload_of(x) if is_masked_tensor(x) else x for x in inputs]
@@ -239,7 +237,7 @@ def _operands(name: str, inputs: Sequence[Any], first: Any) -> list[Any]:
 
 def adopt(name: str, x: Any, made: Any) -> Any:
     """The end of an in-place operator: `x` becomes what was computed, history included."""
-    if x._rg and x._node is None and STATE.word & GRAD:
+    if x._rg and x._node is None and is_grad_enabled():
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if not rushlight.can_cast(made.dtype, x.dtype):
         raise RuntimeError(f"{name}_(): result type {made.dtype} can't be cast to the desired output type {x.dtype}")

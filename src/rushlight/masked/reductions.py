@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._types.promotion import default_dtype
+from rushlight import get_default_dtype as default_dtype
 from rushlight.masked.masked_tensor import MaskedTensor, payload_of
 
 __all__ = [

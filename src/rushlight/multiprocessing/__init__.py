@@ -50,7 +50,7 @@ from multiprocessing import set_executable as set_executable
 from multiprocessing import set_forkserver_preload as set_forkserver_preload
 from multiprocessing import set_start_method as set_start_method
 
-from rushlight._engine.sharing import shared
+from rushlight._interface.processes import STRATEGIES, set_strategy, strategy
 from rushlight.multiprocessing import reductions as reductions
 from rushlight.multiprocessing.reductions import init_reductions as init_reductions
 from rushlight.multiprocessing.spawn import ENV_VAR_PARALLEL_START as ENV_VAR_PARALLEL_START
@@ -81,17 +81,17 @@ def set_sharing_strategy(new_strategy: str) -> None:
         raise AssertionError(
             f"invalid sharing strategy '{new_strategy}', expected one of {get_all_sharing_strategies()}"
         )
-    shared.set_strategy(new_strategy)
+    set_strategy(new_strategy)
 
 
 def get_sharing_strategy() -> str:
     """How shared memory is handed over: see `set_sharing_strategy`."""
-    return shared.strategy()
+    return strategy()
 
 
 def get_all_sharing_strategies() -> set[str]:
     """The strategies that this system can do."""
-    return set(shared.STRATEGIES)
+    return set(STRATEGIES)
 
 
 init_reductions()

@@ -9,14 +9,14 @@ from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler as ForkingPickler
 from typing import Any
 
-from rushlight._engine.sharing.ipc import join, reduce_storage, reduce_tensor
+from rushlight._engine.sharing.ipc import reduce_storage, reduce_tensor
 from rushlight._engine.sharing.pickling import rebuild_tensor
-from rushlight._engine.sharing.shared import share_tensor
-from rushlight._host import storage as cpu_storage
+from rushlight._interface.memory import MEMORY
+from rushlight._interface.processes import join, share_tensor
 from rushlight.nn.parameter import Parameter
 
 # What the thread of a queue needs is imported here: a process that is forked while a thread imports waits for that import for ever.
-NEEDED = (hmac, mmap, resource_sharer, cpu_storage)
+NEEDED = (hmac, mmap, resource_sharer, MEMORY.Storage)
 
 __all__ = ["StorageWeakRef", "init_reductions", "rebuild_tensor", "reduce_storage", "reduce_tensor"]
 

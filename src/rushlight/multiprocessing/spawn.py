@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rushlight._base.lazy import LazyModule
+from rushlight._interface.base import LazyModule
 
 ctypes: Any = LazyModule("ctypes")
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._types.formats import JAGGED
+from rushlight import jagged as JAGGED
 from rushlight.nested import operators
 from rushlight.nested.kinds import Jagged, Nested, StridedNested, from_items, make_jagged, offsets_of, with_values
 from rushlight.nested.operators import padded

@@ -6,20 +6,18 @@ differ; `offsets` say where each begins, and `lengths`, where there are holes, h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import count, pairwise
 from typing import Any, ClassVar
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.core.tensor import alias
-from rushlight._engine.kinds.kinds import Kind, make_kind
-from rushlight._engine.kinds.sparse import record, record_all
-from rushlight._engine.sharing.pickling import form_there
-from rushlight._types.formats import JAGGED
-from rushlight._types.layout import Size, contiguous_strides, numel
-from rushlight._types.spec import Spec
+from rushlight import Size, Tensor, is_grad_enabled
+from rushlight import jagged as JAGGED
+from rushlight._interface.autograd import record, record_all
+from rushlight._interface.kinds import Kind, make_kind
+from rushlight._interface.memory import form_there
+from rushlight._interface.tensors import Spec, alias, contiguous_strides
 
 __all__ = ["Jagged", "Nested", "RaggedSize", "StridedNested", "adopt", "from_items", "items", "like", "make_jagged", "make_strided", "values_of",
            "with_values"]  # fmt: skip
@@ -186,7 +184,7 @@ def like(x: Any, values: Tensor) -> Any:
 
 def adopt(x: Any, made: Any) -> Any:
     """The end of an in-place operator: `x` becomes what was computed, history included."""
-    if x._rg and x._node is None and STATE.word & GRAD:
+    if x._rg and x._node is None and is_grad_enabled():
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     if made._spec.dtype is not x._spec.dtype:
         made = made.to(x.dtype)
@@ -262,8 +260,8 @@ def items(x: Any, name: str = "UnbindBackwardAutogradNestedTensor0") -> tuple[Te
     else:
         found, place = [], 0
         for size in x._sizes:
-            found.append(values.narrow(0, place, numel(size)).reshape(size))
-            place += numel(size)
+            found.append(values.narrow(0, place, math.prod(size)).reshape(size))
+            place += math.prod(size)
     pattern, shapes = like(x, x._held), [tuple(t.shape) for t in found]
 
     def rule(*grads: Any) -> tuple[Any]:
@@ -304,6 +302,6 @@ def offsets_of(extents: Sequence[int]) -> Tensor:
 def strides_of(x: Any) -> tuple[Any, ...]:
     """The strides of a jagged tensor, of which the first is a multiple of the ragged size."""
     inner = contiguous_strides(tuple(x._held.shape))
-    rest = numel([s for d, s in enumerate(x._held.shape) if d != x._ragged - 1])
+    rest = math.prod([s for d, s in enumerate(x._held.shape) if d != x._ragged - 1])
     lead = x._size * rest if rest != 1 else x._size
     return (lead, *inner)

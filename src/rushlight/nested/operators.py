@@ -7,11 +7,10 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.kinds.kinds import call_name
-from rushlight._engine.kinds.sparse import record
-from rushlight._ops.table import OPERATORS
-from rushlight._surface.registry import composite, function_of
-from rushlight._types.layout import wrap_dim
+from rushlight._interface.autograd import record
+from rushlight._interface.kinds import call_name
+from rushlight._interface.operators import OPERATORS, composite, function_of
+from rushlight._interface.tensors import wrap_dim
 from rushlight.nested.kinds import (
     Jagged,
     Nested,

@@ -9,11 +9,8 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from rushlight import _surface
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
-from rushlight._base.tracebacks import shorten
-from rushlight._surface.registry import asking
+from rushlight._interface.base import import_whole, no_name, shorten
+from rushlight._interface.operators import SPACES, asking
 
 # Which file under `composites` writes which functions. Those of the first table stand before operators of the same
 # name, because they call them; those of the second only count where no operator has the name.
@@ -53,7 +50,7 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(name)
         value: Any = None
         if name not in _FIRST:
-            value = _surface.nn_function(name)
+            value = SPACES["nn.functional"].get(name)
         if value is None:
             place = _FIRST.get(name) or _LAST.get(name)
             if place is None:
@@ -70,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_FIRST, *_LAST, *_surface.nn_function_names()})
+    return sorted({*globals(), *_FIRST, *_LAST, *SPACES["nn.functional"]})

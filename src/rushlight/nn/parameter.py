@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.importing import import_whole
+from rushlight._interface.base import import_whole
 from rushlight.serialization.rebuild import rebuild_parameter, rebuild_parameter_with_state
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._base.absent import absent_class, absent_function
+from rushlight._interface.base import absent_class, absent_function
 
 __all__ = ["ONNXProgram", "OnnxExporterError", "export", "is_in_onnx_export", "register_custom_op_symbolic"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._base.lazy import lazy_files
+from rushlight._interface.base import lazy_files
 
 _PLACES = {
     "ASGD": "asgd",

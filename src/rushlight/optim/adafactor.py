@@ -6,7 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.dispatch.multi_tensor import factored_update
+from rushlight._interface.multi_tensor import factored_update
 from rushlight.optim.elementwise import Change, ElementwiseOptimizer
 from rushlight.optim.optimizer import hyper, number, step_dtype
 

@@ -27,8 +27,8 @@ from typing import Any, TypeAlias
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.dispatch.multi_tensor import Rule, count_steps, flat_dtype, is_counter, update_elements
-from rushlight._types.dtype import DType
+from rushlight import dtype as DType
+from rushlight._interface.multi_tensor import Rule, count_steps, flat_dtype, is_counter, update_elements
 from rushlight.optim.optimizer import (
     Optimizer,
     check_implementation,

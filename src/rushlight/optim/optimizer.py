@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.tracebacks import shorten
-from rushlight._engine.autograd.api import zero_gradients
+from rushlight._interface.autograd import zero_gradients
+from rushlight._interface.base import shorten
 from rushlight.optim.authoring import CAPTURING_DEVICES
 from rushlight.optim.authoring import default_to_fused_or_foreach as _default_to_fused_or_foreach  # noqa: F401
 from rushlight.optim.authoring import group_tensors as _group_tensors

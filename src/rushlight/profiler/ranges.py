@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._engine.core.state import STATE
+from rushlight._interface.tensors import STATE
 from rushlight.futures import Future
 
 __all__ = ["record_function"]

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._base.lazy import require
+from rushlight._interface.base import require
 from rushlight.profiler.events import BACKWARD, MEMORY_EVENT_NAME, EventList, FunctionEvent
 from rushlight.profiler.flops import PASSED_ON, profile_flops
 from rushlight.profiler.inner import SIZED, Part, node_parts, operator_parts

@@ -13,10 +13,10 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.lazy import require
-from rushlight._engine.core.state import OBSERVED, STATE
-from rushlight._engine.dispatch.call import OVERRIDE
-from rushlight._engine.dispatch.watch import SWITCHES, Observer, observe, observed_call, unobserve
+from rushlight._engine.dispatch.watch import Observer, observe, unobserve
+from rushlight._interface.base import require
+from rushlight._interface.dispatch import OVERRIDE, SWITCHES, observed_call
+from rushlight._interface.tensors import OBSERVED, STATE
 
 __all__ = ["Observer", "observe", "range_of", "unobserve"]
 

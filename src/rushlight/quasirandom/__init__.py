@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import rushlight
-from rushlight._base.lazy import numpy as np
+from rushlight._interface.base import numpy as np
 from rushlight.quasirandom.directions import DIMENSIONS, directions
 
 __all__ = ["SobolEngine"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
+from rushlight._interface.base import lazy_files
 
 _PLACES = {
     **dict.fromkeys(("add_safe_globals", "clear_safe_globals", "get_safe_globals", "safe_globals"), "allowed"),
@@ -35,11 +34,4 @@ DEFAULT_PROTOCOL = 2  # of the pickles in files
 _MODULES = ("safetensors", "sharded")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_whole(f"{__name__}.{name}")
-    if name not in _PLACES:
-        raise no_name(__name__, name)
-    value = getattr(import_whole(f"{__name__}.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_files(__name__, _PLACES, _MODULES)

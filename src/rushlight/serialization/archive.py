@@ -16,8 +16,8 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._backends.cpu.checksum import crc32, joined
-from rushlight._host.threads import get_num_threads
+from rushlight import get_num_threads
+from rushlight._interface.memory import crc32, joined
 
 __all__ = ["ArchiveReader", "ArchiveWriter"]
 

@@ -19,13 +19,13 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._engine.core.storage import TypedStorage, UntypedStorage
 from rushlight.serialization import memory
 from rushlight.serialization.locations import SourceChangeWarning, is_meta, restorer
 from rushlight.serialization.names import StorageType, torch_global
 from rushlight.serialization.options import STATE
 from rushlight.serialization.rebuild import CHECKS, rebuild_tensor
 from rushlight.serialization.unpickler import SafeUnpickler
+from rushlight.storage import TypedStorage, UntypedStorage
 
 __all__ = ["read", "read_tar", "write"]
 

@@ -12,9 +12,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from rushlight._base.tracebacks import shorten
-from rushlight._engine.core.storage import UntypedStorage
-from rushlight._types.device import Device
+from rushlight import device as Device
+from rushlight._interface.base import shorten
 from rushlight.serialization import legacy, memory
 from rushlight.serialization.allowed import always_allowed, user_globals
 from rushlight.serialization.archive import ArchiveReader
@@ -23,6 +22,7 @@ from rushlight.serialization.names import STORAGE_TYPES, StorageType, find_torch
 from rushlight.serialization.options import STATE, LoadEndianness, get_default_mmap_options
 from rushlight.serialization.saving import check_dill
 from rushlight.serialization.unpickler import SafeUnpickler, global_names
+from rushlight.storage import UntypedStorage
 from rushlight.utils.serialization import config
 
 __all__ = ["MAP_LOCATION", "get_unsafe_globals_in_checkpoint", "load"]

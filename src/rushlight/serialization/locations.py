@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._backends.registry import backends
-from rushlight._engine.core.storage import UntypedStorage
+from rushlight._interface.devices import backends
+from rushlight.storage import UntypedStorage
 
 __all__ = [
     "SourceChangeWarning", "check_module_version_greater_or_equal", "default_restore_location", "is_meta", "location_tag", "register_package",

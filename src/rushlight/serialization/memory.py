@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rushlight import Tensor
-from rushlight._backends.registry import host
-from rushlight._engine.core.memory import device_of, fresh_storage
-from rushlight._engine.core.storage import TypedStorage, UntypedStorage, storage_type, untyped_storage
-from rushlight._engine.core.tensor import make
-from rushlight._types.device import CPU
-from rushlight._types.dtype import BY_NAME, DType
-from rushlight._types.spec import Spec, bytes_on
+from rushlight import Tensor, device
+from rushlight import dtype as DType
+from rushlight._interface.devices import host
+from rushlight._interface.memory import BY_NAME, TYPED_STORAGES, device_of, fresh_storage
+from rushlight._interface.tensors import Spec, bytes_on, make
+from rushlight.storage import TypedStorage, UntypedStorage
 
 __all__ = [
     "BY_NAME",
@@ -28,10 +26,13 @@ __all__ = [
     "wipe",
 ]
 
+_CPU = device("cpu")
+
 
 def storage_of(tensor: Any) -> UntypedStorage:
     """The storage that holds the tensor's memory."""
-    return untyped_storage(tensor)
+    storage: UntypedStorage = tensor.untyped_storage()
+    return storage
 
 
 def typed(storage: UntypedStorage, dtype: DType) -> TypedStorage:
@@ -41,7 +42,7 @@ def typed(storage: UntypedStorage, dtype: DType) -> TypedStorage:
 
 def has_storage_type(dtype: DType) -> bool:
     """Whether there is a class of storages with this dtype (younger dtypes have none)."""
-    return storage_type(dtype) is not None
+    return any(cls.dtype is dtype for cls in TYPED_STORAGES.values())
 
 
 def native(storage: Any) -> Any:
@@ -61,12 +62,12 @@ def bytes_of(storage: UntypedStorage) -> memoryview:
 
 def allocate(nbytes: int) -> UntypedStorage:
     """A new storage of `nbytes` bytes, of undefined contents."""
-    return UntypedStorage(native=fresh_storage(nbytes, CPU))
+    return UntypedStorage(native=fresh_storage(nbytes, _CPU))
 
 
 def wipe(nbytes: int) -> UntypedStorage:
     """A new storage of zeros."""
-    return UntypedStorage(native=host().zeros(nbytes, CPU))
+    return UntypedStorage(native=host().zeros(nbytes, _CPU))
 
 
 def in_native_order(storage: UntypedStorage, order: str, dtype: DType) -> UntypedStorage:

@@ -7,10 +7,11 @@ from typing import Any
 
 import rushlight
 from rushlight import sparse
-from rushlight._engine.core.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
-from rushlight._engine.kinds.quantized import SCHEMES
+from rushlight._interface.kinds import SCHEMES
+from rushlight._interface.memory import TYPED_STORAGES
 from rushlight.serialization import rebuild
 from rushlight.serialization.memory import BY_NAME, DType
+from rushlight.storage import TypedStorage, UntypedStorage
 
 __all__ = [
     "StorageType",

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._engine.core.storage import TypedStorage
 from rushlight.serialization import memory
+from rushlight.storage import TypedStorage
 
 __all__ = [
     "CHECKS", "DimRange", "JaggedType", "get_layout", "rebuild_device_tensor", "rebuild_device_tensor_from_numpy", "rebuild_from_type_v2", "rebuild_meta_tensor_no_storage",
@@ -246,7 +246,7 @@ def rebuild_qtensor(
     backward_hooks: Any,
 ) -> Any:
     """A quantized tensor over the integers in `storage`."""
-    from rushlight._engine.kinds.quantized import RANGES, SCHEMES, Quantizer, make_quantized
+    from rushlight._interface.kinds import RANGES, SCHEMES, Quantizer, make_quantized
 
     dtype = getattr(storage, "dtype", None)
     if dtype not in RANGES or not isinstance(quantizer_params, tuple) or len(quantizer_params) not in (3, 4):

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import rushlight
-from rushlight._base.lazy import LazyModule
-from rushlight._engine.core.storage import UntypedStorage
+from rushlight._interface.base import LazyModule
 from rushlight.serialization import memory
 from rushlight.serialization.replacing import replacing_path
+from rushlight.storage import UntypedStorage
 
 library: Any = LazyModule("safetensors", extra="safetensors")
 

@@ -11,15 +11,15 @@ from collections import OrderedDict
 from typing import Any
 
 import rushlight
-from rushlight._engine.core.storage import TYPED_STORAGES, TypedStorage, UntypedStorage
-from rushlight._engine.kinds.quantized import QScheme
-from rushlight._engine.sharing.pickling import SAVING
+from rushlight import qscheme as QScheme
+from rushlight._interface.memory import SAVING, TYPED_STORAGES
 from rushlight.serialization import legacy, memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
 from rushlight.serialization.locations import check_module_version_greater_or_equal, location_tag
 from rushlight.serialization.names import STORAGE_TYPES, torch_global
 from rushlight.serialization.options import STATE
 from rushlight.serialization.replacing import replacing
+from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.utils.hooks import warn_if_has_hooks
 from rushlight.utils.serialization import config
 

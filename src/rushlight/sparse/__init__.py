@@ -1,11 +1,11 @@
 """Sparse tensors: `torch.sparse`.
 
-Importing this package teaches the kinds in `_engine/kinds/sparse.py` what every operator means for them.
+Importing this package says what each operator does with the types in `tensors.py`.
 """
 
 from __future__ import annotations
 
-from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, INT64, UINT8
+import rushlight
 from rushlight.sparse import members, moving, pointwise, products, reductions
 from rushlight.sparse.checking import as_sparse_gradcheck
 from rushlight.sparse.construct import TypedSparseTensor, check_sparse_tensor_invariants
@@ -25,7 +25,8 @@ __all__ = [
 
 # The classes of the first years: for isinstance, and files of then name them.
 for _word, _dtype in {
-    "BFloat16": BFLOAT16, "Byte": UINT8, "Char": INT8, "Double": FLOAT64, "Float": FLOAT32, "Half": FLOAT16, "Int": INT32, "Long": INT64, "Short": INT16,
+    "BFloat16": rushlight.bfloat16, "Byte": rushlight.uint8, "Char": rushlight.int8, "Double": rushlight.float64, "Float": rushlight.float32,
+    "Half": rushlight.float16, "Int": rushlight.int32, "Long": rushlight.int64, "Short": rushlight.int16,
 }.items():  # fmt: skip
     globals()[f"{_word}Tensor"] = TypedSparseTensor(
         f"{_word}Tensor", (), {"dtype": _dtype, "__module__": "torch.sparse"}

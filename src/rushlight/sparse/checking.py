@@ -8,10 +8,10 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.autograd.function import Function
-from rushlight._engine.kinds.sparse import bare
+from rushlight.autograd.function import Function
 from rushlight.autograd.gradcheck import STAND_INS, GradcheckError
 from rushlight.sparse.parts import gather, in_layout_of, is_sparse, to_dense, with_parts, with_values
+from rushlight.sparse.tensors import bare
 
 __all__ = ["as_sparse_gradcheck", "strided_problem"]
 

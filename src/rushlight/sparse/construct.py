@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.core.creation import as_shape
-from rushlight._engine.kinds.sparse import WORDS, make_compressed, make_coo
-from rushlight._surface.settings import TypedTensor
-from rushlight._types.formats import SPARSE_LAYOUTS
+from rushlight import SPARSE_LAYOUTS, Tensor
+from rushlight._interface.operators import TypedTensor
+from rushlight._interface.tensors import as_shape
 from rushlight.sparse.parts import spots, with_values
+from rushlight.sparse.tensors import WORDS, make_compressed, make_coo
 
 __all__ = [
     "TypedSparseTensor", "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo", "check_sparse_tensor_invariants", "empty", "full", "ones", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.kinds.sparse import WORDS, SparseTensor, bare, make_compressed, make_coo, record
-from rushlight._types.formats import SPARSE_LAYOUTS
-from rushlight._types.layout import numel
+from rushlight import SPARSE_LAYOUTS, Tensor
+from rushlight._interface.autograd import record
 from rushlight.sparse.parts import (
     add_rows,
     block_shape,
@@ -21,6 +20,7 @@ from rushlight.sparse.parts import (
     spots,
     to_dense,
 )
+from rushlight.sparse.tensors import WORDS, SparseTensor, bare, make_compressed, make_coo
 
 __all__ = ["Entries", "convert", "dense_to_coo", "entries_of", "to_sparse"]
 
@@ -78,7 +78,7 @@ def entries_of(x: Any) -> Entries:
 
 def coo_of(entries: Entries) -> Any:
     """The entries in coordinates, in order."""
-    sizes = (numel(entries.batch_sizes), *entries.matrix)
+    sizes = (math.prod(entries.batch_sizes), *entries.matrix)
     places = flat_places(rushlight.stack([entries.batch, entries.row, entries.column]), sizes)
     return make_coo(
         split_places(places, (*entries.batch_sizes, *entries.matrix)), entries.values, entries.shape, in_order(places)
@@ -94,7 +94,7 @@ def compressed_of(entries: Entries, layout: Any, block: tuple[int, ...]) -> Any:
     lines, across = rows // high, columns // wide
     if not by_row:
         line, other, lines, across = other, line, across, lines
-    batches = numel(entries.batch_sizes)
+    batches = math.prod(entries.batch_sizes)
     places = (entries.batch * lines + line) * across + other
     unique, inverse = rushlight.unique(places, return_inverse=True)
     rest = tuple(entries.values.shape[1:])

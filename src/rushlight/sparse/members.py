@@ -6,9 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.core.creation import as_shape
-from rushlight._engine.kinds.sparse import (
+from rushlight import SPARSE_LAYOUTS, Tensor
+from rushlight._interface.autograd import record
+from rushlight._interface.kinds import describe_sparse
+from rushlight._interface.operators import composite
+from rushlight._interface.tensors import as_shape
+from rushlight.sparse import layouts, parts, products
+from rushlight.sparse.construct import emptied, empty_parts
+from rushlight.sparse.parts import by_rows, is_sparse, like, masked, values_of, with_parts
+from rushlight.sparse.tensors import (
     COO,
     WORDS,
     CompressedTensor,
@@ -18,15 +24,8 @@ from rushlight._engine.kinds.sparse import (
     bare,
     make_compressed,
     make_coo,
-    record,
     take_parts,
 )
-from rushlight._engine.kinds.sparse_printing import describe_sparse
-from rushlight._surface.registry import composite
-from rushlight._types.formats import SPARSE_LAYOUTS
-from rushlight.sparse import layouts, parts, products
-from rushlight.sparse.construct import emptied, empty_parts
-from rushlight.sparse.parts import by_rows, is_sparse, like, masked, values_of, with_parts
 
 __all__ = ["METHODS"]
 

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.kinds.sparse import (
+from rushlight import SPARSE_LAYOUTS, Tensor
+from rushlight._interface.autograd import record
+from rushlight._interface.tensors import wrap_dim
+from rushlight.sparse.layouts import convert
+from rushlight.sparse.parts import block_shape, coalesce, is_sparse, pick, values_of, with_values
+from rushlight.sparse.tensors import (
     COO,
     WORDS,
     CompressedTensor,
@@ -17,12 +21,7 @@ from rushlight._engine.kinds.sparse import (
     bare,
     make_compressed,
     make_coo,
-    record,
 )
-from rushlight._types.formats import SPARSE_LAYOUTS
-from rushlight._types.layout import wrap_dim
-from rushlight.sparse.layouts import convert
-from rushlight.sparse.parts import block_shape, coalesce, is_sparse, pick, values_of, with_values
 
 __all__: list[str] = []
 

@@ -6,13 +6,14 @@ its backward, so that derivatives of any order need no further code.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.kinds.sparse import SparseKind, SparseTensor, bare, make_compressed, make_coo, record
-from rushlight._types.layout import numel
+from rushlight._interface.autograd import record
+from rushlight.sparse.tensors import SparseKind, SparseTensor, bare, make_compressed, make_coo
 
 __all__ = [
     "add_rows", "blocks_of", "coalesce", "from_blocks", "flat_places", "gather", "is_sparse", "like", "masked", "needs_dtype", "pick", "spots", "split_places",
@@ -119,7 +120,7 @@ def block_shape(x: Any) -> tuple[int, ...]:
 
 def spots(x: Any) -> tuple[Tensor, Tensor, Tensor]:
     """(batch, row, column) of each entry, batches after each other; rows and columns count blocks where there are blocks."""
-    lead = numel(x._pointers.shape[:-1])
+    lead = math.prod(x._pointers.shape[:-1])
     pointers, others = x._pointers.reshape(lead, x._pointers.size(-1)).long(), x._others.reshape(-1).long()
     counts = pointers[:, 1:] - pointers[:, :-1]
     batches, lines = counts.shape
@@ -134,7 +135,7 @@ def blocks_of(dense: Tensor, batch_dims: int, block: tuple[int, ...]) -> Tensor:
     shape = tuple(dense.shape)
     rows, columns = shape[batch_dims : batch_dims + 2]
     rest = shape[batch_dims + 2 :]
-    flat = dense.reshape(numel(shape[:batch_dims]), rows, columns, *rest)
+    flat = dense.reshape(math.prod(shape[:batch_dims]), rows, columns, *rest)
     if not block:
         return flat
     high, wide = block
@@ -169,13 +170,13 @@ def scatter(values: Tensor, x: Any) -> Tensor:
         sizes = shape[:n]
         if not n:
             return values.sum(0).to(values.dtype)
-        return add_rows(flat_places(x._where, sizes), values, numel(sizes)).reshape(shape)
+        return add_rows(flat_places(x._where, sizes), values, math.prod(sizes)).reshape(shape)
     block, n = block_shape(x), x._pointers.dim() - 1
     batch, row, column = spots(x)
     high, wide = block or (1, 1)
-    sizes = (numel(shape[:n]), shape[n] // high if high else 0, shape[n + 1] // wide if wide else 0)
+    sizes = (math.prod(shape[:n]), shape[n] // high if high else 0, shape[n + 1] // wide if wide else 0)
     rest = tuple(values.shape[n + 1 :])
-    rows = add_rows((batch * sizes[1] + row) * sizes[2] + column, values.reshape(-1, *rest), numel(sizes))
+    rows = add_rows((batch * sizes[1] + row) * sizes[2] + column, values.reshape(-1, *rest), math.prod(sizes))
     return from_blocks(rows.reshape(*sizes, *rest), shape, block)
 
 

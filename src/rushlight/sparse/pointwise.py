@@ -6,25 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.autograd.api import grad as gradients
-from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.dispatch.modes import enable_grad
-from rushlight._engine.kinds.sparse import (
-    COO,
-    WORDS,
-    CompressedTensor,
-    SparseKind,
-    SparseTensor,
-    adopt,
-    bare,
-    make_coo,
-    record,
-    take_parts,
-)
-from rushlight._ops.table import OPERATORS
-from rushlight._surface.registry import function_of
-from rushlight._types.layout import broadcast_shapes
+from rushlight import Tensor, broadcast_shapes, enable_grad, is_grad_enabled
+from rushlight._interface.autograd import record
+from rushlight._interface.operators import OPERATORS, function_of
+from rushlight.autograd import grad as gradients
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import (
     block_shape,
@@ -38,6 +23,17 @@ from rushlight.sparse.parts import (
     values_of,
     with_parts,
     with_values,
+)
+from rushlight.sparse.tensors import (
+    COO,
+    WORDS,
+    CompressedTensor,
+    SparseKind,
+    SparseTensor,
+    adopt,
+    bare,
+    make_coo,
+    take_parts,
 )
 
 __all__: list[str] = []
@@ -60,7 +56,7 @@ def elementwise(name: str, x: Any, function: Callable[[Tensor], Tensor], node: s
 
     def rule(grad: Any) -> tuple[Any]:
         found = pick(grad, pattern)
-        create = bool(STATE.word & GRAD)
+        create = is_grad_enabled()
         with enable_grad():
             values = values_of(x) if create else pattern._held.detach().requires_grad_()
             inner = gradients((function(values),), (values,), (found,), create_graph=create, allow_unused=True)[0]
@@ -242,7 +238,7 @@ def _add_to_dense(dense: Tensor, sparse: Any, alpha: Any, inplace: bool) -> Tens
         raise RuntimeError(
             f"add: expected 'other' to be in layout SparseCsr or SparseCsc, got {WORDS[sparse.layout.name]}"
         )
-    if sparse._rg and STATE.word & GRAD:  # all elements of a sum have a gradient, those of a sparse term too
+    if sparse._rg and is_grad_enabled():  # all elements of a sum have a gradient, those of a sparse term too
         addend: Any = record("ToDenseBackward0", [sparse], to_dense(bare(sparse)), lambda grad: (grad,))
         return dense.add_(addend, alpha=alpha) if inplace else dense.add(addend, alpha=alpha)
     if type(sparse) is CompressedTensor or not sparse._where.size(0):

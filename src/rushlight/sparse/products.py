@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.dispatch.autocast import casts
-from rushlight._engine.kinds.sparse import (
-    COO,
-    WORDS,
-    CompressedTensor,
-    SparseKind,
-    SparseTensor,
-    bare,
-    make_coo,
-    record,
-    take_parts,
-)
-from rushlight._ops.precision import LOWER
-from rushlight._types.formats import SPARSE_LAYOUTS
-from rushlight._types.layout import numel
+from rushlight import SPARSE_LAYOUTS, Tensor
+from rushlight._interface.autograd import record
+from rushlight._interface.operators import casts
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import (
     SINGLE_AND_DOUBLE,
@@ -38,6 +26,7 @@ from rushlight.sparse.parts import (
     with_values,
 )
 from rushlight.sparse.reductions import sum as sum_of_entries
+from rushlight.sparse.tensors import COO, WORDS, CompressedTensor, SparseKind, SparseTensor, bare, make_coo, take_parts
 
 CSR = SPARSE_LAYOUTS["sparse_csr"]
 __all__ = ["addmm", "dsmm", "hspmm", "mm", "sampled_addmm", "smm", "spmm", "sspaddmm"]
@@ -316,7 +305,7 @@ def mm(mat1: Any, mat2: Any, reduce: Any = None) -> Any:
     """
     if reduce is not None:
         return _reduced(mat1, mat2, reduce)
-    return casts(LOWER)(product)(mat1, mat2)
+    return casts("lower")(product)(mat1, mat2)
 
 
 def _reduced(a: Any, b: Any, reduce: str) -> Tensor:
@@ -372,7 +361,7 @@ def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1.0, alpha: A
     """
     _check_sampled(input, mat1, mat2)
     batch, rows, columns = spots(input)
-    batches, pattern = numel(mat1.shape[:-2]), bare(input)
+    batches, pattern = math.prod(mat1.shape[:-2]), bare(input)
     left = mat1.detach().reshape(batches, *mat1.shape[-2:])[batch, rows]
     right = mat2.detach().transpose(-2, -1).reshape(batches, mat2.shape[-1], mat2.shape[-2])[batch, columns]
     values = (left * right).sum(-1).reshape(input._held.shape)

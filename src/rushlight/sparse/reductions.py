@@ -6,11 +6,12 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.kinds.sparse import COO, WORDS, SparseKind, SparseTensor, bare, make_coo, record
-from rushlight._surface.registry import function_of
-from rushlight._types.layout import wrap_dim
+from rushlight._interface.autograd import record
+from rushlight._interface.operators import function_of
+from rushlight._interface.tensors import wrap_dim
 from rushlight.sparse.layouts import convert
 from rushlight.sparse.parts import add_rows, coalesce, flat_places, is_sparse, needs_dtype, values_of, with_values
+from rushlight.sparse.tensors import COO, WORDS, SparseKind, SparseTensor, bare, make_coo
 
 __all__ = ["log_softmax", "softmax", "spdiags", "spsolve", "sum"]
 

@@ -1,36 +1,33 @@
-"""Sparse tensors as objects: what they hold, and how a rule of backward is recorded for them.
+"""Sparse tensors as objects: what they hold, how they are copied and pickled.
 
 A tensor in coordinates (`SparseTensor`) holds indices (sparse dims, nnz) and values (nnz, *dense dims).  A compressed one
 (`CompressedTensor`: CSR, CSC, BSR, BSC by its layout) holds compressed and plain indices and values; batch dims stand first in all three.
 The parts are plain tensors outside of any graph: a sparse tensor is one variable, and its history is its own.
 
-What operators mean for them is said in `rushlight.sparse`, which is loaded with the first sparse tensor.
+The other modules of this package say what operators do with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from rushlight._engine.autograd.node import Node, check_attached
-from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.core.tensor import Tensor, alias, edge_of, meta_of
-from rushlight._engine.kinds.kinds import Kind, make_kind
-from rushlight._engine.sharing.pickling import form_there
-from rushlight._types.formats import SPARSE_LAYOUTS, Layout
-from rushlight._types.spec import Spec
+from rushlight import SPARSE_LAYOUTS, Tensor, is_grad_enabled
+from rushlight import layout as Layout
+from rushlight._interface.kinds import Kind, make_kind
+from rushlight._interface.memory import form_there
+from rushlight._interface.tensors import Spec, alias
 
 __all__ = [
     "CompressedTensor",
-    "RuleNode",
     "SparseKind",
     "SparseTensor",
     "adopt",
     "bare",
     "make_compressed",
     "make_coo",
-    "record",
-    "record_all",
+    "parts_of",
+    "take_parts",
 ]
 
 COO = SPARSE_LAYOUTS["sparse_coo"]
@@ -181,7 +178,7 @@ def take_parts(x: Any, other: Any) -> None:
 
 def adopt(x: Any, made: Any) -> Any:
     """The end of an in-place operator: `x` becomes what was computed, history included."""
-    if x._rg and x._node is None and STATE.word & GRAD:
+    if x._rg and x._node is None and is_grad_enabled():
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     take_parts(x, made)
     if made._node is not None:
@@ -208,80 +205,3 @@ def _rebuild(
     made._rg = requires_grad
     made.__dict__.update(named)
     return made
-
-
-# ***** backward *****
-
-
-class RuleNode(Node):
-    """A node whose backward is a Python function of the gradient: one result (or a function that makes it) for each input."""
-
-    __slots__ = ("rule", "saved", "specs")
-
-    rule: Any
-    saved: Sequence[tuple[Tensor, int, Any]]
-    specs: Sequence[Spec]
-
-    def _release(self) -> None:
-        self.rule, self.saved = None, ()
-
-    def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        if self.rule is None:
-            raise RuntimeError(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). "
-                "Specify retain_graph=True if you need to backward through the graph a second time."
-            )
-        for tensor, version, edge in self.saved:
-            check_attached(tensor, edge, self)
-            if tensor._storage is not None and tensor._storage.version != version:
-                raise RuntimeError(
-                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                    f"[torch.{tensor.dtype.name} {list(tensor.shape)}], which is saved for {self.name()}, is at version "
-                    f"{tensor._storage.version}; expected version {version} instead."
-                )
-        found = self.rule(*grads)
-        made = []
-        for edge, item, spec in zip(self._edges, found, self.specs, strict=True):
-            item = None if edge is None else item() if callable(item) and not isinstance(item, Tensor) else item
-            if item is not None and item._spec.dtype is not spec.dtype:
-                item = (item.real if item._spec.dtype.is_complex and not spec.dtype.is_complex else item).to(spec.dtype)
-            made.append(item)
-        return made
-
-
-_CLASSES: dict[str, type[RuleNode]] = {}
-
-
-def record(
-    name: str, inputs: Sequence[Tensor], out: Any, rule: Callable[..., Sequence[Any]], saved: Sequence[Tensor] = ()
-) -> Any:
-    """`out` as the result of an operation on `inputs`, whose backward is `rule`; `saved` must not be changed until then."""
-    if (
-        not STATE.word & GRAD
-        or not any(t._rg for t in inputs)
-        or not (out._spec.dtype.is_floating_point or out._spec.dtype.is_complex)
-    ):
-        return out
-    cls = _CLASSES.get(name)
-    if cls is None:
-        cls = _CLASSES[name] = type(name, (RuleNode,), {"__slots__": ()})
-    node = cls()
-    node._start([edge_of(t) for t in inputs])
-    node.rule, node.specs = rule, [t._spec for t in inputs]
-    places = {id(t): edge for t, edge in zip(inputs, node._edges, strict=True)}
-    node.saved = [(t, t._storage.version, places.get(id(t))) for t in saved if t._storage is not None]
-    out._node, out._rg = node, True
-    return out
-
-
-def record_all(
-    name: str, inputs: Sequence[Tensor], outs: Sequence[Any], rule: Callable[..., Sequence[Any]]
-) -> Sequence[Any]:
-    """`record` for several results: `rule` gets a gradient, or None, for each."""
-    if outs and record(name, inputs, outs[0], rule)._node is not None:
-        node = outs[0]._node
-        node._n_outputs = len(outs)
-        for number, out in enumerate(outs[1:], 1):
-            out._node, out._rg = node, True
-            meta_of(out).output_nr = number
-    return outs

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 import rushlight
-from rushlight._types.dtype import DType
+from rushlight import dtype as DType
 
 __all__ = ["make_tensor"]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
-from rushlight._base.tracebacks import shorten
+from rushlight._interface.base import lazy_files
 
 __all__ = [
     "ThroughputBenchmark", "benchmark", "checkpoint", "collect_env", "cpp_extension", "data", "deterministic", "dlpack", "flop_counter",
@@ -19,20 +17,14 @@ _FROM_PAGES = {
     **dict.fromkeys(("generate_methods_for_privateuse1_backend", "get_cpp_backtrace", "rename_privateuse1_backend"), "custom_device"),
 }  # fmt: skip
 
+# `tensorboard` needs an extra: it is loaded for those who ask for it.
+_MODULES = {
+    *__all__,
+    "_contextlib",
+    "_foreach_utils",
+    "_python_dispatch",
+    "_pytree",
+    "tensorboard",
+} - _FROM_PAGES.keys()
 
-def __getattr__(name: str) -> Any:
-    try:
-        if name in _FROM_PAGES:
-            return getattr(import_whole(f"{__name__}.{_FROM_PAGES[name]}"), name)
-        if name in __all__ or name in (
-            "_contextlib",
-            "_foreach_utils",
-            "_python_dispatch",
-            "_pytree",
-            "tensorboard",
-        ):  # the last needs an extra: it is loaded for those who ask for it
-            return import_whole(f"{__name__}.{name}")
-        raise no_name(__name__, name)
-    except BaseException as error:
-        shorten(error)
-        raise
+__getattr__ = lazy_files(__name__, _FROM_PAGES, _MODULES)

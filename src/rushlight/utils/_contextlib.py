@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.dispatch.modes import Decorating
+from rushlight._interface.tensors import Decorating
 
 __all__ = ["_DecoratorContextManager", "_NoParamDecoratorContextManager"]
 

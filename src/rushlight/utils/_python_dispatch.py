@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from rushlight._base.absent import refuse
-from rushlight._engine.core.tensor import Tensor
+from rushlight import Tensor
+from rushlight._interface.base import refuse
 
 __all__ = [
     "TorchDispatchMode",

@@ -20,14 +20,12 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import rushlight
-from rushlight._base.pytree import tree_flatten, tree_map
-from rushlight._base.tracebacks import shorten
-from rushlight._engine.autograd.node import Node
-from rushlight._engine.core.state import STATE
-from rushlight._engine.dispatch.watch import Observer, observe, unobserve
-from rushlight._engine.indexing.inplace import last_change
+from rushlight._interface.autograd import last_change
+from rushlight._interface.base import shorten, tree_flatten, tree_map
+from rushlight._interface.dispatch import Observer, observe, unobserve
+from rushlight._interface.tensors import STATE
 from rushlight.autograd.function import Function
-from rushlight.autograd.graph import saved_tensors_hooks
+from rushlight.autograd.graph import Node, saved_tensors_hooks
 from rushlight.overrides import TorchFunctionMode
 
 __all__ = [

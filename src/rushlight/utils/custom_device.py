@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import rushlight
-from rushlight._backends.registry import backends
-from rushlight._types.device import private_type, rename_private_type
-from rushlight._types.dtype import DType
+from rushlight import dtype as DType
+from rushlight._interface.devices import backends, private_type, rename_private_type
 
 __all__ = ["generate_methods_for_privateuse1_backend", "get_cpp_backtrace", "rename_privateuse1_backend"]
 

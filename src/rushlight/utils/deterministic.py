@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from rushlight._engine.dispatch.determinism import MODE
+from rushlight._interface.operators import MODE
 
 __all__ = ["fill_uninitialized_memory"]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.pytree import tree_map
-from rushlight._engine.dispatch.lower import trace_operator
+from rushlight._interface.base import tree_map
+from rushlight._interface.operators import trace_operator
 from rushlight.profiler import flops
 from rushlight.profiler.sources import Observer, observe, unobserve
 from rushlight.utils.module_tracker import ModuleTracker

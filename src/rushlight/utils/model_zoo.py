@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.naming import no_name
+from rushlight._interface.base import no_name
 from rushlight.hub import load_state_dict_from_url as load_url
 from rushlight.hub.progress import bar_class
 

@@ -6,9 +6,9 @@ import weakref
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._base.pytree import tree_flatten
-from rushlight._engine.autograd.engine import queue_callback
-from rushlight._engine.core.state import STATE
+from rushlight._interface.autograd import queue_callback
+from rushlight._interface.base import tree_flatten
+from rushlight._interface.tensors import STATE
 from rushlight.nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 
 __all__ = ["ModuleTracker"]

@@ -7,7 +7,7 @@ import threading
 from time import perf_counter_ns
 from typing import Any
 
-from rushlight._base.forking import free_after_fork
+from rushlight._interface.base import free_after_fork
 
 __all__ = ["ExecutionStats", "ThroughputBenchmark", "format_time"]
 

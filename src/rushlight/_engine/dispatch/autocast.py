@@ -21,7 +21,6 @@ __all__ = [
     "PLACES",
     "cast_call",
     "casting_plan",
-    "change",
     "casts",
     "clear_casts",
     "dtype_of",
@@ -30,6 +29,7 @@ __all__ = [
     "lowered",
     "place_of",
     "policy_of",
+    "set_casting",
     "set_dtype",
     "set_enabled",
 ]
@@ -76,7 +76,7 @@ def _refresh() -> None:
     STATE.word = word
 
 
-def change(place: str, enabled: bool, dtype: DType, keeps: bool) -> tuple[bool, DType, bool]:
+def set_casting(place: str, enabled: bool, dtype: DType, keeps: bool) -> tuple[bool, DType, bool]:
     """Set the whole state of a region; returns the former state, with which to restore it."""
     state = STATE
     casts, dtypes = state.casts, state.cast_dtypes

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 import rushlight
-from rushlight._base.pytree import tree_flatten, tree_map, tree_unflatten
+from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
     "Dim",

@@ -1,19 +1,9 @@
-"""Forward mode by hand: tensors with tangents inside of a `dual_level`.
-
->>> import rushlight as torch
->>> import rushlight.autograd.forward_ad as fwAD
->>> with fwAD.dual_level():
-...     x = fwAD.make_dual(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0]))
-...     fwAD.unpack_dual(torch.sin(x)).tangent
-tensor([1.0000, 0.5403])
-"""
+"""Tensors with tangents inside of a level that the program opens: `rushlight.autograd.forward_ad` shows this."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import rushlight._engine.functorch.function_levels
-import rushlight._engine.functorch.lifted  # noqa: F401
 from rushlight._engine.core.convert import as_alias_view
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import _Mode

@@ -6,16 +6,14 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import rushlight
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import enable_grad
 from rushlight._engine.functorch.dual import dual, parts
 from rushlight._engine.functorch.lifted import cut, fresh, pull
 from rushlight._engine.functorch.transformed import Level, tensors_in
-from rushlight.func.backward import _own, basis, jacrev
-from rushlight.func.batch import over_tangents
-from rushlight.func.trees import (
+from rushlight._surface.functorch.reverse import _own, basis, jacrev
+from rushlight._surface.functorch.trees import (
     check_argnums,
     check_aux,
     check_real,
@@ -26,6 +24,10 @@ from rushlight.func.trees import (
     tree_flatten,
     tree_unflatten,
 )
+from rushlight._surface.functorch.vmap import over_tangents
+from rushlight._surface.registry import SPACES
+
+T = SPACES["torch"]
 
 __all__ = ["hessian", "jacfwd", "jvp", "linearize"]
 
@@ -98,7 +100,7 @@ def _pushing(
             )
         result = tree_unflatten([o if p is None else p[0] for o, p in zip(outs, pairs, strict=True)], shape)
         moved = tree_unflatten(
-            [rushlight.zeros_like(o) if p is None else p[1] for o, p in zip(outs, pairs, strict=True)], shape
+            [T["zeros_like"](o) if p is None else p[1] for o, p in zip(outs, pairs, strict=True)], shape
         )
         if not has_aux:
             return result, moved
@@ -189,7 +191,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         own = [_own(x) for x in leaves]
         output = func(*tree_unflatten(own, structure))
         outs, shape = tensors_of(output, "linearize(f, *primals): expected f(*primals) to return only tensors")
-        seeds = [fresh(rushlight.ones_like(o).detach()) for o in outs]
+        seeds = [fresh(T["ones_like"](o).detach()) for o in outs]
         grads = pull(outs, own, seeds, True)
 
     def jvp_fn(*tangents: Any) -> Any:
@@ -211,7 +213,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         found = pull([g for g, _ in pairs], seeds, [m for _, m in pairs], False)
         mine = [*own, *seeds]
         return tree_unflatten(
-            [rushlight.zeros_like(o).detach() if t is None else cut(t, mine) for o, t in zip(outs, found, strict=True)],
+            [T["zeros_like"](o).detach() if t is None else cut(t, mine) for o, t in zip(outs, found, strict=True)],
             shape,
         )
 

@@ -11,8 +11,8 @@ from rushlight._engine.functorch.batched import BatchedTensor
 from rushlight._engine.functorch.functional import FunctionalTensor, functional, value_of
 from rushlight._engine.functorch.transformed import Level, Transformed, tensors_in
 from rushlight._engine.kinds.kinds import Kind, ask_kinds, call_name
-from rushlight.func.trees import tree_flatten, tree_unflatten
-from rushlight.overrides import TorchFunctionMode
+from rushlight._surface.function_modes import TorchFunctionMode
+from rushlight._surface.functorch.trees import tree_flatten, tree_unflatten
 
 __all__ = ["debug_unwrap", "functionalize"]
 

@@ -6,15 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import rushlight
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import enable_grad, is_grad_enabled
 from rushlight._engine.functorch.batched import for_all, levels_shared, lifted
 from rushlight._engine.functorch.lifted import cut, depends_on_others, fresh, pull
 from rushlight._engine.functorch.transformed import LEVELS, Level, tensors_in
-from rushlight.func.batch import vmap
-from rushlight.func.trees import (
+from rushlight._surface.functorch.trees import (
     check_argnums,
     check_aux,
     check_real,
@@ -25,6 +23,10 @@ from rushlight.func.trees import (
     tree_flatten,
     tree_unflatten,
 )
+from rushlight._surface.functorch.vmap import vmap
+from rushlight._surface.registry import SPACES
+
+T = SPACES["torch"]
 
 __all__ = ["grad", "grad_and_value", "jacrev", "vjp"]
 
@@ -91,13 +93,13 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
                     )
                 graph = depends_on_others([output], own)
                 found = (
-                    pull([output], own, [rushlight.ones_like(output)], graph, keep=False)
+                    pull([output], own, [T["ones_like"](output)], graph, keep=False)
                     if output.requires_grad
                     else [None] * len(own)
                 )
             same = levels_shared([output])
             grads = [
-                rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same)
+                T["zeros_like"](x) if g is None else for_all(cut(g, own), same)
                 for x, g in zip(leaves, found, strict=True)
             ]
             gradient = tree_unflatten(grads, structure)
@@ -190,7 +192,7 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
             )
         if any(ct is None and out.numel() != 1 for ct, out in zip(cts, outs, strict=True)):
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
-        cts = [rushlight.ones_like(out).detach() if ct is None else ct for ct, out in zip(cts, outs, strict=True)]
+        cts = [T["ones_like"](out).detach() if ct is None else ct for ct, out in zip(cts, outs, strict=True)]
         for i, (ct, out) in enumerate(zip(cts, outs, strict=True)):
             if ct.shape != out.shape:
                 raise RuntimeError(
@@ -203,8 +205,7 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
         grads = pull(outs, own, cts, graph)
         same = levels_shared([*outs, *cts])
         filled = [
-            rushlight.zeros_like(x) if g is None else for_all(cut(g, own), same)
-            for x, g in zip(leaves, grads, strict=True)
+            T["zeros_like"](x) if g is None else for_all(cut(g, own), same) for x, g in zip(leaves, grads, strict=True)
         ]
         return tree_unflatten(filled, structure)
 
@@ -226,7 +227,7 @@ def basis(tensors: Sequence[Tensor]) -> list[Any]:
     made, start = [], 0
     for t in tensors:
         count = t.numel()
-        rows = rushlight.zeros(total, count, dtype=t.dtype, device=t.device)
+        rows = T["zeros"](total, count, dtype=t.dtype, device=t.device)
         rows.diagonal(-start).fill_(1)
         made.append(rows.reshape(total, *t.shape))
         start += count

@@ -6,15 +6,15 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import rushlight
-import rushlight._engine.functorch.function_levels
-import rushlight._engine.functorch.lifted
-import rushlight._engine.functorch.random_batches
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.functorch.batched import batched, in_front, peeled
 from rushlight._engine.functorch.transformed import Level
-from rushlight.func.trees import name_of, prefix, spec_text, tree_flatten, tree_unflatten
+from rushlight._engine.random.random import default_generator
+from rushlight._surface.functorch.trees import name_of, prefix, spec_text, tree_flatten, tree_unflatten
+from rushlight._surface.registry import SPACES
+
+T = SPACES["torch"]
 
 __all__ = ["over_tangents", "vmap"]
 
@@ -182,11 +182,11 @@ def _run_chunks(
 ) -> Any:
     """The batch in pieces, joined along the dims where it stands in the results."""
     if randomness == "same":
-        state = rushlight.get_rng_state()
+        state = default_generator.get_state()
     rows, shape = [], None
     for start in range(0, size, chunk):
         if randomness == "same":
-            rushlight.set_rng_state(state)
+            default_generator.set_state(state)
         length = min(chunk, size - start)
         part = [
             leaf if dim is None else leaf.narrow(dim, start, length) for leaf, dim in zip(leaves, dims, strict=True)
@@ -196,7 +196,7 @@ def _run_chunks(
         rows.append(flat)
     places = prefix(out_dims, tree_unflatten(rows[0], shape)) or [0] * len(rows[0])
     joined = [
-        column[0] if dim is None else rushlight.cat(list(column), dim)
+        column[0] if dim is None else T["cat"](list(column), dim)
         for column, dim in zip(zip(*rows, strict=True), places, strict=True)
     ]
     return tree_unflatten(joined, shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.absent import absent_class, absent_function, absent_value
+from rushlight._interface.base import absent_class, absent_function, absent_value
 from rushlight.nn.modules.module import Module
 
 _WHY = "models are not quantized yet; tensors are (torch.quantize_per_tensor)"

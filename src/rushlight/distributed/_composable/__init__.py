@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
+from rushlight._interface.base import lazy_files
 
 __all__ = ["fsdp"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "fsdp":
-        return import_whole(f"{__name__}.fsdp")
-    raise no_name(__name__, name)
+__getattr__ = lazy_files(__name__, {}, __all__)

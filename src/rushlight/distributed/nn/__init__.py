@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._base.absent import absent_function
+from rushlight._interface.base import absent_function
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
 

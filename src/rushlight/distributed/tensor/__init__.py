@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._base.absent import absent_class, absent_function
+from rushlight._interface.base import absent_class, absent_function
 
 __all__ = [
     "DTensor",

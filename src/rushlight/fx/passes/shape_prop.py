@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rushlight._engine.core.tensor import Tensor
+from rushlight import Tensor
 from rushlight.fx.interpreter import Interpreter
 from rushlight.fx.node import Node, map_aggregate
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rushlight._surface.composites.attention import ALLOWED
+from rushlight._interface.operators import ALLOWED
 
 __all__ = [
     "WARN_FOR_UNFUSED_KERNELS", "SDPBackend", "activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls",

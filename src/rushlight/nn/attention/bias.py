@@ -14,8 +14,8 @@ from enum import IntEnum
 from typing import Any
 
 import rushlight
-from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.override import DisableTorchFunctionSubclass
+from rushlight import Tensor
+from rushlight._C import DisableTorchFunctionSubclass
 
 __all__ = ["CausalBias", "CausalVariant", "causal_lower_right", "causal_upper_left"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
-from rushlight._engine.core.tensor import Tensor
+from rushlight import Tensor
 
 __all__ = ["BlockMask", "dense_of", "noop_mask", "ordered_of"]
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import rushlight
-from rushlight._engine.core.tensor import Tensor
-from rushlight.func.batch import vmap
+from rushlight import Tensor
+from rushlight.func import vmap
 from rushlight.nn.attention.block_mask import BlockMask, noop_mask, ordered_of
 
 # Queries and keys of a block of a mask, where nothing else is said.

@@ -10,7 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._surface.registry import function_of
+from rushlight._interface.operators import function_of
 
 __all__ = ["embedding_bag"]
 

@@ -7,18 +7,16 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.core.integers import as_ints
-from rushlight._engine.dispatch.autocast import casts
-from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._ops.dtypes import refuse_dtype
-from rushlight._ops.loss import NEVER
-from rushlight._ops.precision import SINGLE
-from rushlight._surface.registry import function_of
+from rushlight._interface.operators import casts, function_of, only_tensors, refuse_dtype
+from rushlight._interface.tensors import as_ints
 
 __all__ = ["ctc_loss"]
 
+# Stands for log(0), as in the operator: sums of a few of them stay finite, so that no gradient becomes NaN.
+NEVER = -1e30
 
-@casts(SINGLE)
+
+@casts("single")
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.core.integers import as_int
-from rushlight._engine.dispatch.bind import only_tensors
+from rushlight._interface.operators import only_tensors
+from rushlight._interface.tensors import as_int
 
 __all__ = ["one_hot"]
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.dispatch.autocast import casts
-from rushlight._ops.precision import KEEP
+from rushlight._interface.operators import casts
 from rushlight.autograd import Function
 from rushlight.autograd.function import once_differentiable
 from rushlight.nn import functional as F
@@ -87,7 +86,7 @@ def _check(input: Any, linear_weight: Any, linear_bias: Any) -> None:
         )
 
 
-@casts(KEEP)
+@casts("keep")
 def _chunked(
     input: Any, linear_weight: Any, target: Any, bias: Any, weight: Any, reduction: str, ignore: int, options: Any
 ) -> Any:

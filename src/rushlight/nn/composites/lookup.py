@@ -6,12 +6,12 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.kinds.sparse import record
-from rushlight._surface import nn_function
+from rushlight._interface.autograd import record
+from rushlight._interface.operators import SPACES
 
 __all__ = ["embedding"]
 
-_operator = nn_function("embedding")
+_operator = SPACES["nn.functional"]["embedding"]
 
 
 def embedding(

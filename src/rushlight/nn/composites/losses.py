@@ -7,12 +7,12 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.errors import warn_user
-from rushlight._surface import nn_function
+from rushlight._interface.base import warn_user
+from rushlight._interface.operators import SPACES
 
 __all__ = ["gaussian_nll_loss", "kl_div", "triplet_margin_with_distance_loss"]
 
-_gaussian, _divergence = nn_function("gaussian_nll_loss"), nn_function("kl_div")
+_gaussian, _divergence = SPACES["nn.functional"]["gaussian_nll_loss"], SPACES["nn.functional"]["kl_div"]
 
 
 def gaussian_nll_loss(

@@ -7,9 +7,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.core.integers import as_flag
-from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._surface.registry import function_of, inplace_of
+from rushlight._interface.operators import function_of, inplace_of, only_tensors
+from rushlight._interface.tensors import as_flag
 
 __all__ = ["batch_norm", "instance_norm"]
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import rushlight
-from rushlight._engine.core.state import AUTOCAST, STATE
-from rushlight._surface.registry import function_of
+from rushlight._interface.operators import function_of
+from rushlight._interface.tensors import AUTOCAST, STATE
 
 __all__ = ["run_cell", "run_layers"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._surface.registry import function_of
+from rushlight._interface.operators import function_of
 from rushlight.nn.modules.argument_shapes import spread
 
 __all__ = ["interpolate", "upsample", "upsample_bilinear", "upsample_nearest"]

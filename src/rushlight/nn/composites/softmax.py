@@ -6,9 +6,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.errors import warn_user
-from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.fast import spoil
+from rushlight._interface.base import warn_user
+from rushlight._interface.operators import only_tensors, spoil
 
 __all__ = [
     "_log_softmax",

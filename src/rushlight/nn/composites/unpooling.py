@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight import Tensor, channels_last
-from rushlight._engine.dispatch.autocast import casts
-from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.determinism import alert
-from rushlight._ops.dtypes import refuse_dtype
-from rushlight._ops.precision import SINGLE
-from rushlight._types.layout import suggests_channels_last
+from rushlight._interface.operators import alert, casts, only_tensors, refuse_dtype
+from rushlight._interface.tensors import suggests_channels_last
 from rushlight.nn.modules.argument_shapes import spread
 
 __all__ = ["max_unpool1d", "max_unpool2d", "max_unpool3d"]
@@ -60,7 +56,7 @@ def _output_sizes(pooled: Any, kernel: Any, steps: Any, pads: Any, wanted: Any) 
     return [int(size) for size in sizes]
 
 
-@casts(SINGLE)
+@casts("single")
 def max_unpool1d(
     input: Tensor,
     indices: Tensor,
@@ -73,7 +69,7 @@ def max_unpool1d(
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
-@casts(SINGLE)
+@casts("single")
 def max_unpool2d(
     input: Tensor,
     indices: Tensor,
@@ -86,7 +82,7 @@ def max_unpool2d(
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
-@casts(SINGLE)
+@casts("single")
 def max_unpool3d(
     input: Tensor,
     indices: Tensor,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.core.creation import python_dtype
+from rushlight._interface.tensors import python_dtype
 
 if TYPE_CHECKING:
     from typing import Self

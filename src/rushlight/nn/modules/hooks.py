@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight import Tensor
-from rushlight._base.tracebacks import shorten
+from rushlight._interface.base import shorten
 from rushlight.utils.hooks import BackwardHook, RemovableHandle
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rushlight import Tensor
-from rushlight._engine.autograd.api import zero_gradients
-from rushlight._engine.dispatch.native_plans import is_function
+from rushlight._interface.autograd import zero_gradients
+from rushlight._interface.operators import is_function
 from rushlight.nn.modules import hooks as _hooks
 from rushlight.nn.modules.conversion import Convertible
 from rushlight.nn.modules.hooks import (

@@ -9,8 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.dispatch.autocast import casts
-from rushlight._ops.precision import LOWER
+from rushlight._interface.operators import casts
 from rushlight.nn import init
 from rushlight.nn.composites.recurrence import run_cell, run_layers
 from rushlight.nn.modules.module import Module
@@ -21,7 +20,7 @@ __all__ = ["GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell", "R
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
-_run_lower = casts(LOWER)(run_layers)
+_run_lower = casts("lower")(run_layers)
 
 
 def _apply_permutation(tensor: Any, permutation: Any, dim: int = 1) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.tracebacks import shorten
+from rushlight._interface.base import shorten
 from rushlight.nn.modules.hooks import _WrappedHook
 from rushlight.nn.parameter import Parameter, is_lazy
 from rushlight.utils.hooks import RemovableHandle

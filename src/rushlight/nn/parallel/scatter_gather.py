@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._engine.core.tensor import Tensor
+from rushlight import Tensor
 
 __all__ = ["gather", "no_cpu", "scatter", "scatter_kwargs"]
 

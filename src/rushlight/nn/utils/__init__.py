@@ -6,8 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
+from rushlight._interface.base import lazy_files
 
 _PLACES = {
     "clip_grad_norm": "clip_grad",
@@ -53,14 +52,7 @@ class _Page(ModuleType):
 sys.modules[__name__].__class__ = _Page
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PAGES:
-        return import_whole(f"{__name__}.{name}")
-    if name not in _PLACES:
-        raise no_name(__name__, name)
-    value = getattr(import_whole(f"{__name__}.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_files(__name__, _PLACES, _PAGES)
 
 
 def __dir__() -> list[str]:

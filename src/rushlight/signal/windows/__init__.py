@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import rushlight
-from rushlight import Tensor
-from rushlight._engine.core.integers import as_flag, as_int
-from rushlight._types.device import as_device
-from rushlight._types.promotion import default_dtype
+from rushlight import Tensor, get_default_device
+from rushlight import get_default_dtype as default_dtype
+from rushlight._interface.tensors import as_flag, as_int
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser",
@@ -41,7 +40,7 @@ def _window(
         raise ValueError(f"{name} expects float32 or float64 dtypes, got: {dtype}")
     if layout is not None and layout is not rushlight.strided:
         raise ValueError(f"{name} is implemented for strided tensors only, got: {layout}")
-    device = as_device(device)
+    device = get_default_device() if device is None else device
     if M == 0:
         return rushlight.empty(
             0, dtype=dtype, device=device, requires_grad=as_flag(name, "requires_grad", requires_grad)

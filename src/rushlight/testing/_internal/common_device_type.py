@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, NamedTuple
 
-from rushlight._base.absent import absent_class
+from rushlight._interface.base import absent_class
 from rushlight.testing._internal.common_utils import TestCase
 from rushlight.testing._internal.parametrizing import Parametrizer, compose_parametrize_fns, dtype_name
 

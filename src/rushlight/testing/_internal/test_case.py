@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import rushlight as torch
-from rushlight._base.lazy import numpy
+from rushlight._interface.base import numpy
 from rushlight.testing.comparison import assert_close, default_tolerances
 
 __all__ = ["TestCase", "noncontiguous_like", "set_rng_seed"]

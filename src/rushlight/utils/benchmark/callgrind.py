@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import rushlight
-from rushlight._engine.core.printing import OPTIONS
+from rushlight._tensor_str import PRINT_OPTS
 from rushlight.utils.benchmark.measurement import TaskSpec
 
 __all__ = ["CallgrindStats", "CopyIfCallgrind", "FunctionCount", "FunctionCounts", "collect"]
@@ -62,7 +62,7 @@ class FunctionCounts:
 
     def __repr__(self) -> str:
         width = max((len(str(c)) + (c < 0) for c, _ in self), default=0)
-        room = max((self._linewidth or OPTIONS.linewidth) - width - 4, 40)
+        room = max((self._linewidth or PRINT_OPTS.linewidth) - width - 4, 40)
         lines = [f"  {count:>{width}}  {_middle_cut(name, room)}" for count, name in self]
         if self.truncate_rows and len(lines) > _ROWS:
             lines[_ROWS // 2 : -_ROWS // 2] = ["...".rjust(width + 2)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import rushlight
-from rushlight._base.lazy import llvm
+from rushlight._interface.base import require
 
 __all__ = ["main"]
 
@@ -37,6 +37,7 @@ define i64 @request(i64 %code) {
 
 def requester() -> tuple[Callable[[int], int], Any]:
     """A function that sends a request to Valgrind, and what must be kept alive with it."""
+    llvm: Any = require("llvmlite.binding")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()

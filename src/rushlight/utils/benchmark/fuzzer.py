@@ -8,7 +8,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.lazy import numpy as np
+from rushlight._interface.base import numpy as np
 
 __all__ = ["FuzzedParameter", "FuzzedSparseTensor", "FuzzedTensor", "Fuzzer", "ParameterAlias"]
 

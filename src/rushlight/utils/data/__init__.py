@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.importing import import_whole
-from rushlight._base.naming import no_name
-from rushlight._base.tracebacks import shorten
+from rushlight._interface.base import import_whole, no_name, shorten
 
 _PLACES = {
     **dict.fromkeys(("DFIterDataPipe", "DataChunk", "IterDataPipe", "MapDataPipe"), "datapipes.datapipe"),

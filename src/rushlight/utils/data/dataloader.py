@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import rushlight
-from rushlight._base.lazy import require
-from rushlight._base.tracebacks import shorten
+from rushlight._interface.base import require, shorten
 from rushlight.utils.data._utils.collate import default_collate, default_convert
 from rushlight.utils.data._utils.worker import ExceptionWrapper, Setup, StreamEnded, WorkerInfo, get_worker_info
 from rushlight.utils.data.dataset import Dataset, IterableDataset

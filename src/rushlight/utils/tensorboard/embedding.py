@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._base.lazy import numpy as np
-from rushlight._base.lazy import require
+from rushlight._interface.base import numpy as np
+from rushlight._interface.base import require
 from rushlight.utils.tensorboard.images import _bytes, _picture, grid, png
 from rushlight.utils.tensorboard.summaries import _EXTRA, array_of, proto
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._base.lazy import require
-from rushlight._base.pytree import tree_flatten
+from rushlight._interface.base import require, tree_flatten
 from rushlight.nn.modules.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from rushlight.profiler.names import event_name
 from rushlight.profiler.sources import Observer, observe, unobserve

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from rushlight._base.lazy import numpy as np
-from rushlight._base.lazy import require
+from rushlight._interface.base import numpy as np
+from rushlight._interface.base import require
 from rushlight.utils.tensorboard.summaries import _EXTRA, _summary, array_of, proto
 
 __all__ = ["figure_array", "grid", "image", "image_with_boxes", "png", "video"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._base.lazy import numpy as np
-from rushlight._base.lazy import require
+from rushlight._interface.base import numpy as np
+from rushlight._interface.base import require
 
 __all__ = ["array_of", "proto"]
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
-from rushlight import Tensor
-from rushlight._backends.registry import host
-from rushlight._engine.core.memory import MEMORY
-from rushlight._engine.sharing.shared import SharedBlock, tensor_in
-from rushlight._types.device import CPU
-from rushlight._types.spec import Spec
+from rushlight import Tensor, device
+from rushlight._interface.devices import host
+from rushlight._interface.memory import MEMORY
+from rushlight._interface.processes import SharedBlock, tensor_in
+from rushlight._interface.tensors import Spec
 
 __all__ = ["Arena", "Chunk"]
+
+_CPU = device("cpu")
 
 # Sizes of the chunks that tensors share, and up to which size they do; larger ones get a chunk of their own. Few bytes do not share with
 # many: programs like to keep labels, and what is kept keeps its whole chunk.
@@ -156,7 +157,7 @@ class Arena:
     def copy(self, address: int, nbytes: int) -> Any:
         """A storage with a copy of these bytes."""
         made = self.storage(nbytes)
-        host().copy(made.ptr, address, nbytes, CPU)
+        host().copy(made.ptr, address, nbytes, _CPU)
         return made
 
     def empty(self, spec: Spec) -> Tensor:

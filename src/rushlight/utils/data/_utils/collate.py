@@ -10,8 +10,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.core.memory import empty_spec
-from rushlight._engine.indexing.rows import stack_rows
+from rushlight._interface.memory import empty_spec, stack_rows
 from rushlight.utils.data._utils import worker
 
 __all__ = ["collate", "default_collate", "default_convert"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
-from rushlight._engine.core.memory import is_host_memory
-from rushlight._types.spec import Spec
+from rushlight._interface.memory import is_host_memory
+from rushlight._interface.tensors import Spec
 from rushlight.utils.data._utils import worker
 from rushlight.utils.data._utils.collate import default_collate
 from rushlight.utils.data.dataset import Subset, TensorDataset

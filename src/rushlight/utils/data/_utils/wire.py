@@ -19,12 +19,11 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from rushlight import Tensor
-from rushlight._engine.core.memory import MEMORY
-from rushlight._engine.core.storage import UntypedStorage
-from rushlight._engine.sharing.ipc import NON_LEAF
-from rushlight._engine.sharing.pickling import rebuild_tensor
-from rushlight._engine.sharing.shared import NamedBlock, SharedBlock, place_of
+from rushlight._interface.memory import MEMORY
+from rushlight._interface.processes import NON_LEAF, NamedBlock, SharedBlock, place_of
+from rushlight.multiprocessing.reductions import rebuild_tensor
 from rushlight.nn.parameter import Parameter
+from rushlight.storage import UntypedStorage
 from rushlight.utils.data._utils.arena import Arena
 
 __all__ = ["Inbox", "Outbox", "ParentGone", "Sender"]

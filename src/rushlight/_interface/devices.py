@@ -1,0 +1,20 @@
+"""Devices by what they can do, and the states of their random generators."""
+
+from __future__ import annotations
+
+from rushlight._backends.protocol import Backend
+from rushlight._backends.registry import accelerator, backends, host
+from rushlight._engine.random.random import fresh_seed, keep_states, seed_all
+from rushlight._types.device import private_type, rename_private_type
+
+__all__ = [
+    "Backend",  # what a device does
+    "backends",  # the types of device that have one
+    "host",  # the backend of the host's own memory
+    "accelerator",  # the backend of the accelerator, or None
+    "private_type",  # the name of the users' own type of device
+    "rename_private_type",
+    "fresh_seed",  # a number from the system
+    "keep_states",  # restore the states of all default generators
+    "seed_all",  # seed all default generators
+]

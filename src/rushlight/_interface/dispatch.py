@@ -1,0 +1,26 @@
+"""Who may take part in a call: overrides, observers, automatic casts."""
+
+from __future__ import annotations
+
+from rushlight._engine.dispatch.autocast import PLACES, place_of, set_casting
+from rushlight._engine.dispatch.call import OVERRIDE
+from rushlight._engine.dispatch.override import dispatch, has_override, plain_attribute
+from rushlight._engine.dispatch.watch import SWITCHES, Observer, observe, observed_call, unobserve
+
+__all__ = [
+    # Overrides.
+    "dispatch",  # hand a call to the class or mode that wants it
+    "has_override",  # the arguments whose classes want it
+    "plain_attribute",  # an attribute of Tensor before it is watched
+    # Observers.
+    "Observer",
+    "observe",
+    "unobserve",
+    "observed_call",  # run a call of which observers are told
+    "SWITCHES",  # called when the first observer comes and the last one goes
+    "OVERRIDE",  # the handler that composites ask first
+    # Automatic casts.
+    "PLACES",  # device type -> dtype
+    "place_of",  # the device type, checked
+    "set_casting",  # all that a region sets; gives what was set
+]

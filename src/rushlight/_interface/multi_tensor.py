@@ -1,0 +1,21 @@
+"""One update rule over all parameters of an optimizer, in one native loop."""
+
+from __future__ import annotations
+
+from rushlight._engine.dispatch.multi_tensor import (
+    Rule,
+    count_steps,
+    factored_update,
+    flat_dtype,
+    is_counter,
+    update_elements,
+)
+
+__all__ = [
+    "Rule",  # a traced rule for one element
+    "update_elements",  # run it over rows of tensors
+    "factored_update",  # Adafactor's step
+    "count_steps",  # advance counters
+    "flat_dtype",  # the dtype in which tensors can be taken as flat rows
+    "is_counter",  # a tensor that counts steps
+]

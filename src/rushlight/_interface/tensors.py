@@ -1,0 +1,40 @@
+"""What ordinary Python over tensors needs beside `rushlight` itself: state of the thread, specs, checks of arguments."""
+
+from __future__ import annotations
+
+from rushlight._engine.core.creation import as_shape, python_dtype
+from rushlight._engine.core.integers import as_flag, as_int, as_ints
+from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, INHERITED, OBSERVED, SAVED_HOOKS, STATE
+from rushlight._engine.core.tensor import alias, make
+from rushlight._engine.dispatch.modes import Decorating
+from rushlight._types.layout import contiguous_strides, overlaps_itself, suggests_channels_last, wrap_dim
+from rushlight._types.promotion import join
+from rushlight._types.spec import Spec, bytes_on
+
+__all__ = [
+    # The state of a thread: `STATE.word & FLAG`.
+    "STATE",
+    "AUTOCAST",  # operators cast
+    "FUNCTION_MODE",  # a `TorchFunctionMode` is on
+    "OBSERVED",  # observers are told of calls
+    "SAVED_HOOKS",  # saved tensors are packed
+    "INHERITED",  # states that threads of backward take over
+    "Decorating",  # base of context managers that are decorators too
+    # Tensors.
+    "alias",  # another tensor over the same memory, outside of any graph
+    "make",  # a tensor over a storage
+    "Spec",  # dtype, device, shape and strides of a tensor, interned
+    "bytes_on",  # where a view begins, in bytes, checked
+    # Arguments: `as_...(function name, argument name, value)` converts, or raises what PyTorch raises.
+    "as_flag",
+    "as_int",
+    "as_ints",
+    "as_shape",
+    "python_dtype",  # the dtype that `float`, `int` or `bool` stand for
+    # Pure functions of shapes, strides and dtypes.
+    "contiguous_strides",
+    "overlaps_itself",  # two indices share an address
+    "suggests_channels_last",
+    "wrap_dim",  # a dim counted from the front
+    "join",  # `promote_types`, for all unsigned integers too
+]
