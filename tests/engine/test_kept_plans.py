@@ -554,3 +554,21 @@ def test_children_of_a_fork_leave_records_to_their_parent(tmp_path):
 def test_without_a_cache_nothing_is_kept():
     with KEEP_PLANS.scoped(True), CACHE_DIR.scoped(""):
         assert store() is None and default_cache().directory == ""
+
+
+def test_operators_declared_outside_of_the_package_are_derived_anew(keeping: None, derived: list[str]) -> None:
+    """No record says what the source of a program is, so an operator that it declares may have another body next time."""
+    from rushlight._ops.table import operator
+
+    for factor in (2.0, 3.0):
+        declared = operator("scaled_by_a_program(Tensor input) -> Tensor", promote="float")(lambda x, f=factor: x * f)
+        try:
+            scaled = make_function(Caller(declared))
+            x = rl.ones(2, requires_grad=True)
+            y = scaled(x)
+            y.sum().backward()
+            assert y.tolist() == [factor, factor] and x.grad is not None and x.grad.tolist() == [factor, factor]
+        finally:
+            del OPERATORS[declared.name]
+        second_process()
+    assert derived.count("scaled_by_a_program") >= 2

@@ -16,6 +16,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.digest import digest, hasher
+from rushlight._base.errors import PACKAGE
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._base.log import LOG
@@ -95,7 +96,7 @@ def call_key(
     op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], device: Device
 ) -> bytes | None:
     """The key of the plan of a call; None where none is kept: of operators that are not of the table, and of arguments that have no text."""
-    if type(op) is not Operator or OPERATORS.get(op.name) is not op or store() is None:
+    if type(op) is not Operator or OPERATORS.get(op.name) is not op or not _in_edition(op) or store() is None:
         return None
     texts: list[str] = []
     if not _texts_of(template, texts) or not _keeps(device) or any(s.device is not device for s in specs):
@@ -107,6 +108,14 @@ def call_key(
         ).encode()
     )
     return h.digest()
+
+
+def _in_edition(op: Operator) -> bool:
+    """Whether the package's sources say what an operator does: a program that declares one may give it another body next time."""
+    rules = [op.body] if op.gradient_rule is None else [op.body, op.gradient_rule]
+    return all(
+        getattr(rule, "__code__", None) is not None and rule.__code__.co_filename.startswith(PACKAGE) for rule in rules
+    )
 
 
 def graph_key(forward: bytes, inputs: Sequence[Any]) -> bytes | None:
