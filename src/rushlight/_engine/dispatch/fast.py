@@ -479,57 +479,96 @@ def _needed(runs: Sequence[Any], made: Any) -> list[Any]:
 _FIXED = (int, float, bool, complex, str, type(None), DType)  # constants of a plan sequence
 
 
+class SequenceBuilder:
+    """Writes a plan sequence down, in places: those of its inputs, then one for each tensor that a plan gives.
+
+    A recorder of programs (see `_graph.program.Recorder`) over tensors.  A plan that changes a tensor gives that tensor, which is in the place of
+    the result from then on.
+    """
+
+    def __init__(self, numbers: bool) -> None:
+        """`numbers`: Python numbers are among the inputs, and those of plans are looked for there."""
+        self._numbers = numbers
+        self._places: dict[int, int] = {}
+        self._constants: list[Any] = []
+        self._steps: list[tuple[Any, list[int], int, int]] = []
+        self._outputs: list[int] = []
+        self._inputs = self._total = 0
+
+    def input(self, value: Any) -> None:
+        """The next input."""
+        self._places.setdefault(id(value), self._total)
+        self._inputs = self._total = self._total + 1
+
+    def constant(self, value: Any) -> int | None:
+        """The place of a number, a name or a dtype that the sequence holds; None for any other object."""
+        if type(value) not in _FIXED:
+            return None
+        self._constants.append(value)
+        return -len(self._constants)
+
+    def _place(self, value: Any) -> int | None:
+        """Where a value is found; None where it comes from elsewhere."""
+        if isinstance(value, (Tensor, list)) or (self._numbers and type(value) in (int, float, bool, complex)):
+            return self._places.get(id(value))
+        return self.constant(value)
+
+    def call(self, plan: Any, operands: Sequence[Any], given: Any) -> bool:
+        """Run a plan, which gave `given`; False where it cannot be run again."""
+        several = isinstance(given, (tuple, list))
+        sources = [place for item in operands if (place := self._place(item)) is not None]
+        if len(sources) < len(operands) or (several and not (given and all(isinstance(v, Tensor) for v in given))):
+            return False
+        self._steps.append((plan, sources, len(given) if several else 0, self._total))
+        for item in given if several else (given,):
+            self._places[id(item)] = self._total
+            self._total += 1
+        return True
+
+    effect = call  # a plan that changes a tensor is run like any other, and all run in order
+
+    def output(self, value: Any, last: bool = False) -> bool:
+        """Return a value, or what the `last` plan read; False where it is not known."""
+        place = self._places.get(id(value)) if last else self._place(value)
+        if place is not None:
+            self._outputs.append(place)
+        return place is not None
+
+    def finish(self, several: bool) -> Any:
+        """The native plan; None where there is none."""
+        last = {s: k for k, (_, sources, _, _) in enumerate(self._steps) for s in sources}
+
+        def done(k: int, sources: list[int]) -> list[int]:
+            """What no later step reads."""
+            made = [s for s in dict.fromkeys(sources) if s >= self._inputs]
+            return [s for s in made if last[s] == k and s not in self._outputs]
+
+        steps = [(plan, sources, n, at, done(k, sources)) for k, (plan, sources, n, at) in enumerate(self._steps)]
+        return sequence_plan(steps, self._inputs, self._total, self._constants, self._outputs, several)
+
+
 def _sequence_of(
     steps: Sequence[Any], varying: dict[Any, Any], args: Sequence[Any], made: Any
 ) -> tuple[Any, list[Any], Any] | None:
     """(plan, picks, wrap) of a plan sequence; None where something comes from elsewhere, or a number is neither an argument nor fixed."""
-    picks = [p for p, a in varying.items() if a is not None]
+    inputs = {p: a for p, a in varying.items() if a is not None}
+    builder = SequenceBuilder(any(not isinstance(a, Tensor) for a in inputs.values()))
+    for value in inputs.values():
+        builder.input(value)
+    picks = [*inputs]
     if isinstance(made, list):  # one that was given
         if not args or made is not args[0]:
             return None
         picks.append(0)
-    places: dict[int, int] = {}
-    for k, pick in enumerate(picks):
-        places.setdefault(id(made if isinstance(made, list) and k == len(picks) - 1 else varying[pick]), k)
-    numbers = any(not isinstance(a, Tensor) for a in varying.values() if a is not None)
-    constants: list[Any] = []
-
-    def place(item: Any) -> int | None:
-        if isinstance(item, (Tensor, list)) or numbers and type(item) in (int, float, bool, complex):
-            return places.get(id(item))
-        if type(item) not in _FIXED:
-            return None
-        constants.append(item)
-        return -len(constants)
-
-    total = len(picks)
-    written: list[tuple[Any, list[int], int, int]] = []
-    for plan, inputs, given, _ in steps:
-        sources = [place(item) for item in inputs]
-        results = list(given) if isinstance(given, (tuple, list)) else [given]
-        if (
-            None in sources
-            or isinstance(given, (tuple, list))
-            and (not given or not all(isinstance(v, Tensor) for v in given))
-        ):
-            return None
-        written.append((plan, sources, len(given) if isinstance(given, (tuple, list)) else 0, total))  # type: ignore[arg-type]
-        for k, item in enumerate(results):
-            places[id(item)] = total + k
-        total += len(results)
+        builder.input(made)
+    if not all(builder.call(plan, operands, given) for plan, operands, given, _ in steps):
+        return None
     several = isinstance(made, tuple)
     if steps and made is steps[-1][2] and not isinstance(made, (Tensor, tuple, list)):
-        outputs: list[int | None] = [places[id(made)]]  # an element that was read
+        known = builder.output(made, last=True)  # an element that was read
     else:
-        outputs = [place(item) for item in (made if several else (made,))]
-    if None in outputs:
-        return None
-    last = {s: k for k, (_, sources, _, _) in enumerate(written) for s in sources}
-    sequence = sequence_plan(
-        [(plan, sources, n, at, [s for s in dict.fromkeys(sources) if s >= len(picks) and last[s] == k and s not in outputs])
-         for k, (plan, sources, n, at) in enumerate(written)],
-        len(picks), total, constants, outputs, several,  # type: ignore[arg-type]
-    )  # fmt: skip
+        known = all(builder.output(item) for item in (made if several else (made,)))
+    sequence = builder.finish(several) if known else None
     return None if sequence is None else (sequence, picks, type(made) if several and type(made) is not tuple else None)
 
 
