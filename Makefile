@@ -21,7 +21,7 @@ help:
 	@echo "make lint types   one of the checks alone"
 	@echo "make bench        measure our claims (against PyTorch where it is installed)"
 	@echo "make docs         build the documentation as a site into build/site, with a search and a page for every operator"
-	@echo "make wheel        build the wheel into dist/"
+	@echo "make wheel        build the wheel into dist/, with compiled code for common machines"
 	@echo "make clean        remove $(VENV) and everything that was built"
 
 # ***** environments: one folder, a stamp for each set of extras *****
@@ -85,9 +85,11 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.docs
 	$(BIN)/python tools/site/build.py --out build/site
 
+# With SHIP_PYTHONS="python3.12 python3.13" the objects for other versions of Python are there too: interpreters with numpy and llvmlite.
 wheel: $(VENV)/.dev
+	$(BIN)/python tools/ship_objects.py --python $(BIN)/python $(addprefix --python ,$(SHIP_PYTHONS))
 	$(BIN)/python -m build --wheel .
 
 clean:
-	rm -rf $(VENV) $(PACKAGES) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PACKAGES) build dist src/rushlight/_native/packs .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,7 +12,22 @@ import pytest
 from rushlight._host import storage, threads
 from rushlight._host.runtime import cached_object, compile_native, runtime
 from rushlight._host.stubs import bind, load_kernel, make_kernel_callable, native_address
-from rushlight._native import atomic_add, extern, f32, f64, i1, i8, i64, jit, loader, native, objects, u8, u64
+from rushlight._native import (
+    atomic_add,
+    extern,
+    f32,
+    f64,
+    i1,
+    i8,
+    i64,
+    jit,
+    llvm_compiler,
+    loader,
+    native,
+    objects,
+    u8,
+    u64,
+)
 from rushlight._native.target import host_target
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
@@ -217,7 +232,7 @@ def test_kernels_from_llvm_text():
       store i64 %r, ptr %o
       ret i32 0
     }"""
-    for opt in jit.OPT_LEVELS:
+    for opt in llvm_compiler.OPT_LEVELS:
         k = load_kernel(cached_object(text, opt), "triple", words=1)
         assert array_of(k(constants(1, [8]), 14), np.int64)[0] == 42
     assert "@triple(" in jit.optimised_text(text)

@@ -43,7 +43,7 @@ def test_narrower_vectors_switch_wider_instructions_off(width, registers):
         target = TargetDescription()
     if target.vector_bytes != width:
         pytest.skip("this machine has no such vectors")
-    compiler = jit._Compiler(target)
+    compiler = jit._Process(target).compiler
     text = compiler.machine.emit_assembly(compiler.optimise(WIDE, "kernel"))
     assert registers in text
     assert not any(wider in text for wider in {"zmm": (), "ymm": ("zmm",), "xmm": ("zmm", "ymm")}[registers])

@@ -7,6 +7,7 @@ It holds the memory pool, the `Storage` type, the thread pool and the stub of al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rushlight._base.errors import OutOfMemoryError
@@ -23,8 +24,9 @@ from rushlight._host import (
     threads_native,
 )
 from rushlight._native import jit, native
-from rushlight._native.cache import default_cache
 from rushlight._native.function import NativeFunction, digest_of
+from rushlight._native.jit import COMPILER_SOURCES
+from rushlight._native.objectcode import ahead, obtain, wanted
 from rushlight._native.objects import require_layouts
 from rushlight._native.sources import generator_files, sources_digest
 from rushlight._native.target import host_target
@@ -37,12 +39,14 @@ else:
     ctypes = LazyModule("ctypes")
     compiler = LazyModule("rushlight._native.compiler")  # only when something is compiled: it needs `ast`
 
-__all__ = ["Runtime", "cached_object", "compile_made", "compile_native", "is_loaded", "runtime"]
+__all__ = [
+    "Runtime", "cached_object", "compile_made", "compile_native", "is_loaded", "made_ahead", "native_ahead", "runtime", "text_ahead",
+]  # fmt: skip
 
 
 # ***** native functions to object code *****
 
-_COMPILER = ("_native/jit.py",)
+_COMPILER = COMPILER_SOURCES
 _LANGUAGE = (
     *_COMPILER,
     *(f"_native/{name}.py" for name in ("compiler", "emitter", "expressions", "intrinsics", "types")),
@@ -51,50 +55,56 @@ _LANGUAGE = (
 
 def cached_object(text: str, opt: str = "kernel") -> bytes:
     """Object code for LLVM text, from the disk cache or compiled now."""
-    cache = default_cache()
-    key = cache.key(opt, sources_digest(_COMPILER), text)
-    data = cache.get(key)
-    if data is None:
-        data = jit.compile_object(text, opt)
-        cache.put(key, data)
-    return data
+    return obtain(opt, lambda: text, opt, sources_digest(_COMPILER), text)
 
 
 def compile_native(functions: Iterable[NativeFunction], extra: str = "", opt: str = "native") -> bytes:
     """Object code that defines `functions`, and the LLVM text `extra`, from the disk cache or compiled now.
 
-    A hit needs no parsing: the key is made from the functions' byte code and constants.  `opt` is one of `jit.OPT_LEVELS`.
+    A hit needs no parsing: the key is made from the functions' byte code and constants.  `opt` is one of `llvm_compiler.OPT_LEVELS`.
     """
     functions = list(functions)
-    cache = default_cache()
-    key = cache.key(opt, sources_digest(_LANGUAGE), extra, digest_of(functions))
-    data = cache.get(key)
-    if data is None:
-        data = jit.compile_object(compiler.compile_unit(functions, host_target().arch) + extra, opt)
-        cache.put(key, data)
-    return data
+    return obtain(opt, partial(_unit, functions, extra), *_native_parts(functions, extra, opt))
+
+
+def native_ahead(functions: Iterable[NativeFunction], opt: str = "native") -> None:
+    """Let a worker do what `compile_native` will be asked for."""
+    if wanted():
+        functions = list(functions)
+        ahead(opt, partial(_unit, functions, ""), *_native_parts(functions, "", opt))
+
+
+def _native_parts(functions: list[NativeFunction], extra: str, opt: str) -> tuple[str | bytes, ...]:
+    return opt, sources_digest(_LANGUAGE), extra, digest_of(functions)
+
+
+def _unit(functions: list[NativeFunction], extra: str) -> str:
+    return compiler.compile_unit(functions, host_target().arch) + extra
 
 
 def compile_made(name: str, make: Callable[[], str]) -> bytes:
     """Object code of the text that the generator's sources, and `name`, determine: a hit in the disk cache needs no text."""
-    cache = default_cache()
-    key = cache.key("made", sources_digest((*generator_files(), *_COMPILER)), name)
-    data = cache.get(key)
-    if data is None:
-        data = jit.compile_object(make(), "kernel")
-        cache.put(key, data)
-    return data
+    return obtain("kernel", make, *_made_parts(name))
+
+
+def made_ahead(name: str, make: Callable[[], str]) -> None:
+    """Let a worker do what `compile_made` will be asked for."""
+    if wanted():
+        ahead("kernel", make, *_made_parts(name))
+
+
+def _made_parts(name: str) -> tuple[str | bytes, ...]:
+    return "made", sources_digest((*generator_files(), *_COMPILER)), name
 
 
 def compile_text(text: str) -> bytes:
     """Object code of LLVM text, from the disk cache or compiled now."""
-    cache = default_cache()
-    key = cache.key("text", text)
-    data = cache.get(key)
-    if data is None:
-        data = jit.compile_object(text, "kernel")
-        cache.put(key, data)
-    return data
+    return obtain("kernel", lambda: text, "text", text)
+
+
+def text_ahead(text: str) -> None:
+    """Let a worker do what `compile_text` will be asked for."""
+    ahead("kernel", lambda: text, "text", text)
 
 
 # ***** the runtime *****

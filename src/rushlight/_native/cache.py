@@ -15,6 +15,7 @@ import stat
 import sys
 import time
 import warnings
+from collections.abc import Iterable
 from importlib.util import find_spec
 
 from rushlight._base.digest import DIGEST_BYTES, digest, hasher
@@ -22,7 +23,7 @@ from rushlight._base.knobs import Knob
 from rushlight._base.log import enabled, log
 from rushlight._native.target import host_target
 
-__all__ = ["CACHE_DIR", "CACHE_MB", "ObjectCache", "default_cache", "is_private"]
+__all__ = ["CACHE_DIR", "CACHE_MB", "ObjectCache", "default_cache", "is_private", "key_of", "llvm_version"]
 
 _MAGIC = b"rushlight object 2\n"
 _HEAD = len(_MAGIC) + 2 * DIGEST_BYTES
@@ -54,6 +55,16 @@ CACHE_MB: Knob[int] = Knob(
 )
 
 
+def key_of(fingerprint: bytes, parts: Iterable[str | bytes]) -> bytes:
+    """The digest of a fingerprint and of parts, told apart by their lengths."""
+    h = hasher(fingerprint)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.digest()
+
+
 class ObjectCache:
     """A directory of object files for one fingerprint.
 
@@ -72,12 +83,11 @@ class ObjectCache:
 
     def key(self, *parts: str | bytes) -> bytes:
         """The key of an object that is determined by `parts` (its LLVM text, say, and the optimisation level)."""
-        h = hasher(self.fingerprint)
-        for part in parts:
-            data = part.encode() if isinstance(part, str) else part
-            h.update(len(data).to_bytes(8, "little"))
-            h.update(data)
-        return h.digest()
+        return key_of(self.fingerprint, parts)
+
+    def has(self, key: bytes) -> bool:
+        """Whether there is a file for `key`, which may turn out to be none of ours."""
+        return self.usable(create=False) and os.path.exists(self.path(key))
 
     def path(self, key: bytes) -> str:
         return os.path.join(self.directory, key.hex() + ".o")
@@ -232,7 +242,7 @@ def is_private(info: os.stat_result) -> bool:
     return not hasattr(os, "getuid") or (info.st_uid == os.getuid() and not info.st_mode & 0o022)
 
 
-def _llvm_version() -> bytes:
+def llvm_version() -> bytes:
     """The text of llvmlite's version file: reading it is a hundred times cheaper than importing the library."""
     spec = find_spec("llvmlite")
     if spec is None or spec.origin is None:
@@ -253,7 +263,7 @@ def default_cache() -> ObjectCache:
     name = (CACHE_DIR.get(), target)
     found = _DEFAULT.get(name)
     if found is None:
-        llvm = digest(_llvm_version()).hex()
+        llvm = digest(llvm_version()).hex()
         fingerprint = f"{target}|{llvm}|{sys.implementation.cache_tag}"
         _DEFAULT[name] = found = ObjectCache(name[0], fingerprint, CACHE_MB.get() << 20)
     return found

@@ -12,33 +12,24 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._base.forking import free_after_fork
 from rushlight._base.knobs import Knob
-from rushlight._base.lazy import llvm
+from rushlight._base.lazy import LazyModule, llvm
 from rushlight._base.log import enabled, log
 from rushlight._native.cache import default_cache
 from rushlight._native.loader import Image, Unsupported, can_load
 from rushlight._native.target import TargetDescription, host_target
 
-__all__ = ["OPT_LEVELS", "Loaded", "compile_assembly", "compile_object", "load", "optimised_text"]
+if TYPE_CHECKING:
+    from rushlight._native import llvm_compiler
+else:
+    llvm_compiler = LazyModule("rushlight._native.llvm_compiler")
 
-# What is done to the text before instruction selection (which costs some 2.5 ms, whatever the level):
-#   none    nothing
-#   quick   SROA, instcombine, simplifycfg: for text that is already as it should be (0.3 ms)
-#   kernel  LLVM's O1 pipeline (early CSE, LICM, instcombine): for loop nests written with explicit vector types; its
-#           vectorisers and unroller are off, because the generator has decided on both (1.7 ms)
-#   loops   O3 with both vectorisers and the unroller: for scalar loops that LLVM must vectorise (3 ms and more)
-#   native  O2 with the loop vectoriser and inlining: for functions of the native language
-# Each entry: speed level, loop vectoriser, SLP vectoriser, unroller and interleaving, code generation level.
-OPT_LEVELS: dict[str, tuple[int, bool, bool, bool, int] | None] = {
-    "none": None,
-    "quick": None,
-    "kernel": (1, False, False, False, 2),
-    "loops": (3, True, True, True, 2),
-    "native": (2, True, False, True, 2),
-}
+__all__ = ["COMPILER_SOURCES", "Loaded", "compile_assembly", "compile_object", "load", "optimised_text", "processor"]
+
+COMPILER_SOURCES = ("_native/jit.py", "_native/llvm_compiler.py")  # what decides which code becomes of a text
 
 
 @cache
@@ -50,28 +41,28 @@ def _initialize() -> None:
     llvm.initialize_native_asmprinter()
 
 
-class _Compiler:
-    """The LLVM state of the process for one target: target machine and linker, made on first use."""
+class _Process:
+    """The LLVM state of the process for one target: compiler and linker, made on first use."""
 
     def __init__(self, target: TargetDescription) -> None:
         self.target = target
-        self._machine: Any = None
+        self._compiler: llvm_compiler.ObjectCompiler | None = None
         self._linker: Any = None
-        self._features = ""
 
     @property
-    def machine(self) -> Any:
-        """The target machine for compiling."""
-        if self._machine is None:
+    def compiler(self) -> llvm_compiler.ObjectCompiler:
+        """What compiles in this process."""
+        if self._compiler is None:
             _initialize()
-            # Loop strength reduction takes up to a second on bodies with many addresses (strided loads, one per lane)
-            # and gains nothing here: the loops are written with the addressing that the machine has.
-            llvm.set_option("rushlight", "-disable-lsr")
-            self._features = llvm.get_host_cpu_features().flatten() + self.target.llvm_suffix
-            self._machine = llvm.Target.from_default_triple().create_target_machine(
-                cpu=llvm.get_host_cpu_name(), features=self._features, opt=2, reloc="pic", codemodel="small", jit=True
-            )
-        return self._machine
+            self._compiler = llvm_compiler.ObjectCompiler(llvm, *self.processor())
+        return self._compiler
+
+    def processor(self) -> tuple[str, str]:
+        """LLVM's name of the processor, and what it has beside (or lacks)."""
+        level = self.target.level
+        if level is not None:
+            return level.name, level.features + self.target.llvm_suffix
+        return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten() + self.target.llvm_suffix
 
     @property
     def linker(self) -> Any:
@@ -86,47 +77,22 @@ class _Compiler:
             self._linker._owned = True
         return self._linker
 
-    def optimise(self, text: str, opt: str) -> Any:
-        """The parsed and optimised module."""
-        machine = self.machine
-        module = llvm.parse_assembly(text)
-        if opt not in OPT_LEVELS:
-            raise ValueError(f"unknown optimisation level {opt!r}; known: {', '.join(OPT_LEVELS)}")
-        setting = OPT_LEVELS[opt]
-        if opt == "none":
-            return module
-        if setting is None:
-            return self._quick(module)
-        speed, loops, slp, unroll, _ = setting
-        options = llvm.create_pipeline_tuning_options(speed_level=speed)
-        options.loop_vectorization, options.slp_vectorization = loops, slp
-        options.loop_unrolling = options.loop_interleaving = unroll
-        builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
-        return module
 
-    def _quick(self, module: Any) -> Any:
-        builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(speed_level=1))
-        for function in module.functions:
-            if not function.is_declaration:
-                passes = llvm.create_new_function_pass_manager()
-                passes.add_sroa_pass()
-                passes.add_instruction_combine_pass()
-                passes.add_simplify_cfg_pass()
-                passes.run(function, builder)
-        return module
-
-
-_COMPILERS: dict[str, _Compiler] = {}
+_COMPILERS: dict[str, _Process] = {}
 _NUMBER = itertools.count()
 
 
-def _compiler() -> _Compiler:
+def _compiler() -> _Process:
     target = host_target()
     found = _COMPILERS.get(target.fingerprint)
     if found is None:
-        _COMPILERS[target.fingerprint] = found = _Compiler(target)
+        _COMPILERS[target.fingerprint] = found = _Process(target)
     return found
+
+
+def processor() -> tuple[str, str]:
+    """LLVM's name of the processor that is compiled for, and its features."""
+    return _compiler().processor()
 
 
 def _wants_notices() -> bool:
@@ -151,14 +117,14 @@ def _notice() -> None:
 
 
 def compile_object(text: str, opt: str = "kernel") -> bytes:
-    """Compile LLVM text for this machine; `opt` is one of `OPT_LEVELS`.
+    """Compile LLVM text for this machine; `opt` is one of `llvm_compiler.OPT_LEVELS`.
 
     Raises RuntimeError with LLVM's message when the text is malformed.
     """
     _notice()
     start = time.perf_counter()
     compiler = _compiler()
-    data: bytes = compiler.machine.emit_object(compiler.optimise(text, opt))
+    data = compiler.compiler.object_code(text, opt)
     if enabled("llvm"):
         log("llvm", f"{1e3 * (time.perf_counter() - start):.1f} ms, {len(data)} bytes, opt={opt}\n{text}")
     if enabled("asm"):
@@ -168,12 +134,12 @@ def compile_object(text: str, opt: str = "kernel") -> bytes:
 
 def optimised_text(text: str, opt: str = "kernel") -> str:
     """The LLVM text after the passes of `opt`."""
-    return str(_compiler().optimise(text, opt))
+    return str(_compiler().compiler.optimise(text, opt))
 
 
 def compile_assembly(text: str, opt: str = "kernel") -> str:
     """The assembly text of what `compile_object` makes."""
-    compiler = _compiler()
+    compiler = _compiler().compiler
     result: str = compiler.machine.emit_assembly(compiler.optimise(text, opt))
     return result
 

@@ -10,7 +10,32 @@ import sys
 
 from rushlight._base.knobs import Knob
 
-__all__ = ["VECTOR_BYTES", "TargetDescription", "host_target", "usable_cores"]
+__all__ = ["LEVELS", "TARGET", "VECTOR_BYTES", "Level", "TargetDescription", "host_target", "level_of", "usable_cores"]
+
+
+class Level:
+    """A generic machine that code can be made for: LLVM's name of it, the flags it has (as in /proc/cpuinfo), its vectors."""
+
+    __slots__ = ("arch", "features", "flags", "name", "vector_bytes")
+
+    def __init__(self, name: str, arch: str, flags: str, vector_bytes: int, features: str = "") -> None:
+        self.name, self.arch, self.flags, self.vector_bytes = name, arch, frozenset(flags.split()), vector_bytes
+        self.features = features
+
+
+_V3 = "cx16 lahf_lm popcnt sse2 sse4_1 sse4_2 ssse3 avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
+# The best one first.  LLVM's v4 splits vectors of 64 bytes in loops that it vectorises itself; ours have full width.
+LEVELS = (
+    Level("x86-64-v4", "x86_64", f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl", 64, "-prefer-256-bit"),
+    Level("x86-64-v3", "x86_64", _V3, 32),
+    Level("generic", "aarch64", "fp asimd", 16),
+)
+
+TARGET: Knob[str] = Knob(
+    "target", env="RUSHLIGHT_TARGET", kind=str, default="",
+    doc="Make code for a generic machine, x86-64-v3, x86-64-v4 or generic (aarch64), which must be no more than this one "
+    "has; empty: for this machine.",
+)  # fmt: skip
 
 VECTOR_BYTES: Knob[int] = Knob(
     "vector_bytes", env="RUSHLIGHT_VECTOR_BYTES", kind=int, default=0,
@@ -27,7 +52,7 @@ class TargetDescription:
     """A machine: `arch`, `system`, `flags` (as in /proc/cpuinfo), `model`, `vector_bytes`, caches in bytes, `cores`."""
 
     __slots__ = (
-        "arch", "cores", "flags", "group_bytes", "l1_bytes", "l2_bytes", "l3_bytes", "line_bytes", "memory_bytes", "model",
+        "arch", "cores", "flags", "group_bytes", "l1_bytes", "l2_bytes", "l3_bytes", "level", "line_bytes", "memory_bytes", "model",
         "native_vector_bytes", "page_bytes", "system", "vector_bytes",
     )  # fmt: skip
 
@@ -36,6 +61,9 @@ class TargetDescription:
         self.arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
         self.system = sys.platform
         self.model, self.flags = _cpuinfo()
+        self.level = self._level(TARGET.get())
+        if self.level is not None:
+            self.model, self.flags = self.level.name, self.level.flags
         self.native_vector_bytes = _vector_bytes(self.arch, self.flags)
         wanted = VECTOR_BYTES.get()
         if wanted not in (0, 16, 32, 64):
@@ -48,6 +76,19 @@ class TargetDescription:
         self.page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
         self.group_bytes = _group_bytes()
         self.memory_bytes = _memory_bytes(self.group_bytes)
+
+    def _level(self, name: str) -> Level | None:
+        """The generic machine of that name, which this one must be able to stand for; None for no name."""
+        if not name:
+            return None
+        for level in LEVELS:
+            if level.name == name and level.arch == self.arch:
+                if level.flags <= self.flags:
+                    return level
+                missing = ", ".join(sorted(level.flags - self.flags))
+                raise ValueError(f"RUSHLIGHT_TARGET={name}: this machine lacks {missing}")
+        known = ", ".join(level.name for level in LEVELS if level.arch == self.arch)
+        raise ValueError(f"RUSHLIGHT_TARGET must be one of {known}, not {name!r}")
 
     def __repr__(self) -> str:
         name = f"{self.arch}-{self.system}, {self.model}"
@@ -73,6 +114,19 @@ class TargetDescription:
         if self.vector_bytes >= self.native_vector_bytes:
             return ""
         return "," + ",".join(_NARROW.get(self.arch, {}).get(self.vector_bytes, ()))
+
+
+def level_of(target: TargetDescription) -> Level | None:
+    """The best generic machine whose code runs on this one and has vectors as wide."""
+    for level in LEVELS:
+        if (
+            level.arch == target.arch
+            and level.vector_bytes == target.vector_bytes
+            and level.flags <= target.flags
+            and target.system == "linux"
+        ):
+            return level
+    return None
 
 
 def _cpuinfo() -> tuple[str, frozenset[str]]:

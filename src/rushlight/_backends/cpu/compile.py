@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rushlight._backends.cpu.conv.direct import takes_direct
 from rushlight._backends.cpu.externs import extern_call, extern_note
-from rushlight._backends.cpu.kernels import OPT, kernel_of
+from rushlight._backends.cpu.kernels import OPT, kernel_of, kernels_ahead
 from rushlight._backends.cpu.launches import Launch
-from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Operand, Program, ReadyStep, Step
+from rushlight._backends.cpu.program.steps import (
+    ExternStep,
+    KernelStep,
+    Operand,
+    Program,
+    ReadyStep,
+    RectangleStep,
+    Step,
+)
 from rushlight._backends.protocol import Step as StepReport
 from rushlight._codegen.traffic import traffic
 from rushlight._host.runtime import runtime
@@ -63,6 +71,15 @@ class _Places:
         return found
 
 
+def _kernels_in(steps: Iterable[Any]) -> Iterator[KernelStep]:
+    """The kernels that were generated for a program, those around library calls among them."""
+    for step in steps:
+        if isinstance(step, KernelStep):
+            yield step
+        elif isinstance(step, ExternStep):
+            yield from (part.step for part in step.parts if isinstance(part, RectangleStep))
+
+
 class Executable:
     """A program to call: `executable(*words)`, with the data pointers of all tensor inputs and then all scalar inputs.
 
@@ -80,6 +97,7 @@ class Executable:
         self.ints = 0
         first = program.n_inputs + program.n_args
         places = _Places(first)
+        kernels_ahead(_kernels_in(program.steps))
         self.laid = [places.laid(step) for step in program.steps]
         self.calls = calls = [self._held(*kernel) for step in self.laid for kernel in step]
         self.results = places.words(program.results)

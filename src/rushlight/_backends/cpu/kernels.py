@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rushlight._backends.cpu.program.steps import KernelStep, symbol_of
@@ -10,13 +10,13 @@ from rushlight._backends.cpu.target import cpu_target
 from rushlight._base.log import enabled, log
 from rushlight._host.runtime import runtime
 from rushlight._host.stubs import load_kernel
-from rushlight._native import jit
-from rushlight._native.cache import default_cache
+from rushlight._native.jit import COMPILER_SOURCES
+from rushlight._native.objectcode import ahead, file_of, in_file, obtain, wanted
 from rushlight._native.sources import generator_files, sources_digest
 from rushlight._native.target import host_target
 from rushlight._schedule.policy import Target
 
-__all__ = ["OPT", "host", "kernel_address", "kernel_called", "kernel_names", "kernel_of"]
+__all__ = ["OPT", "host", "kernel_address", "kernel_called", "kernel_names", "kernel_of", "kernels_ahead"]
 
 # Kernels are written as they should be: LLVM's passes would take longer than instruction selection and find nothing.
 OPT = "none"
@@ -36,7 +36,7 @@ def host() -> Target:
 def generator_digest() -> bytes:
     """A digest of the code generator: kernels made by another version of it are not found again."""
     if not _GENERATOR:
-        _GENERATOR.append(sources_digest((*generator_files(), "_native/jit.py")))
+        _GENERATOR.append(sources_digest((*generator_files(), *COMPILER_SOURCES)))
     return _GENERATOR[0]
 
 
@@ -47,13 +47,7 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
     if found is None and (found := _BY_SYMBOL.get(step.symbol)) is not None:
         _KERNELS[key] = found
     if found is None:
-        cache = default_cache()
-        name = _file_of(key)
-        data = cache.get(name)
-        if data is None:
-            text = step.llvm()
-            data = jit.compile_object(text, OPT)
-            cache.put(name, data)
+        data = obtain(OPT, step.llvm, *_parts(key))
         if enabled("loops"):
             log("loops", f"{step.symbol}\n{step.kernel.text()}")
         # Another thread may have been quicker; its kernel may be in use by its address, and must not be unloaded.
@@ -62,25 +56,32 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
     return found
 
 
-def _file_of(key: str) -> bytes:
-    """Under which key the cache keeps the machine code of a kernel."""
-    return default_cache().key("kernel", OPT, generator_digest(), key)
-
-
 def kernel_names(key: str) -> list[str]:
-    """What a kernel with this key is called in machine code, and in the cache: enough to find it again without its text (`kernel_called`)."""
-    return [symbol_of(key), _file_of(key).hex()]
+    """What a kernel with this key is called in machine code, and on disk: enough to find it again without its text (`kernel_called`)."""
+    return [symbol_of(key), file_of(*_parts(key)).hex()]
 
 
 def kernel_called(symbol: str, file: bytes) -> Callable[..., Any] | None:
     """The kernel with these names, loaded from disk where this process has not met it; None where it is no longer there."""
     found = _BY_SYMBOL.get(symbol)
     if found is None:
-        data = default_cache().get(file)
+        data = in_file(file)
         if data is None:
             return None
         found = _BY_SYMBOL.setdefault(symbol, load_kernel(data, symbol))
     return found
+
+
+def _parts(key: str) -> tuple[str | bytes, ...]:
+    return "kernel", OPT, generator_digest(), key
+
+
+def kernels_ahead(steps: Iterable[KernelStep]) -> None:
+    """Let workers compile the kernels that `kernel_of` will soon be asked for, but the first new one: that is compiled here meanwhile."""
+    if wanted():
+        new = [step for step in steps if step.key not in _KERNELS]
+        for step in new[1:]:
+            ahead(OPT, step.llvm, *_parts(step.key))
 
 
 def kernel_address(step: KernelStep) -> int:

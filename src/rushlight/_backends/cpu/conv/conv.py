@@ -60,16 +60,18 @@ def conv_symbols(form: ConvForm) -> dict[str, int]:
     key = f"{form.name} {' '.join(t.key for t in form.tiles)}"
     if key not in _SYMBOLS:
         imports = dict(_runtime.runtime().symbols)
+        loops, kernels = make_loops(form), [make_conv(form), make_pack_all(form)]
+        _runtime.native_ahead(kernels, opt="quick")
+        _runtime.native_ahead(loops)
         for text, names in form.texts:
             if text not in _LOADED:
                 _LOADED.setdefault(text, jit.load(_runtime.compile_text(text), names))
             imports.update({name: _LOADED[text][name] for name in names})
-        loops, name = make_loops(form), f"loops {key}"
+        name = f"loops {key}"
         if name not in _LOADED:
             symbols = [loop.symbol for loop in loops]
             _LOADED.setdefault(name, jit.load(_runtime.compile_native(loops), symbols, imports))
         imports.update({loop.symbol: _LOADED[name][loop.symbol] for loop in loops})
-        kernels = [make_conv(form), make_pack_all(form)]
         symbols = [function.symbol for function in kernels]
         if key not in _LOADED:
             _LOADED.setdefault(key, jit.load(_runtime.compile_native(kernels, opt="quick"), symbols, imports))

@@ -266,6 +266,7 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
         function = make_gemm(
             kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least)
         )
+        parts_ahead(forms)
         _LOADED.setdefault(
             key,
             jit.load(
@@ -284,6 +285,14 @@ def _imports(forms: Iterable[Form]) -> dict[str, int]:
     return addresses
 
 
+def parts_ahead(forms: Iterable[Form]) -> None:
+    """Let workers compile the parts of forms that `_imports` will load."""
+    for form in forms:
+        for part in form.parts:
+            if part.key not in _LOADED:
+                _runtime.made_ahead(part.key, lambda part=part: part.text)  # type: ignore[misc]
+
+
 def part_addresses(part: RegisterTile | AmxTile | Panels | Cast | Pairs) -> dict[str, int]:
     """The addresses of the symbols of a tile, packing routines or a conversion; loaded once and kept."""
     if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the loaded one
@@ -297,6 +306,7 @@ def form_address(forms: tuple[Form, ...]) -> int:
     forms = with_narrow(forms)
     key = " ".join(["form", *(form.key for form in forms)])
     if key not in _LOADED:
+        parts_ahead(forms)
         first = forms[0]
         function = make_driver("rl_gemm_form", first.source.itemsize, first.result.itemsize, make_tiled(forms), None, 0)
         _LOADED.setdefault(
@@ -309,6 +319,7 @@ def shared_addresses(form: Form) -> tuple[int, int]:
     """The addresses of a large product's kernels: packing, multiplying (see `make_shared`)."""
     key = f"shared {form.key}"
     if key not in _LOADED:
+        parts_ahead([form])
         functions = make_shared(form)
         data = _runtime.compile_native(functions, opt="quick")
         _LOADED.setdefault(key, jit.load(data, [f.symbol for f in functions], _imports([form])))

@@ -31,10 +31,11 @@ from rushlight._graph.packing import (
     unpacked_value,
 )
 from rushlight._host.runtime import runtime
+from rushlight._native.objectcode import FILE_BYTES
 
 __all__ = ["literal", "packed_program", "unpacked_program"]
 
-_SYMBOL_LENGTH, _FILE_LENGTH = 25, 64
+_SYMBOL_LENGTH, _FILE_LENGTH = 25, 2 * FILE_BYTES
 _HEAD = 8  # words of a kernel's constants before its slots
 
 
