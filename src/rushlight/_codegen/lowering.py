@@ -58,7 +58,7 @@ class Lowering:
         stages, nests = group.stages, []
         while stages:
             count = min(1 << len(stages).bit_length() - 1, self.policy.max_joined)
-            part = Group(group.held, self.policy)
+            part = Group(group.locate, self.policy)
             part.builder, part.shape, part.stages = group.builder, group.shape, stages[:count]
             nests.append(finished(Nest(part, self.target)))
             stages = stages[count:]
@@ -148,8 +148,8 @@ class Lowering:
         nest.merge_dims()
         section = self.rows_in_turn(nest, first, partial) if tall else nest.rows()
         work = facts_of([first]).cost(self.policy) * first.work * group.rows
-        wanted = truncated(min(max(work // self.policy.serial_work, 2), self.policy.max_parts))
-        section.split = Split(*cut_loop(first.loops, wanted), piece)
+        output_numbers = truncated(min(max(work // self.policy.serial_work, 2), self.policy.max_parts))
+        section.split = Split(*cut_loop(first.loops, output_numbers), piece)
         pieces = section.pieces
         for _, _, buffer in temporaries:
             self.sizes[buffer] = pieces * group.rows
@@ -161,7 +161,7 @@ class Lowering:
     ) -> LoopNest:
         """Combine the results of all pieces."""
         b = group.builder
-        final = Group(group.held, self.policy)
+        final = Group(group.locate, self.policy)
         final.builder, final.rows = b, group.rows
         final.row = Var(group.rows, "row") if group.row is not None else None
         over = Var(pieces, "piece")
@@ -201,7 +201,7 @@ class Lowering:
 
     def points(self, group: Group, stage: Stage) -> LoopNest:
         """One pointwise stage of a group."""
-        only = Group(group.held, self.policy)
+        only = Group(group.locate, self.policy)
         only.builder, only.stages = group.builder, [stage]
         return finished(Nest(only, self.target), copies=True)
 
@@ -211,8 +211,8 @@ class Lowering:
         dims = [Var(s, "d") if s != 1 else None for s in copy.shape]
         index = [ZERO if d is None else d.ix for d in dims]
         stage = Stage([d for d in dims if d is not None])
-        value = group.builder.load(copy.source.buffer, copy.source.place(index))
-        stage.stores = [Store(copy.target.buffer, copy.target.place(index), value)]
+        value = group.builder.load(copy.source.buffer, copy.source.offset(index))
+        stage.stores = [Store(copy.target.buffer, copy.target.offset(index), value)]
         return [self.points(group, stage)]
 
 
@@ -220,17 +220,17 @@ def _parts(item: Item) -> list[tuple[int, DType]]:
     return [(0, INT64), (1, item.dtype)] if item.position is not None else [(0, item.dtype)]
 
 
-def cut_loop(loops: Sequence[Var], wanted: int) -> tuple[Var, int]:
-    """The loop that is cut into about `wanted` pieces, and how many turns a piece has: of the last, whose elements lie side by side, 64 at a time.
+def cut_loop(loops: Sequence[Var], output_numbers: int) -> tuple[Var, int]:
+    """The loop that is cut into about `output_numbers` pieces, and how many turns a piece has: of the last, whose elements lie side by side, 64 at a time.
 
     The first loop with that many turns, else the longest; where it would stay in one piece so, the longest of those that would not.
     """
     by_size = sorted(loops, key=lambda v: -v.size)
-    first = next((v for v in loops if v.size >= wanted), by_size[0])
+    first = next((v for v in loops if v.size >= output_numbers), by_size[0])
     for var in (first, *by_size):
-        chunk = -(-var.size // min(wanted, var.size))
+        chunk = -(-var.size // min(output_numbers, var.size))
         if var is loops[-1]:
             chunk = -(-chunk // 64) * 64
         if chunk < var.size:
             return var, chunk
-    return first, -(-first.size // min(wanted, first.size))
+    return first, -(-first.size // min(output_numbers, first.size))

@@ -84,10 +84,10 @@ class Nest:
     def split_dims(self) -> None:
         """Split loops so that divisions in index expressions vanish."""
         facts = facts_of(self.stages)
-        if not any(type(a) is Div or type(a) is Mod for ix in facts.places for a, _ in ix.terms):
+        if not any(type(a) is Div or type(a) is Mod for ix in facts.indices for a, _ in ix.terms):
             return
         loops = self.all_loops()
-        mapping, _ = refine(list(facts.places), loops)
+        mapping, _ = refine(list(facts.indices), loops)
         if not mapping:
             return
         parts = {v: sorted(i.terms, key=lambda t: -t[1]) for v, i in mapping.items()}
@@ -129,7 +129,7 @@ class Nest:
 
     def merge_dims(self) -> None:
         """Merge neighbouring loops that all index expressions step through evenly."""
-        places = list(facts_of(self.stages).places)
+        places = list(facts_of(self.stages).indices)
         mapping: dict[Var, Ix] = {}
         self.outer = merge(self.outer, places, mapping)
         reading: dict[

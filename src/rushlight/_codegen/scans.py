@@ -42,7 +42,7 @@ class SequentialNest(Nest):
 
     def merge_dims(self) -> None:
         mapping: dict[Var, Ix] = {}
-        self.outer = merge(self.outer, list(facts_of(self.stages).places), mapping)
+        self.outer = merge(self.outer, list(facts_of(self.stages).indices), mapping)
         self.apply(mapping)
 
     def transposed_rows(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.groups import Group
-from rushlight._schedule.placing import LibraryCall, Placing
+from rushlight._schedule.placing import LibraryCall, Placement
 from rushlight._types.layout import contiguous_strides
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["fuse_epilogues", "fuse_prologues"]
 # ***** what follows a product *****
 
 
-def fuse_epilogues(schedule: Placing) -> None:
+def fuse_epilogues(schedule: Placement) -> None:
     """Groups that read a product element by element become its epilogue (see `library.Library.epilogue`); the last products first."""
     for at in range(len(schedule.groups) - 1, 0, -1):
         group = schedule.groups[at]
@@ -33,7 +33,7 @@ def fuse_epilogues(schedule: Placing) -> None:
                     break
 
 
-def _follows(schedule: Placing, product: LibraryCall, before: int, group: Group, at: int) -> bool:
+def _follows(schedule: Placement, product: LibraryCall, before: int, group: Group, at: int) -> bool:
     """Put the group into the product, where that may run in the group's place and the group fits it."""
     library = schedule.target.library
     if product.epilogue is not None or not library.has_epilogue(product.node):
@@ -64,7 +64,7 @@ def _follows(schedule: Placing, product: LibraryCall, before: int, group: Group,
 # ***** what comes before a product *****
 
 
-def fuse_prologues(schedule: Placing) -> None:
+def fuse_prologues(schedule: Placement) -> None:
     """Groups that make nothing but an operand of a large product become its prologue (see `library.Library.prologue`)."""
     target = schedule.target
     for product in [
@@ -74,7 +74,7 @@ def fuse_prologues(schedule: Placing) -> None:
             _precedes(schedule, product, which)
 
 
-def _precedes(schedule: Placing, product: LibraryCall, which: int) -> None:
+def _precedes(schedule: Placement, product: LibraryCall, which: int) -> None:
     """Put the group that makes an operand into the product, where it may run so late and fits."""
     source, at = product.inputs[which], schedule.groups.index(product)
     writers = [n for n, g in enumerate(schedule.groups) if source.buffer in stores_of(g)]

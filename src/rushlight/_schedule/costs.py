@@ -17,7 +17,7 @@ class Facts:
     """What a set of expressions uses: index expressions, memory accesses, and how expensive an element is."""
 
     def __init__(self) -> None:
-        self.places: dict[Ix, None] = {}
+        self.indices: dict[Ix, None] = {}
         self.accesses: list[tuple[Buffer, Ix, float]] = []
         self.runs: list[float] = []  # how often each access happens in a row
         self.work = 1
@@ -58,9 +58,9 @@ class Facts:
             self.add(item.position)
 
     def add_ix(self, ix: Ix) -> None:
-        if ix in self.places:
+        if ix in self.indices:
             return
-        self.places[ix] = None
+        self.indices[ix] = None
         for atom, _ in ix.terms:
             if type(atom) is Data:
                 self.add(atom.value)

@@ -9,7 +9,7 @@ from rushlight._schedule.costs import Facts
 from rushlight._schedule.groups import FusionError, Group, refine
 from rushlight._schedule.indexing import Var
 from rushlight._schedule.inline import Inliner, Location, reduced_sizes
-from rushlight._schedule.placing import Placing, name_of
+from rushlight._schedule.placing import Placement, name_of
 from rushlight._types.layout import contiguous_strides, is_contiguous, numel
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Grouping"]
 
 
-class Grouping(Placing):
+class Grouping(Placement):
     """What joins a group, and what begins another."""
 
     # ***** stores and reductions *****
@@ -31,7 +31,7 @@ class Grouping(Placing):
             if stores >= policy.max_stores:
                 return False
             if group.reductions:
-                wide = group.rows >= policy.many_rows and not self._columns(group)
+                wide = group.rows >= policy.many_rows and not self._reduces_columns(group)
                 return wide or size <= policy.serial_work or size == group.rows
             return group.shape == tuple(s for s in value.shape if s != 1) and bool(self._shares(group, value))
 
@@ -55,37 +55,37 @@ class Grouping(Placing):
                 todo.extend(v.node.inputs)
         return False
 
-    def _moves(self, node: Node, wanted: dict[int, list[int]]) -> list[Node]:
+    def _views_after(self, node: Node, output_numbers: dict[int, list[int]]) -> list[Node]:
         """The nodes that cut a reduction's results before anyone else sees them: what is cut off need not be computed."""
-        moves: list[Node] = []
+        views: list[Node] = []
         value = node.outputs[0]
-        while id(value) not in wanted and self.uses.get(id(value)) == 1:
+        while id(value) not in output_numbers and self.uses.get(id(value)) == 1:
             user = self.users[id(value)]
             if user.prim.name not in ("slice", "reshape", "transpose", "flip"):
                 break
-            moves.append(user)
+            views.append(user)
             value = user.outputs[0]
-        while moves and moves[-1].prim.name != "slice":
-            moves.pop()
-        return moves if numel(moves[-1].outputs[0].shape if moves else ()) else []
+        while views and views[-1].prim.name != "slice":
+            views.pop()
+        return views if numel(views[-1].outputs[0].shape if views else ()) else []
 
-    def _reduce(self, node: Node, moves: list[Node]) -> None:
-        value = moves[-1].outputs[0] if moves else node.outputs[0]
+    def _reduce(self, node: Node, views: list[Node]) -> None:
+        value = views[-1].outputs[0] if views else node.outputs[0]
         rows, work, policy = numel(value.shape), numel(value.shape) * numel(reduced_sizes(node)), self.policy
 
         def fits(group: Group) -> bool:
             if not group.reductions or group.rows != rows:
                 return False
-            if (rows >= policy.many_rows and not self._columns(group)) or work <= policy.serial_work:
+            if (rows >= policy.many_rows and not self._reduces_columns(group)) or work <= policy.serial_work:
                 return True
             return not self._depends(node, group) and [v.size for v in group.stages[0].loops] == [
                 s for s in reduced_sizes(node) if s != 1
             ]
 
-        number = self._join(fits, lambda g: g.add_reduction(node, moves), f"{node.prim.name} {name_of(value)}")
+        number = self._join(fits, lambda g: g.add_reduction(node, views), f"{node.prim.name} {name_of(value)}")
         self.homes[id(value)] = number
 
-    def _columns(self, group: Group) -> bool:
+    def _reduces_columns(self, group: Group) -> bool:
         """Whether a group reduces long columns that lie side by side, too few to occupy threads stripe by stripe or too many for a cache: they
         are reduced in blocks of whole rows, and what follows from the results reads memory anew, in order."""
         policy, work = self.policy, max(s.work for s in group.stages)
@@ -188,7 +188,7 @@ class Grouping(Placing):
         self._begin()
         facts = Facts()
         facts.add(x)
-        mapping, _ = refine(list(facts.places), dims)
+        mapping, _ = refine(list(facts.indices), dims)
         runs, slower, far = [], self.policy.stride_costs.get, self.policy.far_cost
         for dim in dims[-2:]:
             parts = mapping[dim].terms if dim in mapping else ((dim, 1),)

@@ -49,9 +49,9 @@ def items_of(x: Expr) -> list[Item]:
 class Group:
     """A kernel in the making.  `held(value)` says where a value lies in memory (a `Location`, an argument's `Expr`), or None."""
 
-    def __init__(self, held: Callable[[Value], Any], policy: Policy) -> None:
+    def __init__(self, locate: Callable[[Value], Any], policy: Policy) -> None:
         self.builder = Builder()
-        self.held, self.policy = held, policy
+        self.locate, self.policy = locate, policy
         self.row: Var | None = None
         self.rows = 1
         self.shape: tuple[int, ...] | None = None
@@ -74,13 +74,13 @@ class Group:
             elif place != self.row_ix:
                 raise FusionError("a reduction is wanted in another row than the one at hand")
             return self.builder.ref(item)
-        held = self.held(value)
-        if held is None:
+        location = self.locate(value)
+        if location is None:
             return None
         self.reads.add(id(value))
-        if isinstance(held, Location):
-            return self.builder.load(held.buffer, held.place(index), guard)
-        number, dtype = held
+        if isinstance(location, Location):
+            return self.builder.load(location.buffer, location.offset(index), guard)
+        number, dtype = location
         return self.builder.arg(number, dtype)
 
     @property
@@ -89,12 +89,12 @@ class Group:
 
     # ***** adding *****
 
-    def add_reduction(self, node: Node, moves: Sequence[Node] = ()) -> None:
+    def add_reduction(self, node: Node, views: Sequence[Node] = ()) -> None:
         """Add a reducing node; FusionError when its rows are not those of this group.
 
-        `moves` are nodes that cut or reorder its elements, one after the other: the rows are the elements that are left.
+        `views` are nodes that cut or reorder its elements, one after the other: the rows are the elements that are left.
         """
-        value = moves[-1].outputs[0] if moves else node.outputs[0]
+        value = views[-1].outputs[0] if views else node.outputs[0]
         count = numel(value.shape)
         if not self.stages:
             self.rows = count
@@ -102,7 +102,7 @@ class Group:
         elif count != self.rows:
             raise FusionError("another number of rows")
         index = delinearize(self.row_ix, value.shape)
-        for move in reversed(moves):
+        for move in reversed(views):
             index = index_before(move, index)
         sizes, element = reduction_body(node, index)
         loops = [Var(s, "r") for s in sizes if s != 1]
@@ -110,7 +110,7 @@ class Group:
         if self.rows * numel(sizes) > self.policy.large and self.direction() * direction(x, self.row, loops) < 0:
             raise FusionError("its rows are the others' columns")
         first = self.after(x)
-        loops, x, position, stage = self.place(loops, x, position, first)
+        loops, x, position, stage = self.stage_with(loops, x, position, first)
         op = REDUCTIONS.get(node.prim.name, "add")
         item = Item(op, x, x.dtype, position)
         stage.items.append(item)
@@ -131,7 +131,7 @@ class Group:
         needed = set(map(id, items_of(x)))
         return max((k + 1 for k, s in enumerate(self.stages) if any(id(i) in needed for i in s.items)), default=0)
 
-    def place(
+    def stage_with(
         self, loops: list[Var], x: Expr, position: Expr | None, first: int
     ) -> tuple[list[Var], Expr, Expr | None, Stage]:
         """A stage from `first` on with loops of these sizes, and the expressions in terms of its variables."""
@@ -167,14 +167,14 @@ class Group:
         self.inliner._memo.clear()  # what was pulled for the probe may hold references at other rows
         if not found:
             raise FusionError("it uses no reduction of this group")
-        place = target.place(index)
+        place = target.offset(index)
         mapping, rest = self.match_rows([d for d in dims if d is not None], found)
         sub_ix, sub = substitute(self.builder, mapping)
         x, place = sub(x), sub_ix(place)
         if numel(value.shape) > self.policy.large and interleaved(place, rest, self.policy.short_run):
             raise FusionError("its rows lie between each other")
         if rest:
-            _, x, at, stage = self.place(rest, x, self.builder.index(place, INT64), self.after(x))
+            _, x, at, stage = self.stage_with(rest, x, self.builder.index(place, INT64), self.after(x))
             assert at is not None
             place = at.value
         else:
@@ -196,7 +196,7 @@ class Group:
             self.shape = tuple(v.size for v in loops)
             self.stages.append(Stage(loops))
         x = self.inliner.element(value, index)
-        self.stages[0].stores.append(Store(target.buffer, target.place(index), x))
+        self.stages[0].stores.append(Store(target.buffer, target.offset(index), x))
         self.values.append(value)
 
     def store_regions(self, node: Node, target: Location) -> None:
@@ -209,13 +209,13 @@ class Group:
         """The operands of a concatenation whose first element belongs at `corner`; those of concatenations among them in their turn."""
         start = list(corner)
         for x in node.inputs:
-            if x.node is not None and x.node.prim.name == "cat" and self.held(x) is None:
+            if x.node is not None and x.node.prim.name == "cat" and self.locate(x) is None:
                 self._store_regions(x.node, target, start)
             elif numel(x.shape):
                 dims = [Var(s, "d") if s != 1 else None for s in x.shape]
                 index = [d.ix if d is not None else ZERO for d in dims]
                 stage = Stage([d for d in dims if d is not None])
-                place = target.place([i + first for i, first in zip(index, start, strict=True)])
+                place = target.offset([i + first for i, first in zip(index, start, strict=True)])
                 stage.stores.append(Store(target.buffer, place, self.inliner.element(x, index)))
                 self.stages.append(stage)
             start[node.params["dim"]] += x.shape[node.params["dim"]]

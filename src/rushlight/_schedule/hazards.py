@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.expressions import Buffer
 from rushlight._schedule.groups import Group
-from rushlight._schedule.placing import Copy, LibraryCall, Placing
+from rushlight._schedule.placing import Copy, LibraryCall, Placement
 from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["mend_hazards"]
 
 
-def mend_hazards(schedule: Placing) -> None:
+def mend_hazards(schedule: Placement) -> None:
     """Outputs that go into an input's memory must not disturb those who still read it."""
     copies: list[Copy] = []
     for i, k in schedule.aliases.items():
@@ -50,7 +50,7 @@ def mend_hazards(schedule: Placing) -> None:
     schedule.groups.extend(copies)
 
 
-def _in_the_way(schedule: Placing, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
+def _in_the_way(schedule: Placement, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
     for number in range(writer, len(schedule.groups)):
         group = schedule.groups[number]
         if isinstance(group, LibraryCall):

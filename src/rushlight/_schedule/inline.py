@@ -43,7 +43,7 @@ class Location:
     def __init__(self, buffer: Buffer, strides: Sequence[int]) -> None:
         self.buffer, self.strides = buffer, tuple(strides)
 
-    def place(self, index: Index) -> Ix:
+    def offset(self, index: Index) -> Ix:
         """Where the element at `index` lies, counted in elements."""
         total = ZERO
         for ix, stride in zip(index, self.strides, strict=True):

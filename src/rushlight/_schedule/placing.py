@@ -15,7 +15,7 @@ from rushlight._types.layout import channels_last_strides, contiguous_strides, e
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Node, Value
 
-__all__ = ["Copy", "LibraryCall", "Placing", "Sequential", "is_reduction", "name_of"]
+__all__ = ["Copy", "LibraryCall", "Placement", "Sequential", "is_reduction", "name_of"]
 
 
 class Sequential:
@@ -48,7 +48,7 @@ class Copy:
         self.source, self.target, self.shape = source, target, shape
 
 
-class Placing:
+class Placement:
     """The groups of a graph as they grow, and where its values lie.
 
     `sizes` maps every buffer to its size in elements; `inputs` and `args` are those of the graph, `outputs` holds the buffer
@@ -127,7 +127,7 @@ class Placing:
     def locator(self, number: int) -> Any:
         """The function that tells the group `number` where values lie."""
 
-        def held(value: Value) -> Any:
+        def locate(value: Value) -> Any:
             found = self.placed.get(id(value))
             if found is not None:
                 where, group = found
@@ -153,7 +153,7 @@ class Placing:
                 self._pending_values[id(value)] = value
             return source
 
-        return held
+        return locate
 
     def _begin(self) -> None:
         self.pending = {}

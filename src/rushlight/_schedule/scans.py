@@ -60,7 +60,7 @@ def _prepare_scan(sequential: Sequential) -> None:
     else:
         stage.items.append(item)
     stage.stores = [
-        Store(t.buffer, t.place(index), r if r.dtype is t.buffer.dtype else b.op("convert", (r,), t.buffer.dtype))
+        Store(t.buffer, t.offset(index), r if r.dtype is t.buffer.dtype else b.op("convert", (r,), t.buffer.dtype))
         for t, r in zip(sequential.targets, results, strict=True)
     ]
     group.stages = [stage]
@@ -72,7 +72,7 @@ def _prepare_copy(sequential: Sequential) -> Stage:
     x, target = sequential.node.inputs[0], sequential.targets[0]
     index, dims = _vars(x.shape)
     stage = Stage([d for d in dims if d is not None])
-    stage.stores = [Store(target.buffer, target.place(index), sequential.group.inliner.element(x, index))]
+    stage.stores = [Store(target.buffer, target.offset(index), sequential.group.inliner.element(x, index))]
     return stage
 
 
@@ -90,7 +90,7 @@ def _prepare_scatter(sequential: Sequential) -> None:
     place[dim] = data_index(group.inliner.element(at, index), x.shape[dim], dim, RUNTIME_ERROR)
     combine = _COMBINE[node.params["reduce"]]
     update = Stage([dims[dim]] if dims[dim] is not None else [])
-    update.stores = [Store(target.buffer, target.place(place), value, combine)]
+    update.stores = [Store(target.buffer, target.offset(place), value, combine)]
     group.stages.append(update)
     group.values = [d for k, d in enumerate(dims) if d is not None and k != dim]  # type: ignore[misc]
 
@@ -108,6 +108,6 @@ def _prepare_index_put(sequential: Sequential) -> None:
     value = group.inliner.element(values, index)
     combine = "add" if node.params["accumulate"] else None
     update = Stage([d for d in dims[:ndim] if d is not None])
-    update.stores = [Store(target.buffer, target.place([*where, *index[ndim:]]), value, combine)]
+    update.stores = [Store(target.buffer, target.offset([*where, *index[ndim:]]), value, combine)]
     group.stages.append(update)
     group.values = [d for d in dims[ndim:] if d is not None]  # type: ignore[misc]

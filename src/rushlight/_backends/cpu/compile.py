@@ -36,7 +36,7 @@ from rushlight._types.symbols import SpecializationError, filled, framed
 __all__ = ["Executable", "ProgramTemplate", "build", "literal"]
 
 
-class _Places:
+class _BufferNumbers:
     """The places of a program's buffers while library calls are taken apart into kernels, which hand each other buffers too.
 
     `now[p]` is where the buffer is that was to be at `p`; `end` is the next place.
@@ -59,7 +59,7 @@ class _Places:
     def laid(self, step: Step) -> list[tuple[Launch, list[int], int]]:
         """The kernels of a step, what each takes, and how many buffers it makes."""
         if isinstance(step, ExternStep):
-            launches, given = extern_call(step), self.words([*(x.place for x in step.inputs), *step.words])
+            launches, given = extern_call(step), self.words([*(x.number for x in step.inputs), *step.words])
         else:
             call, ints = (step.call, step.numbers) if isinstance(step, ReadyStep) else (kernel_of(step), step.ints())
             launches, given = [Launch(call, ints, range(len(step.words)))], self.words(step.words)
@@ -85,7 +85,7 @@ class Executable:
 
     Returns the Storage of the new output, a tuple of them, or None.  For a program of one kernel, `kernel(ints, *words)` does
     the same without the detour; else `kernel` is None.  `calls` are its kernels: (callable, address of its constants, places of its words, how many
-    buffers it makes), and `results` the places of its results.  `laid` has the kernels of each step, as `_Places.laid` gives them.
+    buffers it makes), and `results` the places of its results.  `laid` has the kernels of each step, as `_BufferNumbers.laid` gives them.
     """
 
     __slots__ = ("_keep", "_run", "calls", "ints", "kernel", "laid", "program", "results")
@@ -96,7 +96,7 @@ class Executable:
         self.kernel: Callable[..., Any] | None = None
         self.ints = 0
         first = program.n_inputs + program.n_args
-        places = _Places(first)
+        places = _BufferNumbers(first)
         kernels_ahead(_kernels_in(program.steps))
         self.laid = [places.laid(step) for step in program.steps]
         self.calls = calls = [self._held(*kernel) for step in self.laid for kernel in step]
@@ -223,7 +223,7 @@ class ProgramTemplate:
         self._alike: list[Any] = []
         self._counts = (program.n_inputs, program.n_args)
         self._steps: list[Any] = []
-        places = _Places(program.n_inputs + program.n_args)
+        places = _BufferNumbers(program.n_inputs + program.n_args)
         for step in program.steps:
             text = ""
             if isinstance(step, KernelStep):
@@ -260,13 +260,13 @@ class ProgramTemplate:
             return False
         return bool(shape_env.tried(lambda: all(_is_native(launch) for launch in extern_call(step)) or None))
 
-    def _ask_again(self, step: ExternStep, places: _Places) -> None:
+    def _ask_again(self, step: ExternStep, places: _BufferNumbers) -> None:
         """Note a library call that is to be looked up for each set of sizes."""
         operands = []
         for o in (*step.inputs, *step.outputs):
             start, n = len(self.numbers), len(o.shape)
             place = (
-                places.now[o.place] if 0 <= o.place < len(places.now) else o.place
+                places.now[o.number] if 0 <= o.number < len(places.now) else o.number
             )  # of outputs it only counts whether there is one
             operands.append((place, o.dtype, start, start + n, start + 2 * n))
             self.numbers += [*o.shape, *o.strides]
@@ -363,7 +363,7 @@ _SLOT = re.compile(r"\bs(\d+)\b")
 
 def literal(program: Program) -> str:
     """What the steps of a program do, with the numbers of this call in their places: equal texts compute the same in the same way."""
-    places = _Places(program.n_inputs + program.n_args)
+    places = _BufferNumbers(program.n_inputs + program.n_args)
     parts = [f"{program.n_inputs} {program.n_args}"]
     for step in program.steps:
         text = step.key if isinstance(step, KernelStep) else step.text if isinstance(step, ReadyStep) else ""

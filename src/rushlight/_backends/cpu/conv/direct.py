@@ -209,7 +209,7 @@ class Direct:
         desc |= phase or {}
         moved = numel(x.shape) * x.dtype.itemsize + numel(y.shape) * self.size
         self.large = (
-            y.place >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2
+            y.number >= 0 and y.dtype.itemsize == self.size and moved > self.target.l3_bytes // 2
         )  # larger than the caches
         self._bring_together(x, w, y)
         self._block()
@@ -432,7 +432,7 @@ class WeightGradient(Direct):
         self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]
     ) -> None:
         params = {**params, "stride": params["dilation"], "dilation": params["stride"], "size": w.shape[3:]}
-        kernel = Operand(w.place, w.dtype, (*w.shape[:3], *y.shape[3:]), w.strides)
+        kernel = Operand(w.number, w.dtype, (*w.shape[:3], *y.shape[3:]), w.strides)
         super().__init__(kind, x, kernel, y, bias, params)
 
     def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:

@@ -59,10 +59,10 @@ class Assembler:
         self.schedule, self.target = schedule, schedule.target
         self.lowering = Lowering(self.target, schedule.sizes)
         self.steps: list[Step] = []
-        self.places: dict[Buffer, int] = {b: k for k, b in enumerate(schedule.inputs)}
+        self.numbers: dict[Buffer, int] = {b: k for k, b in enumerate(schedule.inputs)}
         # words, of which a complex number has two
         self.n_inputs, self.n_args = len(schedule.inputs), sum(2 if d.kind == "c" else 1 for d in schedule.args)
-        self.next_place = self.n_inputs + self.n_args
+        self.next_number = self.n_inputs + self.n_args
         self.single = len(schedule.groups) == 1
 
     def program(self) -> Program:
@@ -74,7 +74,7 @@ class Assembler:
             self.single = self.single and len(nests) == 1 and not nests[0].copies
             for nest in nests:
                 self.kernel(nest.sections, nest.stages)
-        results = [self.places.get(b, -1) for b in self.schedule.outputs]
+        results = [self.numbers.get(b, -1) for b in self.schedule.outputs]
         return Program(self.schedule.graph, self.steps, results, self.n_inputs, self.n_args, self.schedule.notes)
 
     # ***** kernels *****
@@ -83,7 +83,7 @@ class Assembler:
         """Add the step that runs `sections`, which do `stages`."""
         facts = facts_of(stages)
         touched = list(dict.fromkeys(b for b, _, _ in facts.accesses))
-        fresh = [b for b in touched if b not in self.places]
+        fresh = [b for b in touched if b not in self.numbers]
         if self.single:
             fresh.sort(
                 key=lambda b: (
@@ -94,13 +94,13 @@ class Assembler:
             self.allocate(fresh[MAX_FRESH:])
             fresh = fresh[:MAX_FRESH]
             self.single = False
-        known = self.schedule.inputs if self.single else [b for b in touched if b in self.places]
+        known = self.schedule.inputs if self.single else [b for b in touched if b in self.numbers]
         kernel = Kernel(fresh, list(known), self.schedule.args, sections)
-        words = [self.places[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
+        words = [self.numbers[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
         sizes = [self.schedule.sizes[b] * b.dtype.itemsize for b in fresh]
         for b in fresh:
-            self.places[b] = self.next_place
-            self.next_place += 1
+            self.numbers[b] = self.next_number
+            self.next_number += 1
         moved = sum(self.schedule.sizes[b] * b.dtype.itemsize for b in touched)
         self.steps.append(KernelStep(kernel, sizes, words, moved > 1 << 20, self.target))
 
@@ -108,8 +108,8 @@ class Assembler:
         """A step that only makes memory: one call of a kernel can allocate no more than a few outputs."""
         sizes = [self.schedule.sizes[b] * b.dtype.itemsize for b in buffers]
         for b in buffers:
-            self.places[b] = self.next_place
-            self.next_place += 1
+            self.numbers[b] = self.next_number
+            self.next_number += 1
         self.steps.append(ExternStep("allocate", [], [], sizes, {}))
 
     # ***** other steps *****
@@ -121,8 +121,8 @@ class Assembler:
         node = extern.node
         inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
         for source in extern.outputs:
-            self.places[source.buffer] = self.next_place
-            self.next_place += 1
+            self.numbers[source.buffer] = self.next_number
+            self.next_number += 1
         outputs = [self.operand(v, s) for v, s in zip(node.outputs, extern.outputs, strict=True)]
         sizes = [self.schedule.sizes[s.buffer] * s.buffer.dtype.itemsize for s in extern.outputs]
         self.steps.append(ExternStep(node.prim.name, inputs, outputs, sizes, {**node.params, **extern.params}))
@@ -134,18 +134,22 @@ class Assembler:
         params, before = {**node.params, **extern.params}, extern.prologues
         if epilogue is not None and epilogue.transposed and node.prim.name != "conv_windows":
             params |= {name: value[::-1] for name, value in extern.params.items()}
-            inputs = [Operand(o.place, o.dtype, _transposed(o.shape), _transposed(o.strides)) for o in reversed(inputs)]
+            inputs = [
+                Operand(o.number, o.dtype, _transposed(o.shape), _transposed(o.strides)) for o in reversed(inputs)
+            ]
             before = [p and Prologue(p.kernel, p.arrays, p.batch, not p.transposed) for p in reversed(before)]
         parts = [part for part in (epilogue, *before) if part is not None]
         fresh = [
-            b for b in (epilogue.stored if epilogue is not None else [extern.outputs[0].buffer]) if b not in self.places
+            b
+            for b in (epilogue.stored if epilogue is not None else [extern.outputs[0].buffer])
+            if b not in self.numbers
         ]
-        known = list(dict.fromkeys(a.buffer for part in parts for a in part.arrays if a.buffer in self.places))
-        words = [self.places[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
+        known = list(dict.fromkeys(a.buffer for part in parts for a in part.arrays if a.buffer in self.numbers))
+        words = [self.numbers[b] for b in known] + [self.n_inputs + k for k in range(self.n_args)]
         order = {b: k for k, b in enumerate([*fresh, *[None] * len(inputs), *known])}
         for b in fresh:
-            self.places[b] = self.next_place
-            self.next_place += 1
+            self.numbers[b] = self.next_number
+            self.next_number += 1
         sizes = [self.schedule.sizes[b] * b.dtype.itemsize for b in fresh]
 
         def step_of(part: Epilogue | Prologue | None) -> RectangleStep | None:
@@ -157,7 +161,7 @@ class Assembler:
 
         for operand, part in zip(inputs, before, strict=True):
             if part is not None:
-                operand.place = self.places[part.arrays[0].buffer]  # nobody reads the operand itself
+                operand.number = self.numbers[part.arrays[0].buffer]  # nobody reads the operand itself
         if epilogue is None:
             made = self.operand(out, extern.outputs[0])
         else:
@@ -170,8 +174,8 @@ class Assembler:
         )
 
     def operand(self, value: Value, source: Location) -> Operand:
-        place = self.places.get(source.buffer, -1)
-        return Operand(place, value.dtype, value.shape, source.strides)
+        number = self.numbers.get(source.buffer, -1)
+        return Operand(number, value.dtype, value.shape, source.strides)
 
 
 def _transposed(dims: Sequence[int]) -> tuple[int, ...]:

@@ -41,13 +41,13 @@ MAX_FRESH = 5  # outputs that one kernel call can allocate
 class Operand:
     """An array as a library call sees it."""
 
-    __slots__ = ("dtype", "place", "shape", "strides")
+    __slots__ = ("dtype", "number", "shape", "strides")
 
-    def __init__(self, place: int, dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> None:
-        self.place, self.dtype, self.shape, self.strides = place, dtype, tuple(shape), tuple(strides)
+    def __init__(self, number: int, dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> None:
+        self.number, self.dtype, self.shape, self.strides = number, dtype, tuple(shape), tuple(strides)
 
     def __repr__(self) -> str:
-        return f"b{self.place}: {self.dtype.name}{list(self.shape)} strides {list(self.strides)}"
+        return f"b{self.number}: {self.dtype.name}{list(self.shape)} strides {list(self.strides)}"
 
 
 class KernelStep:
