@@ -1,4 +1,4 @@
-"""Groups that become part of a product: its epilogue where they read what it makes, its prologue where they make an operand."""
+"""Pointwise groups that become part of a library call: the epilogue of its result, or the prologue of an operand."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["fuse_epilogues", "fuse_prologues"]
 
 
-# ***** what follows a product *****
+# ***** epilogues *****
 
 
 def fuse_epilogues(schedule: Placement) -> None:
-    """Groups that read a product element by element become its epilogue (see `library.Library.epilogue`); the last products first."""
+    """Turn groups that read a product element by element into its epilogue, from the last group to the first (see `Library.epilogue`)."""
     for at in range(len(schedule.groups) - 1, 0, -1):
         group = schedule.groups[at]
         if isinstance(group, Group):
@@ -34,7 +34,7 @@ def fuse_epilogues(schedule: Placement) -> None:
 
 
 def _follows(schedule: Placement, product: LibraryCall, before: int, group: Group, at: int) -> bool:
-    """Put the group into the product, where that may run in the group's place and the group fits it."""
+    """Make a group the epilogue of a product, where the product may run in the group's place.  Returns whether it did."""
     library = schedule.target.library
     if product.epilogue is not None or not library.has_epilogue(product.node):
         return False
@@ -61,11 +61,11 @@ def _follows(schedule: Placement, product: LibraryCall, before: int, group: Grou
     return True
 
 
-# ***** what comes before a product *****
+# ***** prologues *****
 
 
 def fuse_prologues(schedule: Placement) -> None:
-    """Groups that make nothing but an operand of a large product become its prologue (see `library.Library.prologue`)."""
+    """Turn groups that compute only an operand of a large product into its prologue (see `Library.prologue`)."""
     target = schedule.target
     for product in [
         g for g in schedule.groups if isinstance(g, LibraryCall) and target.library.has_prologue(g.node, target)
@@ -75,7 +75,7 @@ def fuse_prologues(schedule: Placement) -> None:
 
 
 def _precedes(schedule: Placement, product: LibraryCall, which: int) -> None:
-    """Put the group that makes an operand into the product, where it may run so late and fits."""
+    """Make the group that computes an operand the prologue of it, where the group may run that late."""
     source, at = product.inputs[which], schedule.groups.index(product)
     writers = [n for n, g in enumerate(schedule.groups) if source.buffer in stores_of(g)]
     if source.buffer.role != "temporary" or len(writers) != 1:
@@ -100,11 +100,11 @@ def _precedes(schedule: Placement, product: LibraryCall, which: int) -> None:
         schedule.notes.append(f"group {writers[0]} is done while group {at} packs its operand {which}")
 
 
-# ***** what groups read and write *****
+# ***** buffers of groups *****
 
 
 def reads_of(group: Any) -> set[Buffer]:
-    """The buffers that a group of a schedule reads (of a library call: its operands; of a group: also what it writes)."""
+    """The buffers that a group reads or, but for library calls and copies, writes."""
     if hasattr(group, "inputs"):
         parts = [part for part in (group.epilogue, *group.prologues) if part is not None]
         operands = {s.buffer for s, before in zip(group.inputs, group.prologues, strict=True) if before is None}
@@ -116,7 +116,7 @@ def reads_of(group: Any) -> set[Buffer]:
 
 
 def stores_of(group: Any) -> set[Buffer]:
-    """The buffers that a group of a schedule writes."""
+    """The buffers that a group writes."""
     if hasattr(group, "outputs"):
         return {s.buffer for s in group.outputs} if group.epilogue is None else set(group.epilogue.stored)
     if hasattr(group, "source"):

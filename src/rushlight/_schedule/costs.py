@@ -19,10 +19,10 @@ class Facts:
     def __init__(self) -> None:
         self.indices: dict[Ix, None] = {}
         self.accesses: list[tuple[Buffer, Ix, float]] = []
-        self.runs: list[float] = []  # how often each access happens in a row
+        self.runs: list[float] = []  # how often each access runs for a row
         self.work = 1
         self.widest = 1
-        self.primitives: list[str] = []  # those of all operations
+        self.primitives: list[str] = []  # names of all operations
         self.loads: list[Expr] = []
         self.seen: set[Expr] = set()
 
@@ -32,7 +32,7 @@ class Facts:
         return len(self.primitives)
 
     def cost(self, policy: Policy) -> float:
-        """What an element costs, 1 for moving it included."""
+        """The cost of an element, including 1 for moving it."""
         total = 1.0
         for primitive in self.primitives:
             total += policy.cost(primitive)
@@ -43,7 +43,7 @@ class Facts:
         self.accesses.append((s.buffer, s.ix, 2.0))
         self.runs.append(self.work)
         self.add(s.value)
-        if s.value.kind == "const":  # nothing else tells how wide the lanes are
+        if s.value.kind == "const":  # the buffer alone says how wide the lanes are
             self.widest = max(self.widest, part_size(s.buffer.dtype))
         if s.guard is not None:
             self.add(s.guard)
@@ -93,11 +93,12 @@ class Facts:
 
 
 def part_size(dtype: DType) -> int:
-    """Bytes of a lane: those of a number, or of each part of a complex one."""
+    """Bytes of a lane: of a number, or of a part of a complex number."""
     return dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
 
 
 def facts_of(stages: Iterable[Stage]) -> Facts:
+    """The facts of all expressions of some stages."""
     facts = Facts()
     for stage in stages:
         facts.work = stage.work

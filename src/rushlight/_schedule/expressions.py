@@ -1,7 +1,7 @@
-"""Scalar expressions over loop variables, and what is done with them: reductions and stores.
+"""Scalar expressions over loop variables; reductions and stores of them.
 
-Expressions (`Expr`) are hash-consed inside one `Builder`: equal expressions are one object, and an expression is computed once
-per scope, in the outermost loop where its operands are known.
+A `Builder` makes equal expressions one object (hash-consing).  Generated code computes an expression once, in the outermost loop where its
+operands are known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Buffer", "Builder", "Item", "Store", "Expr", "identity", "substitute
 
 
 class Buffer:
-    """An array that a kernel reads or writes: an output, an input or a temporary."""
+    """An array that kernels read or write.  `role` is "input", "output" or "temporary"."""
 
     __slots__ = ("dtype", "name", "role")
 
@@ -107,11 +107,11 @@ class Builder:
 
 
 class Item:
-    """One result of a reduction, or of a scan.
+    """One result of a reduction or of a scan.
 
-    `op` is a primitive's name (add mul maximum minimum), or one of argmax argmin lastmax lastmin, whose
-    `position` (int64) is reported; the last two take the last of equals.  `twin` is an item of the same loops whose value is this one's;
-    `rising`: the loops meet positions in rising order.
+    `op` is a primitive's name (add mul maximum minimum), or one of argmax argmin lastmax lastmin.  These four also report the `position` (int64)
+    of the element; the last two take the last of equal elements.  `twin` is an item of the same loops that computes this item's value too.
+    `rising`: the loops reach positions in rising order.
     """
 
     __slots__ = ("dtype", "op", "order", "position", "rising", "twin", "value")
@@ -126,7 +126,7 @@ class Item:
 
     @property
     def short(self) -> bool:
-        """Whether the positions are plain steps through fewer than 2**31 places, so that 32 bits hold them."""
+        """Whether positions are sums of loop variables below 2**31, so that 32 bits hold them."""
         at = self.position
         return (
             at is not None and not self.op.startswith("last") and at.kind == "ix"
@@ -135,7 +135,7 @@ class Item:
 
 
 class Store:
-    """Writes `value` to `buffer` at `ix`, where `guard` holds.  `combine` names a primitive that joins it with what is there."""
+    """Writes `value` to `buffer` at `ix` where `guard` holds.  `combine` names a primitive that combines it with the stored element."""
 
     __slots__ = ("buffer", "combine", "guard", "ix", "stream", "value")
 
@@ -153,7 +153,7 @@ class Store:
 
 
 def identity(op: str, dtype: DType) -> Any:
-    """The number that `op` leaves everything as it is with."""
+    """The neutral element of `op`."""
     if op in ("add", "mul"):
         return op == "mul" if dtype is BOOL else int(op == "mul")
     least = op.endswith("max") or op == "maximum"

@@ -1,4 +1,4 @@
-"""Stores and reductions find the group that takes them, and values that library calls read a place in memory."""
+"""Assigns stores and reductions to groups, and memory to operands of library calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Grouping"]
 
 
 class Grouping(Placement):
-    """What joins a group, and what begins another."""
+    """Decides which values join a group and which start a new one."""
 
     # ***** stores and reductions *****
 
@@ -40,7 +40,7 @@ class Grouping(Placement):
             self.placed[id(value)] = (target, number)
 
     def _shares(self, group: Group, value: Value) -> bool:
-        """Whether a value reads something that the group reads or makes."""
+        """Whether a value reads a value that the group reads or computes."""
         seen: set[int] = set()
         todo = [value]
         mine = set(map(id, group.values))
@@ -55,11 +55,11 @@ class Grouping(Placement):
                 todo.extend(v.node.inputs)
         return False
 
-    def _views_after(self, node: Node, output_numbers: dict[int, list[int]]) -> list[Node]:
-        """The nodes that cut a reduction's results before anyone else sees them: what is cut off need not be computed."""
+    def _views_after(self, node: Node) -> list[Node]:
+        """The views through which alone a reduction's results are read, up to the last slice: what is cut off is not computed."""
         views: list[Node] = []
         value = node.outputs[0]
-        while id(value) not in output_numbers and self.uses.get(id(value)) == 1:
+        while id(value) not in self.output_numbers and self.uses.get(id(value)) == 1:
             user = self.users[id(value)]
             if user.prim.name not in ("slice", "reshape", "transpose", "flip"):
                 break
@@ -86,8 +86,10 @@ class Grouping(Placement):
         self.homes[id(value)] = number
 
     def _reduces_columns(self, group: Group) -> bool:
-        """Whether a group reduces long columns that lie side by side, too few to occupy threads stripe by stripe or too many for a cache: they
-        are reduced in blocks of whole rows, and what follows from the results reads memory anew, in order."""
+        """Whether a group reduces long columns side by side that are too few to occupy the threads, or too many for a cache.
+
+        Such columns are reduced in blocks of whole rows.  Values that follow from the results are computed by other groups.
+        """
         policy, work = self.policy, max(s.work for s in group.stages)
         size = max((i.dtype.itemsize for s in group.stages for i in s.items), default=4)
         if group.rows * work <= policy.serial_work or group.direction() >= 0:
@@ -96,7 +98,7 @@ class Grouping(Placement):
         return few or (work >= policy.tall_column and group.rows * work * size >= 4 * self.target.l2_bytes)
 
     def _depends(self, node: Node, group: Group) -> bool:
-        """Whether a node needs a reduction of the group."""
+        """Whether a node depends on a reduction of the group."""
         seen: set[int] = set()
         todo = list(node.inputs)
         while todo:
@@ -109,7 +111,7 @@ class Grouping(Placement):
         return False
 
     def _join(self, fits: Any, add: Any, what: str) -> int:
-        """Add to the latest group that takes it, or to a new one; the group's number."""
+        """Add a value to the latest group that takes it, or to a new group.  Returns the group's number."""
         tried = 0
         for number in range(len(self.groups) - 1, -1, -1):
             group = self.groups[number]
@@ -141,10 +143,10 @@ class Grouping(Placement):
         self.notes.append(f"group {number}: starts with {what}")
         return number
 
-    # ***** what calls read *****
+    # ***** operands of library calls *****
 
     def as_source(self, value: Value, dense: bool = False) -> Location:
-        """A value in memory: where it is, or as a strided view of what is there, or stored for the purpose.
+        """The location of a value: where it is stored, or a strided view of stored memory, or a new buffer that is filled for the call.
 
         `dense` asks for row-major memory.
         """
@@ -170,7 +172,7 @@ class Grouping(Placement):
         return target
 
     def _repeated(self, node: Node) -> Location:
-        """What a broadcast repeats, in memory, seen as often as it says."""
+        """A broadcast as a view with strides of 0 over its input."""
         x, shape = node.inputs[0], node.outputs[0].shape
         held, strides = self.as_source(x), [0] * len(shape)
         for size, stride, dim in zip(x.shape, held.strides, node.params["dims"], strict=True):
@@ -178,7 +180,7 @@ class Grouping(Placement):
         return Location(held.buffer, strides)
 
     def _columns_first(self, value: Value) -> Sequence[int] | None:
-        """Strides with the last two dims exchanged, where the reads that make a matrix run along its columns."""
+        """Strides with the last two dims exchanged, where the expressions of a matrix read along its columns; else None."""
         if len(value.shape) < 2 or value.shape[-2] < 2 or value.shape[-1] < 2:
             return None
         self._begin()

@@ -1,7 +1,7 @@
-"""Groups: the parts of a graph that become one kernel each, as stages over a common row space.
+"""Groups: parts of a graph that become one kernel each, as stages over common rows.
 
-A group has a row variable (for pure pointwise work there is none) and stages.  A stage is a set of loops inside the row in
-which reductions are accumulated and stores are done.  Softmax has three: the maximum, the sum, and the results.
+A group has a row variable (pointwise groups have none) and stages.  A stage is a set of loops inside the row that accumulate reductions and store
+values.  Softmax has three stages: the maximum, the sum, and the results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FusionError(Exception):
 
 
 class Stage:
-    """Loops inside the row, with what is accumulated and stored in them."""
+    """Loops inside the row, with the reductions and the stores that they do."""
 
     __slots__ = ("items", "loops", "stores")
 
@@ -47,7 +47,7 @@ def items_of(x: Expr) -> list[Item]:
 
 
 class Group:
-    """A kernel in the making.  `held(value)` says where a value lies in memory (a `Location`, an argument's `Expr`), or None."""
+    """A kernel under construction.  `locate(value)` gives a value's `Location`, or the number and dtype of an argument, or None."""
 
     def __init__(self, locate: Callable[[Value], Any], policy: Policy) -> None:
         self.builder = Builder()
@@ -62,10 +62,10 @@ class Group:
         self.inliner = Inliner(self.builder, self.resolve)
         self.reads: set[int] = set()
 
-    # ***** what a value is to this group *****
+    # ***** values as this group reads them *****
 
     def resolve(self, value: Value, index: Sequence[Ix], guard: Expr | None) -> Expr | None:
-        """A value that is not to be computed from its node here: a load, an argument, or a reduction of this group."""
+        """The expression of a value that is not computed from its node: a load, an argument, or a reduction of this group; else None."""
         item = self.reductions.get(id(value))
         if item is not None:
             place = linearize(index, value.shape)
@@ -90,9 +90,9 @@ class Group:
     # ***** adding *****
 
     def add_reduction(self, node: Node, views: Sequence[Node] = ()) -> None:
-        """Add a reducing node; FusionError when its rows are not those of this group.
+        """Add a reducing node; FusionError where its rows are not those of this group.
 
-        `views` are nodes that cut or reorder its elements, one after the other: the rows are the elements that are left.
+        `views` are nodes that cut or reorder its elements, one after the other.  The rows are the remaining elements.
         """
         value = views[-1].outputs[0] if views else node.outputs[0]
         count = numel(value.shape)
@@ -119,22 +119,22 @@ class Group:
 
     @property
     def joins(self) -> bool:
-        """Whether it stores a concatenation, each operand by a stage of its own."""
+        """Whether it stores a concatenation, with one stage for each operand."""
         return self.shape == (-1,)
 
     def direction(self) -> int:
-        """In which direction the reductions so far go through memory; see `direction`."""
+        """The direction in which its reductions read memory; see `direction`."""
         return sum(direction(i.value, self.row, s.loops) for s in self.stages for i in s.items)
 
     def after(self, x: Expr) -> int:
-        """The first stage that may use `x`: the one after all reductions it needs."""
+        """The number of the first stage that may use `x`: behind all reductions that it needs."""
         needed = set(map(id, items_of(x)))
         return max((k + 1 for k, s in enumerate(self.stages) if any(id(i) in needed for i in s.items)), default=0)
 
     def stage_with(
         self, loops: list[Var], x: Expr, position: Expr | None, first: int
     ) -> tuple[list[Var], Expr, Expr | None, Stage]:
-        """A stage from `first` on with loops of these sizes, and the expressions in terms of its variables."""
+        """A stage from number `first` on with loops of these sizes, and the expressions in its variables."""
         sizes = [v.size for v in loops]
         for stage in self.stages[first:]:
             if [v.size for v in stage.loops] == sizes and loops:
@@ -145,7 +145,7 @@ class Group:
         return loops, x, position, stage
 
     def add_store(self, value: Value, target: Location) -> None:
-        """Add the storing of a value; FusionError when its elements do not follow the rows of this group."""
+        """Add a store; FusionError where the value's elements do not follow the rows of this group."""
         if value.node is not None and value.node.prim.name == "cat" and not self.stages:
             self.store_regions(value.node, target)
             return
@@ -161,14 +161,14 @@ class Group:
             self.store_point(value, target, dims, index)
             return
         self.probe = []
-        self.inliner._memo.clear()  # what it holds would not show which reductions it reads
+        self.inliner._memo.clear()  # expressions from there would not show which reductions they read
         x = self.inliner.element(value, index)
-        found, self.probe = self.probe, None
-        self.inliner._memo.clear()  # what was pulled for the probe may hold references at other rows
-        if not found:
+        rows_read, self.probe = self.probe, None
+        self.inliner._memo.clear()  # expressions of the probe may refer to reductions at other rows
+        if not rows_read:
             raise FusionError("it uses no reduction of this group")
         place = target.offset(index)
-        mapping, rest = self.match_rows([d for d in dims if d is not None], found)
+        mapping, rest = self.match_rows([d for d in dims if d is not None], rows_read)
         sub_ix, sub = substitute(self.builder, mapping)
         x, place = sub(x), sub_ix(place)
         if numel(value.shape) > self.policy.large and interleaved(place, rest, self.policy.short_run):
@@ -184,7 +184,7 @@ class Group:
         self.values.append(value)
 
     def shared_dims(self, dims: list[Var | None]) -> list[Var | None] | None:
-        """The variables of a pointwise group for another value of the same shape."""
+        """The loop variables of a pointwise group, for another value of the same shape; else None."""
         if self.row is None and not self.reductions and self.stages:
             loops = iter(self.stages[0].loops)
             return [next(loops) if d is not None else None for d in dims]
@@ -200,13 +200,13 @@ class Group:
         self.values.append(value)
 
     def store_regions(self, node: Node, target: Location) -> None:
-        """A concatenation that is stored: each operand has loops of its own, so no element asks whose it is."""
-        self.shape = (-1,)  # see `joins`: nothing else fits
+        """Store a concatenation with one stage for each operand, so that no element is compared with the operands' bounds."""
+        self.shape = (-1,)  # see `joins`: no other value fits
         self._store_regions(node, target, [0] * len(node.outputs[0].shape))
         self.values.append(node.outputs[0])
 
     def _store_regions(self, node: Node, target: Location, corner: Sequence[int]) -> None:
-        """The operands of a concatenation whose first element belongs at `corner`; those of concatenations among them in their turn."""
+        """Store the operands of a concatenation that begins at `corner`, and those of concatenations among them."""
         start = list(corner)
         for x in node.inputs:
             if x.node is not None and x.node.prim.name == "cat" and self.locate(x) is None:
@@ -221,7 +221,7 @@ class Group:
             start[node.params["dim"]] += x.shape[node.params["dim"]]
 
     def match_rows(self, dims: list[Var], places: list[Ix]) -> tuple[dict[Var, Ix], list[Var]]:
-        """How the dims of a value follow from the row, given where it reads the group's reductions; and the dims that do not."""
+        """The dims of a value in terms of the row, from the positions at which it reads reductions, and the dims that do not depend on the row."""
         if self.rows == 1:
             return {}, dims
         first = places[0]
@@ -240,7 +240,7 @@ class Group:
 
 
 def direction(x: Expr, row: Var | None, loops: Sequence[Var]) -> int:
-    """How many more of an expression's loads have neighbours along these loops than have them from row to row."""
+    """The number of loads that are contiguous along these loops, less the number that are contiguous from row to row."""
     votes, seen, todo = 0, set(), [x]
     while todo:
         e = todo.pop()
@@ -256,7 +256,7 @@ def direction(x: Expr, row: Var | None, loops: Sequence[Var]) -> int:
 
 
 def interleaved(place: Ix, loops: Sequence[Var], short: int) -> bool:
-    """Whether these loops go through memory in runs of less than `short` elements, with those of others between."""
+    """Whether these loops go through memory in runs of less than `short` elements, with other elements between them."""
     run, steps = 1, sorted((c, a.size) for a, c in place.terms if a in loops)
     for step, size in steps:
         run = run * size if step == run else run
@@ -264,12 +264,12 @@ def interleaved(place: Ix, loops: Sequence[Var], short: int) -> bool:
 
 
 def variables(atom: Any) -> Any:
-    """The loop variables that an atom of an index depends on."""
+    """The loop variables of an atom."""
     return (atom,) if type(atom) is Var else atom.vars
 
 
 def _both(mapping: dict[Var, Ix], solved: dict[Var, Ix]) -> Callable[[Any], Ix | None]:
-    """Replaces dims by the parts they were split into, and those by what the row says."""
+    """A function that replaces dims by the parts they were split into, and those by their solution in terms of the row."""
 
     def replace(a: Any) -> Ix | None:
         if type(a) is not Var:
@@ -283,7 +283,7 @@ def _both(mapping: dict[Var, Ix], solved: dict[Var, Ix]) -> Callable[[Any], Ix |
 
 
 def mixed_radix(place: Ix, count: int) -> dict[Var, int] | None:
-    """The coefficient of each variable when `place` numbers their combinations 0..count-1, each once; else None."""
+    """The coefficient of each variable where `place` numbers all their combinations from 0 to count - 1 once each; else None."""
     step, result = 1, {}
     if place.const:
         return None
@@ -296,7 +296,7 @@ def mixed_radix(place: Ix, count: int) -> dict[Var, int] | None:
 
 
 def refine(places: Sequence[Ix], loops: Sequence[Var], limit: int = 16) -> tuple[dict[Var, Ix], list[Var]]:
-    """Split loop variables until divisions in `places` vanish where they can.
+    """Split loop variables so that divisions in `places` vanish where possible.
 
     Returns the old variables in terms of the new ones, and the new list of loops.
     """
@@ -338,7 +338,7 @@ def splittable(ix: Ix, loops: Sequence[Var]) -> tuple[Var, int] | None:
 def reduction_body(
     node: Node, index: Sequence[Ix]
 ) -> tuple[list[int], Callable[[Inliner, list[Var]], tuple[Expr, Expr | None]]]:
-    """Sizes of the reduced loops of a node, and a function from loop variables (of those not 1) to value and position."""
+    """Sizes of the reduced dims of a node, and a function from the loop variables of those that are not 1 to value and position."""
     x = node.inputs[0]
     if node.prim.name == "unwindow":
         return list(node.params["size"]), lambda p, loops: (
@@ -361,6 +361,6 @@ def reduction_body(
 
 
 def _spread(sizes: Sequence[int], loops: list[Var]) -> list[Ix]:
-    """One index per size, taking variables for those that are not 1."""
+    """One index for each size: a loop variable, or 0 where the size is 1."""
     it = iter(loops)
     return [ZERO if s == 1 else next(it).ix for s in sizes]

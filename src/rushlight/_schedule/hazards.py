@@ -1,8 +1,8 @@
-"""Outputs that go into the memory of an input, while somebody still reads what was there."""
+"""Write-after-read hazards: outputs written into the memory of an input that is still read."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rushlight._schedule.costs import facts_of
 from rushlight._schedule.expressions import Buffer
@@ -10,14 +10,11 @@ from rushlight._schedule.groups import Group
 from rushlight._schedule.placing import Copy, LibraryCall, Placement
 from rushlight._types.layout import numel
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["mend_hazards"]
 
 
 def mend_hazards(schedule: Placement) -> None:
-    """Outputs that go into an input's memory must not disturb those who still read it."""
+    """Write such outputs to temporaries, which are copied to the inputs at the end."""
     copies: list[Copy] = []
     for i, k in schedule.aliases.items():
         target = schedule.targets[i]
@@ -33,7 +30,7 @@ def mend_hazards(schedule: Placement) -> None:
             ),
             None,
         )
-        if writer is None or not _in_the_way(schedule, writer, target.buffer, shared):
+        if writer is None or not _still_read(schedule, writer, target.buffer, shared):
             continue
         temporary = schedule.new_buffer(value, f"temporary{len(schedule.sizes)}", "temporary", target.strides)
         group = schedule.groups[writer]
@@ -50,7 +47,8 @@ def mend_hazards(schedule: Placement) -> None:
     schedule.groups.extend(copies)
 
 
-def _in_the_way(schedule: Placement, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
+def _still_read(schedule: Placement, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:
+    """Whether `buffer`, or memory that it shares, is read in or after group `writer`, which writes it."""
     for number in range(writer, len(schedule.groups)):
         group = schedule.groups[number]
         if isinstance(group, LibraryCall):
@@ -80,7 +78,7 @@ def _in_the_way(schedule: Placement, writer: int, buffer: Buffer, shared: set[Bu
 
 
 def _same_row(group: Group, stage: Any, ix: Any, buffer: Buffer) -> bool:
-    """Whether an early read of a buffer stays in the row that a later stage of the group writes."""
+    """Whether a stage reads only the row of a buffer that a later stage of the group writes."""
     row = group.row
     if row is None:
         return True

@@ -1,8 +1,7 @@
-"""Integer index expressions: sums of coefficient times atom, simplified by what is known of ranges.
+"""Integer index expressions: sums of coefficients times atoms, simplified by the ranges of loop variables.
 
-An `Ix` is `const + sum(coefficient * atom)`.  Atoms are loop variables, floor divisions and remainders of other expressions
-by constants, and indices read from data.  All constants are plain integers here; whether one becomes a run-time slot of a
-kernel is decided when the kernel is written down.
+An `Ix` is `const + sum(coefficient * atom)`.  Atoms are loop variables, floor divisions and remainders of other expressions by constants, and
+indices read from data.  Constants are plain integers here; code generation decides which of them become run-time slots of a kernel.
 """
 
 from __future__ import annotations
@@ -77,10 +76,10 @@ class Mod:
 
 
 class Data:
-    """An index read from data: `value` (an int64 expression), checked to be below `size`; a negative one counts from the end if it `wraps`.
+    """An index read from data: `value` (an int64 expression), checked to be below `size`.
 
-    `dim` and `code` go into the error: which dim it is, and which exception says so.  Where `guard` does not hold nothing is
-    checked (nor read).
+    `wraps`: a negative index counts from the end.  `dim` and `code` select the dim and the exception of the error.  Where `guard` does not hold, the
+    index is neither read nor checked.
     """
 
     __slots__ = ("code", "dim", "guard", "hash", "hi", "lo", "order", "size", "value", "vars", "wraps")
@@ -112,7 +111,7 @@ _EMPTY: frozenset[Var] = frozenset()
 
 
 class Ix:
-    """An index expression.  Make them with arithmetic on `Var.ix` and `const(n)`."""
+    """An index expression.  Build it by arithmetic on `Var.ix` and `const(n)`."""
 
     __slots__ = ("_hash", "_range", "_vars", "const", "terms")
 
@@ -126,7 +125,7 @@ class Ix:
 
     @property
     def vars(self) -> frozenset[Var]:
-        """All loop variables it depends on, also through data."""
+        """All loop variables that it depends on, through data too."""
         if self._vars is None:
             self._vars = _EMPTY.union(*(a.vars for a, _ in self.terms)) if self.terms else _EMPTY
         return self._vars
@@ -152,14 +151,14 @@ class Ix:
         return (self._range or self._bounds())[1]
 
     def coefficient(self, var: Var) -> int | None:
-        """The factor of `var` where it occurs linearly or not at all; None where it hides in a division or in data."""
-        found = 0
+        """The coefficient of `var`, 0 where it does not occur; None where it occurs in a division or in data."""
+        coefficient = 0
         for a, c in self.terms:
             if a is var:
-                found = c
+                coefficient = c
             elif type(a) is not Var and var in a.vars:
                 return None
-        return found
+        return coefficient
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -204,7 +203,7 @@ class Ix:
         return Ix(tuple([(a, c * by) for a, c in self.terms]), self.const * by)
 
     def floordiv(self, by: int) -> Ix:
-        """Floor division by a positive constant; the expression must not be negative anywhere it is used."""
+        """Floor division by a positive constant.  The expression must never be negative."""
         if by == 1:
             return self
         if 0 <= self.lo and self.hi < by:
@@ -223,7 +222,7 @@ class Ix:
         return whole + Ix(((Div(rest, by), 1),), 0)
 
     def mod(self, by: int) -> Ix:
-        """The remainder by a positive constant; the expression must not be negative anywhere it is used."""
+        """The remainder by a positive constant.  The expression must never be negative."""
         if by == 1:
             return ZERO
         if 0 <= self.lo and self.hi < by:
@@ -242,7 +241,7 @@ class Ix:
     def rebuild(self, replace: Callable[[Atom], Ix | None]) -> Ix:
         """The expression with atoms replaced: `replace(atom)` gives an expression, or None to keep the atom's form.
 
-        Divisions and remainders are rebuilt, so that they are simplified again.
+        Divisions and remainders are rebuilt, which simplifies them again.
         """
         total = Ix((), self.const)
         for a, c in self.terms:
@@ -277,14 +276,14 @@ def _normal(terms: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:
 
 
 def _part(ix: Ix, by: int) -> tuple[Ix, Ix]:
-    """`ix = by * whole + rest`, taking out all terms that `by` divides."""
+    """Split `ix` into `by * whole + rest`, where `whole` takes all terms that `by` divides."""
     whole: list[tuple[Atom, int]] = []
     rest: list[tuple[Atom, int]] = []
     for a, c in ix.terms:
         (rest if c % by else whole).append((a, c))
     const_whole = ix.const // by
     least = ix.const - const_whole * by + sum(c * (a.lo if c > 0 else a.hi) for a, c in rest)
-    if least < 0:  # divisions are of what is not negative
+    if least < 0:  # what is divided must not be negative
         const_whole -= -(least // by)
     return (Ix(tuple((a, c // by) for a, c in whole), const_whole), Ix(tuple(rest), ix.const - const_whole * by))
 
@@ -298,7 +297,7 @@ ZERO = Ix((), 0)
 
 
 def linearize(index: Sequence[Ix], shape: Sequence[int]) -> Ix:
-    """The row-major place of `index` in `shape`."""
+    """The row-major offset of `index` in `shape`."""
     total, step = ZERO, 1
     for ix, size in zip(reversed(index), reversed(shape), strict=True):
         if size != 1:
@@ -307,8 +306,8 @@ def linearize(index: Sequence[Ix], shape: Sequence[int]) -> Ix:
     return total
 
 
-def delinearize(place: Ix, shape: Sequence[int]) -> list[Ix]:
-    """The index tuple in `shape` of a row-major place."""
+def delinearize(offset: Ix, shape: Sequence[int]) -> list[Ix]:
+    """The index in `shape` of a row-major offset."""
     result: list[Ix] = []
     outermost = next((d for d, size in enumerate(shape) if size != 1), 0)
     for dim in range(len(shape) - 1, -1, -1):
@@ -316,9 +315,9 @@ def delinearize(place: Ix, shape: Sequence[int]) -> list[Ix]:
         if size == 1:
             result.append(ZERO)
         elif dim == outermost:
-            result.append(place)
+            result.append(offset)
         else:
-            result.append(place.mod(size))
-            place = place.floordiv(size)
+            result.append(offset.mod(size))
+            offset = offset.floordiv(size)
     result.reverse()
     return result

@@ -1,7 +1,7 @@
-"""From graph to expressions: an element of a value as a function of its index.
+"""Inlining: an element of a value as an expression of its index.
 
-Shape primitives are maps of indices, pointwise primitives are scalar operations, inputs and materialised values are loads at
-affine expressions of their strides.  So whole graphs of these become one expression, with nothing stored in between.
+Shape primitives become maps of indices, pointwise primitives scalar operations, stored values loads.  A whole graph of these becomes one
+expression without intermediate arrays.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = [
 ]
 
 Index = Sequence[Ix]
-# The operation that combines the elements of each reducing primitive.
+# Reducing primitives and the operations that combine their elements.
 REDUCTIONS = {
     "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "argmax": "argmax", "argmin": "argmin",
 }  # fmt: skip
 
 
 class Location:
-    """A value that lies in memory: a buffer with strides."""
+    """Memory of a value: a buffer and strides."""
 
     __slots__ = ("buffer", "strides")
 
@@ -44,7 +44,7 @@ class Location:
         self.buffer, self.strides = buffer, tuple(strides)
 
     def offset(self, index: Index) -> Ix:
-        """Where the element at `index` lies, counted in elements."""
+        """The offset of the element at `index`, in elements."""
         total = ZERO
         for ix, stride in zip(index, self.strides, strict=True):
             if stride and (ix.terms or ix.const):
@@ -53,7 +53,7 @@ class Location:
 
 
 class Inliner:
-    """Computes elements of values.  `resolve(value, index, guard)` answers for values that are not to be recomputed, or None."""
+    """Builds the expressions of elements.  `resolve(value, index, guard)` gives those of stored values and reductions, None for other values."""
 
     def __init__(self, builder: Builder, resolve: Callable[[Value, Index, Expr | None], Expr | None]) -> None:
         self.builder, self.resolve = builder, resolve
@@ -61,25 +61,26 @@ class Inliner:
         self._keep: list[Value] = []
 
     def element(self, value: Value, index: Index, guard: Expr | None = None) -> Expr:
-        """The element of `value` at `index`; memory is read only where `guard` holds."""
+        """The element of `value` at `index`.  Memory is read only where `guard` holds."""
         key = (id(value), tuple(index), guard)
-        found = self._memo.get(key)
-        if found is None:
-            held = self.resolve(value, index, guard)
-            found = held if held is not None else self._compute(value, index, guard)
-            self._memo[key] = found
+        expr = self._memo.get(key)
+        if expr is None:
+            expr = self.resolve(value, index, guard)
+            if expr is None:
+                expr = self._compute(value, index, guard)
+            self._memo[key] = expr
             self._keep.append(value)
-        return found
+        return expr
 
     def _compute(self, value: Value, index: Index, guard: Expr | None) -> Expr:
         node = value.node
         if node is None:
-            raise AssertionError(f"{value!r} is neither computed nor held in memory")
+            raise AssertionError(f"{value!r} is neither computed nor stored")
         kind = node.prim.lower[0]
         if kind == "scalar":
             params = tuple((k, v) for k, v in node.params.items() if k != "dtype")
             args = []
-            for x in node.inputs:  # a comprehension would be a frame more for every step of a long chain
+            for x in node.inputs:  # a comprehension would add a Python frame to each step of a long chain
                 args.append(self.element(x, index, guard))
             return self.builder.op(node.prim.lower[1], args, value.dtype, params)
         rule = _RULES.get(node.prim.name)
@@ -88,7 +89,7 @@ class Inliner:
         return rule(self, node, index, guard)
 
     def under(self, condition: Expr | None, guard: Expr | None, yes: Callable[[Expr | None], Expr], no: Expr) -> Expr:
-        """`yes` where the condition holds (its reads are guarded by it), else `no`."""
+        """`yes` where the condition holds, `no` elsewhere.  The condition guards the reads of `yes`."""
         if condition is None:
             return yes(guard)
         inner = yes(self.builder.both(guard, condition))
@@ -110,7 +111,7 @@ def _reshape(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
 
 
 def reindex(index: Index, shape: Sequence[int], target: Sequence[int]) -> list[Ix]:
-    """The index in `target` of the element at `index` in `shape`; dims that correspond are matched one by one."""
+    """The index in shape `target` of the element at `index` in `shape`.  Corresponding dims are matched one by one."""
     result: list[Ix] = []
     i = j = 0
     while i < len(shape) or j < len(target):
@@ -212,7 +213,7 @@ def _window(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
 
 
 def unwindow_element(p: Inliner, node: Node, index: Index, offsets: Index, guard: Expr | None) -> Expr:
-    """What window offset `offsets` adds to the element at `index` of an `unwindow`."""
+    """The term at window offset `offsets` of the element at `index` of an `unwindow`."""
     g, q, b = node.inputs[0], node.params, p.builder
     zero = b.const(0.0 if g.dtype.kind in "fc" else 0, g.dtype)
     condition: Expr | None = None
@@ -221,7 +222,7 @@ def unwindow_element(p: Inliner, node: Node, index: Index, offsets: Index, guard
         at = index[d] - offsets[k] * dilation
         condition = b.both(condition, b.inrange(at, 0, (g.shape[d] - 1) * stride + 1))
         if stride != 1:
-            whole = -(-max(-at.lo, 0) // stride)  # whole steps that keep the divided number from being negative
+            whole = -(-max(-at.lo, 0) // stride)  # steps added so that the divided number is not negative
             above = at + whole * stride
             condition = b.both(condition, b.divides(above, stride))
             at = above.floordiv(stride) - whole
@@ -250,27 +251,22 @@ INDEX_ERROR, RUNTIME_ERROR = 0, 1
 
 
 def data_index(value: Expr, size: int, dim: int, code: int = INDEX_ERROR, guard: Expr | None = None) -> Ix:
-    """An index read from data, checked where `guard` holds."""
+    """An index read from data and checked where `guard` holds."""
     plain = _counted_from_zero(value)
     return Ix(((Data(value if plain is None else plain, size, dim, code, guard, plain is None), 1),), 0)
 
 
 def _counted_from_zero(value: Expr) -> Expr | None:
-    """The index before its negatives were moved out of range (see `BELOW_ALL`): then the check alone finds them."""
+    """The index from before negative ones were moved out of range (see `BELOW_ALL`); the bounds check finds them without it."""
 
-    def made_by(x: Expr, name: str, number: int) -> bool:
+    def is_op(x: Expr, name: str, number: int) -> bool:
         return x.kind == "op" and x.value[0] == name and x.args[1].kind == "const" and x.args[1].value == number
 
     if value.kind != "op" or value.value[0] != "select":
         return None
     below, moved, index = value.args
-    found = (
-        made_by(below, "lt", 0)
-        and made_by(moved, "sub", BELOW_ALL)
-        and below.args[0] is index
-        and moved.args[0] is index
-    )
-    return index if found else None
+    matches = is_op(below, "lt", 0) and is_op(moved, "sub", BELOW_ALL)
+    return index if matches and below.args[0] is index and moved.args[0] is index else None
 
 
 def _gather(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
@@ -290,24 +286,21 @@ def _index(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
     return _checked(p, p.element(x, [*source, *index[ndim:]], guard), source)
 
 
-def _checked(p: Inliner, found: Expr, places: Sequence[Ix]) -> Expr:
-    """The element, its indices from data checked even where its place does not depend on them: in a dim of size 1 or stride 0."""
+def _checked(p: Inliner, element: Expr, indices: Sequence[Ix]) -> Expr:
+    """The element, with its indices from data checked even where no address depends on them (dims of size 1 or stride 0)."""
     seen: set[int] = set()
-    for place in places:
-        atom = place.terms[0][0]
-        if not _reads_at(found, atom, seen):
-            holds = p.builder.op("le", (p.builder.const(0, INT64), p.builder.index(place, INT64)), BOOL)
-            found = p.builder.op(
-                "select",
-                (holds, found, p.builder.const(0.0 if found.dtype.kind in "fc" else 0, found.dtype)),
-                found.dtype,
-            )
+    for ix in indices:
+        atom = ix.terms[0][0]
+        if not _reads_at(element, atom, seen):
+            holds = p.builder.op("le", (p.builder.const(0, INT64), p.builder.index(ix, INT64)), BOOL)
+            zero = p.builder.const(0.0 if element.dtype.kind in "fc" else 0, element.dtype)
+            element = p.builder.op("select", (holds, element, zero), element.dtype)
         seen.clear()
-    return found
+    return element
 
 
 def _reads_at(x: Expr, atom: Data, seen: set[int]) -> bool:
-    """Whether the expression reads memory at a place that depends on `atom`."""
+    """Whether the expression reads memory at an address that depends on `atom`."""
     if id(x) in seen:
         return False
     seen.add(id(x))
@@ -326,7 +319,7 @@ def _depends(ix: Ix, atom: Data, seen: set[int]) -> bool:
 
 
 def _trivial_reduction(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
-    """A reduction that has nothing to reduce: no elements give the identity, single ones themselves."""
+    """A reduction of no elements, which gives the neutral element, or of single elements, which gives these."""
     x = node.inputs[0]
     name = node.prim.name
     if name == "unwindow":
@@ -341,19 +334,19 @@ def _trivial_reduction(p: Inliner, node: Node, index: Index, guard: Expr | None)
 
 
 class _Recorder:
-    """Stands for a puller: gives back the index that was asked for."""
+    """Stands in for an inliner and returns the index that it is asked for."""
 
     def element(self, value: Value, index: Index, guard: Expr | None = None) -> Any:
         return list(index)
 
 
 def index_before(node: Node, index: Index) -> list[Ix]:
-    """The index of a node's input that its element at `index` shows, for nodes that only move elements."""
+    """The index in its input of a view's element at `index`."""
     return _RULES[node.prim.name](_Recorder(), node, index, None)  # type: ignore[arg-type,return-value]
 
 
 def reduced_sizes(node: Node) -> list[int]:
-    """The sizes of the loops that a reducing node runs for each of its elements."""
+    """The sizes of the loops that a reducing node runs for each element."""
     if node.prim.name == "unwindow":
         return list(node.params["size"])
     dims = [node.params["dim"]] if "dim" in node.params else node.params["dims"]
@@ -361,7 +354,7 @@ def reduced_sizes(node: Node) -> list[int]:
 
 
 def is_trivial(node: Node) -> bool:
-    """Whether a reducing node has no elements, or single ones, to reduce."""
+    """Whether a reducing node reduces no elements or single ones."""
     return 0 in node.inputs[0].shape or all(s == 1 for s in reduced_sizes(node))
 
 

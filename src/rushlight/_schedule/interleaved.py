@@ -1,7 +1,8 @@
-"""Groups whose elements lie interleaved in memory: of channels that lie together each group has a few, again at every place.
+"""Group statistics of channels-last images, where each group of channels is a few neighbours at every position.
 
-Sums over such a group would read a few neighbours of every line, once for each group of the line.  They are taken over the places first, all channels
-side by side, and over the few neighbours then; and what holds for a group is spread over its neighbours before it is spread over the places.
+A sum over such a group would read a few neighbours of every cache line, once for each group.  Sums are taken over the positions first, with all
+channels side by side, and over the few neighbours afterwards.  A value of a group is broadcast to its neighbours first and to the positions
+afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Strides = Sequence[int]
 
 
 def images_last(graph: Graph, layouts: Sequence[Strides | None]) -> bool:
-    """Whether the images among the inputs lie channels last: then those between do so too."""
+    """Whether the images among the inputs lie channels last.  Temporary images then do so too."""
     images = [
         (v.shape, s)
         for v, s in zip(graph.inputs, layouts, strict=True)
@@ -33,7 +34,7 @@ def images_last(graph: Graph, layouts: Sequence[Strides | None]) -> bool:
 
 
 def apart(graph: Graph, layouts: Sequence[Strides | None], policy: Policy) -> Graph:
-    """The graph with sums and broadcasts of interleaved groups in two steps; itself where there are none."""
+    """The graph with sums and broadcasts of interleaved groups in two steps, or the graph itself where there are none."""
     if not images_last(graph, layouts):
         return graph
     lies = _strides_of(graph, layouts)
@@ -51,7 +52,7 @@ def apart(graph: Graph, layouts: Sequence[Strides | None], policy: Policy) -> Gr
 
 
 def _strides_of(graph: Graph, layouts: Sequence[Strides | None]) -> dict[int, Strides]:
-    """How the values lie whose elements are computed from those of an input one by one, as that input does, and those that are joined with them."""
+    """Strides of values, by id: of inputs, of pointwise results, which take an operand's, and of the other operands of these."""
     lies = {id(v): s for v, s in zip(graph.inputs, layouts, strict=True) if s is not None}
     for node in graph.nodes:
         out, found = node.outputs[0], None
@@ -67,10 +68,10 @@ def _strides_of(graph: Graph, layouts: Sequence[Strides | None]) -> dict[int, St
 
 
 def _neighbours(node: Node, lies: dict[int, Strides], policy: Policy) -> list[int]:
-    """The dims of a group in which its few neighbours lie, where others lie between those and the rest of it; else none."""
+    """The dims of a group's neighbours, where other groups lie between these and the rest of the group; else none."""
     if node.prim.name == "sum":
         shape, strides, inside = node.inputs[0].shape, lies.get(id(node.inputs[0])), set(node.params["dims"])
-    elif node.prim.name == "broadcast":  # as its result meets others
+    elif node.prim.name == "broadcast":  # in the layout of the values that its result meets
         shape, strides = node.outputs[0].shape, lies.get(id(node.outputs[0]))
         inside = set(range(len(shape))) - {
             d for d, s in zip(node.params["dims"], node.inputs[0].shape, strict=True) if s != 1

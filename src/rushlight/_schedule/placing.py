@@ -1,4 +1,4 @@
-"""Where the values of a graph lie while its groups are formed: inputs, outputs and temporaries, and what groups give to later ones."""
+"""Memory of a graph's values while its groups are formed: inputs, outputs, temporaries, and values that groups store for later groups."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Copy", "LibraryCall", "Placement", "Sequential", "is_reduction", "na
 
 
 class Sequential:
-    """A scan or a scatter: a kernel of its own form, with its producers fused in.
+    """A scan or a scatter: a kernel whose loops run in order, with its producers fused in.
 
-    `in_place`: the scatter writes into its first operand, so nothing is copied before.
+    `in_place`: the scatter writes into its first operand, so nothing is copied first.
     """
 
     def __init__(self, node: Node, group: Group, targets: list[Location], in_place: bool = False) -> None:
@@ -29,10 +29,10 @@ class Sequential:
 
 
 class LibraryCall:
-    """A library call on values that lie in memory; `epilogue`: what is done to a product in place of storing it; `prologues`: for each operand,
-    what makes it while it is packed in place of reading it.
+    """A call of a library routine on values in memory.
 
-    `params` are to be told to the routine beside those of the node.
+    `params` are passed to the routine beside those of the node.  `epilogue` is pointwise work on the result before it is stored.  `prologues` holds,
+    for each operand, the pointwise work that computes it while it is packed, or None.
     """
 
     def __init__(self, node: Node, inputs: list[Location], outputs: list[Location], params: dict[str, Any]) -> None:
@@ -42,17 +42,17 @@ class LibraryCall:
 
 
 class Copy:
-    """Brings a temporary into the memory of an input that could not be written at once."""
+    """Copies a temporary to the memory of an input that could not be written directly."""
 
     def __init__(self, source: Location, target: Location, shape: tuple[int, ...]) -> None:
         self.source, self.target, self.shape = source, target, shape
 
 
 class Placement:
-    """The groups of a graph as they grow, and where its values lie.
+    """The groups of a graph as they grow, and the memory of its values.
 
-    `sizes` maps every buffer to its size in elements; `inputs` and `args` are those of the graph, `outputs` holds the buffer
-    of each output that is not written into an input.
+    `sizes` maps every buffer to its size in elements.  `inputs` holds the graph's input buffers, `args` the dtypes of its numbers, and `outputs`
+    the buffer of each output that is not written into an input.  `output_numbers` maps a value's id to the outputs that it is.
     """
 
     def __init__(
@@ -64,8 +64,10 @@ class Placement:
         self.groups: list[Group | Sequential | LibraryCall | Copy] = []
         self.sizes: dict[Buffer, int] = {}
         self.notes: list[str] = []
-        self.placed: dict[int, tuple[Any, int]] = {}  # value -> (where it lies, index of the group that puts it there)
-        self.homes: dict[int, int] = {}  # reduction -> index of its group
+        self.placed: dict[
+            int, tuple[Any, int]
+        ] = {}  # value -> (its location or argument, number of the group that stores it)
+        self.homes: dict[int, int] = {}  # reduction -> number of its group
         self.pending: dict[int, Location] = {}
         self._pending_values: dict[int, Value] = {}
         self.inputs: list[Buffer] = []
@@ -73,6 +75,9 @@ class Placement:
         self.input_buffers: dict[int, Buffer] = {}
         self.uses = _count_uses(graph)
         self.users = {id(x): node for node in graph.nodes for x in node.inputs}
+        self.output_numbers: dict[int, list[int]] = {}
+        for i, value in enumerate(graph.outputs):
+            self.output_numbers.setdefault(id(value), []).append(i)
         self._take_inputs(layouts)
         self._images_last = images_last(graph, layouts)
         self.targets = self._targets(out_strides)
@@ -106,8 +111,8 @@ class Placement:
             alias = self.aliases.get(i)
             if alias is not None:
                 source = self.sources[alias]
-                given = self.graph.inputs[alias]
-                if source is None or given.shape != value.shape or given.dtype is not value.dtype:
+                rewritten = self.graph.inputs[alias]
+                if source is None or rewritten.shape != value.shape or rewritten.dtype is not value.dtype:
                     raise ValueError(f"output {i} cannot be written into input {alias}: shapes or dtypes differ")
                 targets.append(source)
                 continue
@@ -116,7 +121,7 @@ class Placement:
         return targets
 
     def new_buffer(self, value: Value, name: str, role: str, strides: Sequence[int] | None = None) -> Location:
-        """Memory for a value."""
+        """A new buffer for a value, row-major unless `strides` are given or all images lie channels last."""
         if strides is None:
             last = role == "temporary" and self._images_last and len(value.shape) in (4, 5)
             strides = channels_last_strides(value.shape) if last else contiguous_strides(value.shape)
@@ -125,23 +130,23 @@ class Placement:
         return Location(buffer, strides)
 
     def locator(self, number: int) -> Any:
-        """The function that tells the group `number` where values lie."""
+        """The function by which group `number` finds a value: its location or argument; None where the group computes it itself."""
 
         def locate(value: Value) -> Any:
-            found = self.placed.get(id(value))
-            if found is not None:
-                where, group = found
+            placed = self.placed.get(id(value))
+            if placed is not None:
+                location, group = placed
                 if group < number:
-                    return where
+                    return location
                 if group > number:
-                    raise FusionError("it needs what is made later")
+                    raise FusionError("it needs a value that is computed later")
             home = self.homes.get(id(value))
             if home is None:
                 node = value.node
                 if node is not None and (
                     is_reduction(node) or node.prim.lower[0] in ("extern", "scan", "scatter", "index_write")
                 ):
-                    raise FusionError("it needs what is made later")
+                    raise FusionError("it needs a value that is computed later")
                 return None
             if home == number:
                 return None
@@ -160,7 +165,7 @@ class Placement:
         self._pending_values = {}
 
     def _commit(self) -> None:
-        """Store the reductions of other groups that the last addition asked for."""
+        """Have other groups store the reductions that the last addition reads."""
         for key, source in self.pending.items():
             home = self.homes[key]
             group = self.groups[home]
@@ -172,7 +177,7 @@ class Placement:
 
 
 def is_reduction(node: Node) -> bool:
-    """Whether a node's elements each run a loop of their own."""
+    """Whether each element of a node takes a loop."""
     return (node.prim.lower[0] in ("reduce", "argreduce") or node.prim.name == "unwindow") and not is_trivial(node)
 
 
@@ -185,6 +190,6 @@ def _count_uses(graph: Graph) -> dict[int, int]:
 
 
 def name_of(value: Value) -> str:
-    """What notes call a value."""
-    made = value.node.prim.name if value.node is not None else "input"
-    return f"{made} {value.dtype.name}{list(value.shape)}"
+    """A value's name in notes."""
+    primitive = value.node.prim.name if value.node is not None else "input"
+    return f"{primitive} {value.dtype.name}{list(value.shape)}"

@@ -1,7 +1,7 @@
-"""Graphs made ready for scheduling: primitives without a kernel of their own replaced by simpler ones.
+"""Rewrites a graph before it is scheduled: primitives without a kernel of their own become simpler ones.
 
-Sorting happens along the last dim; long scans of few rows go through parts of the rows; of heavy primitives the target's library says which its
-routines take.
+Sorting happens along the last dim.  Long scans of few rows go through parts of the rows side by side.  The target's library says which heavy
+primitives its routines take.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORDS = {COMPLEX32: INT32, COMPLEX64: INT64}
 
 
 def prepared(graph: Graph, target: Target) -> Graph:
-    """The graph with primitives replaced that neither a kernel nor a routine of the target's library computes; itself where there are none."""
+    """The graph without primitives that neither a kernel nor a routine of the target's library computes."""
 
     def replaced(node: Node, inputs: list[Any]) -> Any:
         return (_rule(node, target) or node.prim)(*inputs, **node.params)
@@ -41,7 +41,7 @@ def prepared(graph: Graph, target: Target) -> Graph:
 
 
 def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
-    """A graph that only moves complex numbers moves words of their size: kernels have these in vectors, and turn matrices of them in squares."""
+    """A graph that only moves complex numbers as one that moves integers of their size, which vectors hold and transpose."""
     if graph.nodes or not any(v.dtype in _WORDS for v in graph.outputs) or any(layout is None for layout in layouts):
         return graph
     builder = GraphBuilder()
@@ -77,7 +77,7 @@ def _rule(node: Node, target: Target) -> Any:
 
 
 def _sign_rule(node: Node) -> Any:
-    """A narrow number whose sign alone is changed, between a conversion and the one back, stays narrow: no bit but the first is looked at."""
+    """A narrow float that is widened, negated (or made positive) and narrowed is not widened: only its sign bit changes."""
     dtype, changed = node.outputs[0].dtype, node.inputs[0].node
     if dtype.kind != "f" or dtype.itemsize != 2 or changed is None or changed.prim.name not in ("neg", "abs"):
         return None
@@ -101,7 +101,7 @@ def _with_sign(name: str, x: Any, dtype: DType) -> Any:
 
 
 def _conjugated_last(node: Node) -> Any:
-    """Conjugates moved about become conjugates of what was moved: there a product sees them."""
+    """A view of a conjugate becomes the conjugate of a view, where a product finds it."""
     return lambda x, **params: (
         PRIMITIVES["conj"](node.prim(x.node.inputs[0], **params)) if x.node is not None else node.prim(x, **params)
     )
@@ -111,7 +111,7 @@ def _conjugated_last(node: Node) -> Any:
 
 
 def _parts_of_row(node: Node, policy: Policy) -> int:
-    """Into how many parts the rows of a scan are cut, from their sizes alone; 0 where they are not."""
+    """The number of parts of each row of a scan, by sizes alone; 0 where rows stay whole."""
     x, size = node.inputs[0], node.inputs[0].shape[node.params["dim"]]
     if size < policy.scan_length or numel(x.shape) > policy.scan_rows * size:
         return 0
@@ -119,26 +119,26 @@ def _parts_of_row(node: Node, policy: Policy) -> int:
 
 
 def _parts_of_sum(node: Node, policy: Policy) -> int:
-    """The same for running sums.  A part's own sum must not leave the range of numbers where no running sum does: those of float64 can."""
+    """The same for running sums.  A part's sum may overflow only where a running sum does, so wide floats stay whole."""
     x = node.inputs[0]
     narrow = x.node is not None and x.node.prim.name == "convert" and x.node.inputs[0].dtype.itemsize < x.dtype.itemsize
     return _parts_of_row(node, policy) if x.dtype.kind in "iu" or x.dtype.kind == "f" and narrow else 0
 
 
 def _shifted(x: Any, dim: int, by: int) -> Any:
-    """Every element one place further along a dim, or back; 0 where none comes."""
+    """Elements moved along a dim by `by` positions, filled up with 0."""
     lo, hi = [0] * len(x.shape), [0] * len(x.shape)
     lo[dim], hi[dim] = by, -by
     return build.pad(x, lo, hi, [0] * len(x.shape))
 
 
 def _for_parts(x: Any, dim: int, shape: tuple[int, ...]) -> Any:
-    """What there is once for each part, for all its elements."""
+    """A value of each part, broadcast to its elements."""
     return build.broadcast_to(build.reshape(x, (*shape[: dim + 1], 1, *shape[dim + 2 :])), shape)
 
 
 def _sums_in_parts(parts: int, x: Any, dim: int, reverse: bool) -> Any:
-    """The running sums of all parts side by side: each begins with the sum of the parts before it."""
+    """Running sums of all parts side by side; each part begins with the sum of the parts before it."""
     shape = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
     x, whole = build.reshape(x, shape), x.shape
     sums = PRIMITIVES["cumsum"](PRIMITIVES["sum"](x, dims=(dim + 1,)), dim=dim, reverse=reverse)
@@ -149,7 +149,7 @@ def _sums_in_parts(parts: int, x: Any, dim: int, reverse: bool) -> Any:
 
 
 def _extremes_in_parts(name: str, parts: int, x: Any, dim: int) -> Any:
-    """The running extremes of all parts side by side: each begins with what the parts before it end with, which stands for its first element."""
+    """Running extremes of all parts side by side; the first element of a part is compared with the extreme of the parts before it."""
     shape = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
     x, whole, length = build.reshape(x, shape), x.shape, shape[dim + 1]
     place = PRIMITIVES["iota"](shape=shape, dim=dim + 1, dtype=INT64)
@@ -157,7 +157,7 @@ def _extremes_in_parts(name: str, parts: int, x: Any, dim: int) -> Any:
     same = build.eq(x, _for_parts(best, dim, shape))
     if x.dtype.kind == "f":
         same = same | PRIMITIVES["ne"](x, x)
-    last = PRIMITIVES["amax"](build.select(same, place, -1), dims=(dim + 1,))  # where each part's extreme is
+    last = PRIMITIVES["amax"](build.select(same, place, -1), dims=(dim + 1,))  # the position of each part's extreme
     best, part = PRIMITIVES[name](best, dim=dim)
     found = PRIMITIVES["gather"](last, part, dim=dim) + part * length
     best, found = _shifted(best, dim, 1), _shifted(found, dim, 1)
@@ -176,7 +176,7 @@ def _extremes_in_parts(name: str, parts: int, x: Any, dim: int) -> Any:
 
 
 def _first_of(x: Any, dim: int) -> Any:
-    """The first element along a dim, which vanishes."""
+    """The first element along a dim, without the dim."""
     return build.squeeze(part_of_dim(x, dim, 0, 1), (dim,))
 
 
@@ -184,34 +184,34 @@ def _first_of(x: Any, dim: int) -> Any:
 
 
 def _last(x: Any, dim: int) -> tuple[list[int], list[int]]:
-    """The permutation that brings a dim to the end, and the one that brings it back."""
+    """The permutation that moves a dim to the end, and its inverse."""
     perm = [d for d in range(len(x.shape)) if d != dim] + [dim]
     return perm, [perm.index(d) for d in range(len(perm))]
 
 
 def _sort_rows(x: Any, dim: int, descending: bool, stable: bool) -> Any:
-    """Sorting along the last dim, for that is what the library call does."""
+    """A sort along the last dim, which is the only one that routines sort."""
     perm, back = _last(x, dim)
     found = PRIMITIVES["sort"](build.transpose(x, perm), dim=len(perm) - 1, descending=descending, stable=stable)
     return tuple(build.transpose(v, back) for v in found)
 
 
 def _topk_rows(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
-    """The same for the largest or smallest few."""
+    """A `topk` along the last dim."""
     perm, back = _last(x, dim)
     found = PRIMITIVES["topk"](build.transpose(x, perm), k=k, dim=len(perm) - 1, largest=largest, sorted=sorted)
     return tuple(build.transpose(v, back) for v in found)
 
 
 def _kth_rows(x: Any, rank: int, dim: int, ties: str) -> Any:
-    """The same for the one of a rank."""
+    """A `kth` along the last dim."""
     perm, back = _last(x, dim)
     found = PRIMITIVES["kth"](build.transpose(x, perm), rank=rank, dim=len(perm) - 1, ties=ties)
     return tuple(build.transpose(v, back) for v in found)
 
 
 def _topk_by_sort(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
-    """The first of all in order."""
+    """A `topk` as the beginning of a sort."""
     starts, stops = (0,) * len(x.shape), tuple(k if d == dim else s for d, s in enumerate(x.shape))
     found = PRIMITIVES["sort"](x, dim=dim, descending=largest, stable=True)
     return tuple(PRIMITIVES["slice"](v, starts=starts, stops=stops, steps=(1,) * len(stops)) for v in found)

@@ -1,4 +1,4 @@
-"""Products of matrices as simpler primitives, for those that fuse better than a routine multiplies."""
+"""Products of matrices as sums and outer products, for those that are faster when fused than by a routine."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 
 
 def converted_product(a: Any, b: Any, dtype: DType) -> Any:
-    """A product of the operands as the dtype of the result; `narrowed` finds those that a routine converts by itself."""
+    """A product of operands converted to the dtype of the result.  A library may find that its routine converts them itself."""
     return build.dot(build.convert(a, dtype), build.convert(b, dtype))
 
 
 def small_products(a: Any, b: Any, dtype: DType) -> Any:
-    """Products of a batch as sums of rows of B, which become one loop nest over the whole batch."""
+    """A batch of products as sums of rows of B: one loop nest over the whole batch."""
     n = len(a.shape)
     shape = (*a.shape, b.shape[-1])
     left, right = (build.convert(x, dtype.wide) for x in (a, b))
@@ -39,7 +39,7 @@ def small_products(a: Any, b: Any, dtype: DType) -> Any:
 
 
 def in_pieces(count: int, a: Any, b: Any, dtype: DType) -> Any:
-    """A product as the sum of `count` products of shorter rows and columns, and one of what is left."""
+    """A product as the sum of `count` products over parts of the summed dim, and one over the rest."""
     n, k = len(a.shape), a.shape[-1]
     length = k // count
     whole = length * count
@@ -58,14 +58,14 @@ def in_pieces(count: int, a: Any, b: Any, dtype: DType) -> Any:
 
 
 def part_of_dim(x: Any, dim: int, start: int, end: int) -> Any:
-    """Part of a dim."""
+    """The slice of a dim from `start` to `end`."""
     full = range(len(x.shape))
     starts, stops = tuple(start if d == dim else 0 for d in full), tuple(end if d == dim else x.shape[d] for d in full)
     return PRIMITIVES["slice"](x, starts=starts, stops=stops, steps=(1,) * len(full))
 
 
 def lies_in_memory(value: Value) -> bool:
-    """Whether a value is an input, or dims of one shown otherwise."""
+    """Whether a value is stored, or a view of a stored value."""
     while value.node is not None:
         if value.node.prim.name not in ("reshape", "transpose", "broadcast", "slice"):
             return value.node.prim.lower[0] in ("extern", "scan", "scatter", "index_write")

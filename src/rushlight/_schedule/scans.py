@@ -1,8 +1,7 @@
-"""Scans and scatters as stages of a group: loops whose order matters.
+"""Scans and scatters as stages of a group whose loops run in order.
 
-A scan runs along its dim, all other dims are rows (or lanes).  A scatter copies its first operand, then goes through the
-indices in order; what cannot collide (the dims that the index does not touch) is rows or lanes, so that the result is the
-same for any number of threads.
+A scan runs along its dim; all other dims are rows or lanes.  A scatter copies its first operand and goes through the indices in order.  Only dims
+that the index does not touch are rows or lanes, so the result is the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _COMBINE = {"set": None, "add": "add", "mul": "mul", "amax": "maximum", "amin": 
 
 
 def prepare(sequential: Sequential) -> None:
-    """Fill the special's group with the stages of its kernels."""
+    """Add the stages of a scan or scatter to its group."""
     kind = sequential.node.prim.lower[0]
     if kind == "scan":
         _prepare_scan(sequential)
@@ -55,7 +54,7 @@ def _prepare_scan(sequential: Sequential) -> None:
     else:
         item = Item(op, value, value.dtype, b.index(index[dim], INT64))
         results = [b.ref(item, 1), b.ref(item, 0)]
-    if not stage.loops:  # a single element is its own scan
+    if not stage.loops:  # a scan of a single element is that element
         results = [value, b.const(0, INT64)][: len(sequential.targets)]
     else:
         stage.items.append(item)
@@ -68,7 +67,7 @@ def _prepare_scan(sequential: Sequential) -> None:
 
 
 def _prepare_copy(sequential: Sequential) -> Stage:
-    """The stage that brings the first operand to the result."""
+    """The stage that copies the first operand to the result."""
     x, target = sequential.node.inputs[0], sequential.targets[0]
     index, dims = _vars(x.shape)
     stage = Stage([d for d in dims if d is not None])

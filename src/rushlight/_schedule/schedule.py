@@ -1,8 +1,8 @@
-"""What is fused with what: a graph becomes groups, each group a kernel (or two), and library calls between them.
+"""Scheduling: a graph becomes groups, each of them one or two kernels, and library calls between them.
 
-Everything that can be computed from an index is recomputed where it is used, not stored.  What is stored: outputs, operands
-of library calls, results of scans and scatters, and reductions that are wanted outside of their group.  Nodes are taken in
-graph order; each reduction or stored value joins the latest group it fits into, or starts one.
+Values that follow from an index are computed where they are read and not stored.  Stored are outputs, operands of library calls, results of scans
+and scatters, and reductions that other groups read.  Nodes are taken in the order of the graph; each reduction and each stored value joins the latest
+group that it fits into, or starts one.
 """
 
 from __future__ import annotations
@@ -31,63 +31,62 @@ class Schedule(Grouping):
     # ***** the walk *****
 
     def run(self) -> Schedule:
-        """Form the groups."""
-        output_numbers: dict[int, list[int]] = {}
-        for i, value in enumerate(self.graph.outputs):
-            output_numbers.setdefault(id(value), []).append(i)
+        """Form the groups, resolve conflicts of memory, and move pointwise work into library calls."""
         self._works: dict[int, tuple[frozenset[int], float, bool]] = {}
         for value in self.graph.inputs:
-            self._store_outputs(value, output_numbers)
+            self._store_outputs(value)
         for node in self.graph.nodes:
-            self._take_node(node, output_numbers)
+            self._take_node(node)
             for value in node.outputs:
-                self._store_outputs(value, output_numbers)
+                self._store_outputs(value)
         mend_hazards(self)
         fuse_epilogues(self)
         fuse_prologues(self)
         return self
 
-    def _store_outputs(self, value: Value, output_numbers: dict[int, list[int]]) -> None:
-        for i in output_numbers.get(id(value), ()):
+    def _store_outputs(self, value: Value) -> None:
+        for i in self.output_numbers.get(id(value), ()):
             target = self.targets[i]
             if numel(value.shape) == 0:
                 continue
-            held = self.placed.get(id(value))
-            if held is not None and held[0] is target:
+            placed = self.placed.get(id(value))
+            if placed is not None and placed[0] is target:
                 continue
             self._store(value, target)
 
-    def _take_node(self, node: Node, output_numbers: dict[int, list[int]]) -> None:
+    def _take_node(self, node: Node) -> None:
         kind = node.prim.lower[0]
         if all(numel(v.shape) == 0 for v in node.outputs):
             return
         self._keep_expensive(node)
         if kind == "extern":
-            self._extern(node, output_numbers)
+            self._extern(node)
         elif kind in ("scan", "scatter", "index_write"):
-            self._sequential(node, output_numbers)
+            self._sequential(node)
         elif is_reduction(node):
-            self._reduce(node, self._views_after(node, output_numbers))
+            self._reduce(node, self._views_after(node))
 
-    # ***** what is better stored than computed again *****
+    # ***** values that are stored rather than computed again *****
 
     def _work_of(self, value: Value) -> tuple[frozenset[int], float, bool]:
-        """What computing an element of `value` takes: the values in memory it reads, the cost, whether a reduction is in it."""
-        found = self._works.get(id(value))
-        if found is None:
+        """The work of computing one element of `value`: values in memory that it reads, its cost, whether it needs a reduction."""
+        work = self._works.get(id(value))
+        if work is None:
             node = value.node
             if id(value) in self.placed or node is None or not _is_map(node):
-                found = frozenset((id(value),)), 0.0, node is not None and is_reduction(node)
+                work = frozenset((id(value),)), 0.0, node is not None and is_reduction(node)
             else:
                 parts = [self._work_of(x) for x in node.inputs]
                 cost = self.policy.cost(node.prim.name) + sum(p[1] for p in parts)
-                found = frozenset[int]().union(*(p[0] for p in parts)), cost, any(p[2] for p in parts)
-            self._works[id(value)] = found
-        return found
+                work = frozenset[int]().union(*(p[0] for p in parts)), cost, any(p[2] for p in parts)
+            self._works[id(value)] = work
+        return work
 
     def _keep_expensive(self, node: Node) -> None:
-        """Store values that would else be computed many times over: inputs of overlapping windows, of broadcasts and of scatters,
-        where they are dear, and values that several others use and that read many arrays."""
+        """Store values that would otherwise be computed many times.
+
+        These are expensive inputs of overlapping windows, broadcasts and scatters, and values with several users that read many arrays.
+        """
         name, policy = node.prim.name, self.policy
         if name in ("window", "broadcast"):
             x, out = node.inputs[0], node.outputs[0]
@@ -100,9 +99,7 @@ class Schedule(Grouping):
                     self._keep(x)
                 elif cost >= policy.expensive_reduction and reduces and self._from_columns(x):
                     self._keep(x)
-        if (
-            node.prim.lower[0] == "scatter"
-        ):  # which takes its elements one by one, and what it is told them by without vectors
+        if node.prim.lower[0] == "scatter":  # it computes its operands element by element, without vectors
             for x in node.inputs[1:]:
                 while x.node is not None and x.node.prim.name in ("broadcast", "reshape") and id(x) not in self.placed:
                     x = x.node.inputs[0]
@@ -115,11 +112,11 @@ class Schedule(Grouping):
                 self._keep(value)
 
     def _is_to_spread(self, value: Value) -> bool:
-        """Whether a value is read by a broadcast alone, which keeps it."""
+        """Whether a value has one user, a broadcast, which stores it."""
         return self.uses.get(id(value)) == 1 and self.users[id(value)].prim.name == "broadcast"
 
     def _from_columns(self, value: Value) -> bool:
-        """Whether all reductions that a value needs are of groups that are closed to others (see `_reduces_columns`), so that it will be read from memory."""
+        """Whether all reductions that a value needs are read from memory, because their groups reduce columns (see `_reduces_columns`)."""
         todo, seen = [value], set[int]()
         while todo:
             v = todo.pop()
@@ -140,48 +137,47 @@ class Schedule(Grouping):
             return
         self._store(value, self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary"))
         self._works.clear()
-        self.notes.append(f"keeps {name_of(value)}, which would be computed again and again")
+        self.notes.append(f"keeps {name_of(value)}, which would be computed many times")
 
-    # ***** special kernels and library calls *****
+    # ***** scans, scatters and library calls *****
 
-    def _sequential(self, node: Node, output_numbers: dict[int, list[int]]) -> None:
+    def _sequential(self, node: Node) -> None:
         number = len(self.groups)
         self._begin()
         group = Group(self.locator(number), self.policy)
         targets = []
-        values = [self._rounded(value, output_numbers) for value in node.outputs]
+        values = [self._rounded(value) for value in node.outputs]
         for value in values:
             targets.append(
-                self._output_location(value, output_numbers)
-                or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
+                self._output_location(value) or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
             )
-        own = self._own_memory(node, output_numbers)
+        own = self._own_memory(node)
         sequential = Sequential(node, group, [own] if own is not None else targets, own is not None)
         targets = sequential.targets
         prepare(sequential)
         self.groups.append(sequential)
         self._commit()
         for value, target in zip(values, targets, strict=True):
-            self._place_all(value, target, number, output_numbers)
+            self._place_all(value, target, number)
         self.notes.append(f"group {number}: {node.prim.name}")
 
-    def _own_memory(self, node: Node, output_numbers: dict[int, list[int]]) -> Location | None:
-        """The memory of a scatter's first operand, where the result belongs there and nobody else reads it."""
+    def _own_memory(self, node: Node) -> Location | None:
+        """The memory of a scatter's first operand, where the result is written there and has no other reader."""
         x, value = node.inputs[0], node.outputs[0]
-        if node.prim.lower[0] == "scan" or self.uses.get(id(x)) != 1 or id(x) in output_numbers:
+        if node.prim.lower[0] == "scan" or self.uses.get(id(x)) != 1 or id(x) in self.output_numbers:
             return None
-        for i in output_numbers.get(id(value), ()):
+        for i in self.output_numbers.get(id(value), ()):
             k = self.aliases.get(i)
             if k is not None and self.graph.inputs[k] is x and not self.overlaps.get(i):
                 return self.sources[k]
         return None
 
-    def _rounded(self, value: Value, output_numbers: dict[int, list[int]]) -> Value:
-        """A scan's result, or its converted form where that is all anyone wants of it."""
+    def _rounded(self, value: Value) -> Value:
+        """A scan's result, or the conversion of it where that is its only use."""
         if (
             value.node is None
             or value.node.prim.lower[0] != "scan"
-            or id(value) in output_numbers
+            or id(value) in self.output_numbers
             or self.uses.get(id(value)) != 1
         ):
             return value
@@ -190,7 +186,7 @@ class Schedule(Grouping):
                 return node.outputs[0]
         return value
 
-    def _extern(self, node: Node, output_numbers: dict[int, list[int]]) -> None:
+    def _extern(self, node: Node) -> None:
         form = self.target.library.form(node)
         conjugated, operands = _conjugated(node) if form.conjugates else ((), node.inputs)
         inputs = [self.as_source(x, not form.strided or k in form.dense) for k, x in enumerate(operands)]
@@ -199,11 +195,7 @@ class Schedule(Grouping):
         for k, value in enumerate(node.outputs):
             placed = k in form.placed
             last = form.keeps_layout and len(value.shape) == 4 and value.shape[1] > 1 and inputs[0].strides[1] == 1
-            home = (
-                self._output_location_through_views(value, output_numbers, number, last)
-                if placed
-                else self._output_location(value, output_numbers)
-            )
+            home = self._output_location_through_views(value, number, last) if placed else self._output_location(value)
             anywhere = placed or form.strided_results
             if home is not None and home.strides != contiguous_strides(value.shape) and not anywhere:
                 home = None
@@ -212,13 +204,13 @@ class Schedule(Grouping):
             outputs.append(home or self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides))
         self.groups.append(LibraryCall(node, inputs, outputs, {"conjugated": conjugated} if any(conjugated) else {}))
         for value, target in zip(node.outputs, outputs, strict=True):
-            self._place_all(value, target, number, output_numbers)
+            self._place_all(value, target, number)
         self.notes.append(f"group {number}: calls {node.prim.name}")
 
-    def _output_location(self, value: Value, output_numbers: dict[int, list[int]]) -> Location | None:
-        """The memory of the new output that is this value, or that is this value in another shape."""
+    def _output_location(self, value: Value) -> Location | None:
+        """The memory of a new output that is this value or a reshape of it."""
         for v in self._reshaped(value):
-            for i in output_numbers.get(id(v), ()):
+            for i in self.output_numbers.get(id(v), ()):
                 target = self.targets[i]
                 if i in self.aliases:
                     continue
@@ -228,20 +220,18 @@ class Schedule(Grouping):
                     return Location(target.buffer, contiguous_strides(value.shape))
         return None
 
-    def _output_location_through_views(
-        self, value: Value, output_numbers: dict[int, list[int]], number: int, last: bool = False
-    ) -> Location | None:
-        """The memory of the new output that is this value with its dims moved about, for what group `number` writes with any strides.
+    def _output_location_through_views(self, value: Value, number: int, last: bool = False) -> Location | None:
+        """The memory of a new output that is this value seen through reshapes and transposes, for a routine that writes any strides.
 
-        With `last` only memory in which the channels (dim 1) lie together will do.
+        `number` is the routine's group.  `last`: only memory whose channels (dim 1) are neighbours will do.
         """
         views: list[Node] = []
         v = value
         while True:
-            for i in output_numbers.get(id(v), ()):
+            for i in self.output_numbers.get(id(v), ()):
                 strides: Sequence[int] | None = self.targets[i].strides if i not in self.aliases else None
-                for move in reversed(views):
-                    strides = _strides_before(move, strides)
+                for view in reversed(views):
+                    strides = _strides_before(view, strides)
                 if strides is not None and not (last and strides[1] != 1):
                     if views:
                         self.placed[id(v)] = (self.targets[i], number)
@@ -254,7 +244,7 @@ class Schedule(Grouping):
             v = user.outputs[0]
 
     def _reshaped(self, value: Value) -> list[Value]:
-        """A value and its reshapes, as far as each is used once."""
+        """A value and the chain of its reshapes, as long as each has one user."""
         chain = [value]
         while self.uses.get(id(chain[-1]), 0) == 1:
             user = self.users[id(chain[-1])]
@@ -263,23 +253,24 @@ class Schedule(Grouping):
             chain.append(user.outputs[0])
         return chain
 
-    def _place_all(self, value: Value, target: Location, number: int, output_numbers: dict[int, list[int]]) -> None:
-        """Note where a value lies, also under the shape in which it is an output."""
+    def _place_all(self, value: Value, target: Location, number: int) -> None:
+        """Record the location of a value, also for reshapes of it that are outputs."""
         self.placed[id(value)] = (target, number)
         for v in self._reshaped(value)[1:]:
-            for i in output_numbers.get(id(v), ()):
+            for i in self.output_numbers.get(id(v), ()):
                 if self.targets[i].buffer is target.buffer:
                     self.placed[id(v)] = (self.targets[i], number)
 
 
 def _conjugated(node: Node) -> tuple[tuple[bool, ...], Sequence[Value]]:
-    """Which operands of a product are conjugates of others, which its routine reads in their place; and what it reads."""
-    found = tuple(x.node is not None and x.node.prim.name == "conj" for x in node.inputs)
-    return found, [x.node.inputs[0] if c and x.node is not None else x for x, c in zip(node.inputs, found, strict=True)]
+    """Which operands of a product are conjugates, and the operands without their conjugation."""
+    conjugated = tuple(x.node is not None and x.node.prim.name == "conj" for x in node.inputs)
+    pairs = zip(node.inputs, conjugated, strict=True)
+    return conjugated, [x.node.inputs[0] if c and x.node is not None else x for x, c in pairs]
 
 
 def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] | None:
-    """The strides of what a node moves about, where its result has those; None where no strides do it."""
+    """The strides of a view's input whose result has `strides`; None where there are none."""
     if strides is None:
         return None
     x, out = node.inputs[0], node.outputs[0]
@@ -289,10 +280,10 @@ def _strides_before(node: Node, strides: Sequence[int] | None) -> Sequence[int] 
 
 
 def _is_spread(value: Value) -> bool:
-    """Whether a value repeats another over a few neighbours (see `interleaved`)."""
+    """Whether a value is a broadcast, over a few neighbours (see `interleaved`)."""
     return value.node is not None and value.node.prim.name == "broadcast"
 
 
 def _is_map(node: Node) -> bool:
-    """Whether each element is computed from elements of the inputs alone."""
+    """Whether each element follows from elements of the inputs, without a loop."""
     return node.prim.lower[0] in ("scalar", "index", "gather", "index_read") and not is_reduction(node)
