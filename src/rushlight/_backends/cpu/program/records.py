@@ -67,7 +67,7 @@ def _packed_step(step: Step, texts: bool) -> list[Any]:
 
 
 def _packed_operand(operand: Operand) -> list[Any]:
-    return [operand.place, operand.dtype.name, list(operand.shape), list(operand.strides)]
+    return [operand.number, operand.dtype.name, list(operand.shape), list(operand.strides)]
 
 
 def _packed_kernel(step: KernelStep, texts: bool) -> list[str]:
