@@ -183,12 +183,12 @@ def _unpacked_call(row: Any, held: _Held) -> ExternStep | None:
         raise RecordError("a library call without a name")
     read = [_unpacked_operand(o) for o in _list(inputs)]
     places = list(unpacked_ints(words, 0))
-    held.check([o.place for o in read], -1)
+    held.check([o.number for o in read], -1)
     held.check(places)
     fresh = list(unpacked_ints(sizes, 0))
     held.made(fresh)
     made = [_unpacked_operand(o) for o in _list(outputs)]
-    held.check([o.place for o in made], -1)
+    held.check([o.number for o in made], -1)
     named = unpacked_value(params)
     if type(named) is not dict:
         raise RecordError("parameters without names")
