@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from rushlight import Stream
 from rushlight import device as Device
 from rushlight._interface.devices import Backend
 from rushlight._interface.devices import accelerator as the_accelerator
@@ -91,14 +92,14 @@ set_device_idx = set_device_index
 
 
 def current_stream(device: Any = None, /) -> Any:
-    """The stream of a device in which work is queued; NotImplementedError where the backend has no streams."""
+    """The stream that this thread's calls on a device go to."""
     place = _device(device)
-    return _backend().stream(place)
+    return Stream(place, handle=_backend().current_stream(place))
 
 
 def set_stream(stream: Any) -> None:
-    """Queue work in this stream from now on; NotImplementedError where the backend has no streams."""
-    _backend().stream(_device(None))
+    """Let this thread's calls on the stream's device go to it."""
+    _backend().set_stream(stream._handle)
 
 
 def synchronize(device: Any = None, /) -> None:

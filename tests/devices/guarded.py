@@ -17,7 +17,7 @@ from typing import Any
 
 from rushlight._backends.protocol import Block
 from rushlight._backends.reference.backend import ReferenceBackend
-from rushlight._backends.registry import backends, host
+from rushlight._backends.registry import backends, host, unregister
 from rushlight._backends.registry import register as register_backend
 from rushlight._base.errors import OutOfMemoryError
 from rushlight._engine.core.tensor import from_owner
@@ -181,3 +181,13 @@ def register() -> None:
     """Make the device type known, once."""
     if GuardedBackend.type not in backends():
         register_backend(GuardedBackend.type, GuardedBackend)
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """The device type for the time of a block; other tests of the process know nothing of it."""
+    register()
+    try:
+        yield
+    finally:
+        unregister(GuardedBackend.type)

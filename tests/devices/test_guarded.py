@@ -5,6 +5,7 @@ A native read of an element ends the process, so these tests run in one process 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,9 +17,14 @@ import rushlight as torch
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import function_of
 
-guarded.register()
 DEVICE = "guarded"
 FIRST = sorted({key for key, _ in CASES if key not in ENGINE})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def device() -> Iterator[None]:
+    with guarded.registered():
+        yield
 
 
 def moved(value: Any) -> Any:
@@ -201,3 +207,15 @@ def test_memory_is_counted_and_given_back() -> None:
     assert torch.accelerator.current_accelerator() == torch.device(DEVICE) and torch.accelerator.device_count() == 2
     with torch.accelerator.device_index(1):
         assert torch.zeros(1, device=DEVICE).device.index == 1
+
+
+def test_streams_are_the_backends() -> None:
+    stream, event = torch.Stream(DEVICE), torch.Event(DEVICE, enable_timing=True)
+    assert stream.device == torch.device(DEVICE, 0) and stream.device_type == 20 and stream.device_index == 0
+    with stream:
+        event.record()
+        torch.ones(2, device=DEVICE).sum()
+        after = stream.record_event(torch.Event(DEVICE, enable_timing=True))
+    assert stream.query() and event.query() and event.elapsed_time(after) >= 0
+    torch.accelerator.synchronize()
+    assert torch.accelerator.current_stream() == stream and torch.Stream() != stream

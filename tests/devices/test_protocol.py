@@ -13,7 +13,7 @@ import rushlight as torch
 from rushlight._backends.null import MACHINES, NullBackend
 from rushlight._backends.protocol import Backend
 from rushlight._backends.reference.backend import ReferenceBackend
-from rushlight._backends.registry import backend_of, backends, host, register
+from rushlight._backends.registry import backend_of, backends, host, register, unregister
 from rushlight._base.errors import MissingDeviceError
 from rushlight._graph.core import trace
 from rushlight._prims import prim
@@ -89,12 +89,23 @@ def test_types_of_device_are_open() -> None:
     with pytest.raises(RuntimeError, match="device type at start of device string: mine_for_the_registry"):
         torch.device("mine_for_the_registry")
     register("mine_for_the_registry", Mine)
+    try:
+        _use_registered(Mine)
+    finally:
+        unregister("mine_for_the_registry")
+    with pytest.raises(MissingDeviceError, match="mine_for_the_registry"):
+        torch.zeros(2, device="mine_for_the_registry")
+    with pytest.raises(ValueError, match="is built in"):
+        unregister("cpu")
+
+
+def _use_registered(cls: type[Backend]) -> None:
     assert "mine_for_the_registry" in backends()
     assert torch.zeros(2, device="mine_for_the_registry").device == torch.device("mine_for_the_registry:0")
     with pytest.raises(RuntimeError, match="there are 1 devices of type 'mine_for_the_registry'"):
         torch.zeros(1, device="mine_for_the_registry:1")
     with pytest.raises(ValueError, match="has a backend already"):
-        register("mine_for_the_registry", Mine)
+        register("mine_for_the_registry", cls)
     with pytest.raises(MissingDeviceError, match="was asked for device 'cuda'"):
         torch.zeros(1, device="cuda")
     assert Device("mine_for_the_registry", 0) is torch.device("mine_for_the_registry", 0)

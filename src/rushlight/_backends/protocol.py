@@ -10,6 +10,7 @@ loads through one.  What a backend leaves out raises NotImplementedError with it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rushlight._types.dtype import DType
     from rushlight._types.shape_env import ShapeEnv
 
-__all__ = ["Backend", "Block", "Executable", "ProgramTemplate", "Step"]
+__all__ = ["Backend", "Block", "EventHandle", "Executable", "ProgramTemplate", "Step", "StreamHandle"]
 
 
 class Block:
@@ -81,6 +82,55 @@ class ProgramTemplate(Protocol):
 
     def literal(self, values: Sequence[Any], first: int = 0) -> str:
         """What the program for one set of sizes does, as text."""
+
+
+class StreamHandle:
+    """An order of work of a device.  This one is of devices whose calls return when their work is done."""
+
+    __slots__ = ("__weakref__", "device", "priority")
+
+    id = 0
+
+    def __init__(self, device: Device, priority: int = 0) -> None:
+        self.device, self.priority = device, priority
+
+    def query(self) -> bool:
+        """Whether all work of the stream is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait until it is."""
+
+    def wait(self, event: EventHandle) -> None:
+        """Let work that is given to the stream from now on wait for an event."""
+
+
+class EventHandle:
+    """A mark in a stream.  This one is of devices whose calls return when their work is done."""
+
+    __slots__ = ("__weakref__", "at", "device", "timing")
+
+    id = 0
+
+    def __init__(self, device: Device, timing: bool = False) -> None:
+        self.device, self.timing = device, timing
+        self.at: float | None = None
+
+    def record(self, stream: StreamHandle) -> None:
+        """Mark this moment of a stream."""
+        self.at = perf_counter()
+
+    def query(self) -> bool:
+        """Whether what came before is done."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait until it is."""
+
+    def elapsed(self, end: EventHandle) -> float:
+        """Milliseconds from this event to another; both were recorded."""
+        assert self.at is not None and end.at is not None
+        return (end.at - self.at) * 1e3
 
 
 class Backend:
@@ -277,13 +327,20 @@ class Backend:
     def synchronize(self, device: Device) -> None:
         """Wait until everything that was started on a device is done; a device without streams has nothing to wait for."""
 
-    def stream(self, device: Device, priority: int = 0) -> Any:
-        """A new queue of work of a device."""
-        raise self._missing("streams")
+    def stream(self, device: Device, priority: int = 0) -> StreamHandle:
+        """A new stream of a device; one whose calls return when their work is done has nothing to order."""
+        return StreamHandle(device, priority)
 
-    def event(self, device: Device, timing: bool = False) -> Any:
+    def event(self, device: Device, timing: bool = False) -> EventHandle:
         """A mark in a stream, to be waited for."""
-        raise self._missing("events")
+        return EventHandle(device, timing)
+
+    def current_stream(self, device: Device) -> StreamHandle:
+        """The stream that this thread's calls on a device go to."""
+        return StreamHandle(device)
+
+    def set_stream(self, stream: StreamHandle) -> None:
+        """Let this thread's calls on the stream's device go to it."""
 
     # ***** statistics *****
 

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 
 from rushlight._base.errors import MissingDeviceError
 from rushlight._base.lazy import require
-from rushlight._types.device import CPU, Device, add_type
+from rushlight._types.device import CPU, Device, add_type, remove_type
 
 if TYPE_CHECKING:
     from rushlight._backends.protocol import Backend
 
-__all__ = ["accelerator", "backend_of", "backends", "host", "register"]
+__all__ = ["accelerator", "backend_of", "backends", "host", "register", "unregister"]
 
 _LOADERS: dict[str, Callable[[], Backend]] = {
     "cpu": lambda: require("rushlight._backends.cpu.backend").CpuBackend(),
     "meta": lambda: require("rushlight._backends.meta.backend").MetaBackend(),
 }
 _LOADED: dict[str, Backend] = {}
+_BUILT_IN = frozenset(_LOADERS)
 
 
 def register(type: str, load: Callable[[], Backend]) -> None:
@@ -36,6 +37,15 @@ def register(type: str, load: Callable[[], Backend]) -> None:
         raise ValueError(f"device type '{type}' has a backend already")
     _LOADERS[type] = load
     add_type(type, _canonical)
+
+
+def unregister(type: str) -> None:
+    """Take back what `register` did, for tests; tensors on devices of the type may not be used any longer."""
+    if type in _BUILT_IN:
+        raise ValueError(f"device type '{type}' is built in")
+    del _LOADERS[type]
+    _LOADED.pop(type, None)
+    remove_type(type)
 
 
 def _canonical(device: Device) -> Device:

@@ -7,13 +7,13 @@ what is true of an operator.
 from __future__ import annotations
 
 import enum
-import time
 from collections.abc import Iterable
 from typing import Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._engine.core.state import AUTOCAST, STATE
 from rushlight._engine.dispatch.modes import no_grad
-from rushlight._types.device import CPU, Device, as_device
+from rushlight._types.device import Device, as_device
 
 __all__ = [
     "AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "ExcludeDispatchKeyGuard", "FatalError", "OutOfMemoryError", "Stream", "Tag",
@@ -38,7 +38,7 @@ class OutOfMemoryError(RuntimeError):
     __module__ = "torch"
 
 
-# ***** streams: on the CPU every operation is done when its call returns *****
+# ***** streams: the backend's, of a device whose calls return when their work is done an order without effect *****
 
 
 class Stream:
@@ -49,24 +49,48 @@ class Stream:
     True
     """
 
-    device_type, device_index, stream_id, native_handle = 0, -1, 0, 0
-    device: Device = CPU
+    native_handle = 0
 
-    def __init__(self, device: Any = None, *, priority: int = 0) -> None:
-        self.device = Device(as_device(device).type)
+    def __init__(self, device: Any = None, *, priority: int = 0, handle: Any = None) -> None:
+        place = as_device(device)
+        self._handle = backend_of(place).stream(place, priority) if handle is None else handle
+        self._before: list[Any] = []
+
+    @property
+    def device(self) -> Device:
+        """The device whose work it orders."""
+        return Device(self._handle.device.type) if self._handle.device.index is None else self._handle.device
+
+    @property
+    def device_type(self) -> int:
+        """PyTorch's number of the device's type."""
+        return _TYPE_NUMBERS.get(self.device.type, _TYPE_NUMBERS["privateuseone"])
+
+    @property
+    def device_index(self) -> int:
+        """The index of the device; -1 where it has none."""
+        return -1 if self.device.index is None else self.device.index
+
+    @property
+    def stream_id(self) -> int:
+        """The backend's number of the stream."""
+        return int(self._handle.id)
 
     def query(self) -> bool:
-        """True: nothing is left to do."""
-        return True
+        """Whether all its work is done."""
+        return bool(self._handle.query())
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Wait until all its work is done."""
+        self._handle.synchronize()
 
-    def wait_stream(self, other: Any) -> None:
-        """Nothing to wait for."""
+    def wait_stream(self, other: Stream) -> None:
+        """Let its further work wait for all that another stream was given until now."""
+        self.wait_event(other.record_event())
 
-    def wait_event(self, event: Any) -> None:
-        """Nothing to wait for."""
+    def wait_event(self, event: Event) -> None:
+        """Let its further work wait for an event."""
+        self._handle.wait(event._handle)
 
     def record_event(self, event: Event | None = None) -> Event:
         """An event that marks this moment."""
@@ -79,16 +103,19 @@ class Stream:
         return False
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and self.device == other.device
+        return isinstance(other, Stream) and (self.device, self.stream_id) == (other.device, other.stream_id)
 
     def __hash__(self) -> int:
-        return hash(("stream", self.device))
+        return hash(("stream", self.device, self.stream_id))
 
     def __enter__(self) -> Stream:
+        backend = backend_of(self._handle.device)
+        self._before.append(backend.current_stream(self._handle.device))
+        backend.set_stream(self._handle)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        return None
+        backend_of(self._handle.device).set_stream(self._before.pop())
 
     def __repr__(self) -> str:
         return (
@@ -96,32 +123,58 @@ class Stream:
         )
 
 
+# As in PyTorch's DeviceType.
+_TYPE_NUMBERS = {
+    "cpu": 0,
+    "cuda": 1,
+    "xla": 9,
+    "xpu": 12,
+    "mps": 13,
+    "meta": 14,
+    "hpu": 15,
+    "mtia": 19,
+    "privateuseone": 20,
+}
+
+
 class Event:
     """A mark in the order of operations; on the CPU the moment when it was recorded."""
-
-    event_id = 0
-    device: Device = CPU
 
     def __init__(
         self, device: Any = None, *, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
     ) -> None:
-        self.device = Device(as_device(device).type)
-        self._timed, self._at = enable_timing, None if not enable_timing else 0.0
-        self._recorded = False
+        place = as_device(device)
+        self._handle = backend_of(place).event(place, enable_timing)
+        self._timed, self._recorded = enable_timing, False
 
-    def record(self, stream: Any = None) -> None:
-        """Mark this moment."""
-        self._recorded, self._at = True, time.perf_counter()
+    @property
+    def device(self) -> Device:
+        """The device of the streams that it marks."""
+        return self._handle.device
+
+    @property
+    def event_id(self) -> int:
+        """The backend's number of the event."""
+        return int(self._handle.id)
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Mark this moment of a stream, by default of the current one."""
+        device = self._handle.device
+        self._handle.record(backend_of(device).current_stream(device) if stream is None else stream._handle)
+        self._recorded = True
 
     def query(self) -> bool:
-        """True: what came before is done."""
-        return True
+        """Whether what came before is done."""
+        return bool(self._handle.query())
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Wait until what came before is done."""
+        self._handle.synchronize()
 
-    def wait(self, stream: Any = None) -> None:
-        """Nothing to wait for."""
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let the further work of a stream, by default of the current one, wait for the event."""
+        device = self._handle.device
+        (backend_of(device).current_stream(device) if stream is None else stream._handle).wait(self._handle)
 
     def elapsed_time(self, end_event: Event) -> float:
         """Milliseconds from this event to another; both need `enable_timing=True` and must have been recorded."""
@@ -129,7 +182,7 @@ class Event:
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if not (self._recorded and end_event._recorded):
             raise ValueError("Both events must be recorded before calculating elapsed time.")
-        return ((end_event._at or 0.0) - (self._at or 0.0)) * 1e3
+        return float(self._handle.elapsed(end_event._handle))
 
     def __repr__(self) -> str:
         return f"torch.Event device_type={self.device.type}, device_index=-1, event_flag={int(self._timed)}, event_id={self.event_id}"

@@ -15,6 +15,7 @@ __all__ = [
     "as_device",
     "default_device_hooks",
     "private_type",
+    "remove_type",
     "rename_private_type",
     "set_default_device",
 ]
@@ -107,6 +108,16 @@ def add_type(name: str, canonical: Callable[[Device], Device], accelerator: bool
     _TYPES[name] = canonical
     if accelerator:
         _ACCELERATORS.append(name)
+
+
+def remove_type(name: str) -> None:
+    """Let no further tensor be on devices of a type; devices that were made forget their backend."""
+    del _TYPES[name]
+    if name in _ACCELERATORS:
+        _ACCELERATORS.remove(name)
+    for (type, _), device in _MADE.items():
+        if type == name:
+            device.backend = None
 
 
 def private_type() -> str:
