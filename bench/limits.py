@@ -23,9 +23,10 @@ from typing import Any
 
 import rushlight as rl
 from rushlight._backends.cpu.gemm.blas import host_tiles
-from rushlight._host import stubs
-from rushlight._host.runtime import compile_native, compile_text, runtime
+from rushlight._backends.cpu.runtime import stubs
+from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._native import extern, jit, memcpy, native
+from rushlight._native.compiled import compile_native, compile_text
 from rushlight._native.target import host_target
 
 FOOTPRINTS = (1 << 18, 1 << 22, 1 << 24, 1 << 26, 1 << 29)  # bytes that are read and written together

@@ -20,6 +20,8 @@ os.environ.setdefault("RUSHLIGHT_CACHE_DIR", str(ROOT / ".pytest_cache" / "kerne
 os.environ.setdefault("RUSHLIGHT_KEEP_PLANS", "0")
 # Whoever reads a test's failure wants to see where in the package it was.
 os.environ.setdefault("RUSHLIGHT_TRACEBACK", "full")
+# Tables of native plans are checked as they are made and read.
+os.environ.setdefault("RUSHLIGHT_CHECK_TABLES", "1")
 # Child processes find the package whether or not it is installed.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
 os.environ.setdefault("MPLBACKEND", "Agg")

@@ -46,7 +46,7 @@ def test_the_same_gradients(form: str, name: str) -> None:
 
 def test_nothing_is_kept() -> None:
     def memory(wrap: Any) -> int:
-        from rushlight._host.storage import memory_stats
+        from rushlight._backends.cpu.runtime.storage import memory_stats
 
         x = torch.ones(100_000, requires_grad=True)
         before = memory_stats()["allocated"]

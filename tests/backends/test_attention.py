@@ -15,9 +15,9 @@ from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.microkernels.register_tile import register_tile
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
+from rushlight._backends.cpu.runtime import storage, threads
 from rushlight._backends.reference import run as run_reference
 from rushlight._graph.core import trace
-from rushlight._host import storage, threads
 from rushlight._native.target import host_target
 from rushlight._prims import PRIMITIVES, prim
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT16, FLOAT32, FLOAT64

@@ -12,7 +12,7 @@ import pytest
 from rushlight._backends.cpu.gemm import blas
 from rushlight._backends.cpu.gemm.blas_native import make_gemm
 from rushlight._backends.cpu.microkernels.register_tile import register_tile
-from rushlight._host import storage, stubs, threads
+from rushlight._backends.cpu.runtime import storage, stubs, threads
 from rushlight._native.target import host_target
 from rushlight._native.types import i32
 

@@ -256,7 +256,7 @@ def test_many_processes_at_once(tmp_path, run_python):
 
 _FIRST = """
 from rushlight._native import jit
-from rushlight._host.stubs import bind
+from rushlight._backends.cpu.runtime.stubs import bind
 from rushlight._native import native
 from test_first_import import twice
 compiled = []

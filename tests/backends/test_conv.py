@@ -14,8 +14,8 @@ from rushlight._backends.cpu.conv import conv, conv_choice, winograd
 from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.library import CPU_LIBRARY
 from rushlight._backends.cpu.microkernels.register_tile import register_tile
+from rushlight._backends.cpu.runtime import threads
 from rushlight._backends.reference import run as run_reference
-from rushlight._host import threads
 from rushlight._prims import PRIMITIVES, build
 from rushlight._schedule.prepare import prepared
 from rushlight._transforms.vjp import vjp

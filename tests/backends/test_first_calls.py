@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rushlight._host import stubs
+from rushlight._backends.cpu.runtime import stubs
 from rushlight._native import native
 
 

@@ -13,7 +13,7 @@ import rushlight as torch
 from rushlight._backends.cpu.fft import fourier
 from rushlight._backends.cpu.fft.fourier_native import COMPLEX
 from rushlight._backends.cpu.microkernels.fourier import FourierMoves, FourierPass
-from rushlight._host import threads
+from rushlight._backends.cpu.runtime import threads
 from rushlight.autograd import gradcheck, gradgradcheck
 
 RNG = np.random.default_rng(17)

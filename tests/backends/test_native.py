@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from rushlight._host.stubs import bind, native_address
+from rushlight._backends.cpu.runtime.stubs import bind, native_address
 from rushlight._native import (
     Words,
     atomic_add,
@@ -630,7 +630,7 @@ def test_signatures_are_checked():
 
 
 def test_unit_text_is_for_any_machine():
-    from rushlight._host.threads_native import rl_parallel_for
+    from rushlight._backends.cpu.runtime.threads_native import rl_parallel_for
 
     assert "llvm.aarch64.hint" in compile_unit([rl_parallel_for], "aarch64")
     assert "llvm.x86.sse2.pause" in compile_unit([rl_parallel_for], "x86_64")

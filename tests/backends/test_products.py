@@ -20,9 +20,9 @@ from rushlight._backends.cpu.microkernels.panels import Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
+from rushlight._backends.cpu.runtime import storage, stubs, threads
 from rushlight._backends.null import compile_graph as null_compile
 from rushlight._graph.core import trace
-from rushlight._host import storage, stubs, threads
 from rushlight._native import bitcast, f32, i32, load, native, store, u32
 from rushlight._native.compiler import compile_unit
 from rushlight._native.target import host_target

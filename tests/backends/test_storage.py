@@ -12,11 +12,11 @@ import weakref
 import numpy as np
 import pytest
 
+from rushlight._backends.cpu.runtime import storage
+from rushlight._backends.cpu.runtime.pool_native import RESERVE, class_bytes, memory_is_short, size_class
+from rushlight._backends.cpu.runtime.runtime import runtime
+from rushlight._backends.cpu.runtime.stubs import bind
 from rushlight._base.errors import OutOfMemoryError
-from rushlight._host import storage
-from rushlight._host.pool_native import RESERVE, class_bytes, memory_is_short, size_class
-from rushlight._host.runtime import runtime
-from rushlight._host.stubs import bind
 
 MB = 1 << 20
 

@@ -9,9 +9,9 @@ import math
 import numpy as np
 import pytest
 
-from rushlight._host import storage, threads
-from rushlight._host.runtime import cached_object, compile_native, runtime
-from rushlight._host.stubs import bind, load_kernel, make_kernel_callable, native_address
+from rushlight._backends.cpu.runtime import storage, threads
+from rushlight._backends.cpu.runtime.runtime import runtime
+from rushlight._backends.cpu.runtime.stubs import bind, load_kernel, make_kernel_callable, native_address
 from rushlight._native import (
     atomic_add,
     extern,
@@ -28,6 +28,7 @@ from rushlight._native import (
     u8,
     u64,
 )
+from rushlight._native.compiled import cached_object, compile_native
 from rushlight._native.target import host_target
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rushlight._backends.cpu.runtime import runtime
 from rushlight._base.lazy import llvm
-from rushlight._host import runtime
 from rushlight._native import jit
 from rushlight._native.compiler import compile_unit
 from rushlight._native.target import VECTOR_BYTES, TargetDescription, host_target, usable_cores
@@ -101,9 +101,9 @@ def compiled_for_arm(text):
     assert isinstance(plan.machine, loader._Arm64)
     made.append(len(plan.build(0x7F0000000000)))
 
-def unit(functions, arch):
-    compiled_for_arm(compile_unit(functions, "aarch64"))
-    return compile_unit(functions, native)
+def unit(functions, arch, imported=()):
+    compiled_for_arm(compile_unit(functions, "aarch64", imported))
+    return compile_unit(functions, native, imported)
 
 def both(text, opt="kernel"):
     if "llvm.x86." not in text:

@@ -11,10 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
-from rushlight._host import stubs, threads
-from rushlight._host.runtime import runtime
-from rushlight._host.threads_native import (
+from rushlight._backends.cpu.runtime import stubs, threads
+from rushlight._backends.cpu.runtime.runtime import runtime
+from rushlight._backends.cpu.runtime.threads_native import (
     ALONE,
     CALLER4,
     DOUBT,
@@ -30,6 +29,7 @@ from rushlight._host.threads_native import (
     sched_getcpu,
     step_aside,
 )  # fmt: skip
+from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import atomic_store, extern, f32, i32, i64, native, pause, target, ticks
 
 rl_parallel_for = extern("rl_parallel_for", "i32(ptr, ptr, ptr, i64)")
@@ -288,8 +288,8 @@ def test_a_clean_exit(run_python):
 
 
 _KNOB = """
-from rushlight._host import threads
-from rushlight._host.runtime import runtime
+from rushlight._backends.cpu.runtime import threads
+from rushlight._backends.cpu.runtime.runtime import runtime
 print(threads.get_num_threads())
 runtime()
 print(threads.get_num_threads())
@@ -314,7 +314,7 @@ def test_the_environment_decides(run_python, environment, want, monkeypatch):
 
 _CONDITION = """
 import sys
-from rushlight._host import threads_native
+from rushlight._backends.cpu.runtime import threads_native
 threads_native.FUTEX = 0
 sys.path.insert(0, {here!r})
 import test_threads as t

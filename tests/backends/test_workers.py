@@ -220,7 +220,7 @@ def test_nothing_starts_where_it_is_pointless(pool, monkeypatch):
 
 @pytest.mark.parametrize(("threads", "cores", "count"), [(1, 8, 0), (8, 1, 0), (2, 2, 1), (4, 8, 3), (64, 64, 8)])
 def test_how_many(monkeypatch, threads, cores, count):
-    from rushlight._host.limits import NUM_THREADS
+    from rushlight._backends.cpu.runtime.limits import NUM_THREADS
 
     monkeypatch.setattr(workers, "usable_cores", lambda: cores)
     with NUM_THREADS.scoped(threads):

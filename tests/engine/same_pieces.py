@@ -19,9 +19,9 @@ from rushlight._backends.cpu.fft import fourier
 from rushlight._backends.cpu.gemm import blas
 from rushlight._backends.cpu.image import resample, unpool
 from rushlight._backends.cpu.linalg import lapack, small_factors
+from rushlight._backends.cpu.runtime.runtime import runtime
+from rushlight._backends.cpu.runtime.threads_native import ALONE, JOB_SHIFT, TICKET
 from rushlight._engine.core.convert import numpy_of
-from rushlight._host.runtime import runtime
-from rushlight._host.threads_native import ALONE, JOB_SHIFT, TICKET
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import function_of
 

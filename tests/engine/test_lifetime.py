@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import rushlight as torch
+from rushlight._backends.cpu.runtime.storage import memory_stats
 from rushlight._engine.core.state import plan_counts
-from rushlight._host.storage import memory_stats
 
 # ***** who keeps whom *****
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.kernels.kernel_harness import Ran, check, trace_arrays
 
+from rushlight._backends.cpu.runtime.threads import get_num_threads, set_num_threads
 from rushlight._codegen.loops import Reduce
 from rushlight._codegen.lowering import cut_loop
 from rushlight._codegen.traffic import traffic
-from rushlight._host.threads import get_num_threads, set_num_threads
 from rushlight._prims import build, prim
 from rushlight._schedule.indexing import Var
 from rushlight._types.dtype import FLOAT32, FLOAT64

@@ -12,8 +12,8 @@ from tests.prims.test_reference import apply
 
 from rushlight._backends.cpu.gemm.blas import Blas
 from rushlight._backends.cpu.linalg import lapack
+from rushlight._backends.cpu.runtime import threads
 from rushlight._graph.core import trace
-from rushlight._host import threads
 from rushlight._prims import PRIMITIVES, prim
 from rushlight._types.dtype import BY_NAME
 

@@ -296,7 +296,7 @@ def test_a_clone_outlives_its_source() -> None:
 
 
 def test_memory_goes_back() -> None:
-    from rushlight._host.storage import memory_stats
+    from rushlight._backends.cpu.runtime.storage import memory_stats
 
     before = memory_stats()["allocated"]
     for _ in range(20):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph
+    from rushlight._host.device_records import NativeDevice
     from rushlight._types.device import Device
     from rushlight._types.dtype import DType
     from rushlight._types.shape_env import ShapeEnv
@@ -140,7 +141,7 @@ class Backend:
 
     - `host_readable`: the host can read and write the memory at its address (`window`, NumPy, the buffer protocol).
     - `shapes_only`: tensors have no memory; nothing is compiled.
-    - `native`: executables are steps that the host's native plans can run (`Executable.calls`).
+    - `native`: executables are steps that the host's native plans can run (`Executable.calls`), by way of `native_device`.
     - `symbolic`: `template` compiles for symbolic sizes; without it every new size is compiled by itself.
     - `keeps_programs`: executables can be kept on disk (`packed`, `unpacked`).
     - `accelerator`: the type is what `torch.accelerator` and `torch.device(0)` mean.
@@ -282,6 +283,13 @@ class Backend:
         """What an executable is made of, as text."""
         return str(executable.explain(asm))
 
+    # ***** native plans *****
+
+    @property
+    def native_device(self) -> NativeDevice:
+        """The functions through which the host's native plans allocate, launch kernels and read elements; asked for where `native` is set."""
+        raise self._missing("native plans")
+
     # ***** elements *****
 
     def reader(self, dtype: DType) -> Callable[[int], Any]:
@@ -345,7 +353,7 @@ class Backend:
     # ***** statistics *****
 
     def memory_stats(self, device: Device) -> Mapping[str, int]:
-        """Bytes and counts of what is allocated; see `_host.storage.memory_stats` for names."""
+        """Bytes and counts of what is allocated; see `_backends.cpu.runtime.storage.memory_stats` for names."""
         return {}
 
     def reset_peak(self, device: Device) -> None:

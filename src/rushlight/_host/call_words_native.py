@@ -40,51 +40,32 @@ from rushlight._host.dispatch_words import (
     TUPLE,
     WORD_NAME,
 )
-from rushlight._host.pool_native import Py_DecRef, Py_None
-from rushlight._host.stub_native import PyErr_Clear, PyFloat_Type, PyLong_Type
-from rushlight._native import extern, extern_data, i64, native, select, stack, u64
-from rushlight._native.objects import DIGIT_BITS, NEW_INTS, TUPLE_ITEMS
+from rushlight._host.python_native import (
+    Py_DecRef,
+    Py_Ellipsis,
+    Py_None,
+    Py_True,
+    PyBool_Type,
+    PyDict_GetItemWithError,
+    PyErr_Clear,
+    PyFloat_Type,
+    PyList_Type,
+    PyLong_Type,
+    PyObject_GetAttr,
+    PySlice_Type,
+    PyThreadState_Get,
+    PyThreadState_GetID,
+    PyTuple_Type,
+    PyUnicode_Type,
+    sequence_items,
+    small_int,
+)
+from rushlight._native import i64, native
 
-__all__ = [
-    "PyBool_Type", "PyObject_GetAttr", "PySlice_Type", "PyTuple_Type", "Py_False", "Py_True", "call_words", "have_no_say", "is_plain", "longest", "sequence_items",
-    "sequence_size", "small_int", "state_word",
-]  # fmt: skip
-
-PyDict_GetItemWithError = extern("PyDict_GetItemWithError", "ptr(ptr, ptr)")
-PyObject_GetAttr = extern("PyObject_GetAttr", "ptr(ptr, ptr)")
-PyThreadState_Get = extern("PyThreadState_Get", "ptr()")
-PyThreadState_GetID = extern("PyThreadState_GetID", "u64(ptr)")
-PyLong_AsLongLongAndOverflow = extern("PyLong_AsLongLongAndOverflow", "i64(ptr, ptr)")
-Py_True = extern_data("_Py_TrueStruct")
-Py_False = extern_data("_Py_FalseStruct")
-Py_Ellipsis = extern_data("_Py_EllipsisObject")
-PyUnicode_Type = extern_data("PyUnicode_Type")
-PyTuple_Type = extern_data("PyTuple_Type")
-PyList_Type = extern_data("PyList_Type")
-PySlice_Type = extern_data("PySlice_Type")
-PyBool_Type = extern_data("PyBool_Type")
+__all__ = ["call_words", "have_no_say", "is_plain", "longest", "sequence_size", "state_word"]
 
 
 # ***** small things *****
-
-
-@native("i64(ptr)", inline=True)
-def small_int(obj):
-    """The value of an int that is exactly an int; -1 << 63 where it does not fit."""
-    digits = obj.u64[2]
-    if NEW_INTS:
-        digits = select(digits & 3 == 0, digits >> 3, select(digits & 3 == 1, u64(0), u64(9)))
-    if digits == 1:
-        return i64(obj.u32[6])
-    if digits == 0:
-        return 0
-    if digits == 2:
-        return i64(u64(obj.u32[6]) | (u64(obj.u32[7]) << DIGIT_BITS))
-    over = stack(8)
-    value = PyLong_AsLongLongAndOverflow(obj, over)
-    if over.i32[0] != 0:
-        return -1 << 63
-    return value
 
 
 @native("i64(ptr)", inline=True)
@@ -174,14 +155,6 @@ def sequence_size(obj):
     if kind == PyTuple_Type or kind == PyList_Type or kind == FAST.ptr[SIZE_TYPE]:
         return obj.i64[2]
     return -1
-
-
-@native("ptr(ptr)", inline=True)
-def sequence_items(obj):
-    """The items of what has a `sequence_size`."""
-    if obj.ptr[1] == PyList_Type:
-        return obj.ptr[3]
-    return obj + 8 * TUPLE_ITEMS
 
 
 @native("i64(ptr, ptr, i64, i64, i64)")

@@ -15,6 +15,8 @@ from functools import cache, lru_cache
 from typing import Any
 
 from rushlight._base.lazy import require
+from rushlight._native import jit
+from rushlight._native.compiled import compile_text
 from rushlight._native.target import TargetDescription, host_target
 
 __all__ = ["crc32", "fold_text", "fold_width", "joined"]
@@ -41,7 +43,8 @@ def crc32(data: Any, value: int = 0) -> int:
     rest = bytearray(16)
     held = ctypes.c_char.from_buffer(rest)
     ints = array("q", (1, 1, 0, 0, 0, 0, 0, 0, whole, ~value & 0xFFFFFFFF))
-    kernel(ints.buffer_info()[0], ctypes.addressof(window), ctypes.addressof(held))
+    bufs = array("Q", (ctypes.addressof(window), ctypes.addressof(held)))
+    kernel(bufs.buffer_info()[0], ints.buffer_info()[0], 0)
     # zlib inverts the value before and after: all ones begin with a register of zeros.
     return zlib.crc32(data[whole:], zlib.crc32(rest, 0xFFFFFFFF))
 
@@ -82,11 +85,12 @@ def fold_width(target: TargetDescription) -> int:
 @cache
 def _kernel() -> tuple[Callable[..., Any], int]:
     """The kernel of this machine, and how many bytes it takes at a step."""
-    from rushlight._host import runtime, stubs
-
-    target = host_target()
+    ctypes, target = require("ctypes"), host_target()
     width = fold_width(target)
-    return stubs.load_kernel(runtime.compile_text(fold_text(target.arch, width)), _SYMBOL, 2), _VECTORS * width
+    loaded = jit.load(compile_text(fold_text(target.arch, width)), [_SYMBOL])
+    loaded.pin()  # it is kept as long as the process
+    call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    return call(loaded[_SYMBOL]), _VECTORS * width
 
 
 # ***** the kernel *****

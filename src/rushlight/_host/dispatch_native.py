@@ -12,15 +12,7 @@ Everything here runs with the GIL held.  While words are made no Python code run
 
 from __future__ import annotations
 
-from rushlight._host.call_words_native import (
-    PyTuple_Type,
-    call_words,
-    have_no_say,
-    longest,
-    sequence_items,
-    small_int,
-    state_word,
-)
+from rushlight._host.call_words_native import call_words, have_no_say, longest, state_word
 from rushlight._host.dispatch_words import (
     D_CALL,
     D_COUNT,
@@ -52,40 +44,56 @@ from rushlight._host.dispatch_words import (
     T_USED,
 )
 from rushlight._host.plan_table_native import empty_table, find, forget, hash_words, put
-from rushlight._host.pool_native import (
+from rushlight._host.python_native import (
     Py_DecRef,
     Py_IncRef,
     Py_None,
+    PyBool_FromLong,
+    PyBytes_AsString,
+    PyBytes_FromStringAndSize,
+    PyErr_Clear,
+    PyErr_Fetch,
     PyErr_Format,
     PyErr_NoMemory,
+    PyErr_NormalizeException,
+    PyErr_Occurred,
+    PyErr_Restore,
     PyExc_TypeError,
     PyExc_ValueError,
+    PyException_GetTraceback,
+    PyException_SetTraceback,
     PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyMethod_New,
     PyObject_ClearWeakRefs,
     PyObject_Free,
     PyObject_New,
+    PyObject_Vectorcall,
+    PyTuple_New,
+    PyTuple_SetItem,
+    PyTuple_Type,
     free,
+    malloc,
+    sequence_items,
+    small_int,
 )
 from rushlight._host.shape_class_native import describe, family_words, specs_in
-from rushlight._host.stub_native import PyBytes_AsString, PyTuple_New, PyTuple_SetItem, malloc
-from rushlight._native import extern, i64, native, ptr, stack, u64, unlikely
+from rushlight._native import i64, native, ptr, stack, u64, unlikely
 
 __all__ = [
-    "PyBytes_FromStringAndSize", "PyLong_FromLongLong", "PyObject_Vectorcall", "dispatcher_call", "dispatcher_dealloc", "dispatcher_get",
-    "entry_dealloc", "py_describe", "py_dispatcher", "py_family", "py_forget", "py_found", "py_guard", "py_known", "py_learn",
-]  # fmt: skip
-PyErr_Clear = extern("PyErr_Clear", "void()")
-PyErr_Fetch = extern("PyErr_Fetch", "void(ptr, ptr, ptr)")
-PyErr_NormalizeException = extern("PyErr_NormalizeException", "void(ptr, ptr, ptr)")
-PyErr_Restore = extern("PyErr_Restore", "void(ptr, ptr, ptr)")
-PyException_GetTraceback = extern("PyException_GetTraceback", "ptr(ptr)")
-PyException_SetTraceback = extern("PyException_SetTraceback", "i32(ptr, ptr)")
-PyObject_Vectorcall = extern("PyObject_Vectorcall", "ptr(ptr, ptr, u64, ptr)")
-PyLong_FromLongLong = extern("PyLong_FromLongLong", "ptr(i64)")
-PyMethod_New = extern("PyMethod_New", "ptr(ptr, ptr)")
-PyBool_FromLong = extern("PyBool_FromLong", "ptr(i64)")
-PyErr_Occurred = extern("PyErr_Occurred", "ptr()")
-PyBytes_FromStringAndSize = extern("PyBytes_FromStringAndSize", "ptr(ptr, i64)")
+    "dispatcher_call",
+    "dispatcher_dealloc",
+    "dispatcher_get",
+    "entry_dealloc",
+    "py_describe",
+    "py_dispatcher",
+    "py_family",
+    "py_forget",
+    "py_found",
+    "py_guard",
+    "py_known",
+    "py_learn",
+]
 
 
 # ***** casts *****

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from rushlight._host.call_words_native import Py_True, PyTuple_Type, is_plain, sequence_items, small_int, state_word
-from rushlight._host.dispatch_native import PyLong_FromLongLong, PyObject_Vectorcall
+from rushlight._host.call_words_native import is_plain, state_word
 from rushlight._host.dispatch_words import FAST, O_NODE, O_RG, O_SPEC, O_STORAGE
-from rushlight._host.plan_words import (
-    BACKWARD_SPEC,
-    DIFFERENTIABLE,
-    EDGES,
-    FROM_NUMBER,
-    FROM_RESULT,
-    N_EDGES,
-    N_SAVED,
-    N_SHOWN,
-    NODE_TYPE,
-    SAVED,
+from rushlight._host.plan_records import FROM_NUMBER, FROM_RESULT, RECORDING, SAVED
+from rushlight._host.python_native import (
+    Py_DecRef,
+    Py_IncRef,
+    Py_None,
+    Py_NotImplemented,
+    Py_True,
+    PyFloat_Type,
+    PyIter_Next,
+    PyList_Append,
+    PyList_New,
+    PyLong_FromLongLong,
+    PyLong_Type,
+    PyObject_Vectorcall,
+    PyTuple_New,
+    PyTuple_SetItem,
+    PyTuple_Type,
+    PyType_GenericAlloc,
+    PyWeakref_NewRef,
+    kept,
+    sequence_items,
+    small_int,
 )
-from rushlight._host.pool_native import S_VERSION, Py_DecRef, Py_IncRef, Py_None
-from rushlight._host.stub_native import PyFloat_Type, PyLong_Type, PyTuple_New, PyTuple_SetItem
+from rushlight._host.storage_native import S_VERSION
 from rushlight._host.tensor_native import (
     ADD_VIEW,
     COUNTER,
@@ -38,38 +47,32 @@ from rushlight._host.tensor_native import (
     R_PLAN,
     R_SPEC,
     R_WORD,
-    PyList_New,
-    PyType_GenericAlloc,
     alias,
     edge_of,
-    kept,
     meta_of,
     replace_slot,
     set_slot,
     slot,
     user_place,
 )
-from rushlight._native import extern, extern_data, i32, native, stack, u64
+from rushlight._native import i32, native, stack, u64
 
 __all__ = ["link_view", "py_quick_backward", "record", "record_view"]
 
-PyIter_Next = extern("PyIter_Next", "ptr(ptr)")
-PyWeakref_NewRef = extern("PyWeakref_NewRef", "ptr(ptr, ptr)")
-Py_NotImplemented = extern_data("_Py_NotImplementedStruct")
-PyList_Append = extern("PyList_Append", "i32(ptr, ptr)")
+
+SAVED_WORDS = len(SAVED)
 
 
 # ***** recording *****
 
 
-@native("ptr(ptr, ptr, ptr)")
-def new_node(data, args, kind):
+@native("ptr(ptr, ptr)")
+def new_node(recording, args):
     """A node with its edges; the rest of its slots is filled by the caller."""
-    node = PyType_GenericAlloc(kind, 0)
+    node = PyType_GenericAlloc(recording[RECORDING.node_type], 0)
     if node is None:
         return None
-    count = data.i64[N_EDGES]
-    places = data + 8 * data.i64[EDGES]
+    count, places = recording[RECORDING.n_edges], recording[RECORDING.edges]
     edges = PyTuple_New(count)
     failed = edges is None
     for k in range(count):
@@ -90,7 +93,7 @@ def new_node(data, args, kind):
     set_slot(node, O_EDGES, edges)
     set_slot(node, O_SEQ, number)
     set_slot(node, O_EXTRA, kept(Py_None))
-    set_slot(node, O_INFO, kept(data.ptr[BACKWARD_SPEC]))
+    set_slot(node, O_INFO, kept(recording[RECORDING.backward_spec]))
     return node
 
 
@@ -104,19 +107,19 @@ def version_of(x):
 
 
 @native("i32(ptr, ptr, ptr, ptr)")
-def save(node, data, args, made):
+def save(node, recording, args, results):
     """Keep what backward needs; 1 with an exception set."""
-    count = data.i64[N_SAVED]
-    sources = data + 8 * data.i64[SAVED]
+    count, value = recording[RECORDING.n_saved], recording[RECORDING.saved]
     saved, versions = PyTuple_New(count), PyTuple_New(count)
     failed = saved is None or versions is None
     for k in range(count):
         if not failed:
-            source, place = sources.i64[2 * k], sources.i64[2 * k + 1]
+            source, index = value[SAVED.source], value[SAVED.index]
+            value = value + 8 * SAVED_WORDS
             if source == FROM_RESULT:
-                item = alias(made.ptr[place])
+                item = alias(results.ptr[index])
             else:
-                item = kept(args.ptr[place])
+                item = kept(args.ptr[index])
             if item is None:
                 failed = True
             else:
@@ -134,12 +137,12 @@ def save(node, data, args, made):
     return 0
 
 
-@native("i32(ptr, ptr, ptr)")
-def show(node, data, made):
+@native("i32(ptr, ptr, ptr, i64)")
+def show(node, recording, results, count):
     """Make the node the history of the results; 1 with an exception set."""
-    for k in range(data.i64[N_SHOWN]):
-        if (data.i64[DIFFERENTIABLE] >> k) & 1 != 0:
-            out = made.ptr[k]
+    for k in range(count):
+        if (recording[RECORDING.differentiable] >> k) & 1 != 0:
+            out = results.ptr[k]
             replace_slot(out, O_NODE, kept(node))
             replace_slot(out, O_RG, kept(Py_True))
             if k > 0:
@@ -150,15 +153,15 @@ def show(node, data, made):
     return 0
 
 
-@native("i32(ptr, ptr, ptr)")
-def record(data, args, made):
-    """A node for one call; 1 with an exception set."""
-    node = new_node(data, args, data.ptr[NODE_TYPE])
+@native("i32(ptr, ptr, ptr, i64)")
+def record(recording, args, results, count):
+    """A node for one call, of which the first `count` results are shown; 1 with an exception set."""
+    node = new_node(recording, args)
     if node is None:
         return 1
-    failed = save(node, data, args, made)
+    failed = save(node, recording, args, results)
     if failed == 0:
-        failed = show(node, data, made)
+        failed = show(node, recording, results, count)
     Py_DecRef(node)
     return failed
 
@@ -211,16 +214,16 @@ def link_view(base, held, out, creation):
     return add_view(base, out)
 
 
-@native("i32(ptr, ptr, ptr)")
-def record_view(data, args, made):
+@native("i32(ptr, ptr, ptr, i64)")
+def record_view(recording, args, views, count):
     """A node for views; 1 with an exception set."""
-    node = new_node(data, args, data.ptr[NODE_TYPE])
+    node = new_node(recording, args)
     if node is None:
         return 1
     set_slot(node, O_SAVED, PyTuple_New(0))
     set_slot(node, O_VERSIONS, PyTuple_New(0))
     set_slot(node, O_WHERE, kept(Py_None))
-    failed = show(node, data, made)
+    failed = show(node, recording, views, count)
     Py_DecRef(node)
     return failed
 

@@ -1,220 +1,276 @@
 """Plans that run without Python, in the native language: kernels, views, in-place changes.
 
-A *plan object* does for one signature what a closure in Python does: `kernel_plan` runs the steps of a program and makes tensors of what
-comes out, `view_plan` shows the same memory under other strides, `inplace_plan` runs a program for its effect.  Whatever is not the common
-case (a tensor of inference mode, operands that share memory) goes to the closure, which is kept beside.
+A *plan object* does for one signature what a closure in Python does: `kernel_plan` runs the steps of a program and makes tensors of its results,
+`view_plan` shows the same memory under other strides, `inplace_plan` runs a program for its effect.  Rarer cases (a tensor of inference mode,
+operands that share memory) go to the Python fallback, which is kept beside.  `plan_records` declares the table of each kind.
 """
 
 from __future__ import annotations
 
-from rushlight._host.call_words_native import Py_False, Py_True, sequence_items, small_int
-from rushlight._host.dispatch_native import PyBytes_FromStringAndSize, PyObject_Vectorcall
-from rushlight._host.dispatch_words import FAST, O_META, O_PTR, O_RG, O_SPEC, O_STORAGE, PLAN_TYPE
-from rushlight._host.node_native import link_view, record, record_view
-from rushlight._host.plan_words import (
-    BOUNDED,
-    C_BACKWARD_SPEC,
-    C_CONSTANTS,
-    C_ITEM,
-    C_LISTS,
-    C_RESULTS,
-    C_SPECS,
-    C_STEPS,
-    C_WORDS,
-    CONSTANTS,
-    CREATION,
-    FROM_TENSOR,
-    LARGEST,
-    LEAST,
-    MOST,
-    N_GIVEN,
-    N_INPUTS,
-    N_RESULTS,
-    N_SAVED,
-    N_SHOWN,
-    N_STEPS,
-    N_TENSORS,
-    N_WORDS,
-    OFFSET,
-    ORDER,
-    QUIET,
-    RECORDS,
-    RESULTS,
-    SAVED,
-    SEVERAL,
-    SILENT,
-    STEPS,
-    TARGET,
-    TARGET_SPEC,
-)
-from rushlight._host.pool_native import (
+from rushlight._host.arguments_native import H_FN, H_METHOD, word
+from rushlight._host.device_records import DEVICE, FRESH_SIZES, HEADER, LAUNCH, MAY_UNLOCK
+from rushlight._host.dispatch_words import (
+    FAST,
     HANDLE_TYPE,
     LEAST_BIRTH,
-    S_BORN,
-    S_CHANGED,
-    S_NBYTES,
-    S_PTR,
-    S_VERSION,
-    STATE,
+    O_META,
+    O_PTR,
+    O_RG,
+    O_SPEC,
+    O_STORAGE,
+    PLAN_TYPE,
+)
+from rushlight._host.node_native import link_view, record, record_view
+from rushlight._host.plan_records import (
+    CAST,
+    CAST_CONSTANTS,
+    CAST_OFFSET,
+    CHECKED,
+    CHOOSE,
+    CONSTANT,
+    DETACH,
+    FRESH,
+    FROM_TENSOR,
+    IDENTITY,
+    INPLACE,
+    ITEM,
+    KERNEL,
+    PLAN,
+    PROGRAM,
+    RECORDING,
+    RETYPE,
+    SAVED,
+    SEQUENCE,
+    SEQUENCE_STEP,
+    SHOW,
+    SHOWN,
+    STEP,
+    VIEW,
+    VIEWED,
+    tag_of,
+)
+from rushlight._host.python_native import (
     Py_DecRef,
+    Py_False,
     Py_IncRef,
     Py_None,
+    Py_True,
+    PyBytes_AsString,
+    PyBytes_FromStringAndSize,
+    PyErr_Clear,
+    PyErr_Format,
     PyErr_NoMemory,
+    PyErr_Occurred,
+    PyExc_SystemError,
     PyLong_AsLongLong,
+    PyLong_FromUnsignedLongLong,
+    PyLong_Type,
     PyObject_Free,
     PyObject_New,
-    free,
-    storage_new,
-    zeroed_storage,
-)
-from rushlight._host.stub_native import (
-    F_CODE,
-    F_LOCK,
-    H_FN,
-    H_METHOD,
-    HEADER,
-    PyBytes_AsString,
-    PyErr_Clear,
-    PyLong_Type,
+    PyObject_Vectorcall,
     PyTuple_New,
     PyTuple_SetItem,
-    kernel_stub,
+    free,
+    kept,
     malloc,
-    rl_raise,
-    run,
-    word,
+    sequence_items,
+    small_int,
 )
+from rushlight._host.storage_native import S_BORN, S_CHANGED, S_NBYTES, S_PTR, S_VERSION, storage_new
 from rushlight._host.tensor_native import (
     EMPTY_TEXT,
     O_BASE,
     O_CREATION,
     O_INFERENCE,
-    PyLong_FromUnsignedLongLong,
     alias,
     in_inference,
-    kept,
     may_overlap,
     new_tensor,
-    number_at,
     slot,
     user_place,
 )
-from rushlight._native import i64, memcpy, native, ptr, stack, u64, unlikely
+from rushlight._native import call_ptr, i32, i64, memcpy, native, ptr, stack, u64, unlikely
 
 __all__ = ["PLAN_BYTES", "plan_dealloc", "py_cast", "py_kernel_address", "py_plan"]
 
 # words of a plan object
-P_CALL, P_FALLBACK, P_KEEP, P_DATA = range(2, 6)
+P_CALL, P_FALLBACK, P_KEEP, P_TABLE = range(2, 6)
 PLAN_BYTES = 8 * 6
-ROOM = 128  # words on the stack
+STACK_ROOM = 128  # words on the stack
+MOST_RESULTS = 64
+SEQUENCE_SLOTS, SEQUENCE_INPUTS = (
+    128,
+    64,
+)  # the most that a plan sequence may hold, and the most that a step of it may take
+KERNEL_TAG = tag_of(KERNEL)
+VIEW_TAG = tag_of(VIEW)
+INPLACE_TAG = tag_of(INPLACE)
+DETACH_TAG = tag_of(DETACH)
+IDENTITY_TAG = tag_of(IDENTITY)
+CONSTANT_TAG = tag_of(CONSTANT)
+FRESH_TAG = tag_of(FRESH)
+ITEM_TAG = tag_of(ITEM)
+CHOOSE_TAG = tag_of(CHOOSE)
+SHOW_TAG = tag_of(SHOW)
+RETYPE_TAG = tag_of(RETYPE)
+SEQUENCE_TAG = tag_of(SEQUENCE)
+STEP_WORDS = len(STEP)
+SAVED_WORDS = len(SAVED)
+VIEWED_WORDS = len(VIEWED)
+SHOWN_WORDS = len(SHOWN)
+SEQUENCE_STEP_WORDS = len(SEQUENCE_STEP)
+CAST_CONSTANTS_WORDS = len(CAST_CONSTANTS)
+CAST_OFFSET_WORDS = len(CAST_OFFSET)
+
+
+# ***** tables *****
+
+
+@native("ptr(ptr, i64)")
+def wrong_table(table, tag):
+    """Say that a plan was given a table of another kind; null."""
+    return PyErr_Format(
+        PyExc_SystemError.ptr[0],
+        "a native plan reads tables tagged %llx and was given one tagged %llx",
+        tag,
+        table[PLAN.tag],
+    )
+
+
+@native("ptr(ptr, i64)", inline=True)
+def table_of(self, tag):
+    """The table of a plan object; in a checked build null with an exception set where it is not of this kind."""
+    table = self.ptr[P_TABLE]
+    if CHECKED:
+        if table[PLAN.tag] != tag:
+            return wrong_table(table, tag)
+    return table
 
 
 # ***** programs *****
 
 
 @native("void(ptr, ptr, ptr)")
-def guard_memory(data, args, guarded):
+def guard_memory(program, args, guarded):
     """Hold the memory of a program's tensors: while the interpreter lock is dropped, another thread may take it from them."""
-    order = data + 8 * data.i64[ORDER]
-    for j in range(data.i64[N_TENSORS]):
+    order = program[PROGRAM.order]
+    for j in range(program[PROGRAM.n_tensors]):
         guarded.ptr[j] = None
         if order.i64[j] >= 0:
             guarded.ptr[j] = kept(slot(args.ptr[order.i64[j]], O_STORAGE))
 
 
-@native("i32(ptr, ptr, ptr, ptr, ptr, ptr)")
-def run_steps(data, args, held, made, bufs, guarded):
-    """Run a program's steps.  `held` gets the words of its inputs and outputs, `made` the storages; 1 with an exception set.
-
-    `guarded` gets a 1, and the storages of its tensors behind it, once the interpreter lock was dropped.
-    """
-    count = data.i64[N_INPUTS]
-    order = data + 8 * data.i64[ORDER]
-    for j in range(count):
+@native("i32(ptr, ptr, ptr)", inline=True)
+def read_inputs(program, args, slots):
+    """Put the words of a program's inputs into the first slots; 1 with an exception set."""
+    order, tensors = program[PROGRAM.order], program[PROGRAM.n_tensors]
+    for j in range(program[PROGRAM.n_inputs]):
         if order.i64[j] < 0:
-            held.i64[j] = data.i64[data.i64[CONSTANTS] - 1 - order.i64[j]]
+            slots.i64[j] = program[PROGRAM.constants].i64[-1 - order.i64[j]]
         else:
             item = args.ptr[order.i64[j]]
-            if j < data.i64[N_TENSORS]:
+            if j < tensors:
                 item = slot(item, O_PTR)
-            if word(item, held + 8 * j) != 0:
+            if word(item, slots + 8 * j) != 0:
                 return 1
-    held.i64[0] += data.i64[OFFSET]
-    step = data + 8 * data.i64[STEPS]
-    after = count
-    for _k in range(data.i64[N_STEPS]):
-        ints = step.ptr[1]
-        words, outputs, dead = step.i64[2], step.i64[3], step.i64[4]
-        bufs.i64[F_LOCK] = 0
-        bufs.i64[F_CODE] = -1
-        for j in range(outputs):
-            storage = storage_new(ints.i64[3 + j])
-            if storage is None:
-                return 1
-            made.ptr[after + j] = storage
-            held.ptr[after + j] = storage.ptr[S_PTR]
-            bufs.ptr[j] = storage.ptr[S_PTR]
-        for j in range(words):
-            bufs.i64[outputs + j] = held.i64[step.i64[5 + j]]
-        if ints.i64[1] & 1 != 0 and guarded.i64[0] == 0:
-            guarded.i64[0] = 1
-            guard_memory(data, args, guarded + 8)
-        status = run(step.ptr[0], bufs, ints)
-        if unlikely(status != 0):
-            rl_raise(bufs, status)
-            return 1
-        after += outputs
-        for j in range(dead):
-            place = step.i64[5 + words + j]
-            Py_DecRef(made.ptr[place])
-            made.ptr[place] = None
-        step = step + 8 * (5 + words + dead)
+    slots.i64[0] += program[PROGRAM.offset]
     return 0
 
 
+@native("void(ptr, ptr)")
+def drop_dead(step, storages):
+    """Let go of what nobody reads after a step."""
+    dead = step[STEP.dead]
+    for j in range(step[STEP.n_dead]):
+        Py_DecRef(storages.ptr[dead.i64[j]])
+        storages.ptr[dead.i64[j]] = None
+
+
+@native("i32(ptr, ptr, ptr, ptr, ptr, ptr)")
+def run_steps(program, args, slots, storages, bufs, guarded):
+    """Run a program's steps.  `slots` gets the words of its inputs and results, `storages` their memory; 1 with an exception set.
+
+    `guarded` gets a 1, and the storages of its tensors behind it, before the interpreter lock is dropped.
+    """
+    if read_inputs(program, args, slots) != 0:
+        return 1
+    device = program[PROGRAM.device]
+    step = program[PROGRAM.steps]
+    after = program[PROGRAM.n_inputs]
+    for _k in range(program[PROGRAM.n_steps]):
+        constants = step[STEP.constants]
+        fresh = step[STEP.fresh]
+        for j in range(fresh):
+            storage = storage_new(device[DEVICE.allocate], device[DEVICE.release], constants.i64[FRESH_SIZES + j])
+            if storage is None:
+                return 1
+            storages.ptr[after + j] = storage
+            slots.ptr[after + j] = storage.ptr[S_PTR]
+            bufs.ptr[j] = storage.ptr[S_PTR]
+        words = step[STEP.words]
+        for j in range(step[STEP.n_words]):
+            bufs.i64[fresh + j] = slots.i64[words.i64[j]]
+        if constants[LAUNCH.flags] & MAY_UNLOCK != 0 and guarded.i64[0] == 0:
+            guarded.i64[0] = 1
+            guard_memory(program, args, guarded + 8)
+        status = call_ptr("i32(ptr, ptr, ptr)", device[DEVICE.launch], step[STEP.kernel], bufs, constants)
+        if unlikely(status != 0):
+            call_ptr("ptr(ptr, i32)", device[DEVICE.fail], bufs, status)
+            return 1
+        after += fresh
+        if step[STEP.n_dead] != 0:
+            drop_dead(step, storages)
+        step = step + 8 * STEP_WORDS
+    return 0
+
+
+@native("i32(ptr, ptr, ptr, i32)", inline=True)
+def take_results(program, storages, out, failed):
+    """Take a program's results out of its slots, nulls where it has failed; 1 with an exception set."""
+    places = program[PROGRAM.results]
+    for k in range(program[PROGRAM.n_results]):
+        out.ptr[k] = None
+        if failed == 0:
+            place = places.i64[k]
+            if place >= 0:
+                out.ptr[k] = storages.ptr[place]
+                storages.ptr[place] = None
+            else:
+                out.ptr[k] = storage_new(None, None, 0)
+                failed = i32(out.ptr[k] is None)
+    return failed
+
+
 @native("i32(ptr, ptr, ptr)")
-def run_program(data, args, out):
+def run_program(program, args, out):
     """Run a program; `out` gets the storages of its results (new references).  1 with an exception set."""
-    total = data.i64[N_WORDS]
-    tensors = data.i64[N_TENSORS]
-    need = 2 * total + HEADER + data.i64[LARGEST] + 1 + tensors
-    room = stack(8 * ROOM)
+    total = program[PROGRAM.n_slots]
+    tensors = program[PROGRAM.n_tensors]
+    need = 2 * total + HEADER + program[PROGRAM.largest] + 1 + tensors
+    room = stack(8 * STACK_ROOM)
     memory = room
-    if need > ROOM:
+    if need > STACK_ROOM:
         memory = malloc(8 * need)
         if memory is None:
             PyErr_NoMemory()
             return 1
-    held, made = memory, memory + 8 * total
+    slots, storages = memory, memory + 8 * total
     for k in range(total):
-        made.ptr[k] = None
-    guarded = made + 8 * total
+        storages.ptr[k] = None
+    guarded = storages + 8 * total
     guarded.i64[0] = 0
-    failed = run_steps(data, args, held, made, guarded + 8 * (1 + tensors + HEADER), guarded)
-    results = data + 8 * data.i64[RESULTS]
-    for k in range(data.i64[N_RESULTS]):
-        out.ptr[k] = None
-        if failed == 0:
-            place = results.i64[2 * k]
-            if place >= 0:
-                out.ptr[k] = made.ptr[place]
-                made.ptr[place] = None
-            else:
-                out.ptr[k] = storage_new(0)
-                if out.ptr[k] is None:
-                    failed = 1
+    failed = run_steps(program, args, slots, storages, guarded + 8 * (1 + tensors + HEADER), guarded)
+    failed = take_results(program, storages, out, failed)
     for k in range(total):
-        if made.ptr[k] is not None:
-            Py_DecRef(made.ptr[k])
+        if storages.ptr[k] is not None:
+            Py_DecRef(storages.ptr[k])
     if guarded.i64[0] != 0:
         for k in range(tensors):
             if guarded.ptr[1 + k] is not None:
                 Py_DecRef(guarded.ptr[1 + k])
     if failed != 0:
-        for k in range(data.i64[N_RESULTS]):
-            if out.ptr[k] is not None:
-                Py_DecRef(out.ptr[k])
-    if need > ROOM:
+        drop_all(out, program[PROGRAM.n_results])
+    if need > STACK_ROOM:
         free(memory)
     return failed
 
@@ -223,124 +279,166 @@ def run_program(data, args, out):
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
-def elsewhere(self, args, flagged, names):
-    """The same call by the closure."""
+def fallback(self, args, flagged, names):
+    """The same call by the Python fallback."""
     return PyObject_Vectorcall(self.ptr[P_FALLBACK], args, flagged, names)
 
 
 @native("ptr(ptr, i64)")
-def as_tuple(made, count):
+def as_tuple(items, count):
     """New references as a tuple."""
     out = PyTuple_New(count)
     for k in range(count):
         if out is not None:
-            PyTuple_SetItem(out, k, made.ptr[k])
+            PyTuple_SetItem(out, k, items.ptr[k])
         else:
-            Py_DecRef(made.ptr[k])
+            Py_DecRef(items.ptr[k])
     return out
 
 
+@native("void(ptr, i64)")
+def drop_all(items, count):
+    """Let go of references, where they are not null."""
+    for k in range(count):
+        if items.ptr[k] is not None:
+            Py_DecRef(items.ptr[k])
+
+
 @native("i64(ptr, ptr)")
-def numbers_fit(data, args):
+def numbers_fit(program, args):
     """Whether the numbers among the arguments are ints that the plan may put into memory as they are."""
-    order = data + 8 * data.i64[ORDER]
-    for k in range(data.i64[N_TENSORS], data.i64[N_INPUTS]):
+    order = program[PROGRAM.order]
+    for k in range(program[PROGRAM.n_tensors], program[PROGRAM.n_inputs]):
         item = args.ptr[order.i64[k]]
         if item.ptr[1] != PyLong_Type:
             return 0
         value = small_int(item)
-        if value < data.i64[LEAST] or value > data.i64[MOST]:
+        if value < program[PROGRAM.least] or value > program[PROGRAM.most]:
             return 0
     return 1
+
+
+@native("i64(ptr, ptr)", inline=True)
+def saves_inference(recording, args):
+    """Whether a value that a node would keep is a tensor made in inference mode."""
+    saved = recording[RECORDING.saved]
+    for _k in range(recording[RECORDING.n_saved]):
+        if saved[SAVED.source] == FROM_TENSOR:
+            if in_inference(args.ptr[saved[SAVED.index]]) != 0:
+                return 1
+        saved = saved + 8 * SAVED_WORDS
+    return 0
+
+
+@native("i64(ptr, ptr)", inline=True)
+def inputs_changed(table, args):
+    """Whether a tensor has another spec than at the plan's making: one that was saved, or resized by another thread, may have lost its memory."""
+    program, wanted = table[KERNEL.program], table[KERNEL.input_specs]
+    order = program[PROGRAM.order]
+    for k in range(program[PROGRAM.n_tensors]):
+        spec = wanted.ptr[k]
+        if unlikely(spec is not None and spec != slot(args.ptr[order.i64[k]], O_SPEC)):
+            return 1
+    return 0
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
 def kernel_plan(self, args, flagged, names):
     """Run a program, and make tensors of its results."""
-    data = self.ptr[P_DATA]
-    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
-    if given != data.i64[N_GIVEN] or names is not None:
-        return elsewhere(self, args, flagged, names)
-    if data.i64[BOUNDED] != 0:
-        if numbers_fit(data, args) == 0:
-            return elsewhere(self, args, flagged, names)
-    sources = data + 8 * data.i64[SAVED]
-    for k in range(data.i64[N_SAVED]):
-        if sources.i64[2 * k] == FROM_TENSOR:
-            if in_inference(args.ptr[sources.i64[2 * k + 1]]) != 0:
-                return elsewhere(self, args, flagged, names)
-    total, shown = data.i64[N_RESULTS], data.i64[N_SHOWN]
-    results = data + 8 * data.i64[RESULTS]
-    order = data + 8 * data.i64[ORDER]
-    for k in range(
-        data.i64[N_TENSORS]
-    ):  # a tensor that was saved, or resized by another thread, may have lost its memory
-        wanted = results.ptr[2 * (total + k) + 1]
-        if unlikely(wanted is not None and wanted != slot(args.ptr[order.i64[k]], O_SPEC)):
-            return elsewhere(self, args, flagged, names)
-    made = stack(8 * 64)
-    if run_program(data, args, made) != 0:
+    table = table_of(self, KERNEL_TAG)
+    if CHECKED:
+        if table is None:
+            return None
+    program, recording = table[KERNEL.program], table[KERNEL.recording]
+    if i64(flagged & u64(0x7FFFFFFFFFFFFFFF)) != table[KERNEL.given] or names is not None:
+        return fallback(self, args, flagged, names)
+    if program[PROGRAM.bounded] != 0:
+        if numbers_fit(program, args) == 0:
+            return fallback(self, args, flagged, names)
+    if saves_inference(recording, args) != 0 or inputs_changed(table, args) != 0:
+        return fallback(self, args, flagged, names)
+    tensors = stack(8 * MOST_RESULTS)
+    if run_program(program, args, tensors) != 0:
         return None
+    total, specs = program[PROGRAM.n_results], table[KERNEL.specs]
     failed = False
     for k in range(total):
-        storage = made.ptr[k]
-        tensor = new_tensor(storage, results.ptr[2 * k + 1], PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
-        made.ptr[k] = tensor
+        storage = tensors.ptr[k]
+        tensor = new_tensor(storage, specs.ptr[k], PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
+        tensors.ptr[k] = tensor
         failed = failed or tensor is None
-    if not failed and data.i64[RECORDS] != 0:
-        failed = record(data, args, made) != 0
+    shown = table[KERNEL.n_shown]
+    if not failed and table[KERNEL.records] != 0:
+        failed = record(recording, args, tensors, shown) != 0
     if unlikely(failed):
-        for k in range(total):
-            if made.ptr[k] is not None:
-                Py_DecRef(made.ptr[k])
+        drop_all(tensors, total)
         return None
     for k in range(shown, total):
-        Py_DecRef(made.ptr[k])
-    if data.i64[SEVERAL] == 0:
-        return made.ptr[0]
-    return as_tuple(made, shown)
+        Py_DecRef(tensors.ptr[k])
+    if table[KERNEL.several] == 0:
+        return tensors.ptr[0]
+    return as_tuple(tensors, shown)
 
 
 # ***** in-place changes *****
 
 
 @native("i64(ptr, ptr, ptr)", inline=True)
-def is_target(data, other, x):
+def is_target(table, other, x):
     """Whether an operand is, element for element, the part of `x` that is changed, and may be."""
-    if slot(other, O_SPEC) != data.ptr[TARGET_SPEC] or in_inference(other) != 0:
+    if slot(other, O_SPEC) != table[INPLACE.target_spec] or in_inference(other) != 0:
         return 0
-    return i64(PyLong_AsLongLong(slot(other, O_PTR)) == PyLong_AsLongLong(slot(x, O_PTR)) + data.i64[OFFSET])
+    address = PyLong_AsLongLong(slot(x, O_PTR)) + table[INPLACE.program][PROGRAM.offset]
+    return i64(PyLong_AsLongLong(slot(other, O_PTR)) == address)
+
+
+@native("i64(ptr, ptr)", inline=True)
+def may_change(table, x):
+    """Whether a tensor is outside of any graph, of the levels in force and of inference mode."""
+    storage = slot(x, O_STORAGE)
+    if storage == Py_None or (slot(x, O_RG) != Py_False and table[INPLACE.quiet] == 0):
+        return 0
+    if storage.i64[S_BORN] < FAST.i64[LEAST_BIRTH]:
+        return 0
+    meta = slot(x, O_META)
+    if meta != Py_None:
+        if slot(meta, O_INFERENCE) == Py_True or slot(meta, O_CREATION) != FAST.ptr[EMPTY_TEXT]:
+            return 0
+    return 1
+
+
+@native("i64(ptr, ptr, ptr)", inline=True)
+def operands_apart(table, args, x):
+    """Whether no other operand shares memory with the target, but for those that may be it."""
+    program, target = table[INPLACE.program], table[INPLACE.target]
+    order = program[PROGRAM.order]
+    for k in range(program[PROGRAM.n_tensors]):
+        if order.i64[k] != target:
+            other = args.ptr[order.i64[k]]
+            if may_overlap(slot(other, O_STORAGE), slot(x, O_STORAGE)) != 0 and is_target(table, other, x) == 0:
+                return 0
+    return 1
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
 def inplace_plan(self, args, flagged, names):
     """Run a program that changes one of its arguments; for tensors outside of any graph."""
-    data = self.ptr[P_DATA]
-    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
-    if given != data.i64[N_GIVEN] or names is not None:
-        return elsewhere(self, args, flagged, names)
-    if data.i64[BOUNDED] != 0:
-        if numbers_fit(data, args) == 0:
-            return elsewhere(self, args, flagged, names)
-    x = args.ptr[data.i64[TARGET]]
-    storage = slot(x, O_STORAGE)
-    if storage == Py_None or (slot(x, O_RG) != Py_False and data.i64[QUIET] == 0):
-        return elsewhere(self, args, flagged, names)
-    if storage.i64[S_BORN] < STATE.i64[LEAST_BIRTH]:
-        return elsewhere(self, args, flagged, names)
-    meta = slot(x, O_META)
-    if meta != Py_None:
-        if slot(meta, O_INFERENCE) == Py_True or slot(meta, O_CREATION) != FAST.ptr[EMPTY_TEXT]:
-            return elsewhere(self, args, flagged, names)
-    order = data + 8 * data.i64[ORDER]
-    for k in range(data.i64[N_TENSORS]):
-        if order.i64[k] != data.i64[TARGET]:
-            other = args.ptr[order.i64[k]]
-            if may_overlap(slot(other, O_STORAGE), storage) != 0 and is_target(data, other, x) == 0:
-                return elsewhere(self, args, flagged, names)
-    made = stack(64)
-    Py_IncRef(storage)
-    failed = run_program(data, args, made)
+    table = table_of(self, INPLACE_TAG)
+    if CHECKED:
+        if table is None:
+            return None
+    program = table[INPLACE.program]
+    if i64(flagged & u64(0x7FFFFFFFFFFFFFFF)) != table[INPLACE.given] or names is not None:
+        return fallback(self, args, flagged, names)
+    if program[PROGRAM.bounded] != 0:
+        if numbers_fit(program, args) == 0:
+            return fallback(self, args, flagged, names)
+    x = args.ptr[table[INPLACE.target]]
+    if may_change(table, x) == 0 or operands_apart(table, args, x) == 0:
+        return fallback(self, args, flagged, names)
+    no_results = stack(8)
+    storage = kept(slot(x, O_STORAGE))
+    failed = run_program(program, args, no_results)
     if failed == 0:
         storage.i64[S_VERSION] += 1
         before = storage.ptr[S_CHANGED]
@@ -350,7 +448,7 @@ def inplace_plan(self, args, flagged, names):
     Py_DecRef(storage)
     if failed != 0:
         return None
-    return kept(Py_None if data.i64[SILENT] != 0 else x)
+    return kept(Py_None if table[INPLACE.gives_none] != 0 else x)
 
 
 # ***** views *****
@@ -359,60 +457,110 @@ def inplace_plan(self, args, flagged, names):
 @native("ptr(ptr, ptr, u64, ptr)")
 def view_plan(self, args, flagged, names):
     """Show a tensor's memory under other strides."""
-    data = self.ptr[P_DATA]
-    given = i64(flagged & u64(0x7FFFFFFFFFFFFFFF))
+    table = table_of(self, VIEW_TAG)
+    if CHECKED:
+        if table is None:
+            return None
     x = args.ptr[0]
-    if given < 1 or names is not None or in_inference(x) != 0:
-        return elsewhere(self, args, flagged, names)
-    held = slot(x, O_META)
+    if i64(flagged & u64(0x7FFFFFFFFFFFFFFF)) < 1 or names is not None or in_inference(x) != 0:
+        return fallback(self, args, flagged, names)
+    meta = slot(x, O_META)
     base = x
-    if held != Py_None:
-        if slot(held, O_BASE) != Py_None:
-            base = slot(held, O_BASE)
+    if meta != Py_None:
+        if slot(meta, O_BASE) != Py_None:
+            base = slot(meta, O_BASE)
     storage = slot(x, O_STORAGE)
-    if storage == Py_None or (data.i64[RECORDS] == 0 and slot(base, O_RG) == Py_True):
-        return elsewhere(self, args, flagged, names)
+    if storage == Py_None or (table[VIEW.records] == 0 and slot(base, O_RG) == Py_True):
+        return fallback(self, args, flagged, names)
     address = stack(8)
     if word(slot(x, O_PTR), address) != 0:
         return None
-    if data.i64[BOUNDED] != 0:
-        if data.i64[MOST] != 0:  # from the start of the memory
+    if table[VIEW.bounded] != 0:
+        if table[VIEW.whole] != 0:
             address.u64[0] = storage.u64[S_PTR]
-        if address.i64[0] + data.i64[LEAST] > storage.i64[S_PTR] + storage.i64[S_NBYTES]:
-            return elsewhere(self, args, flagged, names)
-    count = data.i64[N_SHOWN]
-    made = stack(8 * 64)
-    results = data + 8 * data.i64[RESULTS]
+        if address.i64[0] + table[VIEW.span] > storage.i64[S_PTR] + storage.i64[S_NBYTES]:
+            return fallback(self, args, flagged, names)
+    count, view = table[VIEW.n_views], table[VIEW.views]
+    tensors = stack(8 * MOST_RESULTS)
     failed = False
     for k in range(count):
-        made.ptr[k] = None
+        tensors.ptr[k] = None
         if not failed:
-            at = PyLong_FromUnsignedLongLong(address.u64[0] + results.u64[2 * k])
-            out = new_tensor(kept(storage), results.ptr[2 * k + 1], at)
-            made.ptr[k] = out
+            at = PyLong_FromUnsignedLongLong(u64(address.i64[0] + view[VIEWED.offset]))
+            out = new_tensor(kept(storage), view[VIEWED.spec], at)
+            tensors.ptr[k] = out
             failed = out is None
             if not failed:
-                failed = link_view(base, held, out, data.ptr[CREATION]) != 0
-    if not failed and data.i64[RECORDS] != 0:
-        failed = record_view(data, args, made) != 0
+                failed = link_view(base, meta, out, table[VIEW.creation]) != 0
+        view = view + 8 * VIEWED_WORDS
+    if not failed and table[VIEW.records] != 0:
+        failed = record_view(table[VIEW.recording], args, tensors, count) != 0
     if unlikely(failed):
-        for k in range(count):
-            if made.ptr[k] is not None:
-                Py_DecRef(made.ptr[k])
+        drop_all(tensors, count)
         return None
-    if data.i64[SEVERAL] == 0:
-        return made.ptr[0]
-    return as_tuple(made, count)
+    if table[VIEW.several] == 0:
+        return tensors.ptr[0]
+    return as_tuple(tensors, count)
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
 def detach_plan(self, args, flagged, names):
     """The same memory outside of the graph."""
+    if CHECKED:
+        if table_of(self, DETACH_TAG) is None:
+            return None
     x = args.ptr[0]
     storage = slot(x, O_STORAGE)
     if storage == Py_None or in_inference(x) != 0:
-        return elsewhere(self, args, flagged, names)
+        return fallback(self, args, flagged, names)
     return alias(x)
+
+
+@native("ptr(ptr, ptr, i64)", inline=True)
+def shown_under(x, spec, offset):
+    """A tensor's memory under another spec, some bytes on, outside of any graph; null, without an exception, for one without memory."""
+    address = stack(8)
+    if slot(x, O_STORAGE) == Py_None or word(slot(x, O_PTR), address) != 0:
+        PyErr_Clear()
+        return None
+    return new_tensor(kept(slot(x, O_STORAGE)), spec, PyLong_FromUnsignedLongLong(u64(address.i64[0] + offset)))
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def show_plan(self, args, flagged, names):
+    """A tuple of the arguments under other strides, outside of any graph."""
+    table = table_of(self, SHOW_TAG)
+    if CHECKED:
+        if table is None:
+            return None
+    count, shown = table[SHOW.n_shown], table[SHOW.shown]
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            tensor = shown_under(args.ptr[shown[SHOWN.argument]], shown[SHOWN.spec], shown[SHOWN.offset])
+            if tensor is None:
+                Py_DecRef(out)
+                if PyErr_Occurred() is not None:
+                    return None
+                return fallback(self, args, flagged, names)
+            PyTuple_SetItem(out, k, tensor)
+        shown = shown + 8 * SHOWN_WORDS
+    return out
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def retype_plan(self, args, flagged, names):
+    """The first argument under another spec, outside of any graph and in no inference mode."""
+    table = table_of(self, RETYPE_TAG)
+    if CHECKED:
+        if table is None:
+            return None
+    out = ptr(0)
+    if in_inference(args.ptr[0]) == 0:
+        out = shown_under(args.ptr[0], table[RETYPE.spec], 0)
+    if out is None and PyErr_Occurred() is None:
+        return fallback(self, args, flagged, names)
+    return out
 
 
 # ***** plans that need no kernel *****
@@ -421,236 +569,245 @@ def detach_plan(self, args, flagged, names):
 @native("ptr(ptr, ptr, u64, ptr)")
 def identity_plan(self, args, flagged, names):
     """The first argument itself."""
+    if CHECKED:
+        if table_of(self, IDENTITY_TAG) is None:
+            return None
     return kept(args.ptr[0])
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
 def constant_plan(self, args, flagged, names):
     """The same object each time."""
-    return kept(self.ptr[P_FALLBACK])
+    table = table_of(self, CONSTANT_TAG)
+    if CHECKED:
+        if table is None:
+            return None
+    return kept(table[CONSTANT.value])
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
 def fresh_plan(self, args, flagged, names):
-    """Memory that nobody has written, or with the flag SILENT zeros."""
-    data = self.ptr[P_DATA]
-    spec = data.ptr[data.i64[RESULTS]]
-    nbytes = data.i64[data.i64[RESULTS] + 1]
-    storage = zeroed_storage(nbytes) if data.i64[SILENT] != 0 else storage_new(nbytes)
+    """A tensor over memory that nobody has written, or over zeros."""
+    table = table_of(self, FRESH_TAG)
+    if CHECKED:
+        if table is None:
+            return None
+    device = table[FRESH.device]
+    allocate = device[DEVICE.allocate_zeroed] if table[FRESH.zeroed] != 0 else device[DEVICE.allocate]
+    storage = storage_new(allocate, device[DEVICE.release], table[FRESH.nbytes])
     if storage is None:
         return None
-    return new_tensor(storage, spec, PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
+    return new_tensor(storage, table[FRESH.spec], PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
 def choose_plan(self, args, flagged, names):
     """A tuple of some of the arguments."""
-    data = self.ptr[P_DATA]
-    count = data.i64[N_RESULTS]
-    places = data + 8 * data.i64[RESULTS]
+    table = table_of(self, CHOOSE_TAG)
+    if CHECKED:
+        if table is None:
+            return None
+    count, picks = table[CHOOSE.n_picks], table[CHOOSE.picks]
     out = PyTuple_New(count)
     for k in range(count):
         if out is not None:
-            PyTuple_SetItem(out, k, kept(args.ptr[places.i64[k]]))
-    return out
-
-
-@native("ptr(ptr, ptr, u64, ptr)")
-def show_plan(self, args, flagged, names):
-    """A tuple of the arguments under other strides, outside of any graph; with the flag SILENT the first of them alone, in no inference mode."""
-    data = self.ptr[P_DATA]
-    count = data.i64[N_RESULTS]
-    results = data + 8 * data.i64[RESULTS]
-    address = stack(8)
-    if data.i64[SILENT] != 0:
-        if in_inference(args.ptr[0]) != 0:
-            return elsewhere(self, args, flagged, names)
-    out = PyTuple_New(count)
-    for k in range(count):
-        if out is not None:
-            x = args.ptr[results.i64[3 * k]]
-            if slot(x, O_STORAGE) == Py_None or word(slot(x, O_PTR), address) != 0:
-                Py_DecRef(out)
-                PyErr_Clear()
-                return elsewhere(self, args, flagged, names)
-            at = PyLong_FromUnsignedLongLong(address.u64[0] + results.u64[3 * k + 1])
-            tensor = new_tensor(kept(slot(x, O_STORAGE)), results.ptr[3 * k + 2], at)
-            if tensor is None or data.i64[SILENT] != 0:
-                Py_DecRef(out)
-                return tensor
-            PyTuple_SetItem(out, k, tensor)
-    return out
-
-
-@native("i32(ptr, ptr, ptr)")
-def run_tape(data, keep, places):
-    """Run the steps of a plan sequence.  `places` has the arguments, and gets what the steps give (new references); 1 with an exception set."""
-    step = data + 8 * data.i64[STEPS]
-    given = data.i64[N_GIVEN]
-    inputs = stack(8 * 64)
-    for _k in range(data.i64[N_STEPS]):
-        count, several, first, dead = step.i64[1], step.i64[2], step.i64[3], step.i64[4]
-        for j in range(count):
-            place = step.i64[5 + j]
-            inputs.ptr[j] = places.ptr[place] if place >= 0 else keep.ptr[-1 - place]
-        out = PyObject_Vectorcall(step.ptr[0], inputs, u64(count), None)
-        if out is None:
-            return 1
-        if several == 0:
-            places.ptr[first] = out
-        else:
-            for j in range(several):
-                places.ptr[first + j] = kept(sequence_items(out).ptr[j])
-            Py_DecRef(out)
-        for j in range(dead):
-            place = step.i64[5 + count + j]
-            if place >= given:
-                gone = places.ptr[place]
-                places.ptr[place] = None
-                Py_DecRef(gone)
-        step = step + 8 * (5 + count + dead)
-    return 0
-
-
-@native("ptr(ptr, ptr, u64, ptr)")
-def sequence_plan(self, args, flagged, names):
-    """Run other plans, on the arguments, on constants and on what plans before them gave."""
-    data = self.ptr[P_DATA]
-    given, total = data.i64[N_GIVEN], data.i64[N_WORDS]
-    keep = sequence_items(self.ptr[P_KEEP])
-    places = stack(8 * 128)
-    for k in range(total):
-        places.ptr[k] = None
-        if k < given:
-            places.ptr[k] = args.ptr[k]
-    Py_IncRef(self)  # what runs may let go of plans
-    failed = run_tape(data, keep, places)
-    out = ptr(0)
-    if failed == 0:
-        count = data.i64[N_RESULTS]
-        results = data + 8 * data.i64[RESULTS]
-        if data.i64[SEVERAL] == 0:
-            place = results.i64[0]
-            out = kept(places.ptr[place] if place >= 0 else keep.ptr[-1 - place])
-        else:
-            out = PyTuple_New(count)
-            for k in range(count):
-                if out is not None:
-                    place = results.i64[k]
-                    PyTuple_SetItem(out, k, kept(places.ptr[place] if place >= 0 else keep.ptr[-1 - place]))
-    for k in range(given, total):
-        if places.ptr[k] is not None:
-            Py_DecRef(places.ptr[k])
-    Py_DecRef(self)
+            PyTuple_SetItem(out, k, kept(args.ptr[picks.i64[k]]))
     return out
 
 
 @native("ptr(ptr, ptr, u64, ptr)")
 def item_plan(self, args, flagged, names):
-    """The only element of a tensor as a Python number."""
-    data = self.ptr[P_DATA]
+    """The only element of a tensor as a Python number, by the reader of its device."""
+    table = table_of(self, ITEM_TAG)
+    if CHECKED:
+        if table is None:
+            return None
     x = args.ptr[0]
     address = stack(8)
     if slot(x, O_STORAGE) == Py_None:
-        return elsewhere(self, args, flagged, names)
+        return fallback(self, args, flagged, names)
     if word(slot(x, O_PTR), address) != 0:
         return None
-    return number_at(address.ptr[0], data.i64[N_TENSORS])
+    return call_ptr("ptr(ptr)", table[ITEM.reader], address.ptr[0])
+
+
+# ***** sequences of plans *****
+
+
+@native("ptr(ptr, ptr, i64)", inline=True)
+def at_slot(slots, constants, place):
+    """What is in a slot, or, below zero, among the constants (borrowed)."""
+    return slots.ptr[place] if place >= 0 else constants.ptr[-1 - place]
+
+
+@native("i32(ptr, ptr)")
+def run_sequence(table, slots):
+    """Run the steps of a plan sequence.  `slots` has the arguments, and gets the results of the steps (new references); 1 with an exception set."""
+    step, constants, given = table[SEQUENCE.steps], table[SEQUENCE.constants], table[SEQUENCE.given]
+    inputs = stack(8 * SEQUENCE_INPUTS)
+    for _k in range(table[SEQUENCE.n_steps]):
+        count, places = step[SEQUENCE_STEP.n_inputs], step[SEQUENCE_STEP.inputs]
+        for j in range(count):
+            inputs.ptr[j] = at_slot(slots, constants, places.i64[j])
+        out = PyObject_Vectorcall(step[SEQUENCE_STEP.plan], inputs, u64(count), None)
+        if out is None:
+            return 1
+        several, first = step[SEQUENCE_STEP.several], step[SEQUENCE_STEP.first]
+        if several == 0:
+            slots.ptr[first] = out
+        else:
+            for j in range(several):
+                slots.ptr[first + j] = kept(sequence_items(out).ptr[j])
+            Py_DecRef(out)
+        dead = step[SEQUENCE_STEP.dead]
+        for j in range(step[SEQUENCE_STEP.n_dead]):
+            place = dead.i64[j]
+            if place >= given:
+                gone = slots.ptr[place]
+                slots.ptr[place] = None
+                Py_DecRef(gone)
+        step = step + 8 * SEQUENCE_STEP_WORDS
+    return 0
+
+
+@native("ptr(ptr, ptr)")
+def sequence_results(table, slots):
+    """The results of a plan sequence that has run."""
+    count, places, constants = table[SEQUENCE.n_results], table[SEQUENCE.results], table[SEQUENCE.constants]
+    if table[SEQUENCE.several] == 0:
+        return kept(at_slot(slots, constants, places.i64[0]))
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            PyTuple_SetItem(out, k, kept(at_slot(slots, constants, places.i64[k])))
+    return out
+
+
+@native("ptr(ptr, ptr, u64, ptr)")
+def sequence_plan(self, args, flagged, names):
+    """Run other plans, on the arguments, on constants and on the results of plans before them."""
+    table = table_of(self, SEQUENCE_TAG)
+    if CHECKED:
+        if table is None:
+            return None
+    given, total = table[SEQUENCE.given], table[SEQUENCE.n_slots]
+    slots = stack(8 * SEQUENCE_SLOTS)
+    for k in range(total):
+        slots.ptr[k] = None
+        if k < given:
+            slots.ptr[k] = args.ptr[k]
+    Py_IncRef(self)  # what runs may let go of plans
+    out = ptr(0)
+    if run_sequence(table, slots) == 0:
+        out = sequence_results(table, slots)
+    for k in range(given, total):
+        if slots.ptr[k] is not None:
+            Py_DecRef(slots.ptr[k])
+    Py_DecRef(self)
+    return out
 
 
 # ***** what Python calls *****
 
 
-@native("ptr(i64, ptr, ptr, ptr)")
-def new_plan(kind, fallback, keep, data):
-    """A plan object of this kind with this description."""
+@native("ptr(i64)")
+def plan_function(tag):
+    """The vectorcall of plans with tables of this kind."""
+    if tag == KERNEL_TAG:
+        return kernel_plan
+    if tag == VIEW_TAG:
+        return view_plan
+    if tag == INPLACE_TAG:
+        return inplace_plan
+    if tag == DETACH_TAG:
+        return detach_plan
+    if tag == IDENTITY_TAG:
+        return identity_plan
+    if tag == CONSTANT_TAG:
+        return constant_plan
+    if tag == FRESH_TAG:
+        return fresh_plan
+    if tag == ITEM_TAG:
+        return item_plan
+    if tag == CHOOSE_TAG:
+        return choose_plan
+    if tag == SHOW_TAG:
+        return show_plan
+    if tag == RETYPE_TAG:
+        return retype_plan
+    return sequence_plan
+
+
+@native("ptr(ptr, ptr, ptr)")
+def new_plan(otherwise, keep, table):
+    """A plan object with this table, of the kind that its tag says."""
     self = PyObject_New(FAST.ptr[PLAN_TYPE])
     if self is None:
         return None
-    self.ptr[P_CALL] = kernel_plan
-    if kind == 1:
-        self.ptr[P_CALL] = view_plan
-    if kind == 2:
-        self.ptr[P_CALL] = inplace_plan
-    if kind == 3:
-        self.ptr[P_CALL] = detach_plan
-    if kind == 4:
-        self.ptr[P_CALL] = identity_plan
-    if kind == 5:
-        self.ptr[P_CALL] = constant_plan
-    if kind == 6:
-        self.ptr[P_CALL] = fresh_plan
-    if kind == 7:
-        self.ptr[P_CALL] = item_plan
-    if kind == 8:
-        self.ptr[P_CALL] = choose_plan
-    if kind == 9:
-        self.ptr[P_CALL] = show_plan
-    if kind == 10:
-        self.ptr[P_CALL] = sequence_plan
-    self.ptr[P_FALLBACK] = kept(fallback)
+    self.ptr[P_CALL] = plan_function(table[PLAN.tag])
+    self.ptr[P_FALLBACK] = kept(otherwise)
     self.ptr[P_KEEP] = kept(keep)
-    self.ptr[P_DATA] = data
+    self.ptr[P_TABLE] = table
     return self
 
 
 @native("ptr(ptr, ptr, i64)")
 def py_plan(unused, args, count):
-    """plan(kind: int, fallback, keep, address of the description) -> plan object"""
-    return new_plan(PyLong_AsLongLong(args.ptr[0]), args.ptr[1], args.ptr[2], ptr(PyLong_AsLongLong(args.ptr[3])))
+    """plan(fallback, keep, address of the table) -> plan object"""
+    return new_plan(args.ptr[0], args.ptr[1], ptr(PyLong_AsLongLong(args.ptr[2])))
 
 
 @native("void(ptr, ptr, ptr, ptr, ptr)")
-def cast_words(words, layout, values, specs, backward_spec):
-    """Fill in what differs in a description: `layout` as of `cast`."""
+def cast_table(table, changes, values, specs, backward_spec):
+    """Fill in the words in which a table differs; `changes` is a record CAST."""
     items = sequence_items(values)
-    count = layout.i64[C_STEPS]
-    step = layout + 8 * C_LISTS
-    end = words + 8 * layout.i64[C_WORDS]
-    for _k in range(count):
-        start, stop = step.i64[1], step.i64[2]
-        words.ptr[step.i64[0]] = end
+    step = changes[CAST.steps]
+    end = table + 8 * changes[CAST.n_words]
+    for _k in range(changes[CAST.n_steps]):
+        start, stop = step[CAST_CONSTANTS.start], step[CAST_CONSTANTS.stop]
+        table.ptr[step[CAST_CONSTANTS.place]] = end
         for j in range(start, stop):
             value = small_int(items.ptr[j])
             if unlikely(value == -1 << 63):  # the bits of a double, as they may be
                 value = PyLong_AsLongLong(items.ptr[j])
             end.i64[j - start] = value
         end = end + 8 * (stop - start)
-        step = step + 24
-    results = layout.i64[C_RESULTS]
-    for k in range(layout.i64[C_SPECS]):
-        words.ptr[results + 2 * k + 1] = sequence_items(specs).ptr[k]
-        if layout.i64[C_ITEM] != 0:  # views: where each begins
-            words.i64[results + 2 * k] = small_int(items.ptr[step.i64[k]]) * layout.i64[C_ITEM]
-    if layout.i64[C_BACKWARD_SPEC] != 0:
-        words.ptr[layout.i64[C_BACKWARD_SPEC]] = backward_spec
+        step = step + 8 * CAST_CONSTANTS_WORDS
+    places = changes[CAST.specs]
+    for k in range(changes[CAST.n_specs]):
+        table.ptr[places.i64[k]] = sequence_items(specs).ptr[k]
+    view = changes[CAST.offsets]
+    for _k in range(changes[CAST.n_offsets]):
+        table.i64[view[CAST_OFFSET.place]] = small_int(items.ptr[view[CAST_OFFSET.value]]) * changes[CAST.itemsize]
+        view = view + 8 * CAST_OFFSET_WORDS
+    if changes[CAST.backward_spec] != 0:
+        table.ptr[changes[CAST.backward_spec]] = backward_spec
 
 
 @native("ptr(ptr, ptr, i64)")
 def py_cast(unused, args, count):
-    """cast(kind, fallback, first, words: bytes, layout: bytes, values: tuple, specs: tuple, backward spec) -> plan object
+    """cast(fallback, first, table: bytes, changes: bytes, values: tuple, specs: tuple, backward spec) -> plan object
 
-    A plan that differs from another, whose description is `words` and which keeps `first`, in its constants, specs and backward spec.  `layout` says
-    where they are: numbers as C_WORDS and those after it name them, then for every step the place of its constants, and which of `values` they are;
-    or for every view which of `values` says where it begins, in elements of C_ITEM bytes.
+    A plan that differs from another, whose table is `table` and which keeps `first`, in its constants, specs, offsets of views and backward spec.
+    `changes` is a record CAST: it says where these are, and which of `values`.
     """
-    held, layout, values, specs = args.ptr[3], PyBytes_AsString(args.ptr[4]), args.ptr[5], args.ptr[6]
-    size = held.i64[2]
-    made = PyBytes_FromStringAndSize(None, size + 8 * layout.i64[C_CONSTANTS])
-    if made is None:
+    before, changes, values, specs = args.ptr[2], PyBytes_AsString(args.ptr[3]), args.ptr[4], args.ptr[5]
+    size = before.i64[2]
+    held = PyBytes_FromStringAndSize(None, size + 8 * changes[CAST.n_constants])
+    if held is None:
         return None
-    words = PyBytes_AsString(made)
-    memcpy(words, PyBytes_AsString(held), size)
+    table = PyBytes_AsString(held)
+    memcpy(table, PyBytes_AsString(before), size)
     keep = PyTuple_New(4)
     if keep is None:
-        Py_DecRef(made)
+        Py_DecRef(held)
         return None
-    PyTuple_SetItem(keep, 0, kept(args.ptr[2]))
+    PyTuple_SetItem(keep, 0, kept(args.ptr[1]))
     PyTuple_SetItem(keep, 1, kept(specs))
-    PyTuple_SetItem(keep, 2, kept(args.ptr[7]))
-    PyTuple_SetItem(keep, 3, made)
-    cast_words(words, layout, values, specs, args.ptr[7])
-    out = new_plan(PyLong_AsLongLong(args.ptr[0]), args.ptr[1], keep, words)
+    PyTuple_SetItem(keep, 2, kept(args.ptr[6]))
+    PyTuple_SetItem(keep, 3, held)
+    cast_table(table, changes, values, specs, args.ptr[6])
+    out = new_plan(args.ptr[0], keep, table)
     Py_DecRef(keep)
     return out
 
@@ -667,9 +824,9 @@ def plan_dealloc(self):
 
 @native("ptr(ptr, ptr, i64)")
 def py_kernel_address(unused, args, count):
-    """kernel_address(handle) -> where the kernel behind a callable of `make_callable` lies; None for other functions"""
+    """kernel_address(handle) -> where the kernel behind a callable that has a stub lies; None for other functions"""
     handle = args.ptr[0]
-    if handle.ptr[1] == STATE.ptr[HANDLE_TYPE]:
-        if handle.ptr[H_METHOD + 1] == kernel_stub:
+    if handle.ptr[1] == FAST.ptr[HANDLE_TYPE]:
+        if handle.ptr[H_METHOD + 1] != handle.ptr[H_FN]:
             return PyLong_FromUnsignedLongLong(handle.u64[H_FN])
     return kept(Py_None)

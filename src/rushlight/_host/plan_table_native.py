@@ -19,8 +19,15 @@ from rushlight._host.dispatch_words import (
     T_SLOTS,
     T_USED,
 )
-from rushlight._host.pool_native import Py_DecRef, Py_IncRef, PyErr_NoMemory, PyObject_Free, PyObject_New, free
-from rushlight._host.stub_native import malloc
+from rushlight._host.python_native import (
+    Py_DecRef,
+    Py_IncRef,
+    PyErr_NoMemory,
+    PyObject_Free,
+    PyObject_New,
+    free,
+    malloc,
+)
 from rushlight._native import i64, memcpy, native, u64
 
 __all__ = ["empty_table", "find", "forget", "hash_words", "put"]

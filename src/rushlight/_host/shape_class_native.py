@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rushlight._host.call_words_native import Py_True, sequence_items, small_int
 from rushlight._host.dispatch_words import (
     FAST,
     FLOAT,
@@ -22,8 +21,7 @@ from rushlight._host.dispatch_words import (
     TENSORS,
     TUPLE,
 )
-from rushlight._host.pool_native import Py_IncRef
-from rushlight._host.stub_native import PyTuple_New, PyTuple_SetItem
+from rushlight._host.python_native import Py_IncRef, Py_True, PyTuple_New, PyTuple_SetItem, sequence_items, small_int
 from rushlight._native import i64, native, ptr, stack
 from rushlight._types.shape_env import FOLLOWS, LEAST
 

@@ -1,4 +1,4 @@
-"""Native functions and kernels as Python callables that cost some 50 ns.
+"""Native functions as Python callables that cost some 50 ns.
 
 >>> from rushlight._host.stubs import bind
 >>> from rushlight._native import i64, native
@@ -15,57 +15,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rushlight._host import runtime as _runtime
+from rushlight._host.runtime import Unit, runtime
 from rushlight._native import jit
+from rushlight._native.compiled import compile_native
 from rushlight._native.function import NativeFunction
 from rushlight._native.types import Type
 
-__all__ = ["bind", "load_kernel", "make_kernel_callable", "native_address"]
+__all__ = ["bind"]
 
 
-def make_kernel_callable(address: int, name: str, keepalive: object = None, words: int = -1) -> Callable[..., Any]:
-    """The callable `K(ints, *words)` of the kernel at `address`.
-
-    `ints` is the address of the call's constants (or a Storage that holds them); each word is an int, a float (passed
-    as the bits of a double) or a Storage (passed as its address).  The outputs that `ints` asks for are allocated, put
-    before the words, and returned: a Storage, a tuple of them, or None.  `keepalive` lives as long as the callable.
-    With `words` >= 0 a call with another number of words is a TypeError.
-    """
-    counted = words + 1 if words >= 0 else -1
-    made: Callable[..., Any] = _runtime.runtime().make_callable(address, name.encode(), keepalive, counted, 0)
-    return made
-
-
-def load_kernel(data: bytes, symbol: str, words: int = -1) -> Callable[..., Any]:
-    """The callable of a kernel in object code; the code is unloaded when the callable dies."""
-    loaded = jit.load(data, [symbol], _runtime.runtime().symbols)
-    return make_kernel_callable(loaded[symbol], symbol, loaded, words)
-
-
-_ADDRESSES: dict[int, tuple[NativeFunction, jit.Loaded | jit.Image]] = {}
-
-
-def native_address(function: NativeFunction) -> int:
-    """The address of a native function, compiled (or found in the disk cache) and loaded once, and kept."""
-    found = _ADDRESSES.get(id(function))
-    if found is None:
-        loaded = jit.load(_runtime.compile_native([function]), [function.symbol], _runtime.runtime().symbols)
-        # Another thread may have been quicker; what it got is in use, and must not be unloaded.
-        found = _ADDRESSES.setdefault(id(function), (function, loaded))
-    return found[1][function.symbol]
-
-
-def bind(function: NativeFunction, *, nogil: bool = False) -> Callable[..., Any]:
+def bind(function: NativeFunction, *, nogil: bool = False, unit: Unit | None = None) -> Callable[..., Any]:
     """A built-in function that calls a native one.
 
-    Arguments: an int for an integer type (OverflowError when it does not fit), anything that has `__float__` for a
-    float type, a bool or int for i1, an address, a Storage or None for ptr.  `nogil` runs it with the GIL released.
+    Arguments: an int for an integer type (OverflowError when it does not fit), anything that has `__float__` for a float type, a bool or int for
+    i1, an address, a Storage or None for ptr.  `nogil` runs it with the GIL released.  `unit` has the symbols that the function calls (None: the
+    host, and what devices that are loaded have added).
     """
-    runtime = _runtime.runtime()
+    linked = runtime() if unit is None else unit
     stub = f"{function.symbol}.stub"
-    data = _runtime.compile_native([function], _stub_text(function, stub, nogil))
-    loaded = jit.load(data, [stub], runtime.symbols)
-    return runtime.make_callable(loaded[stub], function.symbol.encode(), loaded, -1, 1)
+    data = compile_native([function], _stub_text(function, stub, nogil))
+    loaded = jit.load(data, [stub], linked.symbols)
+    return linked.make_callable(loaded[stub], function.symbol.encode(), loaded, -1, 0)
 
 
 # ***** the wrapper of a bound function, as LLVM text *****

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._host.call_words_native import (
-    Py_False,
-    Py_True,
-    PyBool_Type,
-    PyObject_GetAttr,
-    PySlice_Type,
-    is_plain,
-    sequence_items,
-    sequence_size,
-    small_int,
-)
-from rushlight._host.dispatch_native import PyBytes_FromStringAndSize, PyLong_FromLongLong, PyObject_Vectorcall
+from rushlight._host.call_words_native import is_plain
 from rushlight._host.dispatch_words import (
     FAST,
     NEW_TUPLE,
@@ -24,36 +13,58 @@ from rushlight._host.dispatch_words import (
     O_SPEC,
     O_STORAGE,
     SIZE_TYPE,
+    STORAGE_TYPE,
     TENSOR_TYPE,
 )
-from rushlight._host.pool_native import (
-    S_NBYTES,
-    S_PTR,
-    STATE,
-    STORAGE_TYPE,
+from rushlight._host.python_native import (
     Py_DecRef,
+    Py_False,
     Py_IncRef,
     Py_None,
-    PyErr_Format,
-    PyExc_ValueError,
-    PyLong_AsLongLong,
-    storage_new,
-    storage_wrap,
-)
-from rushlight._host.stub_native import (
+    Py_True,
     PyBytes_AsString,
+    PyBytes_FromStringAndSize,
     PyErr_Clear,
-    PyFloat_Type,
+    PyEval_GetFrame,
+    PyFrame_GetBack,
+    PyFrame_GetCode,
+    PyFrame_GetLasti,
+    PyLong_AsLongLong,
+    PyLong_FromLongLong,
+    PyLong_FromUnsignedLongLong,
     PyLong_Type,
+    PyObject_GetAttr,
+    PyObject_Vectorcall,
+    PySlice_Type,
     PyTuple_New,
     PyTuple_SetItem,
+    PyType_GenericAlloc,
+    PyUnicode_Tailmatch,
+    kept,
+    sequence_items,
+    small_int,
 )
-from rushlight._native import call_ptr, extern, f32, f64, i64, native, ptr, select, stack, static, u8, u64
+from rushlight._host.storage_native import S_NBYTES, S_PTR, storage_wrap
+from rushlight._native import call_ptr, i64, native, ptr, stack, static, u64
 
 __all__ = [
-    "alias", "edge_of", "in_inference", "kept", "may_overlap", "meta_of", "new_tensor", "number_at", "py_array_form", "py_coordinates", "py_data", "py_measure", "py_nested", "py_of_numbers", "py_new_meta", "py_over_array",
-    "py_user_place", "replace_slot", "set_slot", "size_item", "slot", "user_place",
-]  # fmt: skip
+    "alias",
+    "edge_of",
+    "in_inference",
+    "may_overlap",
+    "meta_of",
+    "new_tensor",
+    "py_array_form",
+    "py_data",
+    "py_new_meta",
+    "py_over_array",
+    "py_user_place",
+    "replace_slot",
+    "set_slot",
+    "size_item",
+    "slot",
+    "user_place",
+]
 
 # words of FAST beside those of `dispatch_words`
 O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
@@ -64,19 +75,7 @@ R_SPEC, R_WORD, R_PLAN, R_MAP = range(
     92, 96
 )  # of a backward spec: for which gradient and state its last plan was, that plan, its results' order
 META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
-COORDINATES = 32  # dims of a mask, at most
 CODES = static("rl_codes", 16 * 256)  # of code objects met: itself, and whether it is the package's own
-
-PyType_GenericAlloc = extern("PyType_GenericAlloc", "ptr(ptr, i64)")
-PyLong_FromUnsignedLongLong = extern("PyLong_FromUnsignedLongLong", "ptr(u64)")
-PyEval_GetFrame = extern("PyEval_GetFrame", "ptr()")
-PyFrame_GetBack = extern("PyFrame_GetBack", "ptr(ptr)")
-PyFrame_GetCode = extern("PyFrame_GetCode", "ptr(ptr)")
-PyFrame_GetLasti = extern("PyFrame_GetLasti", "i32(ptr)")
-PyUnicode_Tailmatch = extern("PyUnicode_Tailmatch", "i64(ptr, ptr, i64, i64, i32)")
-PyList_New = extern("PyList_New", "ptr(i64)")
-PyList_SetItem = extern("PyList_SetItem", "i32(ptr, i64, ptr)")
-PyFloat_FromDouble = extern("PyFloat_FromDouble", "ptr(f64)")
 
 
 # ***** slots of Python objects *****
@@ -101,13 +100,6 @@ def replace_slot(obj, which, value):
     obj.ptr[FAST.i64[which] >> 3] = value
     if before is not None:
         Py_DecRef(before)
-
-
-@native("ptr(ptr)", inline=True)
-def kept(obj):
-    """The object with one reference more."""
-    Py_IncRef(obj)
-    return obj
 
 
 # ***** the user's place *****
@@ -206,9 +198,9 @@ def py_data(unused, args, count):
     storage: ptr = None
     if is_plain(x) != 0:
         storage = slot(x, O_STORAGE)
-    if storage is None or storage.ptr[1] != STATE.ptr[STORAGE_TYPE]:
+    if storage is None or storage.ptr[1] != FAST.ptr[STORAGE_TYPE]:
         return PyObject_Vectorcall(FAST.ptr[DATA_OF], args, u64(1), None)
-    shared = storage_wrap(storage.ptr[S_PTR], storage.i64[S_NBYTES], kept(storage), 0)
+    shared = storage_wrap(storage.ptr[S_PTR], storage.i64[S_NBYTES], kept(storage), None)
     if shared is None:
         Py_DecRef(storage)
         return None
@@ -275,54 +267,7 @@ def may_overlap(a, b):
     return i64(a.i64[S_PTR] < b.i64[S_PTR] + b.i64[S_NBYTES] and b.i64[S_PTR] < a.i64[S_PTR] + a.i64[S_NBYTES])
 
 
-# ***** elements as Python's numbers *****
-
-
-@native("ptr(ptr, i64)")
-def number_at(p, code):
-    """The element at an address as a Python number; `code` is one of `NUMBER_CODES` in `_engine.dispatch.native_plans`."""
-    if code == 0:
-        return PyFloat_FromDouble(f64(p.f32[0]))
-    if code == 1:
-        return PyFloat_FromDouble(p.f64[0])
-    if code == 2:
-        return PyLong_FromLongLong(p.i64[0])
-    if code == 3:
-        return PyLong_FromLongLong(i64(p.i32[0]))
-    if code == 4:
-        return PyLong_FromLongLong(i64(p.i16[0]))
-    if code == 5:
-        return PyLong_FromLongLong(i64(p.i8[0]))
-    if code == 6:
-        return PyLong_FromLongLong(i64(p.u8[0]))
-    if p.u8[0] != 0:
-        return kept(Py_True)
-    return kept(Py_False)
-
-
-@native("ptr(ptr, ptr, i64)")
-def nested(p, layout, dim):
-    """Elements as nested lists.  `layout` holds how many dims there are, the code of the numbers, and for each dim its size and its step in bytes."""
-    n, step = layout.i64[2 + 2 * dim], layout.i64[3 + 2 * dim]
-    out = PyList_New(n)
-    for k in range(n):
-        if out is not None:
-            item: ptr = None
-            if dim + 1 == layout.i64[0]:
-                item = number_at(p + k * step, layout.i64[1])
-            else:
-                item = nested(p + k * step, layout, dim + 1)
-            if item is None:
-                Py_DecRef(out)
-                return None
-            PyList_SetItem(out, k, item)
-    return out
-
-
-@native("ptr(ptr, ptr, i64)")
-def py_nested(unused, args, count):
-    """nested(address, address of the layout) -> nested lists of Python numbers"""
-    return nested(ptr(PyLong_AsLongLong(args.ptr[0])), ptr(PyLong_AsLongLong(args.ptr[1])), 0)
+# ***** sizes *****
 
 
 @native("ptr(ptr, ptr)")
@@ -345,161 +290,7 @@ def size_item(self, key):
     return out
 
 
-@native("ptr(ptr, ptr, i64)")
-def py_coordinates(unused, args, count):
-    """coordinates(address, sizes) -> (count, storage) of the bytes that are set in a dense mask: all first coordinates, all second ones, ..."""
-    mask = ptr(PyLong_AsLongLong(args.ptr[0]))
-    sizes, ndim = sequence_items(args.ptr[1]), sequence_size(args.ptr[1])
-    n: i64 = 1
-    for d in range(ndim):
-        n = n * PyLong_AsLongLong(sizes.ptr[d])
-    found: i64 = 0
-    for k in range(n):
-        found += i64(mask.u8[k] != 0)
-    storage = storage_new(8 * ndim * found)
-    if storage is None:
-        return None
-    out = PyTuple_New(2)
-    if out is None:
-        Py_DecRef(storage)
-        return None
-    at = storage.ptr[S_PTR]
-    place = stack(8 * COORDINATES)
-    for d in range(ndim):
-        place.i64[d] = 0
-    inner = PyLong_AsLongLong(sizes.ptr[ndim - 1])
-    done: i64 = 0
-    k: i64 = 0
-    while done < found:  # a row after the other
-        for j in range(inner):
-            if mask.u8[k + j] != 0:
-                place.i64[ndim - 1] = j
-                for d in range(ndim):
-                    at.i64[d * found + done] = place.i64[d]
-                done += 1
-        k += inner
-        d: i64 = ndim - 2
-        while d >= 0:
-            place.i64[d] = place.i64[d] + 1
-            if place.i64[d] < PyLong_AsLongLong(sizes.ptr[d]):
-                break
-            place.i64[d] = 0
-            d -= 1
-    PyTuple_SetItem(out, 0, PyLong_FromLongLong(found))
-    PyTuple_SetItem(out, 1, storage)
-    return out
-
-
-# ***** Python's numbers as elements *****
-
-FLOATS, INTS, BOOLS = 0, 1, 2  # what a sequence holds
-DEEPEST = 8  # dims that are read here
-
-
-@native("i64(ptr)", inline=True)
-def number_kind(obj):
-    """FLOATS, INTS or BOOLS; -1 for what is none of them, or does not fit 64 bits."""
-    kind = obj.ptr[1]
-    if kind == PyFloat_Type:
-        return FLOATS
-    if kind == PyBool_Type:
-        return BOOLS
-    if kind == PyLong_Type and small_int(obj) != -1 << 63:
-        return INTS
-    return -1
-
-
-@native("i64(ptr, ptr, i64, i64, i64)")
-def has_dims(obj, dims, n, dim, kind):
-    """Whether nested sequences have these sizes, from one dim on, and hold numbers of one kind."""
-    if dim == n:
-        return i64(number_kind(obj) == kind)
-    size = sequence_size(obj)
-    if size != dims.i64[dim]:
-        return 0
-    items = sequence_items(obj)
-    for k in range(size):
-        if has_dims(items.ptr[k], dims, n, dim + 1, kind) == 0:
-            return 0
-    return 1
-
-
-@native("ptr(ptr, ptr, i64)")
-def py_measure(unused, args, count):
-    """measure(data) -> (kind of the numbers, *sizes) of a number or of nested lists and tuples of numbers of one kind; None for all else"""
-    data = args.ptr[0]
-    dims = stack(8 * DEEPEST)
-    n: i64 = 0
-    first = data
-    size = sequence_size(first)
-    while size > 0 and n < DEEPEST:
-        dims.i64[n] = size
-        n += 1
-        first = sequence_items(first).ptr[0]
-        size = sequence_size(first)
-    kind: i64 = FLOATS
-    if size == 0 and n < DEEPEST:
-        dims.i64[n] = 0
-        n += 1
-    else:
-        kind = number_kind(first)
-    if kind < 0 or has_dims(data, dims, n, 0, kind) == 0:
-        return kept(Py_None)
-    out = PyTuple_New(n + 1)
-    if out is not None:
-        PyTuple_SetItem(out, 0, PyLong_FromLongLong(kind))
-        for k in range(n):
-            PyTuple_SetItem(out, k + 1, PyLong_FromLongLong(dims.i64[k]))
-    return out
-
-
-@native("i64(ptr, ptr, i64)")
-def put_numbers(obj, to, deep):
-    """Write the numbers in nested sequences.  `to`: where, how many there is room for, their kind, the code of the elements.  0 where they differ."""
-    size = sequence_size(obj)
-    if size >= 0:
-        if deep > DEEPEST:
-            return 0
-        items = sequence_items(obj)
-        for k in range(size):
-            if put_numbers(items.ptr[k], to, deep + 1) == 0:
-                return 0
-        return 1
-    kind, code, p = to.i64[2], to.i64[3], to.ptr[0]
-    if to.i64[1] == 0 or number_kind(obj) != kind:
-        return 0
-    to.i64[1] -= 1
-    if kind == BOOLS:
-        p.u8[0] = select(obj == Py_True, u8(1), u8(0))
-        to.ptr[0] = p + 1
-    elif code == 2:
-        p.i64[0] = small_int(obj)
-        to.ptr[0] = p + 8
-    else:
-        value = obj.f64[2] if kind == FLOATS else f64(small_int(obj))
-        if code == 0:
-            p.f32[0] = f32(value)
-            to.ptr[0] = p + 4
-        else:
-            p.f64[0] = value
-            to.ptr[0] = p + 8
-    return 1
-
-
-@native("ptr(ptr, ptr, i64)")
-def py_of_numbers(unused, args, count):
-    """of_numbers(data, spec, nbytes, numel, kind, code) -> a tensor of what was measured; `code` is one of `NUMBER_CODES`"""
-    storage = storage_new(PyLong_AsLongLong(args.ptr[2]))
-    if storage is None:
-        return None
-    to = stack(32)
-    to.ptr[0] = storage.ptr[S_PTR]
-    for k in range(3):
-        to.i64[1 + k] = PyLong_AsLongLong(args.ptr[3 + k])
-    if put_numbers(args.ptr[0], to, 0) == 0 or to.i64[1] != 0:
-        Py_DecRef(storage)
-        return PyErr_Format(PyExc_ValueError.ptr[0], "the sequence changed while it was read")
-    return new_tensor(storage, args.ptr[1], PyLong_FromUnsignedLongLong(storage.u64[S_PTR]))
+# ***** arrays *****
 
 
 @native("ptr(ptr, ptr, i64)")
@@ -530,7 +321,7 @@ def py_over_array(unused, args, count):
     """
     array = args.ptr[0]
     nbytes = PyLong_AsLongLong(args.ptr[2])
-    storage = storage_wrap(array.ptr[2], nbytes, kept(array), 0)
+    storage = storage_wrap(array.ptr[2], nbytes, kept(array), None)
     if storage is None:
         Py_DecRef(array)
         return None

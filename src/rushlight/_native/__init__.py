@@ -26,6 +26,9 @@ A shift by the width or more, an integer division by zero and a float too large 
 name; an i1 in memory is a byte.  `p + n` moves a ptr by n bytes, `p - q` is an i64, `None` is the null pointer (`p is
 None`). `stack(64)` is local memory; `static("name", nbytes)` declares zeroed memory of the unit at module level.
 
+**Records**: `PAIR = Record("pair", ("size", i64, "in bytes"), ...)` names and types the words of a block of memory; `p[PAIR.size]` reads or
+writes one of them with its type.  `p[R.items]` is the address of a list, or of a record within (see `Record`).
+
 **Calls**: other native functions, `extern("log", "f64(f64)")` (a C function declared at module level, `...` for
 varargs), `call_ptr("i32(ptr)", f, p)` through a pointer, and the intrinsics of `intrinsics.py`: atomic_load/store/add/
 xchg/cas, fence, pause, memcpy, memmove, memset, prefetch, set_bytes, store_chosen, store_places, subtract_products, mulhi, funnel_left,
@@ -100,6 +103,9 @@ from rushlight._native.types import (
     TYPES,
     Extern,
     ExternData,
+    Field,
+    Listed,
+    Record,
     Signature,
     Static,
     Type,
@@ -113,7 +119,9 @@ from rushlight._native.types import (
     i16,
     i32,
     i64,
+    listed,
     ptr,
+    pyobject,
     static,
     u8,
     u16,
@@ -123,10 +131,10 @@ from rushlight._native.types import (
 )  # fmt: skip
 
 __all__ = [
-    "TYPES", "Extern", "ExternData", "Intrinsic", "NativeFunction", "Signature", "Static", "Type", "Words", "atomic_add",
+    "TYPES", "Extern", "ExternData", "Field", "Intrinsic", "Listed", "NativeFunction", "Record", "Signature", "Static", "Type", "Words", "atomic_add",
     "atomic_cas", "atomic_load", "atomic_store", "atomic_xchg", "bitcast", "bits", "bswap", "call_ptr", "ceil", "clz",
     "copysign", "ctz", "extern", "extern_data", "f32", "f64", "fence", "float_control", "floor", "fma", "funnel_left",
-    "i1", "i8", "i16", "i32", "i64", "isnan", "load", "memcpy", "memmove", "memset", "mulhi", "native", "pause",
-    "popcount", "prefetch", "ptr", "rint", "sdiv", "select", "set_bytes", "set_float_control", "sqrt", "srem", "stack", "static",
+    "i1", "i8", "i16", "i32", "i64", "isnan", "listed", "load", "memcpy", "memmove", "memset", "mulhi", "native", "pause",
+    "popcount", "prefetch", "ptr", "pyobject", "rint", "sdiv", "select", "set_bytes", "set_float_control", "sqrt", "srem", "stack", "static",
     "store", "store_chosen", "store_places", "subtract_products", "ticks", "trap", "trunc", "u8", "u16", "u32", "u64", "unlikely", "void",
 ]  # fmt: skip

@@ -19,10 +19,13 @@ __all__ = ["Unit", "compile_unit"]
 
 
 class Unit:
-    """One module of LLVM text: the wanted functions, exported, and all they call, internal."""
+    """One module of LLVM text: the wanted functions, exported, and all they call, internal.
 
-    def __init__(self, roots: Iterable[NativeFunction], arch: str) -> None:
-        self.arch = arch
+    `imported` names static memory that belongs to another unit: whoever loads this one says where it lies.
+    """
+
+    def __init__(self, roots: Iterable[NativeFunction], arch: str, imported: Iterable[str] = ()) -> None:
+        self.arch, self.imported = arch, frozenset(imported)
         self.roots = list(roots)
         self._symbols: dict[int, str] = {}
         self._taken: set[str] = set()
@@ -76,9 +79,9 @@ class Unit:
         return "\n".join([*self._globals.values(), *bodies, ""])
 
 
-def compile_unit(roots: Iterable[NativeFunction], arch: str) -> str:
-    """LLVM text that defines `roots` (exported) and everything they call.  `arch` is the first part of the triple."""
-    return Unit(roots, arch).text()
+def compile_unit(roots: Iterable[NativeFunction], arch: str, imported: Iterable[str] = ()) -> str:
+    """LLVM text that defines `roots` (exported) and everything they call.  `arch` is the first part of the triple, `imported` as of `Unit`."""
+    return Unit(roots, arch, imported).text()
 
 
 class FunctionCompiler(Expressions):

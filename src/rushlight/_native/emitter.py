@@ -170,6 +170,8 @@ class Emitter:
         if isinstance(value, ExternData):
             return Val(ptr, self.unit.declare(value.symbol, f"@{value.symbol} = external global i8"))
         if isinstance(value, Static):
+            if value.symbol in self.unit.imported:  # another unit's memory
+                return Val(ptr, self.unit.declare(value.symbol, f"@{value.symbol} = external global i8"))
             text = f"@{value.symbol} = internal global [{value.nbytes} x i8] zeroinitializer, align 64"
             return Val(ptr, self.unit.declare(value.symbol, text))
         self.fail(f"{value!r} cannot be used as ptr")

@@ -14,6 +14,9 @@ from rushlight._native.types import (
     TYPES,
     Extern,
     ExternData,
+    Field,
+    Listed,
+    Record,
     Signature,
     Static,
     Type,
@@ -71,16 +74,42 @@ class Expressions(Emitter):
 
     def e_Attribute(self, node: ast.Attribute) -> Any:
         owner = self.expr(node.value)
-        if isinstance(owner, Type | Words) and hasattr(owner, node.attr):
+        if isinstance(owner, Type | Words | Record) and hasattr(owner, node.attr):
             return getattr(owner, node.attr)
-        self.fail("attributes exist on types (T.bits), on words (W.name) and, indexed, on pointers (p.f32[i])")
+        self.fail(
+            "attributes exist on types (T.bits), on words (W.name), on records (R.name) and, indexed, on pointers (p.f32[i])"
+        )
 
     def e_Subscript(self, node: ast.Subscript) -> Val:
+        base_field = self.field(node)
+        if base_field is not None:
+            base, field = base_field
+            address = self.offset(base, i64, field.place)
+            if isinstance(field.type, Record):
+                return address
+            if isinstance(field.type, Listed):
+                return self.offset(address, i64, self.load(i64, address))
+            return self.load(field.type, address)
         type_, address = self.element(node)
         return self.load(type_, address)
 
+    def field(self, node: ast.Subscript) -> tuple[Val, Field] | None:
+        """Pointer and field of `p[R.name]`; None for other subscripts."""
+        if not isinstance(node.slice, ast.Attribute) or not isinstance(node.slice.value, ast.Name):
+            return None
+        if node.slice.value.id in self.vars or not isinstance(self.e_Name(node.slice.value), Record):
+            return None
+        found = self.expr(node.slice)
+        return self.typed(self.expr(node.value), ptr), found
+
     def element(self, node: ast.Subscript) -> tuple[Type, Val]:
-        """Type and address of `p.T[i]`."""
+        """Type and address of `p.T[i]`, and of `p[R.name]` where the field holds a value."""
+        base_field = self.field(node)
+        if base_field is not None:
+            base, field = base_field
+            if not isinstance(field.type, Type):
+                self.fail(f"{field.name} is no value that can be written")
+            return field.type, self.offset(base, i64, field.place)
         target = node.value
         if not isinstance(target, ast.Attribute) or target.attr not in TYPES or isinstance(node.slice, ast.Slice):
             self.fail("an element is written p.f32[i], with p a ptr")

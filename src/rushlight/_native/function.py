@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from rushlight._base.digest import hasher
-from rushlight._native.types import Extern, ExternData, Signature, Static, Type, Words
+from rushlight._native.types import Extern, ExternData, Record, Signature, Static, Type, Words
 
 __all__ = ["NativeFunction", "digest_of", "native"]
 
@@ -76,6 +76,8 @@ class NativeFunction:
                 parts.append((name, value))
             elif isinstance(value, Words):  # places of the words it may name
                 parts.append((name, [(word, getattr(value, word)) for word in value if word in code.co_names]))
+            elif isinstance(value, Record):
+                parts.append((name, [field for field in value if field.name in code.co_names]))
         return repr(parts).encode(), called
 
 

@@ -2,17 +2,19 @@
 
 A *native function* is Python source in a small subset (see the package's docstring).  The names in it resolve to
 ordinary Python objects: a `Type` (called, it casts), an `Intrinsic`, an `Extern` (a C function), an `ExternData` (a C
-variable), a `Static` (zeroed memory of the compiled unit), `Words` (names for places), another native function, or a number.
+variable), a `Static` (zeroed memory of the compiled unit), `Words` (names for places), a `Record` (typed fields), another
+native function, or a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
+from typing import Any
 
 __all__ = [
-    "TYPES", "Extern", "ExternData", "Signature", "Static", "Type", "Words", "extern", "extern_data", "static",
-    "f32", "f64", "i1", "i8", "i16", "i32", "i64", "ptr", "u8", "u16", "u32", "u64", "void",
+    "TYPES", "Extern", "ExternData", "Field", "Listed", "Record", "Signature", "Static", "Type", "Words", "extern", "extern_data", "listed", "pyobject",
+    "static", "f32", "f64", "i1", "i8", "i16", "i32", "i64", "ptr", "u8", "u16", "u32", "u64", "void",
 ]  # fmt: skip
 
 
@@ -57,6 +59,8 @@ f32 = Type("f32", "float", "f", 32)
 f64 = Type("f64", "double", "f", 64)
 ptr = Type("ptr", "ptr", "p", 64)
 
+pyobject = Type("pyobject", "ptr", "p", 64)  # the address of a Python object, in the declaration of a record alone
+
 TYPES: dict[str, Type] = {t.name: t for t in (void, i1, i8, i16, i32, i64, u8, u16, u32, u64, f32, f64, ptr)}
 
 
@@ -95,6 +99,77 @@ class Words:
 
     def __len__(self) -> int:
         return len(self._places)
+
+
+class Listed:
+    """The type of a field that holds where a list lies: as many words on from the field itself as it says."""
+
+    __slots__ = ("item",)
+
+    def __init__(self, item: Type | Record) -> None:
+        self.item = item
+
+    def __repr__(self) -> str:
+        return f"listed({self.item!r})"
+
+
+class Field:
+    """One field of a `Record`: `place` counts words from the record's first, `type` says what is there, `meaning` what it is for.
+
+    To native code a Python object is a `ptr`; `declared` tells it from other addresses.
+    """
+
+    __slots__ = ("declared", "meaning", "name", "place", "type")
+
+    def __init__(self, name: str, place: int, declared: Type | Listed | Record, meaning: str) -> None:
+        self.name, self.place, self.declared, self.meaning = name, place, declared, meaning
+        self.type = ptr if declared is pyobject else declared
+
+    def __repr__(self) -> str:
+        return f"{self.name} @{self.place}: {self.declared!r}"
+
+
+class Record:
+    """A layout of named, typed words, which native code and Python both follow.
+
+    Rows are (name, type, meaning).  A type is one of the native language's, of 64 bits; `pyobject`, the address of a Python object; `listed(T)`, a
+    list of T that lies elsewhere; or another record, which lies here.  In a native function `p[R.name]` reads or writes the field of the record at
+    `p`, with its type; of a list, and of a record within, it is the address.
+
+        >>> PAIR = Record("pair", ("size", i64, "in bytes"), ("owner", ptr, "an object"))
+        >>> PAIR.owner.place, len(PAIR)
+        (1, 2)
+    """
+
+    __slots__ = ("by_name", "label", "width")
+
+    def __init__(self, label: str, *rows: tuple[str, Any, str]) -> None:
+        self.label, self.width = label, 0
+        self.by_name: dict[str, Field] = {}
+        for name, type_, meaning in rows:
+            if name in self.by_name:
+                raise ValueError(f"{label}: the field {name!r} is there twice")
+            if isinstance(type_, Type) and type_.bits != 64:
+                raise ValueError(f"{label}.{name}: a field has 64 bits, not {type_.bits}")
+            self.by_name[name] = Field(name, self.width, type_, meaning)
+            self.width += len(type_) if isinstance(type_, Record) else 1
+
+    def __repr__(self) -> str:
+        return f"record({self.label})"
+
+    def __getattr__(self, name: str) -> Field:
+        if name in Record.__slots__:  # not set yet
+            raise AttributeError(name)
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise AttributeError(f"{self.label} has no field {name!r}") from None
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.by_name.values())
+
+    def __len__(self) -> int:
+        return self.width
 
 
 class Signature:
@@ -163,6 +238,11 @@ class Static:
         return f"static({self.symbol!r}, {self.nbytes})"
 
 
+def listed(item: Type | Record) -> Listed:
+    """The type of a field that says where a list of such items lies."""
+    return Listed(item)
+
+
 def extern(symbol: str, signature: str) -> Extern:
     """Declare a C function: `log = extern("log", "f64(f64)")`."""
     return Extern(symbol, signature)
@@ -174,5 +254,5 @@ def extern_data(symbol: str) -> ExternData:
 
 
 def static(symbol: str, nbytes: int) -> Static:
-    """Declare zeroed memory that lives as long as the compiled unit (one copy for each unit)."""
+    """Declare zeroed memory that lives as long as the compiled unit (one copy for each unit, but for units that import it)."""
     return Static(symbol, nbytes)

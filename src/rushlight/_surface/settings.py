@@ -31,7 +31,7 @@ def public(function: Any) -> Any:
     return function
 
 
-_threads = LazyModule("rushlight._host.threads")
+_threads = LazyModule("rushlight._backends.cpu.runtime.threads")
 
 
 @public

@@ -184,7 +184,7 @@ def is_warn_always_enabled() -> bool:
 @public
 def init_num_threads() -> None:
     """Bring the thread pool to the number of threads in force."""
-    pool = require("rushlight._host.threads")
+    pool = require("rushlight._backends.cpu.runtime.threads")
     pool.set_num_threads(pool.get_num_threads())
 
 

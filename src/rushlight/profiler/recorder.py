@@ -51,8 +51,8 @@ class _Memory:
     """How many bytes tensors hold now."""
 
     def __init__(self) -> None:
-        runtime = require("rushlight._host.runtime").runtime()
-        self.state, self.at = runtime.state, require("rushlight._host.pool_native").ALLOCATED
+        runtime = require("rushlight._backends.cpu.runtime.runtime").runtime()
+        self.state, self.at = runtime.state, require("rushlight._backends.cpu.runtime.pool_native").ALLOCATED
 
     def now(self) -> int:
         """Bytes in use."""

@@ -11,11 +11,13 @@ from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build
 from rushlight._backends.cpu.elements import reader_of
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.program.assemble import compile_graph
+from rushlight._backends.cpu.runtime import storage
+from rushlight._backends.cpu.runtime.runtime import runtime
+from rushlight._backends.cpu.runtime.stubs import bind
 from rushlight._backends.protocol import Backend
 from rushlight._base.lazy import LazyModule, require
 from rushlight._graph.core import Graph
-from rushlight._host import storage
-from rushlight._host.stubs import bind
+from rushlight._host.device_records import NativeDevice
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
@@ -175,6 +177,13 @@ class CpuBackend(Backend):
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         """Kernels and library calls after fusion."""
         return len(compile_graph(graph, in_layouts, out_layouts, target=host()).steps)
+
+    # ***** native plans *****
+
+    @property
+    def native_device(self) -> NativeDevice:
+        """The runtime's functions."""
+        return runtime().device
 
     # ***** elements *****
 

@@ -25,9 +25,9 @@ from rushlight._backends.cpu.program.steps import (
     RectangleStep,
     Step,
 )
+from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.protocol import Step as StepReport
 from rushlight._codegen.traffic import traffic
-from rushlight._host.runtime import runtime
 from rushlight._native import jit
 from rushlight._types.layout import numel
 from rushlight._types.shape_env import ShapeEnv

@@ -42,7 +42,7 @@ def _native_reader(dtype: DType) -> Any:
     def read(p):
         return wide(load(element, p, 0))
 
-    return require("rushlight._host.stubs").bind(read)
+    return require("rushlight._backends.cpu.runtime.stubs").bind(read)
 
 
 def _struct_reader(dtype: DType) -> Callable[[int], Any]:

@@ -19,12 +19,12 @@ from rushlight._backends.cpu.linalg.lapack import LAPACK, permutation_call
 from rushlight._backends.cpu.linalg.small_factors import factor_call
 from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.recurrent.recurrent import recurrence_call
+from rushlight._backends.cpu.runtime.runtime import runtime
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
 from rushlight._backends.cpu.sort.long_kth_native import WORK_BYTES, make_long_kth
 from rushlight._backends.cpu.sort.long_sort_native import LONG, MOST_ROWS, make_long_sort, work_bytes
 from rushlight._backends.cpu.sort.sort_native import SORTS, make_sort
 from rushlight._backends.cpu.sort.topk_native import HOARE, ORDER, make_kth, make_topk
-from rushlight._host.runtime import runtime
-from rushlight._host.stubs import make_kernel_callable, native_address
 
 __all__ = ["extern_call", "extern_note"]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rushlight._backends.cpu.program.steps import KernelStep, symbol_of
+from rushlight._backends.cpu.runtime.runtime import runtime
+from rushlight._backends.cpu.runtime.stubs import load_kernel
 from rushlight._backends.cpu.target import cpu_target
 from rushlight._base.log import enabled, log
-from rushlight._host.runtime import runtime
-from rushlight._host.stubs import load_kernel
 from rushlight._native.jit import COMPILER_SOURCES
 from rushlight._native.objectcode import ahead, file_of, in_file, obtain, wanted
 from rushlight._native.sources import generator_files, sources_digest

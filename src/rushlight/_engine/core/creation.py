@@ -27,7 +27,7 @@ from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import RUNS, PlanSequence, ran, spoil
 from rushlight._engine.dispatch.kept_programs import keep_program, kept_executable
-from rushlight._engine.dispatch.native_plans import NUMBER_CODES, constants_plan, kernel_plan, ready
+from rushlight._engine.dispatch.native_plans import constants_plan, kernel_plan, native_device, ready
 from rushlight._engine.dispatch.plan_packing import packed_program
 from rushlight._engine.dispatch.plan_store import program_key
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
@@ -273,7 +273,8 @@ def tensor(data: Any, dtype: DType | None = None, device: Any = None, requires_g
 
 
 _COUNTED = frozenset((float, int, bool, list, tuple))  # what is measured natively
-_MEASURED = new_plan_table()  # (kind of numbers and sizes, dtype, device) -> what `of_numbers` is told, or None where it does not fill such tensors
+# (kind of numbers and sizes, dtype, device) -> the device's `of_numbers` and its arguments; None where it fills no such tensors
+_MEASURED = new_plan_table()
 _FILLED_BY = (
     (FLOAT32, FLOAT64),
     (INT64, FLOAT32, FLOAT64),
@@ -283,8 +284,7 @@ _FILLED_BY = (
 
 def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
     """A tensor of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
-    runtime = ready()
-    measured = runtime.measure(data)
+    measured = ready().measure(data)
     if measured is None:
         return None
     key = (measured, dtype, device)
@@ -294,9 +294,12 @@ def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
         kind, *shape = measured
         found = number_dtype((0.0, 0, False)[kind]) if dtype is None else dtype
         spec = Spec.of(found, as_device(device), tuple(shape))
-        fits = found in _FILLED_BY[kind] and is_host_memory(spec)
-        told = _MEASURED[key] = (spec, spec.nbytes, spec.numel, kind, NUMBER_CODES[found.name]) if fits else None
-    return None if told is None else runtime.of_numbers(data, *told)
+        native = native_device(spec.device) if found in _FILLED_BY[kind] else None
+        told = None
+        if native is not None:
+            told = (native.of_numbers, (spec, spec.nbytes, spec.numel, kind, native.codes[found.name]))
+        _MEASURED[key] = told
+    return None if told is None else told[0](data, *told[1])
 
 
 _COPIED = (

@@ -43,9 +43,8 @@ class _Memory:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        storage = require("rushlight._host.storage")
-        self.alloc, self.alloc_zeroed, self.from_owner = storage.alloc, storage.alloc_zeroed, storage.from_owner
-        self.Storage = storage.Storage
+        runtime = require("rushlight._host.runtime").runtime()
+        self.alloc, self.from_owner, self.Storage = backend_of(CPU).allocator(CPU), runtime.from_owner, runtime.Storage
         return self.__dict__[name]
 
 

@@ -1,7 +1,6 @@
 """The native dispatcher and native plans, seen from Python: types made known, calls taught, plans described.
 
-What is native is in `_backends.cpu` (`dispatch_native`, `plan_native`, `node_native`, `tensor_native`); it is loaded when the first function is
-made.
+What is native is in `_host` (`dispatch_native`, `plan_native`, `node_native`, `tensor_native`); it is loaded when the first function is made.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from itertools import count
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rushlight._backends.registry import backend_of
 from rushlight._base import errors
 from rushlight._base.lazy import require
 from rushlight._base.tracebacks import shorten
@@ -35,15 +35,16 @@ from rushlight._types.formats import Layout, MemoryFormat
 from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
+if TYPE_CHECKING:
+    from rushlight._host.device_records import NativeDevice
+
 __all__ = [
-    "DYNAMIC", "EITHER", "INPLACE", "LIST", "STATIC", "VIEW", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "found", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "learn_shape_class", "make_dispatcher", "make_guard", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "sequence_plan",
+    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "found", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "kernel_plan", "known", "learn", "learn_shape_class", "make_dispatcher", "make_guard", "native_device", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "sequence_plan",
     "view_plan",
 ]  # fmt: skip
 
 STATIC, DYNAMIC, LIST, EITHER = 0, 1, 2, 3
-KERNEL, VIEW, INPLACE, DETACH, IDENTITY, CONSTANT, FRESH, ITEM, CHOOSE, SHOW, SEQUENCE = range(11)
-NUMBER_CODES = {"float32": 0, "float64": 1, "int64": 2, "int32": 3, "int16": 4, "int8": 5, "uint8": 6, "bool": 7}
 
 _numbers = count()
 next_sequence = _numbers.__next__
@@ -316,8 +317,43 @@ def _keep(value: Any, keep: list[Any]) -> bool:
 # ***** descriptions of plans *****
 
 
-def _program(exe: Any) -> tuple[list[list[int]], int, list[int]] | None:
-    """(steps, words held, places of the results) of an executable, or None where a step is not a kernel."""
+@cache
+def native_device(device: Device) -> NativeDevice | None:
+    """What native plans know of a device; None where its calls cannot run without Python."""
+    backend = backend_of(device)
+    return backend.native_device if backend.native else None
+
+
+class _Steps:
+    """The kernels of an executable, as rows of records STEP, and the slots that they fill."""
+
+    __slots__ = ("largest", "results", "rows", "slots")
+
+    def __init__(self, first: int, results: list[int]) -> None:
+        self.rows: list[list[Any]] = []
+        self.slots, self.results, self.largest = first, results, 0
+
+    def add(self, kernel: int, constants: int, words: Sequence[int], fresh: int) -> None:
+        self.rows.append([kernel, constants, len(words), list(words), fresh, 0, []])
+        self.slots += fresh
+        self.largest = max(self.largest, len(words) + fresh)
+
+    def free_slots(self, first: int) -> None:
+        """Let each step free the slots, from `first` on, that nobody reads after it."""
+        last: dict[int, int] = {}
+        after = first
+        for k, row in enumerate(self.rows):
+            for slot in [*row[3], *range(after, after + row[4])]:
+                last[slot] = k
+            after += row[4]
+        for slot, k in last.items():
+            if slot >= first and slot not in self.results:
+                self.rows[k][5] += 1
+                self.rows[k][6].append(slot)
+
+
+def _steps(exe: Any) -> _Steps | None:
+    """The steps of an executable; None where one is not a kernel."""
     calls = getattr(exe, "calls", None)
     if not calls:
         return None
@@ -326,60 +362,69 @@ def _program(exe: Any) -> tuple[list[list[int]], int, list[int]] | None:
     results = list(exe.results)
     if any(0 <= r < first for r in results) or len({r for r in results if r >= 0}) != sum(r >= 0 for r in results):
         return None
-    steps: list[list[int]] = []
-    after = first
-    last: dict[int, int] = {}
-    for k, (call, ints, words, outputs) in enumerate(calls):
+    steps = _Steps(first, results)
+    for call, constants, words, fresh in calls:
         handle = getattr(call, "__self__", None)
-        where = address(handle) if handle is not None and ints else None
-        if where is None or outputs > 5:
+        kernel = address(handle) if handle is not None and constants else None
+        if kernel is None or fresh > 5:
             return None
-        steps.append([where, ints, len(words), outputs, 0, *words])
-        for place in [*words, *range(after, after + outputs)]:
-            last[place] = k
-        after += outputs
-    for place, k in last.items():
-        if place >= first and place not in results:
-            steps[k][4] += 1
-            steps[k].append(place)
-    return steps, after, results
+        steps.add(kernel, constants, words, fresh)
+    steps.free_slots(first)
+    return steps
 
 
-def _describe(parts: dict[int, Any], size: int) -> array[int]:
-    """The words of a description: numbers in their places, lists behind them with their offsets in their places."""
-    words = [0] * size
-    for place, value in parts.items():
-        if isinstance(value, list):
-            words[place] = len(words)
-            words += value
-        else:
-            words[place] = value
-    return array("q", words)
+def _plan(record: str, fallback: Callable[..., Any], values: dict[str, Any], keep: Sequence[Any] = ()) -> Any:
+    """A plan object of a kind of `plan_records`, which keeps what its table points to, and `keep` before it."""
+    records = require("rushlight._host.plan_records")
+    table, objects = records.packed(getattr(records, record), values)
+    return _READY[0].plan(fallback, (*keep, *objects, table), table.buffer_info()[0])
 
 
-def _plan(kind: int, fallback: Callable[..., Any], parts: dict[int, Any], keep: Sequence[Any]) -> Any:
-    held = _describe(parts, require("rushlight._host.plan_words").DESCRIPTION_WORDS)
-    return _READY[0].plan(kind, fallback, (*keep, held), held.buffer_info()[0])
+Bounds = tuple[int, int] | None  # the least and the largest int that may be put into memory as it is
 
 
-_EMPTY: list[int] = [0]  # a list of which nothing is read
-
-
-def _of_program(exe: Any, in_specs: Sequence[Any]) -> dict[int, Any] | None:
-    p = require("rushlight._host.plan_words")
+def _program(exe: Any, in_specs: Sequence[Any], bounds: Bounds = None) -> dict[str, Any] | None:
+    """The values of a record PROGRAM, or None where a step is not a kernel of a device with native plans."""
     ready()
-    found = _program(exe)
-    if found is None:
+    device = getattr(exe, "native_device", None)
+    steps = None if device is None else _steps(exe)
+    if device is None or steps is None:
         return None
-    steps, total, results = found
     tensors = [i for i, s in enumerate(in_specs) if s is not None]
     numbers = [i for i, s in enumerate(in_specs) if s is None]
+    least, most = bounds or (0, 0)
     return {
-        p.N_GIVEN: len(in_specs), p.N_INPUTS: len(in_specs), p.N_TENSORS: len(tensors), p.ORDER: [*tensors, *numbers] or _EMPTY,
-        p.N_STEPS: len(steps),
-        p.STEPS: [w for step in steps for w in step], p.N_WORDS: total, p.LARGEST: max(s[2] + s[3] for s in steps),
-        p.N_RESULTS: len(results), p.RESULTS: results,
+        "device": device.functions, "n_inputs": len(in_specs), "n_tensors": len(tensors), "order": [*tensors, *numbers], "constants": [], "offset": 0,
+        "n_steps": len(steps.rows), "steps": steps.rows, "n_slots": steps.slots, "largest": steps.largest,
+        "n_results": len(steps.results), "results": steps.results, "bounded": int(bounds is not None), "least": least, "most": most,
     }  # fmt: skip
+
+
+_NO_RECORDING = {
+    "backward_spec": None, "node_type": None, "n_edges": 0, "edges": (), "n_saved": 0, "saved": (), "differentiable": 0,
+}  # fmt: skip
+
+
+def _recording(
+    backward_spec: Any, edges: Sequence[int], mask: Sequence[bool], saved: Sequence[tuple[int, int]] = ()
+) -> dict[str, Any]:
+    """The values of a record RECORDING: edges lead to the arguments numbered `edges`; `mask` says which results have gradients."""
+    return {
+        "backward_spec": backward_spec, "node_type": backward_spec.cls, "n_edges": len(edges), "edges": edges, "n_saved": len(saved), "saved": saved,
+        "differentiable": sum(1 << k for k, m in enumerate(mask) if m),
+    }  # fmt: skip
+
+
+def _saved(backward_spec: Any, in_specs: Sequence[Spec | None]) -> list[tuple[int, int]]:
+    """What a node keeps, as rows of records SAVED."""
+    p = require("rushlight._host.plan_records")
+    rows = []
+    for source, number in backward_spec.sources:
+        if source == "input":
+            rows.append((p.FROM_NUMBER if in_specs[number] is None else p.FROM_TENSOR, number))
+        else:
+            rows.append((p.FROM_RESULT, number if source == "output" else backward_spec.n_results + number))
+    return rows
 
 
 def kernel_plan(
@@ -391,34 +436,25 @@ def kernel_plan(
     With a backward spec it records a node whose edges lead to the arguments numbered `edges`; `mask` says which of the results that are shown
     (the first `n_shown`) have gradients.  Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
     """
-    p = require("rushlight._host.plan_words")
-    parts = _of_program(exe, in_specs)
-    if parts is None or len(parts[p.RESULTS]) != len(specs) or not 0 < len(specs) <= 60:
+    program = _program(exe, in_specs, bounds)
+    if program is None or program["n_results"] != len(specs) or not 0 < len(specs) <= 60:
         return fallback
-    parts |= _bounded(p, bounds)
-    wanted = [s for s in in_specs if s is not None]
-    places = [*parts[p.RESULTS], *[0] * len(wanted)]
-    parts[p.RESULTS] = [w for place, spec in zip(places, [*specs, *wanted], strict=True) for w in (place, id(spec))]
-    parts[p.N_SHOWN], parts[p.SEVERAL] = n_shown or len(specs), int(several)
-    parts[p.SAVED] = _EMPTY
+    recording = _NO_RECORDING
     if backward_spec is not None:
-        parts |= _recording(p, backward_spec, edges, mask)
-        saved = []
-        for kind, number in backward_spec.sources:
-            if kind == "input":
-                saved += [p.FROM_NUMBER if in_specs[number] is None else p.FROM_TENSOR, number]
-            else:
-                saved += [p.FROM_RESULT, number if kind == "output" else backward_spec.n_results + number]
-        parts[p.N_SAVED], parts[p.SAVED] = len(saved) // 2, saved or _EMPTY
-    return _plan(KERNEL, fallback, parts, (exe, *specs, *wanted, backward_spec))
+        recording = _recording(backward_spec, edges, mask, _saved(backward_spec, in_specs))
+    values = {
+        "given": len(in_specs), "program": program, "specs": specs, "input_specs": [s for s in in_specs if s is not None],
+        "n_shown": n_shown or len(specs), "several": int(several), "records": int(backward_spec is not None), "recording": recording,
+    }  # fmt: skip
+    return _plan("KERNEL", fallback, values, (exe,))
 
 
 class Recast:
-    """Native plans that differ from one (of `kernel_plan` or `view_plan`) in the constants of their steps, in specs and places of views, and in the
-    backward spec alone.
+    """Native plans that differ from one (of `kernel_plan`, `inplace_plan` or `view_plan`) in the constants of their steps, in specs and offsets of
+    views, and in the backward spec alone.
     """
 
-    __slots__ = ("_first", "_held", "_recipe", "_results", "_specs", "_steps", "_words", "layout")
+    __slots__ = ("_backward_spec", "_first", "_held", "_specs", "_steps", "_words", "changes")
 
     def __init__(
         self,
@@ -429,29 +465,53 @@ class Recast:
         """`constants`: which of the values that `cast` takes are those of each step; `offsets`: which say where each view begins, in elements of so
         many bytes.  Without either there is no `cast`.
         """
-        p = require("rushlight._host.plan_words")
         self._first = plan.keep[0]  # it keeps the kernels
         self._words: array[int] = plan.keep[-1]
-        words, at = self._words, self._words[p.STEPS]
-        self._steps: list[int] = []
-        for _ in range(words[p.N_STEPS]):
-            self._steps.append(at + 1)
-            at += 5 + words[at + 2] + words[at + 4]
-        # Pairs of where and a spec, for each result, then each tensor that goes in; a change in place has that of its target, where it has any.
-        self._results = words[p.RESULTS] if words[p.N_RESULTS] or words[p.N_SHOWN] else p.TARGET_SPEC - 1
-        if words[p.N_RESULTS]:
-            self._specs = words[p.N_RESULTS] + words[p.N_TENSORS]
-        else:
-            self._specs = words[p.N_SHOWN] or int(words[p.TARGET_SPEC] != 0)
-        self._recipe = p.BACKWARD_SPEC if words[p.RECORDS] else None
-        self._held = words.tobytes()
-        self.layout: bytes | None = None
+        self._held = self._words.tobytes()
+        views = self._find_words()
+        self.changes: bytes | None = None
         if constants is not None or offsets is not None:
-            lists = [w for place, part in zip(self._steps, constants or (), strict=True) for w in (place, *part)]
-            places, item = offsets or ((), 0)
-            taken = sum(stop - start for start, stop in constants or ())
-            head = [len(words), taken, self._results, self._specs, self._recipe or 0, len(self._steps), item]
-            self.layout = array("q", [*head, *lists, *places]).tobytes()
+            p = require("rushlight._host.plan_records")
+            steps = [(at, *part) for at, part in zip(self._steps, constants or (), strict=True)]
+            places, itemsize = offsets or ((), 0)
+            values = {
+                "n_words": len(self._words), "n_constants": sum(stop - start for _, start, stop in steps), "n_steps": len(steps), "steps": steps,
+                "n_specs": len(self._specs), "specs": self._specs, "n_offsets": len(places),
+                "offsets": list(zip(views, places, strict=True)) if offsets else [], "itemsize": itemsize,
+                "backward_spec": self._backward_spec or 0,
+            }  # fmt: skip
+            self.changes = p.packed(p.CAST, values)[0].tobytes()
+
+    def _find_words(self) -> list[int]:
+        """Note which words of the table differ: of constants of steps, of specs (results, then what goes in) and of the backward spec.
+
+        The result says where the offsets of views are.
+        """
+        p, words = require("rushlight._host.plan_records"), self._words
+        kind = words[p.PLAN.tag.place]
+        self._steps: list[int] = []
+        self._backward_spec: int | None = None
+        if kind == p.tag_of(p.VIEW):
+            first = p.list_place(words, p.VIEW.views.place)
+            views = [first + k * len(p.VIEWED) for k in range(words[p.VIEW.n_views.place])]
+            self._specs = [at + p.VIEWED.spec.place for at in views]
+            if words[p.VIEW.records.place]:
+                self._backward_spec = p.VIEW.recording.place + p.RECORDING.backward_spec.place
+            return [at + p.VIEWED.offset.place for at in views]
+        program = (p.KERNEL if kind == p.tag_of(p.KERNEL) else p.INPLACE).program.place
+        first = p.list_place(words, program + p.PROGRAM.steps.place)
+        count = words[program + p.PROGRAM.n_steps.place]
+        self._steps = [first + k * len(p.STEP) + p.STEP.constants.place for k in range(count)]
+        if kind == p.tag_of(p.INPLACE):
+            at = p.INPLACE.target_spec.place
+            self._specs = [at] if words[at] else []
+            return []
+        results, inputs = words[program + p.PROGRAM.n_results.place], words[program + p.PROGRAM.n_tensors.place]
+        specs, input_specs = (p.list_place(words, field.place) for field in (p.KERNEL.specs, p.KERNEL.input_specs))
+        self._specs = [*range(specs, specs + results), *range(input_specs, input_specs + inputs)]
+        if words[p.KERNEL.records.place]:
+            self._backward_spec = p.KERNEL.recording.place + p.RECORDING.backward_spec.place
+        return []
 
     @staticmethod
     def fits(plan: Any) -> bool:
@@ -459,61 +519,39 @@ class Recast:
         return type(plan) is _READY[0].Plan
 
     def cast(
-        self,
-        fallback: Callable[..., Any],
-        values: tuple[int, ...],
-        specs: tuple[Spec, ...],
-        backward_spec: Any,
-        kind: int = KERNEL,
+        self, fallback: Callable[..., Any], values: tuple[int, ...], specs: tuple[Spec, ...], backward_spec: Any
     ) -> Any:
-        """The plan with the constants, or the places of views, that are among these values; `specs`: of the results, then of what goes in."""
-        return _READY[0].cast(kind, fallback, self._first, self._held, self.layout, values, specs, backward_spec)
+        """The plan with the constants, or the offsets of views, that are among these values; `specs`: of the results, then of what goes in."""
+        return _READY[0].cast(fallback, self._first, self._held, self.changes, values, specs, backward_spec)
 
     def plan(
         self, fallback: Callable[..., Any], constants: Sequence[array[int]], specs: Sequence[Spec], backward_spec: Any
     ) -> Any:
         """The plan with these."""
         words = self._words[:]
-        for place, held in zip(self._steps, constants, strict=True):
-            words[place] = held.buffer_info()[0]
-        for k, spec in enumerate(specs):
-            words[self._results + 2 * k + 1] = id(spec)
-        if self._recipe is not None:
-            words[self._recipe] = id(backward_spec)
-        return _READY[0].plan(
-            KERNEL, fallback, (self._first, *constants, *specs, backward_spec, words), words.buffer_info()[0]
-        )
-
-
-def _recording(p: Any, backward_spec: Any, edges: Sequence[int], mask: Sequence[bool]) -> dict[int, Any]:
-    return {
-        p.RECORDS: 1, p.BACKWARD_SPEC: id(backward_spec), p.NODE_TYPE: id(backward_spec.cls), p.N_EDGES: len(edges), p.EDGES: list(edges) or _EMPTY,
-        p.DIFFERENTIABLE: sum(1 << k for k, m in enumerate(mask) if m),
-    }  # fmt: skip
-
-
-Bounds = tuple[int, int] | None  # the least and the largest int that may be put into memory as it is
-
-
-def _bounded(p: Any, bounds: Bounds) -> dict[int, Any]:
-    return {} if bounds is None else {p.BOUNDED: 1, p.LEAST: bounds[0], p.MOST: bounds[1]}
+        for at, held in zip(self._steps, constants, strict=True):
+            words[at] = held.buffer_info()[0]
+        for at, spec in zip(self._specs, specs, strict=True):
+            words[at] = id(spec)
+        if self._backward_spec is not None:
+            words[self._backward_spec] = id(backward_spec)
+        keep = (self._first, *constants, *specs, backward_spec, words)
+        return _READY[0].plan(fallback, keep, words.buffer_info()[0])
 
 
 def constants_plan(exe: Any, fallback: Callable[..., Any], spec: Spec, numbers: Sequence[Any]) -> Any:
     """A native plan without arguments that runs `exe` with these numbers and makes one tensor, or `fallback` where that cannot be."""
-    p = require("rushlight._host.plan_words")
-    parts = _of_program(exe, [None] * len(numbers))
-    if parts is None or len(parts[p.RESULTS]) != 1:
+    program = _program(exe, [None] * len(numbers))
+    if program is None or program["n_results"] != 1:
         return fallback
-    words = [w for n in numbers for w in struct.unpack("q", struct.pack("d" if type(n) is float else "q", n))]
-    parts |= {
-        p.N_GIVEN: 0,
-        p.ORDER: [-1 - k for k in range(len(words))] or _EMPTY,
-        p.CONSTANTS: words or _EMPTY,
-        p.SAVED: _EMPTY,
-    }
-    parts |= {p.RESULTS: [parts[p.RESULTS][0], id(spec)], p.N_SHOWN: 1}
-    return _plan(KERNEL, fallback, parts, (exe, spec))
+    program["order"] = [-1 - k for k in range(len(numbers))]
+    program["constants"] = [
+        w for n in numbers for w in struct.unpack("q", struct.pack("d" if type(n) is float else "q", n))
+    ]
+    values = {
+        "given": 0, "program": program, "specs": (spec,), "input_specs": (), "n_shown": 1, "several": 0, "records": 0, "recording": _NO_RECORDING,
+    }  # fmt: skip
+    return _plan("KERNEL", fallback, values, (exe,))
 
 
 def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
@@ -521,15 +559,30 @@ def shifted_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
 
     None where `plan` is no such plan.
     """
-    p = require("rushlight._host.plan_words")
+    p = require("rushlight._host.plan_records")
     if type(plan) is not ready().Plan:
         return None
     words = array("q", plan.keep[-1])
-    if len(words) <= p.RECORDS or not words[p.N_STEPS] or words[p.RECORDS]:
+    if words[p.PLAN.tag.place] != p.tag_of(p.KERNEL) or words[p.KERNEL.records.place]:
         return None
-    words[p.OFFSET] = step
-    words[words[p.RESULTS] + 2 * words[p.N_RESULTS] + 1] = 0  # it reads a tensor with another spec
-    return _READY[0].plan(KERNEL, fallback, (*plan.keep, words), words.buffer_info()[0])
+    words[p.KERNEL.program.place + p.PROGRAM.offset.place] = step
+    words[p.list_place(words, p.KERNEL.input_specs.place)] = 0  # it reads a tensor with another spec
+    return _READY[0].plan(fallback, (*plan.keep, words), words.buffer_info()[0])
+
+
+def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
+    """The native in-place plan of a view as a plan of the tensor that it is a view of, `step` bytes before; it returns None.
+
+    None where `plan` is no such plan.
+    """
+    p = require("rushlight._host.plan_records")
+    if type(plan) is not ready().Plan:
+        return None
+    words = array("q", plan.keep[-1])
+    if words[p.PLAN.tag.place] != p.tag_of(p.INPLACE):
+        return None
+    words[p.INPLACE.program.place + p.PROGRAM.offset.place], words[p.INPLACE.gives_none.place] = step, 1
+    return _READY[0].plan(fallback, (*plan.keep, words), words.buffer_info()[0])
 
 
 def inplace_plan(
@@ -540,26 +593,28 @@ def inplace_plan(
     Numbers that are not ints within `bounds`, where there are any, go to `fallback`, and operands that share memory with the first argument, unless
     they are the same elements and it need not be `alone`.
     """
-    p = require("rushlight._host.plan_words")
-    parts = _of_program(exe, in_specs)
-    if parts is None or parts[p.N_RESULTS]:
+    program = _program(exe, in_specs, bounds)
+    if program is None or program["n_results"]:
         return fallback
-    parts |= _bounded(p, bounds)
-    parts[p.RESULTS], parts[p.QUIET] = _EMPTY, int(not STATE.word & GRAD)
-    parts[p.TARGET_SPEC] = 0 if alone else id(in_specs[0])
-    return _plan(INPLACE, fallback, parts, (exe, in_specs[0]))
+    values = {
+        "given": len(in_specs), "program": program, "target": 0, "target_spec": None if alone else in_specs[0], "quiet": int(not STATE.word & GRAD),
+        "gives_none": 0,
+    }  # fmt: skip
+    return _plan("INPLACE", fallback, values, (exe,))
 
 
 def out_plan(exe: Any, fallback: Callable[..., Any], tensors: int, numbers: int) -> Any:
     """A native plan that runs `exe` on (tensors, numbers, out) and writes into `out`; `fallback` where that cannot be."""
-    p = require("rushlight._host.plan_words")
-    parts = _of_program(exe, [*[Spec] * (tensors + 1), *[None] * numbers])
-    if parts is None or parts[p.N_RESULTS]:
+    in_specs = [*[Spec] * (tensors + 1), *[None] * numbers]
+    program = _program(exe, in_specs)
+    if program is None or program["n_results"]:
         return fallback
     last = tensors + numbers
-    parts[p.ORDER] = [*range(tensors), last, *range(tensors, last)]
-    parts[p.RESULTS], parts[p.QUIET], parts[p.TARGET] = _EMPTY, int(not STATE.word & GRAD), last
-    return _plan(INPLACE, fallback, parts, (exe,))
+    program["order"] = [*range(tensors), last, *range(tensors, last)]
+    values = {
+        "given": len(in_specs), "program": program, "target": last, "target_spec": None, "quiet": int(not STATE.word & GRAD), "gives_none": 0,
+    }  # fmt: skip
+    return _plan("INPLACE", fallback, values, (exe,))
 
 
 def view_plan(
@@ -571,19 +626,16 @@ def view_plan(
     With a `span` there must be so many bytes from there on, else `fallback` is asked; bytes count from the start of the storage if it is the
     `whole` of it that is shown, and from the argument's first element otherwise.
     """
-    p = require("rushlight._host.plan_words")
     ready()
     if not 0 < len(views) <= 60:
         return fallback
-    text = next((t for t in _CREATIONS if t == creation), None)
-    parts: dict[int, Any] = {
-        p.N_SHOWN: len(views), p.RESULTS: [w for spec, step in views for w in (step, id(spec))], p.SEVERAL: int(several), p.CREATION: id(text),
+    recording = _NO_RECORDING if backward_spec is None else _recording(backward_spec, (0,), [True] * len(views))
+    values = {
+        "n_views": len(views), "views": [(step, spec) for spec, step in views], "several": int(several),
+        "creation": next((t for t in _CREATIONS if t == creation), None), "bounded": int(span is not None), "span": span or 0, "whole": int(whole),
+        "records": int(backward_spec is not None), "recording": recording,
     }  # fmt: skip
-    if span is not None:
-        parts |= {p.BOUNDED: 1, p.LEAST: span, p.MOST: int(whole)}
-    if backward_spec is not None:
-        parts |= _recording(p, backward_spec, (0,), [True] * len(views))
-    return _plan(VIEW, fallback, parts, (*[s for s, _ in views], backward_spec))
+    return _plan("VIEW", fallback, values, (None,))
 
 
 _CREATIONS = ("", "no_grad", "multi", "custom")
@@ -592,112 +644,76 @@ _CREATIONS = ("", "no_grad", "multi", "custom")
 def detach_plan(fallback: Callable[..., Any]) -> Any:
     """A native plan that gives its argument's memory outside of the graph."""
     ready()
-    return _plan(DETACH, fallback, {}, ())
+    return _plan("DETACH", fallback, {})
 
 
 def choose_plan(fallback: Callable[..., Any], picks: Sequence[int]) -> Any:
     """A native plan that gives a tuple of the arguments at these places."""
-    p = require("rushlight._host.plan_words")
     ready()
-    return _plan(CHOOSE, fallback, {p.N_RESULTS: len(picks), p.RESULTS: list(picks)}, ())
+    return _plan("CHOOSE", fallback, {"n_picks": len(picks), "picks": picks})
 
 
 def show_plan(fallback: Callable[..., Any], parts: Sequence[tuple[int, Spec, int]]) -> Any:
     """A native plan that shows arguments (by number) under these specs, so many bytes on, outside of any graph; it gives a tuple."""
-    p = require("rushlight._host.plan_words")
     ready()
-    words = [w for i, spec, step in parts for w in (i, step, id(spec))]
-    return _plan(SHOW, fallback, {p.N_RESULTS: len(parts), p.RESULTS: words}, [spec for _, spec, _ in parts])
+    return _plan("SHOW", fallback, {"n_shown": len(parts), "shown": [(i, step, spec) for i, spec, step in parts]})
 
 
-SEQUENCE_PLACES, SEQUENCE_INPUTS = (
-    128,
-    64,
-)  # the most that a plan sequence may hold, and the most that a step of it may take
-
-
-def sequence_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]], given: int, places: int, constants: Sequence[Any],
+def sequence_plan(steps: Sequence[tuple[Any, Sequence[int], int, int, Sequence[int]]], given: int, slots: int, constants: Sequence[Any],
               results: Sequence[int], several: bool) -> Any:  # fmt: skip
     """A native plan that runs other plans; None where there is more of something than one can hold.
 
-    A step is (plan, where its arguments are, how many results it gives as a tuple or 0 for one, where they go, which places nobody reads after
-    it).  Places count from the `given` arguments on; below zero they are `constants`: -1 is the first.  The plan gives what is at `results`, as a
-    tuple if `several`.
+    A step is (plan, the slots of its arguments, how many results it gives as a tuple or 0 for one, the first slot of these, which slots nobody reads
+    after it).  The first `given` slots are the arguments; below zero they are `constants`: -1 is the first.  The plan gives what is in the slots
+    `results`, as a tuple if `several`.
     """
-    p = require("rushlight._host.plan_words")
-    if places > SEQUENCE_PLACES or any(len(inputs) > SEQUENCE_INPUTS for _, inputs, _, _, _ in steps):
-        return None
     ready()
-    words = [
-        w for plan, inputs, n, at, dead in steps for w in (id(plan), len(inputs), n, at, len(dead), *inputs, *dead)
-    ]
-    parts = {
-        p.N_GIVEN: given, p.N_STEPS: len(steps), p.STEPS: words or _EMPTY, p.N_WORDS: places, p.N_RESULTS: len(results),
-        p.RESULTS: list(results) or _EMPTY, p.SEVERAL: int(several),
+    limits = require("rushlight._host.plan_native")
+    if slots > limits.SEQUENCE_SLOTS or any(len(inputs) > limits.SEQUENCE_INPUTS for _, inputs, _, _, _ in steps):
+        return None
+    rows = [(plan, len(inputs), inputs, n, first, len(dead), dead) for plan, inputs, n, first, dead in steps]
+    values = {
+        "given": given, "n_steps": len(steps), "steps": rows, "constants": constants, "n_slots": slots, "n_results": len(results), "results": results,
+        "several": int(several),
     }  # fmt: skip
-    return _plan(SEQUENCE, len, parts, (*constants, *[step[0] for step in steps]))
+    return _plan("SEQUENCE", len, values)
 
 
 def retyped_plan(fallback: Callable[..., Any], spec: Spec) -> Any:
     """A native plan that shows its argument's memory under another spec, outside of any graph and as no view of it."""
-    p = require("rushlight._host.plan_words")
     ready()
-    return _plan(SHOW, fallback, {p.N_RESULTS: 1, p.RESULTS: [0, 0, id(spec)], p.SILENT: 1}, [spec])
+    return _plan("RETYPE", fallback, {"spec": spec})
 
 
 def identity_plan() -> Any:
     """A native plan that gives its argument itself."""
     ready()
-    return _plan(IDENTITY, len, {}, ())
+    return _plan("IDENTITY", len, {})
 
 
 def constant_plan(value: Any) -> Any:
     """A native plan that gives one object, whatever its arguments."""
     ready()
-    return _plan(CONSTANT, value, {}, ())
+    return _plan("CONSTANT", len, {"value": value})
 
 
 def fresh_plan(spec: Spec, zeros: bool) -> Any:
-    """A native plan that makes a tensor over new memory."""
-    p = require("rushlight._host.plan_words")
+    """A native plan that makes a tensor over new memory; only for devices with native plans."""
     ready()
-    return _plan(FRESH, len, {p.RESULTS: [id(spec), spec.nbytes], p.SILENT: int(zeros)}, (spec,))
+    device = native_device(spec.device)
+    assert device is not None, spec.device
+    return _plan("FRESH", len, {"device": device.functions, "spec": spec, "nbytes": spec.nbytes, "zeroed": int(zeros)})
 
 
 def item_plan(fallback: Callable[..., Any], spec: Spec) -> Any:
-    """A native plan that reads the only element of a tensor, or `fallback` for the rarer dtypes."""
-    p = require("rushlight._host.plan_words")
+    """A native plan that reads the only element of a tensor, or `fallback` where its device has no reader for it."""
     ready()
-    code = NUMBER_CODES.get(spec.dtype.name)
-    return fallback if code is None or spec.conj else _plan(ITEM, fallback, {p.N_TENSORS: code}, ())
+    device = native_device(spec.device)
+    reader = None if device is None or spec.conj else device.readers.get(spec.dtype.name)
+    return fallback if reader is None else _plan("ITEM", fallback, {"reader": reader})
 
 
 def nested_reader(spec: Spec) -> Callable[[int], Any] | None:
-    """A function from the address of the first element to nested lists of Python numbers; None for the rarer dtypes, and where there are no dims."""
-    code = NUMBER_CODES.get(spec.dtype.name)
-    if code is None or spec.conj or not spec.ndim:
-        return None
-    size, nested = spec.dtype.itemsize, ready().nested
-    steps = [
-        w for n, s in zip(spec.shape, spec.strides, strict=True) for w in (n, s * size if n > 1 and spec.numel else 0)
-    ]
-    layout = array("q", [spec.ndim, code, *steps])
-    where = layout.buffer_info()[0]
-
-    def read(address: int, _held: Any = layout) -> Any:
-        return nested(address, where)
-
-    return read
-
-
-def part_plan(plan: Any, fallback: Callable[..., Any], step: int) -> Any:
-    """The native in-place plan of a view as a plan of the tensor that it is a view of, `step` bytes before; it returns None.
-
-    None where `plan` is not native.
-    """
-    p = require("rushlight._host.plan_words")
-    if type(plan) is not ready().Plan:
-        return None
-    words = array("q", plan.keep[-1])
-    words[p.OFFSET], words[p.SILENT] = step, 1
-    return _READY[0].plan(INPLACE, fallback, (*plan.keep, words), words.buffer_info()[0])
+    """A function from the address of the first element to nested lists of Python numbers; None where the device has none for such a spec."""
+    device = native_device(spec.device)
+    return None if device is None else device.nested_reader(spec)

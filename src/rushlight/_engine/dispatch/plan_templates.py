@@ -9,7 +9,7 @@ from typing import Any
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.executables import program_template
 from rushlight._engine.dispatch.lower import Backward
-from rushlight._engine.dispatch.native_plans import INPLACE, Recast
+from rushlight._engine.dispatch.native_plans import Recast
 from rushlight._engine.dispatch.plan import LoweredCall
 from rushlight._engine.dispatch.plan_packing import PlanNote, packed_program
 from rushlight._engine.dispatch.plan_store import store
@@ -89,7 +89,7 @@ class PlanTemplate:
                 lambda: self.lowered.closure(self.executable(values), self._inputs(in_specs), specs, backward_spec)
             )
             held = (*specs, *[s for s in in_specs if s is not None])
-            if self._again.layout is not None:
+            if self._again.changes is not None:
                 return self._again.cast(late, values, held, backward_spec)
             constants = self._program.constants(values, self._first)
             if constants is not None:
@@ -184,14 +184,12 @@ class KernelTemplate:
         `make(executable)` is what runs it in Python, `around(executable, that)` the plan, which is native where it can be.
         """
         if self._again:
-            return self._again.cast(
-                LazyFallback(lambda: make(self.executable(values))), values, (target,), None, INPLACE
-            )
+            return self._again.cast(LazyFallback(lambda: make(self.executable(values))), values, (target,), None)
         exe = self.executable(values)
         plan = around(exe, make(exe))
         if self._again is None:
             self._again = Recast(plan, self._program.constants_in(0)) if Recast.fits(plan) else False
-            self._again = self._again if self._again and self._again.layout is not None else False
+            self._again = self._again if self._again and self._again.changes is not None else False
         return plan
 
     def specs(self, values: Sequence[int]) -> list[Spec]:

@@ -20,7 +20,7 @@ from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.indexing.indexing import split_index
 from rushlight._engine.kinds.kinds import Kind, call_name
-from rushlight._host.pool_native import BIRTH, LEAST_BIRTH
+from rushlight._host.dispatch_words import BIRTH, LEAST_BIRTH
 from rushlight._host.runtime import runtime
 from rushlight._ops.table import OPERATORS
 from rushlight._types.dtype import BOOL, INT64, UINT8
@@ -70,7 +70,7 @@ class Level:
         if self.kind in ("vmap", "program"):
             STATE.word |= VMAP
         if self.given is not None:
-            words = runtime().state
+            words = runtime().fast
             words[BIRTH] += 1
             self.born = words[LEAST_BIRTH] = words[BIRTH]
         return self
@@ -79,7 +79,7 @@ class Level:
         LEVELS.stack.pop()
         if self.given is not None:
             self.given = ()
-            runtime().state[LEAST_BIRTH] = next((level.born for level in reversed(LEVELS.stack) if level.born), 0)
+            runtime().fast[LEAST_BIRTH] = next((level.born for level in reversed(LEVELS.stack) if level.born), 0)
         STATE.word = STATE.word & ~VMAP | self.before & VMAP
 
 

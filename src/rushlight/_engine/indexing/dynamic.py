@@ -11,7 +11,7 @@ from rushlight._engine.core import convert
 from rushlight._engine.core.memory import empty_spec, has_memory
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, make, plain_classes
-from rushlight._engine.dispatch.native_plans import ready
+from rushlight._engine.dispatch.native_plans import native_device
 from rushlight._engine.indexing import indexing
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.device import CPU
@@ -60,7 +60,9 @@ _SMALL, _DIMS = 1 << 13, 32  # elements and dims up to which one call counts, al
 
 def _coordinates(mask: Tensor, sizes: Any) -> tuple[int, Any]:
     """(count, storage of int64) of what is set in a small dense mask: all first coordinates, all second ones, ... by these sizes."""
-    return ready().coordinates(mask._ptr, sizes)
+    device = native_device(mask._spec.device)
+    assert device is not None
+    return device.coordinates(mask._ptr, sizes)
 
 
 def _is_small(x: Tensor) -> bool:

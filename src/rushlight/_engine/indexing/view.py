@@ -17,7 +17,7 @@ from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
 from rushlight._engine.dispatch.lowered_call import node_name
-from rushlight._engine.dispatch.native_plans import VIEW, Recast, retyped_plan
+from rushlight._engine.dispatch.native_plans import Recast, retyped_plan
 from rushlight._engine.dispatch.native_plans import view_plan as native_view
 from rushlight._engine.dispatch.plan_templates import LazyFallback, ShowTemplate
 from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
@@ -182,7 +182,7 @@ def _planned(
         creation = "multi"
     if cast is not None and cast[0].again:
         late = LazyFallback(lambda: _closure(parts, several, creation, backward_spec, backward_specs, False))
-        return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), backward_spec, VIEW)
+        return cast[0].again.cast(late, cast[1], tuple([spec for spec, _ in parts]), backward_spec)
     run = _closure(parts, several, creation, backward_spec, backward_specs, bool(word & INFERENCE))
     native = not (word & INFERENCE or backward_specs or not has_memory(spec))
     plan = native_view(run, parts, creation, several, backward_spec) if native else run

@@ -18,9 +18,10 @@ from rushlight._backends.cpu.gemm.blas import host_tiles, part_addresses
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
-from rushlight._host import runtime as _runtime
-from rushlight._host.stubs import make_kernel_callable
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._native import jit
+from rushlight._native.compiled import compile_native
 from rushlight._types.dtype import BFLOAT16, BOOL, FLOAT64, DType
 from rushlight._types.layout import numel
 
@@ -59,7 +60,7 @@ def routine_address(which: str, dtype: DType, tile: RegisterTile) -> int:
         for part in parts.needs:
             imports.update(part_addresses(part))  # type: ignore[arg-type]
         function = _ROUTINES[which](parts)
-        _LOADED.setdefault(key, jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], imports))
+        _LOADED.setdefault(key, jit.load(compile_native([function], opt="quick"), [function.symbol], imports))
     return int(_LOADED[key][f"rl_{which}"])
 
 

@@ -16,9 +16,10 @@ from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
-from rushlight._host import runtime as _runtime
-from rushlight._host import stubs
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime import stubs
 from rushlight._native import jit
+from rushlight._native.compiled import compile_native, compile_text, native_ahead
 
 __all__ = [
     "SHORT",
@@ -61,20 +62,20 @@ def conv_symbols(form: ConvForm) -> dict[str, int]:
     if key not in _SYMBOLS:
         imports = dict(_runtime.runtime().symbols)
         loops, kernels = make_loops(form), [make_conv(form), make_pack_all(form)]
-        _runtime.native_ahead(kernels, opt="quick")
-        _runtime.native_ahead(loops)
+        native_ahead(kernels, opt="quick")
+        native_ahead(loops)
         for text, names in form.texts:
             if text not in _LOADED:
-                _LOADED.setdefault(text, jit.load(_runtime.compile_text(text), names))
+                _LOADED.setdefault(text, jit.load(compile_text(text), names))
             imports.update({name: _LOADED[text][name] for name in names})
         name = f"loops {key}"
         if name not in _LOADED:
             symbols = [loop.symbol for loop in loops]
-            _LOADED.setdefault(name, jit.load(_runtime.compile_native(loops), symbols, imports))
+            _LOADED.setdefault(name, jit.load(compile_native(loops), symbols, imports))
         imports.update({loop.symbol: _LOADED[name][loop.symbol] for loop in loops})
         symbols = [function.symbol for function in kernels]
         if key not in _LOADED:
-            _LOADED.setdefault(key, jit.load(_runtime.compile_native(kernels, opt="quick"), symbols, imports))
+            _LOADED.setdefault(key, jit.load(compile_native(kernels, opt="quick"), symbols, imports))
         _SYMBOLS[key] = {**imports, **{symbol: _LOADED[key][symbol] for symbol in symbols}}
     return _SYMBOLS[key]
 

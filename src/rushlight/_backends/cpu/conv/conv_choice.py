@@ -15,7 +15,7 @@ from rushlight._backends.cpu.conv.conv_descriptor import LOW, NO_EPILOGUE, POSIT
 from rushlight._backends.cpu.conv.winograd_native import DEPTH as TILE_DEPTH
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS
-from rushlight._host.stubs import bind
+from rushlight._backends.cpu.runtime.stubs import bind
 from rushlight._native import Words, f64, i64, native, stack
 
 __all__ = ["DEPTH", "GRAIN", "PLACED_DEPTH", "WANTED", "choose_blocks", "choose_tiles", "tiles_cost", "tiles_together"]

@@ -17,9 +17,10 @@ from rushlight._backends.cpu.epilogue.constants import epilogue_words
 from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
-from rushlight._host import runtime as _runtime
-from rushlight._host.stubs import make_kernel_callable
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._native import jit
+from rushlight._native.compiled import cached_object, compile_native, compile_text
 from rushlight._native.target import host_target
 from rushlight._types.layout import numel
 from rushlight._types.symbols import settled
@@ -67,7 +68,7 @@ def _blocking(registers: int, outs: int, height: int, vectors: int, taps: int) -
 def tile_address(tile: DirectTile | WeightTile) -> int:
     """The address of a block's kernel, loaded once."""
     if tile.symbol not in _LOADED:
-        _LOADED.setdefault(tile.symbol, jit.load(_runtime.cached_object(tile.text, "quick"), [tile.symbol]))
+        _LOADED.setdefault(tile.symbol, jit.load(cached_object(tile.text, "quick"), [tile.symbol]))
     return _LOADED[tile.symbol][tile.symbol]
 
 
@@ -148,19 +149,18 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
     mover = RowMover("f64" if source == "f64" else "f32", lanes)
     key = f"{source} {target} {added} {mover.copy} {weights}"
     if key not in _CALLABLES:
-        moves = _LOADED.setdefault(mover.copy, jit.load(_runtime.cached_object(mover.text, "quick"), mover.symbols))
+        moves = _LOADED.setdefault(mover.copy, jit.load(cached_object(mover.text, "quick"), mover.symbols))
         imports = {**_runtime.runtime().symbols, **{name: moves[name] for name in mover.symbols}}
         if weights:
             function = make_weight_gradient(source, target, mover)
         else:
             transposer = host_tiles(mover.kind)[0]
             transposer_code = _LOADED.setdefault(
-                transposer.transpose_symbol,
-                jit.load(_runtime.compile_text(transposer.text), [transposer.transpose_symbol]),
+                transposer.transpose_symbol, jit.load(compile_text(transposer.text), [transposer.transpose_symbol])
             )
             imports[transposer.transpose_symbol] = transposer_code[transposer.transpose_symbol]
             function = make_direct(source, target, added, mover, transposer)
-        loaded = jit.load(_runtime.compile_native([function]), [function.symbol], imports)
+        loaded = jit.load(compile_native([function]), [function.symbol], imports)
         _CALLABLES.setdefault(key, make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
     return _CALLABLES[key]
 

@@ -24,10 +24,10 @@ from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
 from rushlight._backends.cpu.microkernels.winograd import TAPS, Winograd
 from rushlight._backends.cpu.program.steps import ExternStep
+from rushlight._backends.cpu.runtime import stubs
 from rushlight._base.knobs import Knob
-from rushlight._host import runtime as _runtime
-from rushlight._host import stubs
 from rushlight._native import jit
+from rushlight._native.compiled import compile_native, compile_text
 
 __all__ = ["WINOGRAD", "winograd_call"]
 
@@ -130,15 +130,13 @@ def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Ca
     """The callables that transform weights and that convolve, and the address of the tile."""
     symbols = dict(conv_symbols(form))
     for part in (Winograd(tile.lanes, tile.rows), tile):
-        loaded = _loaded(part.text, part.symbols, partial(_runtime.compile_text, part.text), {})
+        loaded = _loaded(part.text, part.symbols, partial(compile_text, part.text), {})
         symbols |= {symbol: loaded[symbol] for symbol in part.symbols}
     kernels = []
     for function in (make_winograd_weights(form, tile), make_winograd(form)):
         key = f"{function.symbol} {tile.lanes} {tile.vectors}"
         if key not in _KERNELS:
-            loaded = _loaded(
-                key, (function.symbol,), partial(_runtime.compile_native, [function], opt="quick"), symbols
-            )
+            loaded = _loaded(key, (function.symbol,), partial(compile_native, [function], opt="quick"), symbols)
             _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
         kernels.append(_KERNELS[key])
     return kernels[0], kernels[1], symbols[tile.symbol]

@@ -8,7 +8,7 @@ column to the next, and from one matrix to the next in each dim of the batch; th
 
 from __future__ import annotations
 
-from rushlight._host.stub_native import F_CODE, F_DIM, F_SIZE, F_VALUE, HEADER
+from rushlight._backends.cpu.runtime.stub_native import F_CODE, F_DIM, F_SIZE, F_VALUE, HEADER
 from rushlight._native import call_ptr, extern, i32, i64, memcpy, native, stack
 
 __all__ = ["AFTER", "E_HEAD", "MOST_WORDS", "run_epilogue"]

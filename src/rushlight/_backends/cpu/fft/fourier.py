@@ -36,9 +36,11 @@ from rushlight._backends.cpu.gemm.blas import host_tiles
 from rushlight._backends.cpu.launches import Launch, joined
 from rushlight._backends.cpu.microkernels.fourier import RADICES, FourierMoves, FourierPass
 from rushlight._backends.cpu.program.steps import ExternStep
-from rushlight._host import runtime as _runtime
-from rushlight._host import stubs
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime import stubs
+from rushlight._backends.cpu.runtime.generated import compile_made
 from rushlight._native import jit
+from rushlight._native.compiled import compile_native
 from rushlight._prims.fourier import factor_of
 from rushlight._types.layout import contiguous_strides
 
@@ -138,10 +140,10 @@ class _Family:
         self._passes: dict[tuple[int, str, str], tuple[int, Any]] = {}
         moves = FourierMoves(kind, self.lanes, self.fma)
         name = f"fourier moves {kind} {self.lanes} {self.fma}"
-        loaded_moves = jit.load(_runtime.compile_made(name, lambda: moves.text), moves.symbols)
+        loaded_moves = jit.load(compile_made(name, lambda: moves.text), moves.symbols)
         symbols = _runtime.runtime().symbols | {symbol: loaded_moves[symbol] for symbol in moves.symbols}
         functions = make_fourier(kind, moves)
-        loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], symbols)
+        loaded = jit.load(compile_native(functions), [f.symbol for f in functions], symbols)
         self.kernels = {
             way: stubs.make_kernel_callable(loaded[f.symbol], f.symbol, (loaded, loaded_moves))
             for way, f in zip(("lanes", "whole", "columns", "rows", "chirp"), functions, strict=True)
@@ -153,7 +155,7 @@ class _Family:
         key = radix, load, store
         if key not in self._passes:
             generated = FourierPass(self.kind, self.lanes, self.fma, radix, load, store)
-            loaded = jit.load(_runtime.compile_made(generated.symbol, lambda: generated.text), [generated.symbol])
+            loaded = jit.load(compile_made(generated.symbol, lambda: generated.text), [generated.symbol])
             self._passes.setdefault(key, (loaded[generated.symbol], loaded))
         return self._passes[key][0]
 

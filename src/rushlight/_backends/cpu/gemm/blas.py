@@ -34,13 +34,15 @@ from rushlight._backends.cpu.gemm.gemm_shared_native import make_shared
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime import stubs
+from rushlight._backends.cpu.runtime.generated import compile_made, made_ahead
 from rushlight._base.errors import warn_user
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._base.log import log
-from rushlight._host import runtime as _runtime
-from rushlight._host import stubs
 from rushlight._native import jit
+from rushlight._native.compiled import compile_native
 from rushlight._native.target import TargetDescription, host_target
 from rushlight._native.types import f32, i32, i64
 from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
@@ -229,7 +231,7 @@ def gemm_address(kind: str, generated: bool | None = None) -> int:
         return tiled_address(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]), library)
     if kind not in _LOADED:
         function = make_gemm(kind, library.path is not None, i64 if library.wide else i32, library.gated)
-        data = _runtime.compile_native([function])
+        data = compile_native([function])
         # Not by assignment: another thread may have been faster, and a library in use must not be unloaded.
         _LOADED.setdefault(kind, jit.load(data, [f"rl_gemm_{kind}"], {**_runtime.runtime().symbols, **library.symbols}))
     return _LOADED[kind][f"rl_gemm_{kind}"]
@@ -268,10 +270,7 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
         )
         parts_ahead(forms)
         _LOADED.setdefault(
-            key,
-            jit.load(
-                _runtime.compile_native([function], opt="quick"), [symbol], {**_imports(forms), **library.symbols}
-            ),
+            key, jit.load(compile_native([function], opt="quick"), [symbol], {**_imports(forms), **library.symbols})
         )
     return _LOADED[key][symbol]
 
@@ -290,13 +289,13 @@ def parts_ahead(forms: Iterable[Form]) -> None:
     for form in forms:
         for part in form.parts:
             if part.key not in _LOADED:
-                _runtime.made_ahead(part.key, lambda part=part: part.text)  # type: ignore[misc]
+                made_ahead(part.key, lambda part=part: part.text)  # type: ignore[misc]
 
 
 def part_addresses(part: RegisterTile | AmxTile | Panels | Cast | Pairs) -> dict[str, int]:
     """The addresses of the symbols of a tile, packing routines or a conversion; loaded once and kept."""
     if part.key not in _LOADED:  # not by assignment: other kernels hold addresses of the loaded one
-        _LOADED.setdefault(part.key, jit.load(_runtime.compile_made(part.key, lambda: part.text), part.symbols))
+        _LOADED.setdefault(part.key, jit.load(compile_made(part.key, lambda: part.text), part.symbols))
     loaded = _LOADED[part.key]
     return {name: loaded[name] for name in part.symbols}
 
@@ -309,9 +308,7 @@ def form_address(forms: tuple[Form, ...]) -> int:
         parts_ahead(forms)
         first = forms[0]
         function = make_driver("rl_gemm_form", first.source.itemsize, first.result.itemsize, make_tiled(forms), None, 0)
-        _LOADED.setdefault(
-            key, jit.load(_runtime.compile_native([function], opt="quick"), [function.symbol], _imports(forms))
-        )
+        _LOADED.setdefault(key, jit.load(compile_native([function], opt="quick"), [function.symbol], _imports(forms)))
     return _LOADED[key]["rl_gemm_form"]
 
 
@@ -321,7 +318,7 @@ def shared_addresses(form: Form) -> tuple[int, int]:
     if key not in _LOADED:
         parts_ahead([form])
         functions = make_shared(form)
-        data = _runtime.compile_native(functions, opt="quick")
+        data = compile_native(functions, opt="quick")
         _LOADED.setdefault(key, jit.load(data, [f.symbol for f in functions], _imports([form])))
     return _LOADED[key]["rl_pack"], _LOADED[key]["rl_multiply"]
 

@@ -29,9 +29,9 @@ from struct import error, pack, unpack
 from rushlight._backends.cpu.gemm.blas import GEMM, blas, library_for, usually_own
 from rushlight._backends.cpu.gemm.exact_products import LAYOUTS, PERIOD, exact_product
 from rushlight._backends.cpu.launches import Launch, joined
+from rushlight._backends.cpu.runtime.threads import alone
 from rushlight._base.lazy import require
 from rushlight._base.log import log
-from rushlight._host.threads import alone
 from rushlight._native.cache import default_cache
 from rushlight._native.sources import generator_files, sources_digest
 from rushlight._native.target import host_target

@@ -8,7 +8,7 @@ from typing import Any
 from rushlight._backends.cpu.image.resample_native import BACK, RESAMPLE, make_resample, make_resample_back
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.steps import ExternStep
-from rushlight._host.stubs import make_kernel_callable, native_address
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
 
 __all__ = ["resample_back_call", "resample_call"]
 

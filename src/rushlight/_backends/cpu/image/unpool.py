@@ -9,7 +9,7 @@ from typing import Any
 from rushlight._backends.cpu.image.unpool_native import UNPOOL, make_unpool
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.steps import ExternStep
-from rushlight._host.stubs import make_kernel_callable, native_address
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
 
 __all__ = ["unpool_call"]
 

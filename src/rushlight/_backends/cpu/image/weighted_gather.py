@@ -15,7 +15,7 @@ from rushlight._backends.cpu.image.weighted_gather_native import (
 )
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.steps import ExternStep
-from rushlight._host.stubs import make_kernel_callable, native_address
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
 
 __all__ = ["weighted_gather_call"]
 

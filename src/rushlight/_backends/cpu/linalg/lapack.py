@@ -14,10 +14,11 @@ from rushlight._backends.cpu.gemm.blas import blas
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.linalg import lapack_native as native
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
 from rushlight._base.lazy import require
-from rushlight._host import runtime as _runtime
-from rushlight._host.stubs import make_kernel_callable, native_address
 from rushlight._native import jit
+from rushlight._native.compiled import compile_native
 from rushlight._native.types import i32, i64
 from rushlight._types.layout import numel
 
@@ -404,7 +405,7 @@ def _kernel() -> Callable[..., Any]:
     if not _KERNEL:
         library = blas()
         function = native.make_lapack(i64 if library.wide else i32, library.gated)
-        data = _runtime.compile_native([function])
+        data = compile_native([function])
         loaded = jit.load(data, [function.symbol], {**_runtime.runtime().symbols, **library.symbols})
         _KERNEL.append(make_kernel_callable(loaded[function.symbol], "lapack", loaded))
     return _KERNEL[0]

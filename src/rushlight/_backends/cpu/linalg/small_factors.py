@@ -9,7 +9,7 @@ from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.linalg import small_factors_native as native
 from rushlight._backends.cpu.linalg.lapack import batches, lapack_call, strides_of
 from rushlight._backends.cpu.program.steps import ExternStep
-from rushlight._host.stubs import make_kernel_callable, native_address
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
 from rushlight._types.layout import numel
 
 __all__ = ["factor_call"]

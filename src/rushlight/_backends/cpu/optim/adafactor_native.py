@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from rushlight._backends.cpu.optim.optimizers import PIECE_WORDS, PIECES_AT
-from rushlight._host.stubs import make_kernel_callable, native_address
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable, native_address
 from rushlight._native import NativeFunction, f32, f64, fma, load, native, select, sqrt, stack, store
 from rushlight._native import ptr as ptr_type
 

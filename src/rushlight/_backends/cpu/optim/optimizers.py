@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.cpu.kernels import kernel_address
 from rushlight._backends.cpu.program.steps import KernelStep
-from rushlight._host.stubs import bind, make_kernel_callable, native_address
+from rushlight._backends.cpu.runtime.stubs import bind, make_kernel_callable, native_address
 from rushlight._native import call_ptr, f32, f64, load, native
 from rushlight._native import ptr as ptr_type
 

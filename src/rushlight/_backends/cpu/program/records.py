@@ -22,6 +22,7 @@ from rushlight._backends.cpu.program.steps import (
     RectangleStep,
     Step,
 )
+from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._graph.packing import (
     RecordError,
     UnpackableError,
@@ -30,7 +31,6 @@ from rushlight._graph.packing import (
     unpacked_ints,
     unpacked_value,
 )
-from rushlight._host.runtime import runtime
 from rushlight._native.objectcode import FILE_BYTES
 
 __all__ = ["literal", "packed_program", "unpacked_program"]

@@ -82,7 +82,7 @@ def kernel(name: str, kind: str = "") -> Callable[..., Any]:
     key = (name, kind)
     bound = _bound.get(key)
     if bound is None:
-        from rushlight._host.stubs import bind
+        from rushlight._backends.cpu.runtime.stubs import bind
 
         bound = _bound[key] = bind(native_kernel(name, kind), nogil=True)
     return bound
@@ -90,6 +90,6 @@ def kernel(name: str, kind: str = "") -> Callable[..., Any]:
 
 def take_address() -> int:
     """The address of the compiled `mt_take`; a generator's block must hold it before a kernel draws."""
-    from rushlight._host.stubs import native_address
+    from rushlight._backends.cpu.runtime.stubs import native_address
 
     return native_address(mt_take)

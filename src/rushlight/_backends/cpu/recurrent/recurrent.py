@@ -21,9 +21,10 @@ from rushlight._backends.cpu.recurrent.recurrent_native import (
     make_shared_forward,
     make_sums,
 )
-from rushlight._host import runtime as _runtime
-from rushlight._host.stubs import make_kernel_callable
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._native import jit
+from rushlight._native.compiled import compile_native, compile_text
 from rushlight._prims.recurrent_cell import GATES, SLOPES, Call, GradCall
 
 __all__ = ["recurrence_call"]
@@ -151,12 +152,12 @@ def _kernels(shape: Shape, way: bool) -> tuple[Callable[..., Any], ...]:
             else (make_pack_backward, make_backward, make_sums)
         )
         functions = [make(shape) for make in makers]
-        loaded = jit.load(_runtime.compile_native(functions), [f.symbol for f in functions], imports)
+        loaded = jit.load(compile_native(functions), [f.symbol for f in functions], imports)
         _LOADED.setdefault(key, tuple(make_kernel_callable(loaded[f.symbol], f.symbol, loaded) for f in functions))
     return _LOADED[key]
 
 
 def _loaded_text(text: str, names: Sequence[str]) -> Any:
     if text not in _LOADED:  # once: other kernels hold its addresses
-        _LOADED.setdefault(text, jit.load(_runtime.compile_text(text), names))
+        _LOADED.setdefault(text, jit.load(compile_text(text), names))
     return _LOADED[text]

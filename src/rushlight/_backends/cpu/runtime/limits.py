@@ -8,15 +8,15 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rushlight._backends.cpu.runtime import pool_native, threads_native
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import LazyModule
-from rushlight._host import pool_native, threads_native
 from rushlight._native.target import host_target, usable_cores
 
 if TYPE_CHECKING:
     import ctypes
 
-    from rushlight._host.runtime import Runtime
+    from rushlight._backends.cpu.runtime.runtime import CpuRuntime
 else:
     ctypes = LazyModule("ctypes")
 
@@ -56,7 +56,7 @@ def wanted_threads() -> int:
     return max(1, min(NUM_THREADS.get(), threads_native.MAX_THREADS))
 
 
-def apply_threads(runtime: Runtime) -> None:
+def apply_threads(runtime: CpuRuntime) -> None:
     """Let the pool use the wanted number of threads; with more of them than cores they do not spin while they wait.
 
     (A thread that spins would keep one that has work from running.)
@@ -66,7 +66,7 @@ def apply_threads(runtime: Runtime) -> None:
     runtime.plain("threads_stop", ctypes.c_int64)(count)
 
 
-def configure(runtime: Runtime) -> None:
+def configure(runtime: CpuRuntime) -> None:
     """Prepare a fresh runtime.  Worker threads start with the first kernel that has work for them."""
     runtime.state[pool_native.CAP] = POOL_CAP_MB.get() << 20
     runtime.state[pool_native.LIMIT] = MEMORY_LIMIT_MB.get() << 20

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rushlight._backends.cpu.runtime import limits
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime.limits import NUM_THREADS
+from rushlight._backends.cpu.runtime.threads_native import WANTED
 from rushlight._base.lazy import LazyModule
 from rushlight._base.log import log
-from rushlight._host import limits
-from rushlight._host import runtime as _runtime
-from rushlight._host.limits import NUM_THREADS
-from rushlight._host.threads_native import WANTED
 
 __all__ = ["NUM_THREADS", "alone", "get_num_threads", "set_flush_denormal", "set_num_threads", "stop_threads"]
 

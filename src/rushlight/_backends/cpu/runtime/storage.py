@@ -1,6 +1,6 @@
 """Memory for tensors: the `Storage` type, the pool's settings and its statistics.
 
-    >>> from rushlight._host.storage import alloc
+    >>> from rushlight._backends.cpu.runtime.storage import alloc
     >>> s = alloc(1000)
     >>> s.nbytes, s.version, s.owner, s.ptr % 64
     (1000, 0, None, 0)
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._host import pool_native
-from rushlight._host import runtime as _runtime
-from rushlight._host.limits import MEMORY_LIMIT_MB, POOL_CAP_MB
+from rushlight._backends.cpu.runtime import pool_native
+from rushlight._backends.cpu.runtime import runtime as _runtime
+from rushlight._backends.cpu.runtime.limits import MEMORY_LIMIT_MB, POOL_CAP_MB
 
 __all__ = [
     "MEMORY_LIMIT_MB",

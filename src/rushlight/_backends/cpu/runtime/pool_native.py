@@ -1,4 +1,4 @@
-"""The memory pool and the `Storage` type, in the native language.  Everything here runs with the GIL held.
+"""The memory pool, in the native language.  Everything here runs with the GIL held.
 
 Blocks come in size classes: multiples of 64 bytes up to 1 KB, then four classes per power of two.  A freed block goes
 to the list of its class (its first word links to the next one) and is handed out again, warm, to the next request of
@@ -15,42 +15,58 @@ from __future__ import annotations
 
 import sys
 
-from rushlight._host.threads_native import rl_parallel_for
-from rushlight._native import (
-    clz,
-    extern,
-    extern_data,
-    i64,
-    memcpy,
-    memset,
-    native,
-    ptr,
-    stack,
-    static,
-    u8,
-    u64,
-    unlikely,
+from rushlight._backends.cpu.runtime.threads_native import rl_parallel_for
+from rushlight._host.dispatch_words import FAST, STORAGE_TYPE
+from rushlight._host.python_native import (
+    Py_IncRef,
+    Py_None,
+    PyErr_Format,
+    PyErr_Occurred,
+    PyExc_RuntimeError,
+    PyExc_TypeError,
+    PyExc_ValueError,
+    PyLong_AsLongLong,
+    free,
 )
+from rushlight._host.storage_native import S_NBYTES, S_OWNER, S_PTR, S_RELEASE, storage_new
+from rushlight._native import clz, extern, i64, memcpy, memset, native, ptr, stack, static, u8, unlikely
 
 __all__ = [
-    "HANDLE_TYPE", "ALLOCATED", "BLOCKS", "CACHED", "CACHED_BLOCKS", "CAP", "LIMIT", "LIVE", "OOM_ERROR", "PEAK",
-    "BIRTH", "GROUP_LIMIT", "LEAST_BIRTH", "PEAK_HELD", "RESERVE", "STATE", "STATE_WORDS", "S_BORN", "S_CHANGED", "S_PTR", "S_VERSION", "STORAGE_BYTES", "STORAGE_TYPE",
-    "SYSTEM_CALLS", "TOTAL", "TRIMS",
-    "block_alloc", "block_free", "class_bytes", "empty_cache", "py_alloc", "py_alloc_zeroed", "py_empty_cache",
+    "ALLOCATED",
+    "BLOCKS",
+    "CACHED",
+    "CACHED_BLOCKS",
+    "CAP",
+    "GROUP_LIMIT",
+    "LIMIT",
+    "LIVE",
+    "OOM_ERROR",
+    "PEAK",
+    "PEAK_HELD",
+    "RESERVE",
+    "STATE",
+    "STATE_WORDS",
+    "SYSTEM_CALLS",
+    "TOTAL",
+    "TRIMS",
+    "block_alloc",
+    "block_alloc_zeroed",
+    "block_free",
+    "class_bytes",
+    "empty_cache",
+    "py_alloc",
+    "py_alloc_zeroed",
+    "py_empty_cache",
     "py_resize",
-    "py_from_owner", "size_class", "storage_buffer", "storage_dealloc", "storage_new", "zeroed_storage",
-]  # fmt: skip
+    "size_class",
+]
 
 STATE_WORDS = 512
 STATE = static("rl_state", 8 * STATE_WORDS)
 # words of STATE
-STORAGE_TYPE, HANDLE_TYPE, OOM_ERROR = 0, 1, 2
+OOM_ERROR = 2
 CAP, LIMIT = 4, 5  # most bytes to keep in the lists; most bytes to hold in all (0: no limit)
 ALLOCATED, CACHED, PEAK, TOTAL, LIVE, SYSTEM_CALLS, TRIMS, CACHED_BLOCKS, FRESH, PEAK_HELD = range(6, 16)
-BIRTH, LEAST_BIRTH = (
-    18,
-    19,
-)  # what storages that are made now are stamped with; those with less are not changed without asking
 RESERVE, GROUP_LIMIT = (
     16,
     17,
@@ -58,17 +74,12 @@ RESERVE, GROUP_LIMIT = (
 HEADS, BLOCKS = 64, 256  # per class: first free block, number of free blocks
 CLASSES = 170
 
-# words of a Storage object, after its reference count and type
-S_PTR, S_NBYTES, S_VERSION, S_OWNER, S_POOLED, S_WEAK, S_CHANGED, S_BORN, S_LENT, S_WINDOWS = range(2, 12)
-STORAGE_BYTES = 96
-
 HUGE = 2 << 20
 MAPPED = sys.platform == "linux"  # elsewhere large blocks come from posix_memalign, as small ones do
 MAX_BYTES = 1 << 47
 CLEARED = 256 << 10  # bytes that a thread sets to zero at a time
 
 posix_memalign = extern("posix_memalign", "i32(ptr, i64, i64)")
-free = extern("free", "void(ptr)")
 mmap = extern("mmap", "ptr(ptr, i64, i32, i32, i32, i64)")
 munmap = extern("munmap", "i32(ptr, i64)")
 madvise = extern("madvise", "i32(ptr, i64, i32)")
@@ -76,21 +87,6 @@ open_file = extern("open", "i32(ptr, i32, ...)")
 read_file = extern("read", "i64(i32, ptr, i64)")
 close_file = extern("close", "i32(i32)")
 strstr = extern("strstr", "ptr(ptr, ptr)")
-Py_IncRef = extern("Py_IncRef", "void(ptr)")
-Py_DecRef = extern("Py_DecRef", "void(ptr)")
-PyErr_Format = extern("PyErr_Format", "ptr(ptr, ptr, ...)")
-PyErr_Occurred = extern("PyErr_Occurred", "ptr()")
-PyErr_NoMemory = extern("PyErr_NoMemory", "ptr()")
-PyObject_New = extern("_PyObject_New", "ptr(ptr)")
-PyObject_Free = extern("PyObject_Free", "void(ptr)")
-PyObject_ClearWeakRefs = extern("PyObject_ClearWeakRefs", "void(ptr)")
-PyLong_AsLongLong = extern("PyLong_AsLongLong", "i64(ptr)")
-PyLong_AsUnsignedLongLong = extern("PyLong_AsUnsignedLongLong", "u64(ptr)")
-PyBuffer_FillInfo = extern("PyBuffer_FillInfo", "i32(ptr, ptr, ptr, i64, i32, i32)")
-PyExc_ValueError = extern_data("PyExc_ValueError")
-PyExc_RuntimeError = extern_data("PyExc_RuntimeError")
-PyExc_TypeError = extern_data("PyExc_TypeError")
-Py_None = extern_data("_Py_NoneStruct")
 
 # ***** size classes *****
 
@@ -332,46 +328,7 @@ def block_free(p, nbytes):
     keep(p, c)
 
 
-# ***** the Storage type *****
-
-
-@native("ptr(ptr, i64, ptr, i64)")
-def storage_wrap(p, nbytes, owner, pooled):
-    """A new Storage around memory; `owner` is a new reference or null."""
-    self = PyObject_New(STATE.ptr[STORAGE_TYPE])
-    if self is not None:
-        self.ptr[S_PTR] = p
-        self.i64[S_NBYTES] = nbytes
-        self.i64[S_VERSION] = 0
-        self.ptr[S_OWNER] = owner
-        self.i64[S_POOLED] = pooled
-        self.ptr[S_WEAK] = None
-        self.ptr[S_CHANGED] = None
-        self.i64[S_BORN] = STATE.i64[BIRTH]
-        self.i64[S_LENT] = 0
-        self.i64[S_WINDOWS] = 0
-        if owner is not None:
-            if owner.ptr[1] == STATE.ptr[STORAGE_TYPE]:  # the same memory once more
-                self.i64[S_BORN] = owner.i64[S_BORN]
-                owner.i64[S_WINDOWS] = 1
-    return self
-
-
-@native("ptr(i64)")
-def storage_new(nbytes):
-    """A new Storage of `nbytes` bytes from the pool (a null pointer for none); null with an exception set."""
-    p: ptr = None
-    if nbytes > 0:
-        p = block_alloc(nbytes)
-        if p is None:
-            return None
-    elif nbytes < 0:
-        PyErr_Format(PyExc_ValueError.ptr[0], "cannot allocate a negative number of bytes (%lld)", nbytes)
-        return None
-    self = storage_wrap(p, nbytes, None, i64(nbytes > 0))
-    if self is None and nbytes > 0:
-        block_free(p, nbytes)
-    return self
+# ***** zeros *****
 
 
 @native("i32(ptr, ptr, i64)")
@@ -383,44 +340,19 @@ def clear_piece(bufs, ints, piece):
 
 
 @native("ptr(i64)")
-def zeroed_storage(nbytes):
-    """A new Storage of zeros; null with an exception set."""
-    out = storage_new(nbytes)
-    if out is not None:
-        # fresh mappings are zero already, and touching them now would cost a page fault each
-        if nbytes > 0 and (nbytes < HUGE or STATE.i64[FRESH] == 0):
-            if nbytes <= CLEARED:
-                memset(out.ptr[S_PTR], u8(0), nbytes)
-            else:
-                words = stack(16)
-                words.ptr[0] = out.ptr[S_PTR]
-                words.i64[1] = nbytes
-                rl_parallel_for(clear_piece, words, words + 8, (nbytes + CLEARED - 1) // CLEARED)
-    return out
-
-
-@native("void(ptr)")
-def storage_dealloc(self):
-    """tp_dealloc."""
-    kind = self.ptr[1]
-    if self.ptr[S_WEAK] is not None:
-        PyObject_ClearWeakRefs(self)
-    p = self.ptr[S_PTR]
-    owner, changed = self.ptr[S_OWNER], self.ptr[S_CHANGED]
-    if self.i64[S_POOLED] == 1:
-        block_free(p, self.i64[S_NBYTES])
-    PyObject_Free(self)
-    Py_DecRef(kind)
-    if changed is not None:
-        Py_DecRef(changed)
-    if owner is not None:
-        Py_DecRef(owner)
-
-
-@native("i32(ptr, ptr, i32)")
-def storage_buffer(self, view, flags):
-    """bf_getbuffer: the bytes, writable; the view keeps the Storage alive."""
-    return PyBuffer_FillInfo(view, self, self.ptr[S_PTR], self.i64[S_NBYTES], 0, flags)
+def block_alloc_zeroed(nbytes):
+    """A block of zeros, as `block_alloc` gives one."""
+    p = block_alloc(nbytes)
+    # fresh mappings are zero already, and touching them now would cost a page fault each
+    if p is not None and (nbytes < HUGE or STATE.i64[FRESH] == 0):
+        if nbytes <= CLEARED:
+            memset(p, u8(0), nbytes)
+        else:
+            words = stack(16)
+            words.ptr[0] = p
+            words.i64[1] = nbytes
+            rl_parallel_for(clear_piece, words, words + 8, (nbytes + CLEARED - 1) // CLEARED)
+    return p
 
 
 # ***** what Python calls *****
@@ -434,7 +366,7 @@ def py_alloc(self, args, nargs):
     nbytes = PyLong_AsLongLong(args.ptr[0])
     if nbytes == -1 and PyErr_Occurred() is not None:
         return None
-    return storage_new(nbytes)
+    return storage_new(block_alloc, block_free, nbytes)
 
 
 @native("ptr(ptr, ptr, i64)")
@@ -445,36 +377,13 @@ def py_alloc_zeroed(self, args, nargs):
     nbytes = PyLong_AsLongLong(args.ptr[0])
     if nbytes == -1 and PyErr_Occurred() is not None:
         return None
-    return zeroed_storage(nbytes)
-
-
-@native("ptr(ptr, ptr, i64)")
-def py_from_owner(self, args, nargs):
-    """from_owner(address, nbytes, owner) -> Storage"""
-    if nargs != 3:
-        return PyErr_Format(
-            PyExc_TypeError.ptr[0], "from_owner takes 3 arguments (address, nbytes, owner), %lld given", nargs
-        )
-    address = PyLong_AsUnsignedLongLong(args.ptr[0])
-    if address == u64(-1) and PyErr_Occurred() is not None:
-        return None
-    nbytes = PyLong_AsLongLong(args.ptr[1])
-    if nbytes == -1 and PyErr_Occurred() is not None:
-        return None
-    if nbytes < 0 or (address == 0 and nbytes > 0):
-        return PyErr_Format(PyExc_ValueError.ptr[0], "no memory of %lld bytes at address %llu", nbytes, address)
-    owner = args.ptr[2]
-    Py_IncRef(owner)
-    out = storage_wrap(ptr(address), nbytes, owner, 0)
-    if out is None:
-        Py_DecRef(owner)
-    return out
+    return storage_new(block_alloc_zeroed, block_free, nbytes)
 
 
 @native("ptr(ptr, ptr, i64)")
 def py_resize(self, args, nargs):
     """resize(storage, nbytes): new memory for a Storage of the pool, with the old bytes as far as they fit."""
-    if nargs != 2 or args.ptr[0].ptr[1] != STATE.ptr[STORAGE_TYPE]:
+    if nargs != 2 or args.ptr[0].ptr[1] != FAST.ptr[STORAGE_TYPE]:
         return PyErr_Format(PyExc_TypeError.ptr[0], "resize takes a Storage and a number of bytes")
     nbytes = PyLong_AsLongLong(args.ptr[1])
     if nbytes == -1 and PyErr_Occurred() is not None:
@@ -491,11 +400,11 @@ def py_resize(self, args, nargs):
         if new is None:
             return None
         memcpy(new, old, min(size, nbytes))
-    if storage.i64[S_POOLED] == 1:
+    if storage.ptr[S_RELEASE] is not None:
         block_free(old, size)
     storage.ptr[S_PTR] = new
     storage.i64[S_NBYTES] = nbytes
-    storage.i64[S_POOLED] = i64(nbytes > 0)
+    storage.ptr[S_RELEASE] = block_free if nbytes > 0 else ptr(0)
     Py_IncRef(Py_None)
     return Py_None
 

@@ -1,0 +1,68 @@
+"""Native functions and LLVM text to object code, from the disk cache or compiled now, or ahead of need by a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rushlight._base.lazy import LazyModule
+from rushlight._native.function import NativeFunction, digest_of
+from rushlight._native.jit import COMPILER_SOURCES
+from rushlight._native.objectcode import ahead, obtain, wanted
+from rushlight._native.sources import sources_digest
+from rushlight._native.target import host_target
+
+if TYPE_CHECKING:
+    from rushlight._native import compiler
+else:
+    compiler = LazyModule("rushlight._native.compiler")  # only when something is compiled: it needs `ast`
+
+__all__ = ["cached_object", "compile_native", "compile_text", "native_ahead", "text_ahead"]
+
+_LANGUAGE = (
+    *COMPILER_SOURCES,
+    *(f"_native/{name}.py" for name in ("compiler", "emitter", "expressions", "intrinsics", "types")),
+)
+
+
+def cached_object(text: str, opt: str = "kernel") -> bytes:
+    """Object code for LLVM text, from the disk cache or compiled now."""
+    return obtain(opt, lambda: text, opt, sources_digest(COMPILER_SOURCES), text)
+
+
+def compile_native(
+    functions: Iterable[NativeFunction], extra: str = "", opt: str = "native", imported: tuple[str, ...] = ()
+) -> bytes:
+    """Object code that defines `functions`, and the LLVM text `extra`, from the disk cache or compiled now.
+
+    A hit needs no parsing: the key is made from the functions' byte code and constants.  `opt` is one of `llvm_compiler.OPT_LEVELS`; `imported` names
+    static memory of other units (see `compiler.Unit`).
+    """
+    functions = list(functions)
+    return obtain(opt, partial(_unit, functions, extra, imported), *_parts(functions, extra, opt, imported))
+
+
+def native_ahead(functions: Iterable[NativeFunction], opt: str = "native") -> None:
+    """Let a worker do what `compile_native` will be asked for."""
+    if wanted():
+        functions = list(functions)
+        ahead(opt, partial(_unit, functions, "", ()), *_parts(functions, "", opt, ()))
+
+
+def _parts(functions: list[NativeFunction], extra: str, opt: str, imported: tuple[str, ...]) -> tuple[str | bytes, ...]:
+    return opt, sources_digest(_LANGUAGE), extra, " ".join(imported), digest_of(functions)
+
+
+def _unit(functions: list[NativeFunction], extra: str, imported: tuple[str, ...]) -> str:
+    return compiler.compile_unit(functions, host_target().arch, imported) + extra
+
+
+def compile_text(text: str) -> bytes:
+    """Object code of LLVM text, from the disk cache or compiled now."""
+    return obtain("kernel", lambda: text, "text", text)
+
+
+def text_ahead(text: str) -> None:
+    """Let a worker do what `compile_text` will be asked for."""
+    ahead("kernel", lambda: text, "text", text)
