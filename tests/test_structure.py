@@ -225,7 +225,6 @@ def test_never_imports_torch(path: Path) -> None:
 NAMES_CPU = {
     "__config__.py": "shows which BLAS the CPU's backend found",
     "_cli/info.py": "reports on the installation: whose products are used on this machine",
-    "_cli/info.py": "reports on the installation: whose products are used on this machine",
     "_surface/settings.py": "set_num_threads is about the CPU's threads",
     "_surface/switches.py": "set_flush_denormal is about the CPU's threads",
     "profiler/recorder.py": "how much of the pool is allocated is read at every event",
