@@ -7,11 +7,9 @@ import zlib
 
 import pytest
 
-from rushlight._backends.cpu.runtime import stubs
 from rushlight._base.lazy import llvm
 from rushlight._host import checksum
-from rushlight._host.checksum import crc32, fold_text, fold_width, joined
-from rushlight._native.compiled import compile_text
+from rushlight._host.checksum import crc32, fold_kernel, fold_text, fold_width, joined
 from rushlight._native.target import host_target
 
 SIZES = [0, 1, 3, 4095, 4096, 4097, 4096 + 255, 5000, 8191, 65536, 100_003]
@@ -41,8 +39,8 @@ def test_narrower_vectors(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target = host_target()
     if width > fold_width(target):
         pytest.skip("the machine has no such vectors")
-    kernel = stubs.load_kernel(compile_text(fold_text(target.arch, width)), "rl_crc_fold", 2)
-    monkeypatch.setattr(checksum, "_kernel", lambda: (kernel, 4 * width))
+    kernel = fold_kernel(target.arch, width)
+    monkeypatch.setattr(checksum, "_kernel", lambda: kernel)
     data = memoryview(bytearray(random.Random(width).randbytes(20_011)))
     assert crc32(data, 77) == zlib.crc32(data, 77)
 

@@ -19,7 +19,7 @@ from rushlight._native import jit
 from rushlight._native.compiled import compile_text
 from rushlight._native.target import TargetDescription, host_target
 
-__all__ = ["crc32", "fold_text", "fold_width", "joined"]
+__all__ = ["crc32", "fold_kernel", "fold_text", "fold_width", "joined"]
 
 _POLYNOMIAL = 0x104C11DB7
 _TURNED = (
@@ -85,9 +85,14 @@ def fold_width(target: TargetDescription) -> int:
 @cache
 def _kernel() -> tuple[Callable[..., Any], int]:
     """The kernel of this machine, and how many bytes it takes at a step."""
-    ctypes, target = require("ctypes"), host_target()
-    width = fold_width(target)
-    loaded = jit.load(compile_text(fold_text(target.arch, width)), [_SYMBOL])
+    target = host_target()
+    return fold_kernel(target.arch, fold_width(target))
+
+
+def fold_kernel(arch: str, width: int) -> tuple[Callable[..., Any], int]:
+    """The kernel for vectors of `width` bytes, called with the addresses of its two tables and 0, and how many bytes it takes at a step."""
+    ctypes = require("ctypes")
+    loaded = jit.load(compile_text(fold_text(arch, width)), [_SYMBOL])
     loaded.pin()  # it is kept as long as the process
     call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
     return call(loaded[_SYMBOL]), _VECTORS * width
