@@ -1,7 +1,7 @@
 """The loop-nest IR: what a kernel computes, with loops, index expressions, loads, scalar operations, reductions and stores.
 
-Statements are few; `Kernel.text()` writes them readably.  That text is also the kernel's class: every integer but -1, 0, 1 and 2
-appears as a slot (`s0`, `s1`...), so shapes of the same class share one compiled kernel, and the slots' values travel in the plan.
+`Kernel.text()` is the readable form, and the key of the compiled kernel: every integer but -1, 0, 1 and 2 appears as a slot (`s0`, `s1`...), so
+shapes of the same class share one kernel, and the values of the slots are arguments.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ __all__ = ["Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Tile", "numb
 
 
 class Loop:
-    """Runs `body` for each value of `var` from 0 to its size.
+    """Runs `body` for each value of `var` from 0 to its size, or within the piece where `var` is cut.
 
-    `lanes`: the values of `var` go through vector lanes.  The bounds are narrowed to the piece where `var` is the split one.
-    `ahead`: buffers whose next row is asked for while this one is picked from, each with where that row begins and how many lanes
-    there are for each line of it.
+    `lanes`: the values of `var` run through vector lanes.  `ahead`: rows to prefetch, as (buffer, index of the next row's begin, lanes for each line
+    of it).
     """
 
     __slots__ = ("ahead", "body", "lanes", "var")
@@ -39,7 +38,7 @@ class Loop:
 class Tile:
     """Loops over `across` and `lane` together, in square tiles as wide as a vector.
 
-    `transposed` are loads that are contiguous along `across`: a tile of each is loaded that way and transposed in registers.
+    `transposed` are loads that are contiguous along `across`.  A tile of each is loaded along `across` and transposed in registers.
     """
 
     __slots__ = ("across", "body", "lane", "transposed")
@@ -49,9 +48,9 @@ class Tile:
 
 
 class Reduce:
-    """Combines the values of `items` over `loops` (outermost first), doing `stores` on the way.
+    """Combines the values of `items` over `loops` (outermost first) and does `stores` at each element.
 
-    `lanes`: the last loop goes through vector lanes, which are combined at the end; else each lane around it reduces by itself.
+    `lanes`: the last loop runs through vector lanes, which are combined at the end.  Otherwise each lane around it reduces by itself.
     """
 
     __slots__ = ("items", "lanes", "loops", "stores")
@@ -61,10 +60,10 @@ class Reduce:
 
 
 class Scan:
-    """Runs along `var`, carrying `items`; `body` may use their refs, which hold the value up to and with this step.
+    """Runs along `var` and carries `items`.  References in `body` hold their values up to and including this step.
 
-    `transposed` are loads that are contiguous along `var` while the lanes go over rows: they come in square tiles, transposed in registers, and
-    the results go back the same way.
+    `transposed` are loads that are contiguous along `var` while the lanes run over rows.  They are loaded as square tiles and transposed in
+    registers; results are stored the same way.
     """
 
     __slots__ = ("body", "items", "reverse", "transposed", "var")
@@ -76,7 +75,7 @@ class Scan:
 
 
 class Split:
-    """How the work is cut: pieces of `chunk` values of `var`.  `index`, where given, is the piece's number as a variable."""
+    """The cut of a loop nest: pieces of `chunk` values of `var`.  `index`, if given, is a variable that holds the piece's number."""
 
     __slots__ = ("chunk", "index", "var")
 
@@ -89,7 +88,7 @@ class Split:
 
 
 class Section:
-    """A loop nest with its own split; a kernel may have several, whose pieces follow one another."""
+    """A loop nest and its cut.  The pieces of a kernel's sections are numbered one after another."""
 
     __slots__ = ("body", "split", "unroll", "width")
 
@@ -102,13 +101,12 @@ class Section:
 
 
 class Kernel:
-    """A function to generate: sections over buffers and scalar arguments."""
+    """A function to generate: sections over buffers and scalar arguments.  `joined`: each piece runs its part of every section."""
 
     __slots__ = ("_slots", "_text", "args", "inputs", "joined", "outputs", "sections")
 
     def __init__(self, outputs: list[Buffer], inputs: list[Buffer], args: list[DType], sections: list[Section]) -> None:
         self.outputs, self.inputs, self.args, self.sections = outputs, inputs, args, sections
-        # each piece does its part of all of them
         self.joined = len(sections) > 1 and all(s.pieces == sections[0].pieces for s in sections)
         self._text: str | None = None
         self._slots: dict[Any, int] = {}
@@ -118,7 +116,7 @@ class Kernel:
         return self.sections[0].pieces if self.joined else sum(s.pieces for s in self.sections)
 
     def text(self) -> str:
-        """The kernel as readable text, and its class: equal texts are equal kernels."""
+        """The kernel as readable text.  Equal texts are equal kernels."""
         if self._text is None:
             writer = Writer(self)
             self._text = writer.write()
@@ -126,18 +124,18 @@ class Kernel:
         return self._text
 
     def slot_values(self) -> list[int]:
-        """The slots' words, in order: integers, or the bits of doubles."""
+        """The values of the slots, in order: integers, or the bits of doubles."""
         self.text()
         return [_word(n) for n in self._slots]
 
     def slot_of(self, n: Any) -> int:
-        """Which slot holds the integer `n` (or the number with key `n`)."""
+        """The slot of the integer `n`, or of the number with key `n`."""
         self.text()
         return self._slots[n]
 
 
 def _word(key: Any) -> int:
-    """What a slot holds: an integer, or the bits of a double."""
+    """The value of a slot: an integer, or the bits of a double."""
     if isinstance(key, int):
         return key
     kind, value = key
@@ -147,9 +145,9 @@ def _word(key: Any) -> int:
 
 
 def number_slot(value: Any, dtype: DType) -> Any:
-    """The key of the slot for a number that follows from sizes, or looks like a size or one over a size; None for a number that stays in the code.
+    """The key of the slot of a number that follows from sizes, or equals a size or one over a size; None for a literal.
 
-    So that a mean over another count needs no new kernel, while the coefficients of a polynomial stay literals.
+    A mean over another count then needs no new kernel, while the coefficients of a polynomial stay literals.
     """
     if is_symbolic(value) and dtype.itemsize >= 4 and dtype.kind in "iuf":
         return ("f", as_double(value)) if dtype.kind == "f" else truncated(value)
@@ -166,7 +164,7 @@ def number_slot(value: Any, dtype: DType) -> Any:
 
 
 class Writer:
-    """Writes a kernel as text, giving a slot to each integer on its way."""
+    """Writes a kernel as text and numbers its slots."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -254,7 +252,7 @@ class Writer:
         if x.kind == "op":
             prim, params = x.value
             args = ""
-            for a in x.args:  # a comprehension would be a frame more for every step of a long chain
+            for a in x.args:  # a comprehension would add a Python frame to each step of a long chain
                 args += f" {self.x(a)}"
             extra = f" {params}" if params else ""
             return f"{prim}{args}{extra} : {x.dtype.name}"
@@ -325,6 +323,6 @@ BLOCK = 64
 
 
 def blocked(var: Var, reduce: Reduce) -> int:
-    """1 where a float sum over `var` is long enough to be added up in blocks, so that rounding errors stay small; else 0."""
+    """1 where a float sum over `var` is so long that it is added in blocks, to keep rounding errors small; else 0."""
     limit = BLOCK * (64 if reduce.lanes and var is reduce.loops[-1] else 2)
     return int(var.size > limit and any(i.op in ("add", "mul") and i.dtype.kind in "fc" for i in reduce.items))

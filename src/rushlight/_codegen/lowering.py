@@ -22,7 +22,7 @@ __all__ = ["LoopNest", "Lowering", "cut_loop"]
 
 
 class LoopNest(NamedTuple):
-    """One kernel's loops: `sections` do what `stages` say.  `copies`: it only prepares memory for a nest that follows."""
+    """The loops of one kernel: `sections` compute `stages`.  `copies`: it only prepares memory for a later nest."""
 
     sections: list[Section]
     stages: Sequence[Stage]
@@ -30,18 +30,18 @@ class LoopNest(NamedTuple):
 
 
 def finished(nest: Nest, copies: bool = False) -> LoopNest:
-    """The loops of a nest; its stages are rewritten on the way."""
+    """The loops of a nest, whose stages are rewritten."""
     return LoopNest(nest.sections(), nest.stages, copies)
 
 
 class Lowering:
-    """Chooses the loop nests of groups.  `sizes` maps buffers to their elements; temporaries that are made for a nest are added to it."""
+    """Chooses the loop nests of groups.  `sizes` maps buffers to their numbers of elements; temporaries between two nests are added to it."""
 
     def __init__(self, target: Target, sizes: dict[Buffer, int]) -> None:
         self.target, self.policy, self.sizes = target, target.policy, sizes
 
     def nests(self, group: Group | Sequential | Copy) -> list[LoopNest]:
-        """The loop nests of a group, in the order they run.  The group's expressions are rewritten on the way."""
+        """The loop nests of a group, in the order they run.  The group's expressions are rewritten."""
         if isinstance(group, Sequential):
             return self.sequential(group)
         if isinstance(group, Copy):
@@ -54,7 +54,7 @@ class Lowering:
         return [finished(nest)]
 
     def joined(self, group: Group) -> list[LoopNest]:
-        """A concatenation of many operands: a power of two of them at a time, so that their number makes no new kernels."""
+        """A concatenation of many operands in powers of two, so that other numbers of operands need no new kernels."""
         stages, nests = group.stages, []
         while stages:
             count = min(1 << len(stages).bit_length() - 1, self.policy.max_joined)
@@ -65,7 +65,7 @@ class Lowering:
         return nests
 
     def wants_two_stages(self, nest: Nest) -> bool:
-        """Whether the reduced dims must be cut, because there are too few rows to occupy the threads."""
+        """Whether the reduced dims are cut, because the rows are too few to occupy the threads or the columns too long for the caches."""
         stages = [s for s in nest.stages if s.loops]
         if len(stages) != 1 or not stages[0].items or stages[0].stores:
             return False
@@ -80,9 +80,9 @@ class Lowering:
         return rows < many or stages[0].work >= self.policy.long_column and self.lane_blocks(nest) < many
 
     def tall(self, nest: Nest, rows: int) -> bool:
-        """Whether long columns side by side are reduced that the caches do not hold: memory is then better read in blocks of whole rows.
+        """Whether the group reduces long columns side by side that the caches do not hold, and so reads memory in blocks of whole rows.
 
-        A stripe of columns alone would take a kilobyte from each row of memory, and every row from another page.
+        A stripe of columns would read a kilobyte of each row, and every row from another page.
         """
         stage = next(s for s in nest.stages if s.loops)
         size = max((b.dtype.itemsize for b, _, _ in facts_of([stage]).accesses), default=0)
@@ -103,7 +103,7 @@ class Lowering:
         return len(nest.outer) == 1 == len(loops) and nest.lanes_over_rows()
 
     def rows_in_turn(self, nest: Nest, first: Stage, partial: Stage) -> Section:
-        """Reduce row after row of memory into a row of results, which stays in the cache."""
+        """Reduce row after row of memory into one row of results, which stays in the cache."""
         facts, lane = facts_of([first]), nest.outer[0]
         width, unroll = nest.shape_of_lanes(facts)
         starts, steps = [], []
@@ -114,7 +114,7 @@ class Lowering:
         return Section(body, None, width, unroll)
 
     def lane_blocks(self, nest: Nest) -> int:
-        """How many pieces the rows alone would give; found on a shadow of the nest, which stays as it is."""
+        """How many pieces the rows alone give.  The nest itself does not change."""
         nest = nest.shadow()
         nest.split_dims()
         nest.order_dims()
@@ -126,7 +126,7 @@ class Lowering:
         return -(-rows // (width * unroll))
 
     def two_stages(self, group: Group, nest: Nest) -> list[LoopNest]:
-        """Reduce pieces of the reduced dims into a temporary, then reduce that."""
+        """Reduce parts of the reduced dims into temporaries, then reduce these."""
         b, tall = group.builder, self.tall(nest, group.rows)
         first = next(s for s in group.stages if s.loops)
         kept = [s for s in group.stages if s is not first]
@@ -159,7 +159,7 @@ class Lowering:
     def second_stage(
         self, group: Group, items: list[Item], kept: list[Stage], temporaries: list[Any], pieces: int
     ) -> LoopNest:
-        """Combine the results of all pieces."""
+        """The nest that combines the results of all parts."""
         b = group.builder
         final = Group(group.locate, self.policy)
         final.builder, final.rows = b, group.rows
@@ -188,7 +188,7 @@ class Lowering:
     # ***** scans, scatters and copies *****
 
     def sequential(self, sequential: Sequential) -> list[LoopNest]:
-        """A scan is one loop nest; a scatter is a copy of its first operand, unless it writes there, and what it changes."""
+        """A scan is one loop nest.  A scatter copies its first operand, unless it writes there, and then writes its updates."""
         stages, nests = sequential.group.stages, []
         outer: list[Any] = list(sequential.group.values)
         scan = sequential.node.prim.lower[0] == "scan"
@@ -206,7 +206,7 @@ class Lowering:
         return finished(Nest(only, self.target), copies=True)
 
     def copy(self, copy: Copy) -> list[LoopNest]:
-        """A temporary, brought into the memory of an input."""
+        """A copy of a temporary to the memory of an input."""
         group = Group(lambda value: None, self.policy)
         dims = [Var(s, "d") if s != 1 else None for s in copy.shape]
         index = [ZERO if d is None else d.ix for d in dims]
@@ -221,9 +221,10 @@ def _parts(item: Item) -> list[tuple[int, DType]]:
 
 
 def cut_loop(loops: Sequence[Var], output_numbers: int) -> tuple[Var, int]:
-    """The loop that is cut into about `output_numbers` pieces, and how many turns a piece has: of the last, whose elements lie side by side, 64 at a time.
+    """The loop that is cut into about `wanted` parts, and the turns of a part.
 
-    The first loop with that many turns, else the longest; where it would stay in one piece so, the longest of those that would not.
+    It is the first loop with that many turns, else the longest, or the longest of those that are cut at all.  Of the last loop, whose elements are
+    neighbours, parts are multiples of 64 turns.
     """
     by_size = sorted(loops, key=lambda v: -v.size)
     first = next((v for v in loops if v.size >= output_numbers), by_size[0])

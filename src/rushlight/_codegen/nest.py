@@ -1,4 +1,4 @@
-"""From a group to loop nests: dims split and merged, loops put in order, lanes and pieces chosen.
+"""The loop nest of a group: dims are split and merged, loops ordered, lanes and pieces chosen.
 
 All choices depend on sizes and strides alone, never on the number of threads.
 """
@@ -31,7 +31,7 @@ class Nest:
         self.group = group
 
     def shadow(self) -> Nest:
-        """A copy to try things on."""
+        """A copy for trying transformations."""
         other = Nest(self.group, self.target)
         other.stages = []
         for stage in self.stages:
@@ -47,7 +47,7 @@ class Nest:
         return [*self.outer, *(v for s in self.stages for v in s.loops)]
 
     def apply(self, mapping: dict[Var, Ix]) -> None:
-        """Rewrite all expressions with variables replaced."""
+        """Replace variables in all expressions."""
         if not mapping:
             return
         ix, x = substitute(self.builder, mapping)
@@ -60,7 +60,7 @@ class Nest:
                 store.guard = x(store.guard) if store.guard is not None else None
 
     def share_values(self) -> None:
-        """Keep costly values that two passes over a row need: the first puts them where the second will put its result."""
+        """Store expensive values that two passes over a row need: the first pass puts them where the second will put its result."""
         for at, early in enumerate(self.stages):
             if not early.items or not early.loops:
                 continue
@@ -70,9 +70,10 @@ class Nest:
                         self.share_value(early, late, store)
 
     def share_value(self, early: Stage, late: Stage, store: Store) -> None:
+        """Share the most expensive part of a late store with an early stage."""
         taken = [s.buffer for stage in self.stages if stage is not late for s in stage.stores]
         if store.buffer.role != "output" or any(b is store.buffer for b in taken):
-            return  # a result has room for one value, and an earlier stage may have put its own there
+            return  # a result has room for one value
         ix, x = substitute(self.builder, {b: a.ix for a, b in zip(early.loops, late.loops, strict=True)})
         known = facts_of([early]).seen
         found = expensive_part(store.value, store.buffer.dtype, lambda e: x(e) in known, self.policy)
@@ -101,14 +102,14 @@ class Nest:
         self.apply(mapping)
 
     def order_dims(self) -> None:
-        """Loops over dims with large steps come first."""
+        """Put loops over dims with large steps first."""
         for stage in self.stages:
             stage.loops = self.ordered(stage.loops, facts_of([stage]))
         if self.outer:
             self.outer = self.ordered(self.outer, facts_of(self.stages))
 
     def ordered(self, loops: list[Var], facts: Facts) -> list[Var]:
-        """Sorted by steps: those of the first store if it has any in these loops, else of the largest load."""
+        """Loops sorted by the steps of the first store that they move, else of the largest load."""
         if len(loops) < 2:
             return loops
         best: dict[Var, int] | None = None
@@ -128,7 +129,7 @@ class Nest:
         return [*unknown, *known]
 
     def merge_dims(self) -> None:
-        """Merge neighbouring loops that all index expressions step through evenly."""
+        """Merge neighbouring loops through which all index expressions step evenly."""
         places = list(facts_of(self.stages).indices)
         mapping: dict[Var, Ix] = {}
         self.outer = merge(self.outer, places, mapping)
@@ -149,7 +150,7 @@ class Nest:
     # ***** choosing *****
 
     def votes(self, loops: Sequence[Var], facts: Facts) -> dict[Var, float]:
-        """How much traffic would be contiguous with each variable in the lanes."""
+        """For each variable, the memory traffic that is contiguous when it runs through the lanes."""
         result = dict.fromkeys(loops, 0.0)
         rows = numel([v.size for v in self.outer])
         for (buffer, ix, weight), runs in zip(facts.accesses, facts.runs, strict=True):
@@ -166,7 +167,7 @@ class Nest:
                         if abs(c) * buffer.dtype.itemsize >= self.policy.line_bytes // 2
                         else 0
                     )
-                elif type(a) is Data:  # lanes that look their places up are fetched one by one
+                elif type(a) is Data:  # indices from data are fetched lane by lane
                     for v in result.keys() & a.vars:
                         result[v] -= 0.5 * traffic
         for v in result:
@@ -175,9 +176,9 @@ class Nest:
         return result
 
     def best_lane(self, loops: list[Var], facts: Facts) -> Var:
-        """The variable to put into lanes: the one that makes most traffic contiguous; at a draw the innermost."""
+        """The variable for the lanes: the one with the most contiguous traffic, of equals the innermost."""
         votes = self.votes(loops, facts)
-        if any(v.size >= 16 for v in loops):  # a handful of lanes is no use, unless all others jump
+        if any(v.size >= 16 for v in loops):  # few lanes are used only where all other variables step far
             large = [v for v in loops if v.size >= 8]
             if any(votes[v] > 0 for v in large) or not any(votes[v] > 0 and v.size >= 4 for v in loops):
                 loops = large
@@ -191,7 +192,7 @@ class Nest:
         return best
 
     def lanes_over_rows(self) -> bool:
-        """Whether the lanes go over rows (each lane reduces by itself) rather than along them."""
+        """Whether the lanes run over rows, each reducing its own row, rather than along a row."""
         if not self.outer:
             return False
         inner = [v for s in self.stages for v in s.loops]
@@ -212,12 +213,13 @@ class Nest:
         return False
 
     def lane_count(self, facts: Facts) -> int:
+        """Lanes of a vector of the widest dtype."""
         return max(2, self.target.vector_bytes // max(facts.widest, 2))
 
     # ***** building *****
 
     def sections(self) -> list[Section]:
-        """The loop nest of the group."""
+        """The loop nests of the group, one for each section of its kernel."""
         self.share_values()
         self.split_dims()
         self.order_dims()
@@ -227,7 +229,7 @@ class Nest:
         return [self.rows()]
 
     def shape_of_lanes(self, facts: Facts, light_unroll: int = 4) -> tuple[int, int]:
-        """Lanes per vector and how many vectors a step of the main loop takes."""
+        """Lanes of a vector, and vectors in a step of the main loop."""
         width = self.lane_count(facts)
         cost = facts.cost(self.policy)
         if facts.operations > 60 or cost > 60:
@@ -237,6 +239,7 @@ class Nest:
         return width, light_unroll
 
     def pointwise(self, stage: Stage) -> Section:
+        """The loop nest of a pointwise stage."""
         facts = facts_of([stage])
         width, unroll = self.shape_of_lanes(facts)
         loops = list(stage.loops)
@@ -247,8 +250,8 @@ class Nest:
         loops.append(lane)
         unroll = fitting(unroll, width, lane.size)
         elements = numel([v.size for v in loops])
-        cost = facts.cost(self.policy) - (0 if facts.loads else 0.5)  # what is only written moves half as much
-        work = cost * elements * min(facts.widest, 4) / 4  # four bytes are done as fast as one float
+        cost = facts.cost(self.policy) - (0 if facts.loads else 0.5)  # a kernel that only writes moves half as much
+        work = cost * elements * min(facts.widest, 4) / 4  # four bytes take as long as one float
         body: list[Any] = [Loop(lane, list(stage.stores), lanes=True, ahead=rows_ahead(facts, lane, self.policy))]
         transposed = self.transposed(stage, lane, loops[:-1], width)
         if transposed:
@@ -271,7 +274,7 @@ class Nest:
     def side_of_tiles(self, stage: Stage, loops: Sequence[Var], width: int) -> int:
         """The side of the square tiles of the last two loops.
 
-        Where vectors are narrower than a cache line, tiles as wide as a line let large results bypass the caches: that is worth the registers.
+        Tiles as wide as a cache line let large results bypass the caches, which is worth their registers where vectors are narrower.
         """
         sides, least = (loops[-1].size, loops[-2].size), self.policy.least_tile
         line = tile_width(
@@ -281,10 +284,10 @@ class Nest:
         return line if any(s.stream for s in stage.stores) else tile_width(width, least, *sides)
 
     def stream(self, stage: Stage, loops: Sequence[Var], step: int, others: Sequence[Stage] = ()) -> None:
-        """Large results bypass the caches: nobody would find them there, and lines need not be read before they are written.
+        """Mark stores of large results that bypass the caches, so that their lines are not read before they are written.
 
-        Such stores must be aligned: outputs begin so, rows of them must be whole lines, and pieces begin at whole steps.  Memory that was
-        there before may begin anywhere; a single loop over it starts with what comes before the first line.  `others` must not read it either.
+        Such stores must be aligned.  Outputs begin at a line; their rows must be whole lines, and pieces begin at whole steps.  Memory of inputs may
+        begin anywhere: a single loop over it first stores the elements before the first line.  `others` are stages that must not read the result.
         """
         lane, read = loops[-1], {x.value[0] for x in facts_of([stage, *others]).loads}
         for s in stage.stores:
@@ -307,7 +310,7 @@ class Nest:
                 s.stream = numel([v.size for v in loops]) * size > self.target.l3_bytes // 2
 
     def transposed(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[Expr]] | None:
-        """A loop along which some loads are contiguous while the lanes jump, and those loads: work for square tiles."""
+        """A loop along which some loads are contiguous while the lanes step far, and these loads: they are transposed in tiles."""
         if lane.size < self.policy.least_tile:
             return None
         by_var: dict[Var, list[Expr]] = {}
@@ -318,7 +321,7 @@ class Nest:
                 continue
             shares = (
                 lane.size >= width and steps[lane] * buffer.dtype.itemsize < self.policy.line_bytes
-            )  # lanes that share lines are fetched well enough
+            )  # lanes in the same lines are fetched fast enough
             for v in others:
                 if steps.get(v) == 1 and v.size >= (width // 2 if shares else self.policy.least_tile):
                     by_var.setdefault(v, []).append(x)
@@ -328,7 +331,7 @@ class Nest:
         return best, by_var[best]
 
     def cut(self, loops: list[Var], work: float, elements: int, step: int, lane: Var | None) -> Split | None:
-        """Which loop is cut into pieces, and how."""
+        """The loop that is cut into pieces, and the length of a piece."""
         if not loops:
             return None
         wanted = truncated(
@@ -342,6 +345,7 @@ class Nest:
         return Split(var, max(1, min(chunk, var.size)))
 
     def rows(self) -> Section:
+        """The loop nest of stages over common rows."""
         facts = facts_of(self.stages)
         over_rows = self.lanes_over_rows()
         width, unroll = self.shape_of_lanes(facts)
@@ -364,14 +368,14 @@ class Nest:
         return Section(flat, split, width, unroll)
 
     def stream_rows(self, step: int) -> None:
-        """The same for results that are stored row by row."""
+        """Mark results stored row by row that bypass the caches (see `stream`)."""
         for stage in self.stages:
             if stage.loops and not stage.items:
                 lane = self.best_lane(stage.loops, facts_of([stage]))
                 self.stream(stage, [*self.outer, *(v for v in stage.loops if v is not lane), lane], step, self.stages)
 
     def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
-        """Long columns are read in wide stripes, so that each row of memory gives several lines at a time."""
+        """Vectors in a step over columns: long columns are read in wide stripes, several lines of each row at a time."""
         items = sum(len(s.items) for s in self.stages)
         longest = max(s.work for s in self.stages)
         if facts.cost(self.policy) > 4 or items > 2 or longest < 64 or self.target.vector_bytes < 64:
@@ -382,10 +386,10 @@ class Nest:
         return max(wide, unroll)
 
     def stage_statement(self, stage: Stage, along: bool) -> list[Any]:
-        """The statements of one stage; `along`: the lanes go along the row."""
+        """The statements of one stage.  `along`: the lanes run along the row."""
         loops = list(stage.loops)
         if not loops:
-            for item in stage.items:  # a reduction over single elements
+            for item in stage.items:
                 raise AssertionError(f"item {item} reduces over no loop")
             return list(stage.stores)
         if along:
@@ -402,7 +406,7 @@ class Nest:
 
 
 def side_by_side(sections: list[Section]) -> list[Section]:
-    """Sections over equally many rows are cut alike, so that one thread writes what lies side by side."""
+    """Sections over equally many rows, cut alike, so that one thread writes neighbouring elements."""
     splits = []
     for s in sections:
         outermost = s.body[0]
@@ -416,7 +420,7 @@ def side_by_side(sections: list[Section]) -> list[Section]:
 
 
 def jumps(facts: Facts, lane: Var) -> bool:
-    """Whether some lanes' elements are fetched one by one: such code grows with the lanes, and unrolling it gains nothing."""
+    """Whether some loads fetch lane by lane: that code grows with the lanes, so unrolling gains nothing."""
     return any(
         a is not lane and lane in _variables(a) or (a is lane and c not in (1, -1))
         for _, ix, _ in facts.accesses
@@ -425,16 +429,16 @@ def jumps(facts: Facts, lane: Var) -> bool:
 
 
 def tile_width(width: int, least: int, *sides: int) -> int:
-    """The side of square tiles that cover most of a rectangle: what is left over is fetched element by element."""
+    """The side of square tiles that cover most of a rectangle.  The rest is fetched element by element."""
     while width > least and any(4 * (side // width * width) < 3 * side for side in sides):
         width //= 2
     return width
 
 
 def rows_ahead(facts: Facts, lane: Var, policy: Policy) -> list[tuple[Buffer, Ix, int]]:
-    """Rows of which the lanes pick most lines, in an order that no prefetcher foresees: where the next one is asked for meanwhile.
+    """Rows whose elements the lanes pick in an order from data: (buffer, index of the next row, lanes for each line of it) to prefetch.
 
-    A row that is longer than `row_ahead_bytes` would push the one at hand out of the nearest cache; a short one, its neighbours foresee.
+    A row longer than `row_ahead_bytes` would displace the current one from the nearest cache.  Short rows are prefetched by the processor.
     """
     most = policy.row_ahead_bytes
     found: dict[tuple[Buffer, Ix], int] = {}
@@ -458,7 +462,7 @@ def rows_ahead(facts: Facts, lane: Var, policy: Policy) -> list[tuple[Buffer, Ix
 
 
 def pair_items(items: Sequence[Item], loops: Sequence[Var]) -> None:
-    """A largest element whose place is wanted too is found on the way; note where places are met in rising order."""
+    """Link maxima and minima to items that also find the position, and mark items whose positions rise."""
     for item in items:
         if item.short:
             steps, reach, item.rising = dict(item.position.value.terms), 1, True  # type: ignore[union-attr]
@@ -470,19 +474,19 @@ def pair_items(items: Sequence[Item], loops: Sequence[Var]) -> None:
 
 
 def _variables(atom: Any) -> Any:
-    """The loop variables inside a quotient, a remainder or a looked-up index."""
+    """The loop variables inside an atom; none for a plain variable."""
     return () if type(atom) is Var else atom.vars
 
 
 def fitting(unroll: int, width: int, size: int) -> int:
-    """No wider steps than a short loop fills."""
+    """Vectors in a step, so that a short loop fills them."""
     while unroll > 1 and width * unroll > size and size > width:
         unroll //= 2
     return unroll
 
 
 def expensive_part(x: Expr, dtype: Any, shared: Callable[[Expr], bool], policy: Policy) -> Expr | None:
-    """The largest part of `x` of this dtype that is shared and dear enough to be kept in memory rather than computed again."""
+    """The largest part of `x` of this dtype that `shared` accepts and that costs more to compute again than to store; else None."""
     if x.dtype is dtype and x.kind == "op" and shared(x):
         facts = Facts()
         facts.add(x)
@@ -495,7 +499,7 @@ def expensive_part(x: Expr, dtype: Any, shared: Callable[[Expr], bool], policy: 
 
 
 def replace_part(builder: Builder, x: Expr, old: Expr, new: Expr) -> Expr:
-    """`x` with one of its parts exchanged."""
+    """`x` with one of its parts replaced."""
     if x is old:
         return new
     if x.kind != "op":
@@ -508,7 +512,7 @@ def replace_part(builder: Builder, x: Expr, old: Expr, new: Expr) -> Expr:
 
 
 def merge(loops: list[Var], places: Sequence[Ix], mapping: dict[Var, Ix]) -> list[Var]:
-    """Merge neighbours of `loops`; `mapping` receives what became of the old variables."""
+    """Merge neighbouring loops.  `mapping` receives the old variables in terms of the new ones."""
     result: list[Var] = []
     current = list(places)
     for var in loops:
@@ -531,7 +535,7 @@ def merge(loops: list[Var], places: Sequence[Ix], mapping: dict[Var, Ix]) -> lis
 
 
 def even(ix: Ix, outer: Var, inner: Var) -> bool:
-    """Whether a step of `outer` moves `ix` as far as all steps of `inner` do, here and inside divisions."""
+    """Whether a step of `outer` moves `ix` as far as all steps of `inner` together, inside divisions too."""
     a = b = 0
     for atom, c in ix.terms:
         if atom is outer:

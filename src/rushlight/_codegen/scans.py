@@ -20,12 +20,12 @@ __all__ = ["SequentialNest"]
 
 
 def plain(ix: Ix) -> bool:
-    """Whether an index is a sum of loop variables alone."""
+    """Whether an index is a sum of loop variables."""
     return all(type(a) is Var for a, _ in ix.terms)
 
 
 class SequentialNest(Nest):
-    """The loop nest of a scan or of the writing part of a scatter: `outer` in any order, the inner loops in order."""
+    """The loop nest of a scan, or of the stage of a scatter that writes: `outer` loops in any order, inner loops in order."""
 
     def __init__(self, sequential: Sequential, stage: Stage, outer: list[Var], target: Target) -> None:
         super().__init__(sequential.group, target)
@@ -48,7 +48,7 @@ class SequentialNest(Nest):
     def transposed_rows(
         self, stage: Stage, outer: list[Var], facts: Facts, width: int
     ) -> tuple[Var | None, list[Expr]]:
-        """Rows to put into lanes where a scan runs along contiguous memory, put last, and the loads that are then to be turned."""
+        """For a scan along contiguous memory: the rows to put into lanes, moved to the last place of `outer`, and the loads to transpose."""
         along = stage.loops[0]
         lane = next((v for v in reversed(outer) if v.size >= width), None)
         if lane is None or along.size < width:
@@ -68,7 +68,7 @@ class SequentialNest(Nest):
         return lane, transposed
 
     def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
-        """Scans down the columns of a wide matrix take many columns at once, so that each row of memory gives several lines at a time."""
+        """Vectors in a step of a scan down columns: many columns at once, so that several lines of each row are read together."""
         if facts.cost(self.policy) > 8 or self.target.vector_bytes < 64:
             return unroll
         while unroll < 16 and rows >= 16 * width * unroll:
@@ -76,7 +76,7 @@ class SequentialNest(Nest):
         return unroll
 
     def stripe(self, stage: Stage, lane: Var | None) -> int:
-        """Vectors of a row that a piece writes, at least: threads that share rows which come in any order take each other's lines away."""
+        """Vectors of a row in a piece, at least: threads that write to the same rows in any order contend for their lines."""
         return 256 if lane is not None and all(s.ix.coefficient(lane) is not None for s in stage.stores) else 8
 
     def sections(self) -> list[Section]:
@@ -112,7 +112,7 @@ class SequentialNest(Nest):
             split = self.cut(outer, work, elements, width * unroll, lane)
         else:
             split = self.cut(outer, work, elements, self.stripe(stage, lane) * width, lane)
-            if lane is not None:  # inside the loops in order: an index is read once for a whole row
+            if lane is not None:  # inside of the ordered loops, so an index is read once for a whole row
                 body = [Loop(lane, body, lanes=True)]
                 outer.remove(lane)
                 lane = None

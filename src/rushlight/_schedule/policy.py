@@ -36,6 +36,10 @@ class Policy(NamedTuple):
     """Rows up to which a scan goes through parts of each row side by side."""
     scan_length: int
     """Elements of a row from which on that is done."""
+    scan_parts: tuple[int, ...]
+    """Numbers of parts to choose from, the largest first."""
+    scan_part: int
+    """Elements of a part, at least."""
 
     # ***** fusing *****
     max_stores: int
@@ -44,6 +48,8 @@ class Policy(NamedTuple):
     """Operands of a concatenation that one kernel stores, at most."""
     max_reads: int
     """Arrays that a value may read before it is stored for its second use."""
+    small_graph: int
+    """Nodes of a graph up to which values are not stored for that."""
     large: int
     """Elements from which on reading in the wrong direction costs more than reading twice."""
     short_run: int

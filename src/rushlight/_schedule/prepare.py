@@ -115,7 +115,8 @@ def _parts_of_row(node: Node, policy: Policy) -> int:
     x, size = node.inputs[0], node.inputs[0].shape[node.params["dim"]]
     if size < policy.scan_length or numel(x.shape) > policy.scan_rows * size:
         return 0
-    return next((count for count in (256, 128, 64, 32, 16) if size % count == 0 and size >= count * 32), 0)
+    fits = (n for n in policy.scan_parts if size % n == 0 and size >= n * policy.scan_part)
+    return next(fits, 0)
 
 
 def _parts_of_sum(node: Node, policy: Policy) -> int:

@@ -106,9 +106,9 @@ class Schedule(Grouping):
                 _, cost, reduces = self._work_of(x)
                 if numel(x.shape) >= policy.repeated and cost >= policy.expensive and not reduces:
                     self._keep(x)
-        if len(self.graph.nodes) > 24 and _is_map(node):
+        if len(self.graph.nodes) > policy.small_graph and _is_map(node):
             value = node.outputs[0]
-            if self.uses.get(id(value), 0) >= 2 and len(self._work_of(value)[0]) > self.policy.max_reads:
+            if self.uses.get(id(value), 0) >= 2 and len(self._work_of(value)[0]) > policy.max_reads:
                 self._keep(value)
 
     def _is_to_spread(self, value: Value) -> bool:
