@@ -12,12 +12,12 @@ __all__ = [
 
 def set_overwrite_module_params_on_conversion(value: bool) -> None:
     """Whether `module.to(...)` and its kin put new parameters into the module, instead of new data into the old ones."""
-    conversion.OVERWRITE[0] = bool(value)
+    conversion.set_overwrite(bool(value))
 
 
 def get_overwrite_module_params_on_conversion() -> bool:
     """See `set_overwrite_module_params_on_conversion`; False at first."""
-    return conversion.OVERWRITE[0]
+    return conversion.overwrites()
 
 
 def set_swap_module_params_on_conversion(value: bool) -> None:

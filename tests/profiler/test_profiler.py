@@ -14,8 +14,8 @@ import pytest
 
 import rushlight as torch
 from rushlight import nn
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import OBSERVED, STATE
-from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight.profiler import ProfilerAction, ProfilerActivity, profile, record_function, schedule
 
 
@@ -176,12 +176,12 @@ def test_functions_of_the_user() -> None:
 
 
 def test_nothing_is_left_behind() -> None:
-    handler, zeros, item = OVERRIDE[0], torch.zeros, torch.Tensor.item
+    handler, zeros, item = HOOKS.override, torch.zeros, torch.Tensor.item
     with pytest.raises(KeyError), profile(with_stack=True, profile_memory=True), record_function("bad"):
         step()
         raise KeyError
     assert not STATE.word & OBSERVED and not STATE.observers
-    assert OVERRIDE[0] is handler and torch.zeros is zeros and torch.Tensor.item is item
+    assert HOOKS.override is handler and torch.zeros is zeros and torch.Tensor.item is item
 
 
 def test_an_exception_in_an_operator_ends_its_event() -> None:

@@ -12,6 +12,8 @@ import warnings
 from typing import Any
 
 __all__ = [
+    "set_warn_always",
+    "warns_always",
     "DTypeError",
     "MisfitError",
     "MissingDeviceError",
@@ -122,9 +124,6 @@ def user_code(depth: int = 2) -> tuple[Any, int]:
     return frame.f_code, frame.f_lasti
 
 
-USER_CODE: list[Any] = [user_code]  # replaced by a native function once the runtime is loaded
-
-
 def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the user's line, whatever the depth of the caller in the package."""
     frame, level = sys._getframe(1), 1
@@ -134,12 +133,23 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
 
 
 _SAID: set[str] = set()
-WARN_ALWAYS = [False]  # whether warnings given once by default are given every time (`torch.set_warn_always`)
+_warns_always = False
+
+
+def set_warn_always(enabled: bool) -> None:
+    """Whether warnings that are given once by default are given every time (`torch.set_warn_always`)."""
+    global _warns_always
+    _warns_always = enabled
+
+
+def warns_always() -> bool:
+    """What `set_warn_always` set."""
+    return _warns_always
 
 
 def warn_once(text: str, category: type[Warning] = UserWarning) -> None:
-    """`warn_user`, once in a program unless `WARN_ALWAYS`."""
-    if WARN_ALWAYS[0] or text not in _SAID:
+    """`warn_user`, once in a program unless `set_warn_always(True)`."""
+    if _warns_always or text not in _SAID:
         _SAID.add(text)
         warn_user(text, category)
 

@@ -6,8 +6,8 @@ from rushlight._engine.autograd.api import zero_gradients
 from rushlight._engine.autograd.engine import queue_callback
 from rushlight._engine.autograd.node import split_edge
 from rushlight._engine.autograd.rules import record, record_all
+from rushlight._engine.core.hooks import bump, last_change
 from rushlight._engine.core.tensor import edge_of
-from rushlight._engine.indexing.inplace import bump, last_change
 
 __all__ = [
     "record",  # a result whose backward is a Python function

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.dispatch.autocast import PLACES, place_of, set_casting
-from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight._engine.dispatch.override import dispatch, has_override, plain_attribute
-from rushlight._engine.dispatch.watch import SWITCHES, Observer, observe, observed_call, unobserve
+from rushlight._engine.dispatch.watch import Observer, observe, observed_call, on_observers, unobserve
 
 __all__ = [
     # Overrides.
@@ -17,8 +17,8 @@ __all__ = [
     "observe",
     "unobserve",
     "observed_call",  # run a call of which observers are told
-    "SWITCHES",  # called when the first observer comes and the last one goes
-    "OVERRIDE",  # the handler that composites ask first
+    "on_observers",  # a function that is called when the first observer comes and the last one goes
+    "HOOKS",  # what the engine is given from elsewhere, `override` among it
     # Automatic casts.
     "PLACES",  # device type -> dtype
     "place_of",  # the device type, checked

@@ -9,11 +9,12 @@ from rushlight._base.lazy import LazyModule
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.node import OpNode, node_class
 from rushlight._engine.core import convert, creation
+from rushlight._engine.core.hooks import bump
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.fast import RUNS
 from rushlight._engine.dispatch.override import handle
-from rushlight._engine.indexing.inplace import bump, check_writable
+from rushlight._engine.indexing.inplace import check_writable
 from rushlight._engine.indexing.view import as_strided, view_dtype
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from rushlight._engine.core.creation import tensor
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight._types.dtype import BOOL
 
 __all__ = [
@@ -92,7 +92,7 @@ _check_tensor_all = partial(_check_tensor_all_with, RuntimeError)
 def _assert(condition: Any, message: str) -> None:
     """AssertionError with this text unless a condition holds; a tensor's truth counts.  Classes with `__torch_function__` are asked what it means."""
     if type(condition) is not bool and hasattr(type(condition), "__torch_function__"):
-        handled, made = OVERRIDE[0](_assert, (condition, message), {})
+        handled, made = HOOKS.override(_assert, (condition, message), {})
         if handled:
             return made
     if not condition:

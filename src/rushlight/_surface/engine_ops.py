@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.core import convert, creation
+from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.memory import zeros_spec
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.dispatch import override
 from rushlight._engine.indexing import indexing
 from rushlight._engine.indexing.view import as_strided
 from rushlight._surface.registry import SPACES, inplace_of
@@ -57,7 +56,7 @@ def one(x: Tensor) -> Tensor:
 def provide_engine_operators() -> None:
     """Fill the engine's table."""
     torch = SPACES["torch"]
-    override.ALIAS[0] = lambda x: indexing.get_item(x, ...)
+    HOOKS.whole_view = lambda x: indexing.get_item(x, ...)
     OPS.makers.update(
         add=lambda: torch["add"],
         add_=lambda: inplace_of("add"),

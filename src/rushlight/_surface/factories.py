@@ -11,13 +11,13 @@ from rushlight._base.errors import warn_user
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core import creation
 from rushlight._engine.core.creation import as_shape, finish, generate, like_strides, python_dtype, spec_for
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range
 from rushlight._engine.core.memory import empty_spec, zeros_spec
 from rushlight._engine.core.packing import check_number
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import scalar
-from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight._engine.dispatch.determinism import MODE, fill, fresh
 from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.native_plans import fresh_plan
@@ -108,7 +108,7 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
                     known[size] = spec
             return _noted(make(spec), spec, make)
         if STATE.word & FUNCTION_MODE:
-            handled, made = OVERRIDE[0](shown[0], size, kwargs)
+            handled, made = HOOKS.override(shown[0], size, kwargs)
             if handled:
                 return made
         if _sparse(kwargs.get("layout")):
@@ -609,7 +609,7 @@ def tensor(
     try:
         as_flag("tensor", "requires_grad", requires_grad)
         if STATE.word & FUNCTION_MODE:
-            handled, seen = OVERRIDE[0](
+            handled, seen = HOOKS.override(
                 tensor, (data,), _given(dtype=dtype, device=device, requires_grad=requires_grad)
             )
             if handled:
@@ -627,7 +627,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """`data` as a tensor, sharing memory where that is possible."""
     try:
         if STATE.word & FUNCTION_MODE:
-            handled, seen = OVERRIDE[0](as_tensor, (data,), _given(dtype=dtype, device=device))
+            handled, seen = HOOKS.override(as_tensor, (data,), _given(dtype=dtype, device=device))
             if handled:
                 return seen
         return creation.as_tensor(data, dtype=dtype, device=device)
@@ -657,7 +657,7 @@ def asarray(
         if requires_grad is not None:
             as_flag("asarray", "requires_grad", requires_grad)
         if STATE.word & FUNCTION_MODE:
-            handled, seen = OVERRIDE[0](
+            handled, seen = HOOKS.override(
                 asarray, (obj,), _given(dtype=dtype, device=device, copy=copy, requires_grad=requires_grad)
             )
             if handled:
@@ -716,7 +716,7 @@ def _held(obj: Any, dtype: Any, copy: bool | None) -> Tensor | None:
 def from_numpy(ndarray: Any) -> Tensor:
     """A tensor over a NumPy array's memory."""
     if STATE.word & FUNCTION_MODE:
-        handled, seen = OVERRIDE[0](from_numpy, (ndarray,), {})
+        handled, seen = HOOKS.override(from_numpy, (ndarray,), {})
         if handled:
             return seen
     return creation.from_numpy(ndarray)

@@ -10,8 +10,9 @@ from rushlight._base.lazy import require
 from rushlight._engine.core import convert, creation
 from rushlight._engine.core import storage as storages
 from rushlight._engine.core.elements import elements_of
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.printing import leaves
-from rushlight._engine.core.tensor import Tensor, legacy_constructor, meta_of
+from rushlight._engine.core.tensor import Tensor, meta_of
 from rushlight._engine.indexing.view import as_strided
 from rushlight._engine.sharing import shared
 from rushlight._surface.casts import TYPE_NAMES
@@ -83,7 +84,7 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """A tensor of the same dtype from sizes, numbers, a tensor or a storage, as `torch.Tensor(...)` makes it."""
     if len(args) == 1 and isinstance(args[0], float):
         raise TypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
-    return legacy_constructor[0](Tensor, args, kwargs, self._spec.dtype, self._spec.device)
+    return HOOKS.legacy_constructor(Tensor, args, kwargs, self._spec.dtype, self._spec.device)
 
 
 @method

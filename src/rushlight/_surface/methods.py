@@ -13,11 +13,11 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd import api
 from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.core import convert
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range, numpy_number
-from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
-from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight._engine.dispatch.fast import RUNS, make_learner, spoil
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._ops.forms import forms
@@ -55,7 +55,7 @@ def both(function: Any) -> Any:
     @functools.wraps(function)
     def public(input: Any, *args: Any, **kwargs: Any) -> Any:
         if (type(input) not in plain_classes or STATE.word & FUNCTION_MODE) and not isinstance(input, Kind):
-            handled, made = OVERRIDE[0](shown[0], (input, *args), kwargs)
+            handled, made = HOOKS.override(shown[0], (input, *args), kwargs)
             if handled:
                 return made
         return function(input, *args, **kwargs)
@@ -134,7 +134,7 @@ def storage_offset(self: Tensor) -> int:
 @method
 def data_ptr(self: Tensor) -> int:
     """Address of the first element, where it may be written; 0 for tensors without memory."""
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(self)
     return self._ptr if self._spec.numel else 0
 
@@ -201,7 +201,7 @@ def is_inference(input: Tensor) -> bool:
 @method
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Whether both are the same window on the same memory."""
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(self)
     return self._ptr == tensor._ptr and self._spec is tensor._spec
 

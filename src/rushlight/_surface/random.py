@@ -7,12 +7,12 @@ from typing import Any
 
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.creation import as_shape, finish, like_strides, spec_for
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_int
 from rushlight._engine.core.memory import empty_spec
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight._engine.dispatch.fast import RUNS, ran, unwatched
 from rushlight._engine.random import random as streams
 from rushlight._engine.random import sampling
@@ -156,7 +156,7 @@ def _slowly(
 ) -> Any:
     """A factory's call where somebody may have a say: a mode, a batch."""
     if STATE.word & FUNCTION_MODE:
-        handled, made = OVERRIDE[0](shown, args, kwargs)
+        handled, made = HOOKS.override(shown, args, kwargs)
         if handled:
             return made
     return TRANSFORMS["draw"](shown, args, kwargs) if STATE.word & VMAP else function(*args, **kwargs)

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any
 
 from rushlight._base.tracebacks import shorten
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import FUNCTION_MODE, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.autocast import casts, policy_of
-from rushlight._engine.dispatch.call import OVERRIDE, Caller, make_binary, make_function, make_unary
+from rushlight._engine.dispatch.call import Caller, make_binary, make_function, make_unary
 from rushlight._engine.dispatch.fast import make_learner
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.dispatch.native_plans import make_guard
@@ -247,7 +248,7 @@ _NUMBERS = frozenset((int, float, bool, str, type(None), DType))
 
 def _overridable(function: Callable[..., Any], name: str, apart: bool, declared: Accepting) -> Callable[..., Any]:
     """Ask subclasses first, look at what arguments are, and check `out=`."""
-    handler = OVERRIDE
+    hooks = HOOKS
 
     state, plain, checked = STATE, plain_classes, declared.checked
 
@@ -263,7 +264,7 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool, declared:
                 else:  # plain tensors and numbers, which ask for nothing
                     usual = True
             if not usual:
-                handled, made = handler[0](shown[0], args, kwargs)
+                handled, made = hooks.override(shown[0], args, kwargs)
                 if handled:
                     return made
             if kwargs:
@@ -365,7 +366,7 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
 
     def function(*args: Any, inplace: bool = False, **kwargs: Any) -> Any:
         if state.word & FUNCTION_MODE or not args or type(args[0]) not in known:
-            handled, found = OVERRIDE[0](made, args, {**kwargs, "inplace": inplace} if inplace else kwargs)
+            handled, found = HOOKS.override(made, args, {**kwargs, "inplace": inplace} if inplace else kwargs)
             if handled:
                 return found
         if len(args) > count:
@@ -382,7 +383,7 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
 
 def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable[..., Any]:
     """A function in plain Python as users have it: modes and classes with a say are asked first.  For `learns` see `composite`."""
-    handler, state, plain = OVERRIDE, STATE, plain_classes
+    hooks, state, plain = HOOKS, STATE, plain_classes
 
     @functools.wraps(function)
     def public(*args: Any, **kwargs: Any) -> Any:
@@ -395,7 +396,7 @@ def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable
                         asked = True
                         break
             if asked:
-                handled, made = handler[0](shown[0], args, kwargs)
+                handled, made = hooks.override(shown[0], args, kwargs)
                 if handled:
                     return made
             return function(*args, **kwargs)

@@ -9,12 +9,13 @@ from typing import Any, NoReturn
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.core import dlpack, printing, storage
 from rushlight._engine.core.creation import as_tensor, python_dtype, tensor
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import clear_plans
-from rushlight._engine.core.tensor import Tensor, legacy_constructor
+from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch import determinism
 from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.registry import SPACES
-from rushlight._types.device import CPU, Device, as_device, default_device_hooks
+from rushlight._types.device import CPU, Device, as_device, on_default_device
 from rushlight._types.device import set_default_device as choose_device
 from rushlight._types.dtype import BY_NAME, DTYPES, DType
 from rushlight._types.promotion import default_dtype
@@ -22,7 +23,7 @@ from rushlight._types.promotion import default_dtype
 __all__ = ["FP32_PRECISION", "finfo", "iinfo"]
 
 _TORCH = SPACES["torch"]
-default_device_hooks.append(clear_plans)
+on_default_device(clear_plans)
 
 
 def public(function: Any) -> Any:
@@ -340,7 +341,7 @@ def _is_size(value: Any) -> bool:
     )
 
 
-legacy_constructor[0] = _legacy
+HOOKS.legacy_constructor = _legacy
 
 
 class TypedTensor(type):

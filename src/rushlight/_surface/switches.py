@@ -6,7 +6,8 @@ import math
 import sys
 from typing import Any, NoReturn
 
-from rushlight._base.errors import WARN_ALWAYS, warn_once
+from rushlight._base.errors import set_warn_always as warn_always
+from rushlight._base.errors import warn_once, warns_always
 from rushlight._base.lazy import require
 from rushlight._engine.core.state import STATE
 from rushlight._engine.dispatch import autocast
@@ -172,13 +173,13 @@ def set_warn_always(b: bool, /) -> None:
     """Whether warnings that are given once in a program by default are given every time; what Python's filters make of them is theirs."""
     if not isinstance(b, bool):
         raise RuntimeError(f"setWarnOnlyOnce expects a bool, but got {type(b).__name__}")
-    WARN_ALWAYS[0] = b
+    warn_always(b)
 
 
 @public
 def is_warn_always_enabled() -> bool:
     """What `set_warn_always` was told."""
-    return WARN_ALWAYS[0]
+    return warns_always()
 
 
 @public

@@ -10,7 +10,8 @@ from rushlight._base.lazy import require
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core import convert
 from rushlight._engine.core.creation import MAX_DIMS, TO_A_NUMBER
-from rushlight._engine.core.memory import LAZY, copy_storage, own
+from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.memory import copy_storage, own
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, alias, meta_of, plain_classes
 from rushlight._engine.dispatch.fast import RUNS
@@ -266,7 +267,7 @@ def __deepcopy__(self: Tensor, memo: dict[int, Any]) -> Tensor:
     found = memo.get(id(self))
     if found is not None:
         return found
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(self)  # memory is known again by its address
     storage = self._storage
     made = alias(convert.clone(self.detach()) if self._spec.conj else self)

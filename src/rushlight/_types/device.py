@@ -13,7 +13,7 @@ __all__ = [
     "Device",
     "add_type",
     "as_device",
-    "default_device_hooks",
+    "on_default_device",
     "private_type",
     "remove_type",
     "rename_private_type",
@@ -144,15 +144,19 @@ CPU = Device("cpu")
 META = Device("meta")
 # Where factories make tensors: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
-# Told when the default device is another one: what was planned without a device was planned for the old one.
-default_device_hooks: list[Callable[[], None]] = []
+_DEFAULT_CHANGED: list[Callable[[], None]] = []
+
+
+def on_default_device(hook: Callable[[], None]) -> None:
+    """Call `hook` when the default device changes."""
+    _DEFAULT_CHANGED.append(hook)
 
 
 def _change(step: Callable[[], Any]) -> None:
     before = _DEFAULTS[-1]
     step()
     if _DEFAULTS[-1] is not before:
-        for hook in default_device_hooks:
+        for hook in _DEFAULT_CHANGED:
             hook()
 
 

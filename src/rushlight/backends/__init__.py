@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rushlight.backends import cpu, cuda, cudnn, mha, mkl, mkldnn, mps, nnpack, openmp, opt_einsum, quantized
-from rushlight.backends.pages import FROZEN, PrecisionSetting, make_page, precision_of, set_precision
+from rushlight.backends.pages import PrecisionSetting, freeze, frozen, make_page, precision_of, set_precision
 
 __all__ = [
     "cpu", "cuda", "cudnn", "disable_global_flags", "flags", "flags_frozen", "mha", "mkl", "mkldnn", "mps", "nnpack", "openmp", "opt_einsum",
@@ -29,12 +29,12 @@ fp32_precision: str
 
 def disable_global_flags() -> None:
     """From now on settings change only inside `flags(...)`."""
-    FROZEN[0] = True
+    freeze()
 
 
 def flags_frozen() -> bool:
     """Whether `disable_global_flags` was called."""
-    return FROZEN[0]
+    return frozen()
 
 
 def set_flags(_fp32_precision: str = "none") -> tuple[str]:

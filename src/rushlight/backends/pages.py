@@ -9,10 +9,23 @@ from typing import Any
 
 from rushlight._interface.operators import FP32_PRECISION
 
-__all__ = ["FROZEN", "Precision", "Setting", "make_page", "precision_of", "set_precision"]
+__all__ = ["Precision", "Setting", "freeze", "frozen", "make_page", "precision_of", "set_precision"]
 
 # Whether `disable_global_flags` was called: from then on settings change only by `flags(...)`.
-FROZEN = [False]
+_frozen = False
+
+
+def freeze() -> None:
+    """Let no flag be changed from now on."""
+    global _frozen
+    _frozen = True
+
+
+def frozen() -> bool:
+    """Whether `freeze` was called."""
+    return _frozen
+
+
 _PRECISIONS = {
     "generic": ("none", "ieee", "tf32", "bf16"),
     "cuda": ("none", "ieee", "tf32"),
@@ -47,7 +60,7 @@ class _Property:
         return self if instance is None else self.setting.get()
 
     def __set__(self, instance: Any, value: Any) -> None:
-        if FROZEN[0]:
+        if _frozen:
             raise RuntimeError(
                 f"not allowed to set {instance.__name__.replace('rushlight', 'torch')} flags after disable_global_flags; please use flags() "
                 "context manager instead"

@@ -16,7 +16,7 @@ from rushlight._interface.base import tree_flatten, tree_unflatten
 from rushlight._interface.devices import backends, private_type
 from rushlight._interface.dispatch import dispatch, has_override
 from rushlight._interface.functorch import LEVELS, top_level
-from rushlight._interface.tensors import FUNCTION_MODE, INHERITED, STATE
+from rushlight._interface.tensors import FUNCTION_MODE, STATE, inherit
 from rushlight.library.applied import applied_class
 from rushlight.library.schema import Argument, FunctionSchema
 
@@ -53,7 +53,7 @@ class _Here(threading.local):
 
 
 HERE = _Here()
-INHERITED.append(HERE)
+inherit(HERE)
 
 
 class below_autograd:

@@ -15,7 +15,7 @@ import rushlight
 from rushlight import Tensor
 from rushlight._engine.dispatch.watch import Observer, observe, unobserve
 from rushlight._interface.base import require
-from rushlight._interface.dispatch import OVERRIDE, SWITCHES, observed_call
+from rushlight._interface.dispatch import HOOKS, observed_call, on_observers
 from rushlight._interface.tensors import OBSERVED, STATE
 
 __all__ = ["Observer", "observe", "range_of", "unobserve"]
@@ -96,7 +96,7 @@ class _Swap:
 
     def on(self) -> None:
         """Exchange."""
-        self.handler, OVERRIDE[0] = OVERRIDE[0], _Composites(OVERRIDE[0])
+        self.handler, HOOKS.override = HOOKS.override, _Composites(HOOKS.override)
         for name in _FACTORIES:
             function = getattr(rushlight, name)
             if not _tells(function):
@@ -185,7 +185,7 @@ class _Swap:
 
     def off(self) -> None:
         """Put everything back."""
-        OVERRIDE[0] = self.handler
+        HOOKS.override = self.handler
         for handle in self.hooks:
             handle.remove()
         for place, name, value in reversed(self.before):
@@ -197,4 +197,4 @@ class _Swap:
 
 
 _SWAP = _Swap()
-SWITCHES.append(lambda on: _SWAP.on() if on else _SWAP.off())
+on_observers(lambda on: _SWAP.on() if on else _SWAP.off())

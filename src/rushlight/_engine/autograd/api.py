@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.autograd.engine import OPS, run_backward
+from rushlight._engine.autograd.engine import run_backward
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
+from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
-from rushlight._engine.core.tensor import Tensor, asking_classes, edge_of, make, plain_classes
+from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.override import as_arguments, dispatch
 
 __all__ = ["backward", "filled", "grad", "zero_gradients"]
@@ -23,7 +24,7 @@ def _tensors(value: Any) -> tuple[Any, ...]:
 def _asked(function: Any, args: tuple[Any, ...], relevant: Sequence[Any], named: dict[str, Any]) -> tuple[bool, Any]:
     """(True, result) if a mode, or the class of one of `relevant`, handles the call."""
     mode = STATE.word & FUNCTION_MODE
-    if not mode and (not asking_classes or STATE.overrides_off):
+    if not mode and (not HOOKS.asks or STATE.overrides_off):
         return False, None
     found = [] if STATE.overrides_off else as_arguments(relevant)
     return (True, dispatch(function, found, args, named)) if found or mode else (False, None)
@@ -119,7 +120,7 @@ def backward(
         wanted = None if inputs is None else _tensors(inputs)
         if wanted is not None and not wanted:
             raise RuntimeError("`inputs` argument to `backward()` cannot be empty.")
-        if asking_classes or STATE.word & FUNCTION_MODE:
+        if HOOKS.asks or STATE.word & FUNCTION_MODE:
             named = {
                 "grad_tensors": grad_tensors,
                 "retain_graph": retain_graph,
@@ -205,7 +206,7 @@ def grad(
                 materialize_grads,
             )
             return dict(zip(inputs, found, strict=True))  # type: ignore[return-value]
-        if asking_classes or STATE.word & FUNCTION_MODE:
+        if HOOKS.asks or STATE.word & FUNCTION_MODE:
             named = {
                 "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph, "only_inputs": only_inputs,
                 "allow_unused": allow_unused, "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,

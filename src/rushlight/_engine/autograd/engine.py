@@ -6,7 +6,7 @@ The order is PyTorch's: nodes with higher sequence numbers (made later) first, g
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import count
 from threading import RLock
@@ -14,9 +14,10 @@ from typing import Any
 
 from rushlight._base.forking import free_after_fork
 from rushlight._engine.autograd.hooks import after_node, before_node, retain, run_leaf_hooks, run_tensor_hooks
-from rushlight._engine.autograd.node import ACCUMULATE, AccumulateGrad, GradientEdge, Node, split_edge
+from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, Node, split_edge
+from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
-from rushlight._engine.core.tensor import Tensor, alias, asking_classes, edge_of, meta_of, plain_classes
+from rushlight._engine.core.tensor import Tensor, alias, edge_of, meta_of, plain_classes
 from rushlight._engine.dispatch.native_plans import ready
 from rushlight._engine.dispatch.watch import observed_node
 from rushlight._engine.kinds.kinds import Kind
@@ -26,19 +27,6 @@ from rushlight._types.dtype import FLOAT32
 __all__ = ["accumulate_into", "queue_callback", "run_backward", "task_number", "will_run"]
 
 
-class _Operators(dict[str, Any]):
-    """Functions by name; those in `makers` are made by their first use."""
-
-    def __init__(self) -> None:
-        self.makers: dict[str, Callable[[], Any]] = {}
-
-    def __missing__(self, name: str) -> Any:
-        found = self[name] = self.makers[name]()
-        return found
-
-
-# Operators that the loop itself needs; `_surface` sets them once the table is complete.
-OPS = _Operators()
 _ACCUMULATING = free_after_fork(RLock())
 
 
@@ -68,7 +56,7 @@ def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
                 raise RuntimeError("Tensor post accumulate grad hooks should return None.")
 
 
-ACCUMULATE.append(accumulate_into)
+HOOKS.accumulate = accumulate_into
 
 
 def _joined(held: Tensor, grad: Tensor) -> Tensor:
@@ -245,7 +233,7 @@ def run_backward(
 ) -> list[Tensor | None]:
     """Back-propagate `grads` from `tensors`.  With `inputs` only nodes on a path to them run; without `accumulate` their gradients are returned."""
     task = _Task(keep_graph, create_graph)
-    if asking_classes and "run" in TRANSFORMS and any(type(g) not in plain_classes for g in grads):
+    if HOOKS.asks and "run" in TRANSFORMS and any(type(g) not in plain_classes for g in grads):
         task.run = TRANSFORMS["run"]
     if STATE.word & OBSERVED:
         task.run = observed_node(task.run)

@@ -9,11 +9,11 @@ from typing import Any
 
 from rushlight._base.errors import user_frame
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import RELEASED, Node, Packed, packed
+from rushlight._engine.core.hooks import OPS, bump, last_change
 from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes
-from rushlight._engine.indexing.inplace import bump, check_writable, last_change, rebase
+from rushlight._engine.indexing.inplace import check_writable, rebase
 from rushlight._engine.indexing.view import link_view
 from rushlight._types.spec import Spec
 

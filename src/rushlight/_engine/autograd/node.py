@@ -15,16 +15,17 @@ from typing import Any, NamedTuple, NoReturn
 from rushlight._base.errors import describe_code
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.edges import is_flat
+from rushlight._engine.core.hooks import HOOKS, OPS, last_change
 from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.core.tensor import Tensor, edge_of, make, make_accumulator, meta_of
-from rushlight._engine.dispatch.native_plans import next_sequence
+from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
+from rushlight._engine.dispatch.native_plans import next_sequence, register_slots
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "ACCUMULATE", "AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "check_attached", "next_sequence", "node_class", "packed",
+    "AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "check_attached", "next_sequence", "node_class", "packed",
     "split_edge",
 ]  # fmt: skip
 
@@ -308,7 +309,6 @@ class OpNode(Node):
         return True
 
     def _changed(self, item: Tensor, version: int) -> None:
-        from rushlight._engine.indexing.inplace import last_change
 
         place = describe_code(self.where)
         raise RuntimeError(
@@ -406,8 +406,6 @@ class Packed:
 
     def _as_saved(self, found: Tensor) -> Tensor:
         """The result of an unpack hook in the saved dtype, which backward expects; RuntimeError for another shape."""
-        from rushlight._engine.autograd.engine import OPS
-
         if found._spec.shape != self.spec.shape:
             raise RuntimeError(
                 f"saved tensor unpack_hook returned a tensor of shape {list(found.shape)}, but the one that was saved has shape {list(self.spec.shape)}"
@@ -493,9 +491,9 @@ class AccumulateGrad(Node):
             wanted = variable._autograd_meta.grad_dtype if variable._autograd_meta is not None else ...
             if grad is not None and wanted is not ... and wanted is not None and grad._spec.dtype is not wanted:
                 grad = grad.to(wanted)
-            ACCUMULATE[0](variable, grad)
+            HOOKS.accumulate(variable, grad)
         return ()
 
 
-ACCUMULATE: list[Any] = []  # `accumulate_into` of the engine
-make_accumulator[0] = AccumulateGrad
+HOOKS.make_accumulator = AccumulateGrad
+register_slots("O_EDGES", OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))

@@ -11,9 +11,9 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core.creation import to_array
 from rushlight._engine.core.elements import elements_of
+from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.memory import (
-    LAZY,
     check_resizable,
     device_of,
     empty_spec,
@@ -25,17 +25,7 @@ from rushlight._engine.core.memory import (
     read_element,
 )
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
-from rushlight._engine.core.tensor import (
-    Tensor,
-    alias,
-    asking_classes,
-    edge_of,
-    make,
-    meta_of,
-    plain_classes,
-    untyped_storage,
-    window_of,
-)
+from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes, window_of
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.determinism import grown
 from rushlight._engine.dispatch.fast import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
@@ -43,7 +33,7 @@ from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
 from rushlight._engine.dispatch.lowered_call import MOVE
 from rushlight._engine.dispatch.native_plans import detach_plan, item_plan, nested_reader
 from rushlight._engine.dispatch.underivable import underived
-from rushlight._engine.indexing.inplace import bump, check_captured, check_writable
+from rushlight._engine.indexing.inplace import check_captured, check_writable
 from rushlight._engine.indexing.view import link_view
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._engine.sharing.shared import relocate, seen_by_others
@@ -84,7 +74,7 @@ def caller(name: str) -> Caller:
 
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a table operator by name."""
-    if asking_classes and _holds_kind(args):
+    if HOOKS.asks and _holds_kind(args):
         return make_function(caller(name))(*args, **kwargs)
     if RUNS.now is not None:
         row = caller(name)
@@ -131,7 +121,7 @@ def _holds_kind(args: Any) -> bool:
 
 def call_inplace(name: str, *args: Any) -> Any:
     """Call the in-place form of a table operator by name."""
-    if asking_classes and _holds_kind(args):
+    if HOOKS.asks and _holds_kind(args):
         return make_inplace(inplace_caller(name))(*args)
     if RUNS.now is not None:
         return run_recorded(inplace_caller(name).prepare, args, {})
@@ -497,7 +487,7 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
                     f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
                 )
             x = on_host(x)
-        if LAZY:
+        if HOOKS.lazy_clones:
             own(x)
         lend(x._storage)
         return to_array(x)
@@ -528,7 +518,7 @@ def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = No
         return x
     spec = Spec.of(x._spec.dtype, x.device, shape, strides, x._spec.conj)
     check_sizes(spec)
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(x)
     storage = x._storage
     if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
@@ -615,7 +605,7 @@ def _shown_part(x: Tensor, source: Any, offset: Any, shape: Any, strides: Any) -
     """Storage, spec and address of a part of a tensor's or a storage's memory, all of it where `shape` is None."""
     dtype = x._spec.dtype
     if isinstance(source, Tensor):
-        source = untyped_storage[0](source)
+        source = HOOKS.untyped_storage(source)
     elif hasattr(source, "untyped"):
         held = getattr(source, "dtype", dtype)
         if held is not dtype:

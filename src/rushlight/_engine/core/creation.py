@@ -10,17 +10,9 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import numpy as np
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, integer, too_large
-from rushlight._engine.core.memory import (
-    LAZY,
-    empty_spec,
-    from_address,
-    has_memory,
-    is_host_memory,
-    moved,
-    own,
-    zeros_spec,
-)
+from rushlight._engine.core.memory import empty_spec, from_address, has_memory, is_host_memory, moved, own, zeros_spec
 from rushlight._engine.core.packing import array_types, check_number, is_array, number_bounds, pack_numbers
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
@@ -32,7 +24,6 @@ from rushlight._engine.dispatch.plan_packing import packed_program
 from rushlight._engine.dispatch.plan_store import program_key
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, abstracted, symbolic
-from rushlight._engine.dispatch.watch import NAMING
 from rushlight._graph.core import trace
 from rushlight._prims import build
 from rushlight._types.device import CPU, Device, as_device
@@ -150,7 +141,7 @@ def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), r
 def _filler(function: Any, spec: Spec, key: str, kinds: tuple[type, ...], rest: tuple[int, ...]) -> Any:
     """The executable of `generate` for numbers of these types: kept by an earlier process, cast from a template, or derived in full."""
     check_sizes(spec)
-    NAMING[0] = key
+    HOOKS.operator_name = key
     weak = [((), _number_dtype_wide(kind), True) for kind in kinds]
     inputs = [None] * len(weak)
 
@@ -637,7 +628,7 @@ _TYPESTR = {"b": "|b1", "u": "u", "i": "i", "f": "f", "c": "c"}
 
 def to_array(x: Tensor) -> Any:
     """A NumPy array over the tensor's memory (dtypes that NumPy lacks as their bits, unsigned integers)."""
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(x)
     spec, storage = x._spec, x._storage
     known = _EXPORTS.get(spec)

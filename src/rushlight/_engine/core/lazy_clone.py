@@ -2,7 +2,7 @@
 
 The storages over one block form a group: the one that was cloned first (the source) and those of its clones, which keep
 it alive.  All are stamped as older than any function transform (`born` is -1), so native plans that change memory leave
-them to Python, and nothing else has to look: until the first lazy clone `LAZY` is empty.
+them to Python, and nothing else has to look: until the first lazy clone `HOOKS.lazy_clones` is False.
 
 Whoever is about to write, or hands out an address that may be written to, calls `own` first.  It gives the tensor's
 storage memory of its own: all tensors over that storage, views and `.data` included, move along; all others stay.
@@ -20,7 +20,8 @@ from weakref import WeakKeyDictionary
 from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.core.memory import LAZY, MEMORY, copy_storage
+from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.memory import MEMORY, copy_storage
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 
@@ -132,7 +133,7 @@ def lazy_clone(input: Tensor) -> Any:
         storage = _shared(input)
     if storage is None:
         return input.clone()
-    LAZY.append(True) if not LAZY else None
+    HOOKS.lazy_clones = True
     out = make(storage, input._spec, storage.ptr + (input._ptr - input._storage.ptr))
     if STATE.word & INFERENCE:
         meta_of(out).inference = True

@@ -7,7 +7,7 @@ from typing import Any
 from rushlight._backends.protocol import Block
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule, require
-from rushlight._engine.core import tensor as tensor_module
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._types.device import CPU, Device
 from rushlight._types.spec import Spec, check_memory, check_sizes
@@ -15,7 +15,6 @@ from rushlight._types.spec import Spec, check_memory, check_sizes
 lazy_clone: Any = LazyModule("rushlight._engine.core.lazy_clone")
 
 __all__ = [
-    "LAZY",
     "MEMORY",
     "bytes_at",
     "check_resizable",
@@ -49,7 +48,7 @@ class _Memory:
 
 
 MEMORY: Any = _Memory()
-tensor_module._from_owner[0] = lambda *args: MEMORY.from_owner(*args)
+HOOKS.storage_from_owner = lambda *args: MEMORY.from_owner(*args)
 
 
 def empty_spec(spec: Spec) -> Tensor:
@@ -80,9 +79,6 @@ def from_address(address: int, spec: Spec, nbytes: int, owner: Any) -> Tensor:
     """A tensor over memory that `owner` keeps alive."""
     storage = MEMORY.from_owner(address, nbytes, owner)
     return make(storage, spec, address)
-
-
-LAZY: list[bool] = []  # not empty once there was a lazy clone: until then nobody needs to ask `own`
 
 
 def own(x: Any) -> None:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._types.dtype import DType
 
 __all__ = [
@@ -19,7 +20,7 @@ __all__ = [
     "FUNCTION_MODE",
     "GRAD",
     "INFERENCE",
-    "INHERITED",
+    "inherit",
     "LEARNING",
     "OBSERVED",
     "SAVED_HOOKS",
@@ -30,7 +31,7 @@ __all__ = [
     "clear_plans",
     "count_plan",
     "forget_calls",
-    "forgetful",
+    "add_dispatcher",
     "in_thread",
     "new_plan_table",
     "plan_counts",
@@ -74,7 +75,7 @@ STATE = _State()
 
 def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     """`function(*args)` in a thread of its own that has this thread's state, while this one waits: for a stack that is empty."""
-    held = [(local, dict(local.__dict__)) for local in INHERITED]
+    held = [(local, dict(local.__dict__)) for local in _INHERITED]
     context = contextvars.copy_context()
     made: list[Any] = []
 
@@ -95,7 +96,13 @@ def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     return result
 
 
-INHERITED: list[threading.local] = [STATE]  # what a thread takes over from the one that waits for it
+_INHERITED: list[threading.local] = [STATE]
+
+
+def inherit(local: threading.local) -> None:
+    """Let a thread of backward take over what `local` holds in the thread that waits for it, as it takes over the state."""
+    _INHERITED.append(local)
+
 
 # Plans are kept while they are few; a program that never repeats a signature must not grow without bound (a plan takes about 6 kB).
 MAX_PLANS = 1 << 15
@@ -132,9 +139,8 @@ def count_plan() -> None:
 # the safe side.
 _made = 0
 _TABLES: weakref.WeakValueDictionary[int, PlanTable] = weakref.WeakValueDictionary()
-# Native dispatchers (see `_engine.dispatch.native_plans`), which keep plans of their own; and what makes one forget them.
-forgetful: list[Any] = []
-forget: list[Any] = [lambda dispatcher: None]
+# Native dispatchers (see `_engine.dispatch.native_plans`), which keep plans of their own.
+_DISPATCHERS: list[Any] = []
 
 
 def new_plan_table(kind: type[PlanTable] = PlanTable) -> PlanTable:
@@ -153,10 +159,15 @@ def clear_plans() -> None:
     forget_calls()
 
 
+def add_dispatcher(dispatcher: Any) -> None:
+    """Let `clear_plans` know of a native dispatcher."""
+    _DISPATCHERS.append(dispatcher)
+
+
 def forget_calls() -> None:
     """Forget what dispatchers learnt."""
-    for dispatcher in forgetful:
-        forget[0](dispatcher)
+    for dispatcher in _DISPATCHERS:
+        HOOKS.forget_calls_of(dispatcher)
 
 
 def plan_counts() -> int:

@@ -8,10 +8,9 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.core import tensor as tensor_module
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import integer
 from rushlight._engine.core.memory import (
-    LAZY,
     bytes_at,
     check_resizable,
     copy_storage,
@@ -608,7 +607,7 @@ def untyped_storage(x: Tensor) -> UntypedStorage:
     if x._storage is None:
         last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else -1
         return UntypedStorage((x.storage_offset() + last + 1) * x._spec.dtype.itemsize, device=x.device)
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(x)  # whoever has the storage may write to it
     made = _new(UntypedStorage)
     made._native = x._storage
@@ -628,5 +627,5 @@ def storage(self: Tensor) -> TypedStorage:
 
 
 Tensor.untyped_storage = untyped_storage  # type: ignore[attr-defined]
-tensor_module.untyped_storage[0] = untyped_storage
+HOOKS.untyped_storage = untyped_storage
 Tensor.storage = storage  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import INFERENCE, STATE
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rushlight._engine.autograd.node import Node
 
 __all__ = [
-    "AutogradMeta", "Tensor", "alias", "asking_classes", "data_of", "edge_of", "make", "meta_of", "new_meta", "plain_classes", "untyped_storage", "window_of",
+    "AutogradMeta", "Tensor", "alias", "edge_of", "make", "meta_of", "plain_classes", "window_of",
 ]  # fmt: skip
 
 
@@ -50,8 +51,7 @@ class AutogradMeta:
         self.grad_dtype: Any = ...  # the leaf's own dtype
 
 
-# Makes an `AutogradMeta`; natively, once the runtime is there.
-new_meta: list[Any] = [AutogradMeta]
+HOOKS.new_meta = AutogradMeta
 
 
 class TensorMeta(type):
@@ -60,7 +60,7 @@ class TensorMeta(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls.__new__ is not Tensor.__new__:
             return super().__call__(*args, **kwargs)
-        made = legacy_constructor[0](cls, args, kwargs)
+        made = HOOKS.legacy_constructor(cls, args, kwargs)
         if cls.__init__ is not object.__init__:  # type: ignore[misc]
             cls.__init__(made, *args, **kwargs)  # type: ignore[misc]
         return made
@@ -127,7 +127,7 @@ class Tensor(metaclass=TensorMeta):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
         """What a subclass's own `__new__` calls: the legacy constructor, for an object of the subclass."""
-        return legacy_constructor[0](cls, args, kwargs)
+        return HOOKS.legacy_constructor(cls, args, kwargs)
 
     # ***** what it is *****
 
@@ -243,7 +243,7 @@ class Tensor(metaclass=TensorMeta):
 
     @property
     def data(self) -> Tensor:
-        return data_of[0](self)
+        return HOOKS.data_of(self)
 
     @data.setter
     def data(self, value: Tensor) -> None:
@@ -274,25 +274,19 @@ class Tensor(metaclass=TensorMeta):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        subclass_hook[0](cls)
+        HOOKS.subclass_added(cls)
 
     def __hash__(self) -> int:
         return id(self)
 
 
 plain_classes: set[type] = {Tensor}
-asking_classes: list[
-    type
-] = []  # subclasses that want a say; while there is none, the fast paths need not look at classes
-legacy_constructor: list[Any] = [lambda cls, args, kwargs: _unset()]
-subclass_hook: list[Any] = [lambda cls: None]
-plain_hook: list[Any] = [lambda cls: None]  # is told of new plain classes
 _new = object.__new__
 
 
 def share_memory_of(storage: Any) -> Any:
     """Another storage object over the same memory, with its own version counter."""
-    return _from_owner[0](storage.ptr, storage.nbytes, storage)
+    return HOOKS.storage_from_owner(storage.ptr, storage.nbytes, storage)
 
 
 def window_of(storage: Any, counted: Any) -> Any:
@@ -306,15 +300,7 @@ def window_of(storage: Any, counted: Any) -> Any:
 
 def from_owner(address: int, nbytes: int, owner: Any) -> Any:
     """A storage over memory that `owner` keeps alive."""
-    return _from_owner[0](address, nbytes, owner)
-
-
-def _unset(*_: Any) -> Any:
-    raise RuntimeError("the CPU runtime is not loaded")
-
-
-_from_owner: list[Any] = [_unset]
-untyped_storage: list[Any] = [_unset]  # a tensor's storage as users see it
+    return HOOKS.storage_from_owner(address, nbytes, owner)
 
 
 def make(storage: Any, spec: Spec, ptr: int) -> Tensor:
@@ -338,14 +324,14 @@ def _data_of(tensor: Tensor) -> Tensor:
     return other
 
 
-data_of: list[Any] = [_data_of]  # natively, once the runtime is there
+HOOKS.data_of = _data_of
 
 
 def meta_of(tensor: Tensor) -> AutogradMeta:
     """The tensor's `AutogradMeta`, made when first needed."""
     meta = tensor._autograd_meta
     if meta is None:
-        meta = tensor._autograd_meta = new_meta[0]()
+        meta = tensor._autograd_meta = HOOKS.new_meta()
     return meta
 
 
@@ -383,11 +369,8 @@ def accumulator_of(tensor: Tensor) -> Any:
     """The node that adds to `.grad` of a leaf."""
     meta = tensor._autograd_meta
     if meta is None:
-        meta = tensor._autograd_meta = new_meta[0]()
+        meta = tensor._autograd_meta = HOOKS.new_meta()
     node = meta.accumulator
     if node is None:
-        node = meta.accumulator = make_accumulator[0](tensor)
+        node = meta.accumulator = HOOKS.make_accumulator(tensor)
     return node
-
-
-make_accumulator: list[Any] = [_unset]

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 from rushlight._base.lazy import require
 from rushlight._engine.autograd.edges import argument_places
 from rushlight._engine.autograd.node import node_class
+from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
+from rushlight._engine.dispatch.native_plans import register_slots
 from rushlight._engine.dispatch.plan_packing import KeptBackward, PlanNote
 from rushlight._engine.dispatch.plan_store import graph_key
 from rushlight._engine.dispatch.shape_classes import ShapeClasses
@@ -210,9 +212,10 @@ class BackwardSpec:
 
     @staticmethod
     def _sums(some: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:
-        from rushlight._engine.autograd.engine import OPS
-
         return [b if a is None else a if b is None else OPS["add"](a, b) for a, b in zip(some, more, strict=True)]
+
+
+register_slots("R_SPEC", BackwardSpec, ("last_spec", "last_word", "last_plan", "last_map"))
 
 
 class SizedBackward:

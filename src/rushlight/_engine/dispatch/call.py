@@ -8,6 +8,7 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._base.log import enabled, log
 from rushlight._engine.core.creation import from_numpy
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import is_array
 from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, GRAD, LEARNING, OBSERVED, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, plain_classes
@@ -29,7 +30,7 @@ from rushlight._engine.dispatch.plan_templates import PlanTemplate
 from rushlight._engine.dispatch.results import result_name, result_type_of
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, SymbolicSpec, abstracted, casting, symbolic
 from rushlight._engine.dispatch.underivable import underivable
-from rushlight._engine.dispatch.watch import NAMING, observed_plan
+from rushlight._engine.dispatch.watch import observed_plan
 from rushlight._engine.indexing.view import view_casting, view_plan
 from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._ops.precision import choose
@@ -40,12 +41,11 @@ from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
 
-__all__ = ["OVERRIDE", "Caller", "make_binary", "make_function", "make_unary", "unordered"]
+__all__ = ["Caller", "make_binary", "make_function", "make_unary", "unordered"]
 
 _STATE = STATE
 _new_tuple = tuple.__new__
 # Set by `_engine.dispatch.override`: handles calls in which a subclass or a mode takes over.
-OVERRIDE: list[Any] = [None]
 
 
 def plan_for(caller: Any, template: tuple[Any, ...], tensors: Sequence[Tensor]) -> Callable[..., Any]:
@@ -108,7 +108,7 @@ class Caller:
     def make(self, template: tuple[Any, ...], tensors: list[Tensor]) -> Callable[..., Any]:
         """A plan for a signature that was not met before."""
         op = self.op
-        NAMING[0] = op.name
+        HOOKS.operator_name = op.name
         if _STATE.word & AUTOCAST:
             policy = choose(op.name, template, [t._spec.shape for t in tensors])
             if policy is not None:
@@ -313,7 +313,7 @@ def make_function(caller: Caller, check: Callable[..., None] | None = None) -> A
     seen: list[Any] = []  # what overrides are shown: the function itself, or the method that it is a part of
 
     def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        override = OVERRIDE[0]
+        override = HOOKS.override
         if override is not None:
             handled, made = override(seen[0], args, kwargs)
             if handled:

@@ -8,7 +8,8 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import require
 from rushlight._base.log import enabled, log
-from rushlight._engine.dispatch.watch import NAMING, RECORDER, Watched
+from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.dispatch.watch import Watched
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._prims import build, prim
 from rushlight._types.device import Device
@@ -24,8 +25,8 @@ def executable(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequenc
     graph, in_layouts, out_layouts, device = _laid_out(graph, in_specs, out_specs)
     exe = backend_of(device).compile(graph, in_layouts, out_layouts, device, **options)
     if enabled("schedule"):
-        log("schedule", "\n".join([NAMING[0], *exe.notes]))
-    return exe if RECORDER[0] is None else Watched(exe)
+        log("schedule", "\n".join([HOOKS.operator_name, *exe.notes]))
+    return exe if HOOKS.recorder is None else Watched(exe)
 
 
 def program_template(
@@ -50,7 +51,7 @@ def _laid_out(
     if any(s is not None and s.conj for s in (*in_specs, *out_specs)):
         graph = _through_conjugates(graph, in_specs, out_specs)
     if enabled("graph"):
-        log("graph", "\n".join([NAMING[0], *require("rushlight._graph.listing").graph_lines(graph)]))
+        log("graph", "\n".join([HOOKS.operator_name, *require("rushlight._graph.listing").graph_lines(graph)]))
     device = next(s.device for s in (*out_specs, *in_specs) if s is not None)
     return graph, [None if s is None else s.strides for s in in_specs], [s.strides for s in out_specs], device
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.lazy import numpy as np
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import clear_plans
-from rushlight._engine.dispatch.watch import RECORDER, Recorder, Run
+from rushlight._engine.dispatch.watch import Recorder, Run
 
 __all__ = ["Report", "explain"]
 
@@ -125,13 +126,13 @@ def explain(function: Callable[..., Any]) -> Callable[..., Report]:
     """
 
     def run(*args: Any, **kwargs: Any) -> Report:
-        before, recorder = RECORDER[0], Recorder()
+        before, recorder = HOOKS.recorder, Recorder()
         clear_plans()
-        RECORDER[0] = recorder
+        HOOKS.recorder = recorder
         try:
             result = function(*args, **kwargs)
         finally:
-            RECORDER[0] = before
+            HOOKS.recorder = before
             clear_plans()
         return Report(result, recorder.runs)
 

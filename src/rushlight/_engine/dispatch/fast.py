@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rushlight._engine.core.state import FUNCTION_MODE, INHERITED, LEARNING, OBSERVED, STATE
+from rushlight._engine.core.state import FUNCTION_MODE, LEARNING, OBSERVED, STATE, inherit
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.native_plans import (
     DYNAMIC,
@@ -159,7 +159,7 @@ class _Runs(threading.local):
 
 
 RUNS = _Runs()
-INHERITED.append(RUNS)
+inherit(RUNS)
 
 
 class PlanSequence(list[Any]):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardAt, GraphCalls, passed_inputs
@@ -19,7 +20,6 @@ from rushlight._engine.dispatch.plan_templates import PlanTemplate, ShowTemplate
 from rushlight._engine.dispatch.result_strides import gradient_strides
 from rushlight._engine.dispatch.shape_classes import SymbolicSpec
 from rushlight._engine.dispatch.stepping import Stepped, takes_steps
-from rushlight._engine.dispatch.watch import NAMING
 from rushlight._graph.core import Graph
 from rushlight._graph.view_outputs import moved_layouts
 from rushlight._types.device import CPU, Device
@@ -113,7 +113,7 @@ def _graph_plan(
     graph: Graph, name: str, inputs: Sequence[Any], note: PlanNote | None = None
 ) -> Callable[..., Any]:  # fmt: skip
     """The plan of a graph; `note`, where a record is kept of it, takes what it is made of."""
-    NAMING[0] = name
+    HOOKS.operator_name = name
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     device = device_of_specs(specs)
     lowered = _lowered_graph(graph, name, specs, [isinstance(i, Tensor) and i._rg for i in inputs], device, Spec.of)

@@ -8,12 +8,13 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import NotDifferentiableError, user_code
 from rushlight._engine.autograd.node import next_sequence
-from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.core.hooks import HOOKS, OPS, bump
+from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.bind import bind, flatten
-from rushlight._engine.dispatch.call import OVERRIDE, Caller, plan_for, unordered
+from rushlight._engine.dispatch.call import Caller, plan_for, unordered
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
@@ -32,10 +33,9 @@ from rushlight._engine.dispatch.plan import fitting, number_words
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, SymbolicSpec, casting
 from rushlight._engine.dispatch.underivable import underivable_inplace
-from rushlight._engine.dispatch.watch import NAMING, observed_plan
+from rushlight._engine.dispatch.watch import observed_plan
 from rushlight._engine.indexing.inplace import (
     apart,
-    bump,
     check_captured,
     check_inference,
     check_writable,
@@ -86,7 +86,7 @@ class InplaceCaller:
         op, target = self.op, tensors[0]._spec
         if _STATE.word & OBSERVED:
             return observed_plan(self, template, tensors)
-        NAMING[0] = self.name
+        HOOKS.operator_name = self.name
         if self.name not in IDEMPOTENT and overlaps_itself(target.shape, target.strides):
             raise RuntimeError(SELF_OVERLAP)
         device = common_device(self.name, tensors)
@@ -338,7 +338,7 @@ def inplace_plan(
 
     def plan(*args: Any) -> Tensor:
         x: Tensor = args[0]
-        if LAZY:
+        if HOOKS.lazy_clones:
             own(x)
         check_captured(x, name)
         if free:
@@ -400,8 +400,6 @@ def _recorded(run: Callable[..., Any], backward_spec: BackwardSpec, wrt: Sequenc
 
 def _copy_of(x: Tensor) -> Tensor:
     """The old values of `x`, in the graph where `x` was."""
-    from rushlight._engine.autograd.engine import OPS
-
     before = _STATE.word
     _STATE.word = before & ~GRAD
     try:
@@ -420,7 +418,7 @@ def make_inplace(caller: InplaceCaller, shown: Callable[..., Any] | None = None)
     """The in-place method or function; or Python's operator (`x += y`) of the method `shown`, which is what overrides are shown."""
 
     def slow(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        override = OVERRIDE[0]
+        override = HOOKS.override
         if override is not None:
             handled, made = override(shown or method, args, kwargs)
             if handled:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of, host
-from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.memory import own
 from rushlight._graph.core import Graph, GraphBuilder
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU, Device
@@ -103,7 +104,7 @@ def count_steps(counters: Sequence[Any]) -> array[float]:
 
 def _own_all(tensors: Sequence[Any]) -> None:
     """Give tensors that are about to be written memory that no lazy clone shares."""
-    if LAZY:
+    if HOOKS.lazy_clones:
         for tensor in tensors:
             own(tensor)
 

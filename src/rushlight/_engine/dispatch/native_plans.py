@@ -18,17 +18,9 @@ from rushlight._backends.registry import backend_of
 from rushlight._base import errors
 from rushlight._base.lazy import require
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.core.state import GRAD, STATE, count_plan, forget, forgetful
-from rushlight._engine.core.tensor import (
-    AutogradMeta,
-    Tensor,
-    add_view,
-    data_of,
-    edge_of,
-    new_meta,
-    plain_classes,
-    plain_hook,
-)
+from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.state import GRAD, STATE, add_dispatcher, count_plan
+from rushlight._engine.core.tensor import AutogradMeta, Tensor, add_view, edge_of, plain_classes
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.formats import Layout, MemoryFormat
@@ -40,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "found", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "learn_shape_class", "make_dispatcher", "make_guard", "native_device", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "retyped_plan", "shifted_plan", "show_plan", "sequence_plan",
+    "kernel_plan", "known", "learn", "learn_shape_class", "make_dispatcher", "make_guard", "native_device", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "register_slots", "retyped_plan", "shifted_plan", "show_plan", "sequence_plan",
     "view_plan",
 ]  # fmt: skip
 
@@ -65,13 +57,24 @@ def _objects(table: Any, first: int, values: Sequence[Any]) -> None:
         table[first + k] = id(value)
 
 
+# Word of the native tables -> a class, and its slots that stand there from this word on.
+_REGISTERED: dict[str, tuple[type, Sequence[str]]] = {}
+
+
+def register_slots(word: str, cls: type, names: Sequence[str]) -> None:
+    """Let native code know where these slots of a class lie: `word` is the first of them in `_host.tensor_native`."""
+    _REGISTERED[word] = cls, names
+
+
 def ready() -> Any:
     """The runtime, which knows the engine's types from now on."""
     if _READY:
         return _READY[0]
-    from rushlight._engine.autograd.node import OpNode
-    from rushlight._engine.dispatch.backward_spec import BackwardSpec
-
+    absent = {"O_EDGES", "R_SPEC"} - _REGISTERED.keys()
+    if absent:
+        raise RuntimeError(
+            f"the native dispatcher was asked for before {sorted(absent)} were registered: see `register_slots`"
+        )
     runtime = require("rushlight._host.runtime").runtime()
     d, t = require("rushlight._host.dispatch_words"), require("rushlight._host.tensor_native")
     table = runtime.fast
@@ -84,12 +87,14 @@ def ready() -> Any:
     _objects(table, d.STATE_OBJECT, [STATE, "word", "__dict__"])
     table[d.THREAD] = -1
     _objects(table, d.NEW_TUPLE, [tuple.__new__, shorten])
-    _slots(table, t.O_EDGES, OpNode, ("_edges", "_extra", "_seq", "info", "saved", "versions", "where"))
     _objects(
-        table, t.META_TYPE, [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, "", data_of[0]]
+        table,
+        t.META_TYPE,
+        [AutogradMeta, _numbers, edge_of, add_view, "co_filename", errors.PACKAGE, "", HOOKS.data_of],
     )
     _slots(table, t.O_OUTPUT_NR, AutogradMeta, ("output_nr", "accumulator", "base", "views", "creation", "inference"))
-    _slots(table, t.R_SPEC, BackwardSpec, ("last_spec", "last_word", "last_plan", "last_map"))
+    for word, (cls, names) in _REGISTERED.items():
+        _slots(table, getattr(t, word), cls, names)
     sample = AutogradMeta()
     table[t.META_SLOTS] = len(AutogradMeta.__slots__)
     for k, name in enumerate(AutogradMeta.__slots__):
@@ -97,12 +102,12 @@ def ready() -> Any:
         _objects(table, t.META_TABLE + 2 * k + 1, [getattr(sample, name)])
     _READY.append(runtime)
     _take_items(runtime, t.TUPLE_ITEM)
-    forget[0] = runtime.forget
-    plain_hook[0] = _plain
+    HOOKS.forget_calls_of = runtime.forget
+    HOOKS.plain_class_added = _plain
     for cls in plain_classes:
         _plain(cls)
-    new_meta[0] = runtime.new_meta
-    data_of[0], errors.USER_CODE[0] = runtime.data, runtime.user_place
+    HOOKS.new_meta = runtime.new_meta
+    HOOKS.data_of, HOOKS.user_code = runtime.data, runtime.user_place
     _dress(runtime.Dispatcher)
     return runtime
 
@@ -208,7 +213,7 @@ def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults
     made = ready().dispatcher(
         fallback, bytes(kinds), values, tuple(map(sys.intern, names)), len(names) if count is None else count
     )
-    forgetful.append(made)
+    add_dispatcher(made)
     return made
 
 

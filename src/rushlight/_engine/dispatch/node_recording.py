@@ -7,8 +7,9 @@ from typing import Any
 
 from rushlight._base.errors import user_code, user_frame
 from rushlight._engine.autograd.node import Node, next_sequence, packed
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import ANOMALY, SAVED_HOOKS, STATE
-from rushlight._engine.core.tensor import Tensor, alias, edge_of, new_meta
+from rushlight._engine.core.tensor import Tensor, alias, edge_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 
 __all__ = ["record", "recording", "watch"]
@@ -60,7 +61,7 @@ def _recording_many(run: Callable[..., Any], n_results: int, backward_spec: Back
             if backward_spec.mask[number]:
                 out._node, out._rg = node, True
                 if number:
-                    out._autograd_meta = new_meta[0]()
+                    out._autograd_meta = HOOKS.new_meta()
                     out._autograd_meta.output_nr = number
         return made[0] if n_results == 1 else made[:n_results]
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_user
-from rushlight._engine.core.memory import LAZY, own
+from rushlight._engine.core.hooks import HOOKS, bump
+from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import AUTOCAST, GRAD, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import bind, flatten, only_tensors
@@ -19,8 +20,8 @@ from rushlight._engine.dispatch.native_plans import out_plan
 from rushlight._engine.dispatch.plan import number_words
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.results import with_out
-from rushlight._engine.dispatch.watch import NAMING, observed
-from rushlight._engine.indexing.inplace import bump, check_inference, overlaps_partly, share_memory
+from rushlight._engine.dispatch.watch import observed
+from rushlight._engine.indexing.inplace import check_inference, overlaps_partly, share_memory
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
@@ -130,7 +131,7 @@ def check_outs(name: str, out: Any, tensors: Sequence[Tensor], apart: bool, seve
             "requires grad."
         )
     for tensor in outs:
-        if LAZY:
+        if HOOKS.lazy_clones:
             own(tensor)
         check_inference(tensor)
         if tensors and all(t.device is not tensor.device for t in tensors):
@@ -194,7 +195,7 @@ def check_out_dtype(name: str, out: Tensor, dtype: DType) -> None:
 def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     """Let the kernel write into `out` where shape, dtype and memory allow it."""
     template, tensors, numbers = flatten(caller.op, values)
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(out)
     if (
         out._storage is None
@@ -207,7 +208,7 @@ def direct_out(caller: Caller, values: Sequence[Any], out: Tensor) -> bool:
     key = ("out", template, out._spec, _STATE.word & OBSERVED, *[t._spec for t in tensors])
     plan = caller.plans.get(key)
     if plan is None:
-        NAMING[0] = caller.op.name
+        HOOKS.operator_name = caller.op.name
         specs = [t._spec for t in tensors]
         plan = _cast_writer(caller, template, specs, out._spec)
         if plan is None:

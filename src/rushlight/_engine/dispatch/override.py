@@ -12,9 +12,9 @@ from rushlight._base.absent import refuse
 from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import require
 from rushlight._base.pytree import tree_map
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import FUNCTION_MODE, STATE
-from rushlight._engine.core.tensor import Tensor, add_view, asking_classes, plain_classes, plain_hook, subclass_hook
-from rushlight._engine.dispatch.call import OVERRIDE
+from rushlight._engine.core.tensor import Tensor, add_view, plain_classes
 from rushlight._engine.kinds.kinds import Kind, ask_kinds
 
 __all__ = [
@@ -44,7 +44,7 @@ def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
     """A view of all of `tensor` as an object of `cls`; the gradient flows through."""
     if not issubclass(cls, Tensor):
         raise TypeError(f"cls must be a type that inherits from Tensor, got {cls.__name__}")
-    return as_subclass(ALIAS[0](tensor), cls)
+    return as_subclass(HOOKS.whole_view(tensor), cls)
 
 
 def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
@@ -92,7 +92,6 @@ def default_torch_function(
     return tree_map(convert, found)
 
 
-ALIAS: list[Any] = [None]  # a view of a whole tensor, set by `_surface`
 # Properties whose value keeps the class it has.
 _KEEP_CLASS = [Tensor.__dict__[name] for name in ("grad", "_base")]
 
@@ -249,10 +248,9 @@ def _note_class(cls: Any) -> None:
         return
     if not issubclass(cls, Kind) and cls.__torch_function__ is disabled_torch_function:
         plain_classes.add(cls)
-        plain_hook[0](cls)
+        HOOKS.plain_class_added(cls)
         return
-    if not asking_classes:
-        asking_classes.append(cls)
+    HOOKS.asks = True
     if issubclass(cls, Kind):
         _ask_methods(cls)
         return
@@ -453,6 +451,6 @@ def _plain_attributes() -> list[tuple[str, Any]]:
     return [(name, plain_attribute(name)) for name in Tensor.__dict__]
 
 
-OVERRIDE[0] = handle
-subclass_hook[0] = _note_class
+HOOKS.override = handle
+HOOKS.subclass_added = _note_class
 Tensor.__torch_function__ = classmethod(default_torch_function)  # type: ignore[attr-defined]

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import check_number
 from rushlight._engine.core.state import ANOMALY, INFERENCE, SAVED_HOOKS, STATE
-from rushlight._engine.core.tensor import Tensor, make, new_meta
+from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, GraphCalls
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.lower import Backward
@@ -195,7 +196,7 @@ def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]
     def marked(*inputs: Any) -> Any:
         made = run(*inputs)
         for tensor in made if type(made) is tuple else (made,):
-            meta = new_meta[0]()
+            meta = HOOKS.new_meta()
             meta.inference = True
             tensor._autograd_meta = meta
         return made

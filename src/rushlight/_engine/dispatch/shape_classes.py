@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 from rushlight._base.knobs import Knob
 from rushlight._base.log import LOG, log
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import PlanTable, count_plan, forget_calls, new_plan_table
 from rushlight._engine.dispatch.lower import Literal
 from rushlight._engine.dispatch.native_plans import ready
-from rushlight._engine.dispatch.watch import RECORDER
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import contiguous_strides, numel
@@ -263,7 +263,7 @@ class ShapeClasses:
         `literal(values, sizes)`, a text of
         all that is cast from it); `sizes` come before those of the specs.  With `again` it is known that this is not the first of its shape class.
         """
-        if RECORDER[0] is not None or LOG.get() or not FAMILIES.get():
+        if HOOKS.recorder is not None or LOG.get() or not FAMILIES.get():
             return None
         if any(s is not None and s.released for s in specs):  # symbolic specs have no such flag
             return None
@@ -305,7 +305,7 @@ def casting(
     order = None if tuple(sizes) == tuple(found.sizes) else [sizes.index(n) for n in found.sizes]
 
     def cast(specs: tuple[Spec, ...], *sizes: int) -> Any:
-        if RECORDER[0] is not None or LOG.get() or not FAMILIES.get():
+        if HOOKS.recorder is not None or LOG.get() or not FAMILIES.get():
             return None
         values = sizes if order is None else tuple([sizes[k] for k in order])
         found = shape_class.found(values)

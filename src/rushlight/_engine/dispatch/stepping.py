@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine.autograd.engine import OPS
+from rushlight._engine.core.hooks import OPS
 from rushlight._graph.core import Graph, Node, Value, rebuilt, trace
 
 __all__ = ["Stepped", "takes_steps"]

@@ -13,13 +13,11 @@ from time import perf_counter
 from typing import Any
 
 from rushlight._base.errors import user_line
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import OBSERVED, STATE
 from rushlight._engine.dispatch.lower import Literal, Slot
 
 __all__ = [
-    "NAMING",
-    "RECORDER",
-    "SWITCHES",
     "Observer",
     "Recorder",
     "Run",
@@ -29,6 +27,7 @@ __all__ = [
     "observed_call",
     "observed_node",
     "observed_plan",
+    "on_observers",
     "unobserve",
 ]
 
@@ -66,11 +65,11 @@ class Watched:
     __slots__ = ("exe", "ints", "kernel", "name")
 
     def __init__(self, exe: Any) -> None:
-        self.exe, self.name = exe, NAMING[0]
+        self.exe, self.name = exe, HOOKS.operator_name
         self.kernel, self.ints = None, 0
 
     def __call__(self, *words: Any) -> Any:
-        recorder = RECORDER[0]
+        recorder = HOOKS.recorder
         return self.exe(*words) if recorder is None else recorder.run(self.name, self.exe, words)
 
 
@@ -95,9 +94,13 @@ class Observer:
         raise NotImplementedError
 
 
-# Called with True when the process gets its first observer, with False when it loses the last.
-SWITCHES: list[Callable[[bool], None]] = []
+_SWITCHES: list[Callable[[bool], None]] = []
 _count = 0
+
+
+def on_observers(switch: Callable[[bool], None]) -> None:
+    """Call `switch` with True when the first observer of the process comes, with False when the last one has gone."""
+    _SWITCHES.append(switch)
 
 
 def observe(observer: Observer) -> None:
@@ -107,7 +110,7 @@ def observe(observer: Observer) -> None:
     STATE.word |= OBSERVED
     _count += 1
     if _count == 1:
-        for switch in SWITCHES:
+        for switch in _SWITCHES:
             switch(True)
 
 
@@ -120,7 +123,7 @@ def unobserve(observer: Observer) -> None:
     if not left:
         STATE.word &= ~OBSERVED
     if not _count:
-        for switch in SWITCHES:
+        for switch in _SWITCHES:
             switch(False)
 
 

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._engine.autograd.engine import OPS
+from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, meta_of
 from rushlight._engine.functorch.transformed import Transformed, root

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._engine.core.describe import describe
+from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.call import Caller, make_function
@@ -206,7 +207,6 @@ def _scattered(value: Any, remake: Callable[[Any], Any], part: Any) -> Any:
 
 
 def _count(value: Any) -> Any:
-    from rushlight._engine.autograd.engine import OPS
     from rushlight._types.dtype import INT64
 
     ones = OPS["zeros"]((value.numel(),), dtype=INT64, device=value.device) + 1

@@ -16,8 +16,9 @@ from rushlight._base.lazy import numpy as np
 from rushlight._engine.autograd.node import Node, check_attached
 from rushlight._engine.core import convert
 from rushlight._engine.core.creation import from_numpy
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import GRAD, STATE, TRANSFORMS
-from rushlight._engine.core.tensor import Tensor, asking_classes, edge_of, meta_of
+from rushlight._engine.core.tensor import Tensor, edge_of, meta_of
 from rushlight._engine.kinds.kinds import Kind
 
 __all__ = ["HostedNode", "hosted"]
@@ -76,7 +77,7 @@ def hosted(
     name: str, function: Callable[..., Any], inputs: Sequence[Tensor], gradient: Gradient | None
 ) -> list[Tensor]:
     """The results of `function`, called with the inputs as NumPy arrays; without `gradient` there is no derivative."""
-    if asking_classes and any(isinstance(x, Kind) for x in inputs):
+    if HOOKS.asks and any(isinstance(x, Kind) for x in inputs):
         return TRANSFORMS["hosted"](name, function, inputs, gradient)
     for x in inputs:
         if x._storage is None:

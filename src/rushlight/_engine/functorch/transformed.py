@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-from rushlight._engine.core.state import INHERITED, STATE, TRANSFORMS, VMAP
+from rushlight._engine.core.state import STATE, TRANSFORMS, VMAP, inherit
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
@@ -138,7 +138,7 @@ class _Levels(threading.local):
 
 
 LEVELS = _Levels()
-INHERITED.append(LEVELS)
+inherit(LEVELS)
 TRANSFORMS["captured"] = check_captured
 
 

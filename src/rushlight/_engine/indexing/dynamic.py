@@ -8,11 +8,11 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._engine.core import convert
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import empty_spec, has_memory
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, make, plain_classes
 from rushlight._engine.dispatch.native_plans import native_device
-from rushlight._engine.indexing import indexing
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.device import CPU
 from rushlight._types.dtype import BOOL, INT64
@@ -179,5 +179,5 @@ def run_lengths(starts: Tensor) -> Tensor:
     return made
 
 
-indexing.NONZERO[0] = nonzero_tuple
-indexing.MASKED[0] = masked_select
+HOOKS.nonzero = nonzero_tuple
+HOOKS.masked_select = masked_select

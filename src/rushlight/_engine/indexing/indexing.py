@@ -11,6 +11,7 @@ from rushlight._base.errors import warn_once, warn_user
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core import convert
 from rushlight._engine.core.creation import tensor as make_tensor
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag
 from rushlight._engine.core.packing import is_array
 from rushlight._engine.core.state import AUTOCAST, GRAD, STATE, new_plan_table
@@ -22,13 +23,11 @@ from rushlight._types.dtype import BOOL, INT32, INT64, UINT8
 from rushlight._types.layout import LARGEST
 from rushlight._types.spec import Spec, bytes_on
 
-__all__ = ["NONZERO", "get_item", "index_put", "index_put_", "put", "set_item", "split_index", "take"]
+__all__ = ["get_item", "index_put", "index_put_", "put", "set_item", "split_index", "take"]
 
 _SIGNED = 2**63
 _ALL = ("s", None, None, 1)
 # The data-dependent part: mask -> one int64 tensor per dim.  Set by the module that provides `nonzero`.
-NONZERO: list[Any] = [None]
-MASKED: list[Any] = [None]
 
 
 def _too_many(ndim: int) -> IndexError:
@@ -150,9 +149,9 @@ def _tensor_item(
         n = item._spec.ndim
         if n == 0:
             basic.append(("n",))
-            tensors.append((place, NONZERO[0](item.unsqueeze(0))[0]))
+            tensors.append((place, HOOKS.nonzero(item.unsqueeze(0))[0]))
             return dim, place + 1
-        for k, part in enumerate(NONZERO[0](item)):
+        for k, part in enumerate(HOOKS.nonzero(item)):
             basic.append(_ALL)
             tensors.append((place + k, part))
         return dim + n, place + n
@@ -292,7 +291,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if numbers is not index:
         return x[numbers] if RUNS.now is None else get_item(x, numbers)
     if isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == spec.shape and spec.ndim:
-        return MASKED[0](x, index)
+        return HOOKS.masked_select(x, index)
     if is_array(index) and index.ndim:
         return x[_tensor_of(index)]  # by a cached plan
     items, tensors = split_index(x, index)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
-from rushlight._base.errors import USER_CODE, describe_code
 from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node
+from rushlight._engine.core.hooks import OPS, bump
 from rushlight._engine.core.memory import empty_spec, root_of
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
@@ -23,7 +23,6 @@ __all__ = [
     "check_captured",
     "check_inference",
     "check_writable",
-    "last_change",
     "one_memory",
     "overlaps_partly",
     "rebase",
@@ -33,17 +32,6 @@ __all__ = [
 
 
 _CHANGED_LEAF = "{} that requires grad is being used in an in-place operation. Change it under torch.no_grad(), or change a clone() of it."
-
-
-def bump(storage: Any) -> None:
-    """Count a change of the memory, and remember the user's line."""
-    storage.version += 1
-    storage.changed = USER_CODE[0]()
-
-
-def last_change(storage: Any) -> str:
-    """The user's line that last changed this memory."""
-    return describe_code(storage.changed)
 
 
 def check_writable(x: Tensor, wants_grad: bool) -> None:
@@ -102,8 +90,6 @@ class CopySlices(Node):
         self.window = Window(view, base)
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        from rushlight._engine.autograd.engine import OPS
-
         grad = grads[0]
         if grad is None:
             return [None] * len(self._edges)

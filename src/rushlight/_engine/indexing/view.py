@@ -8,10 +8,11 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node, next_sequence
+from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.memory import has_memory
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
-from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of, new_meta
+from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
@@ -241,7 +242,7 @@ def link_inference(x: Tensor, out: Tensor) -> None:
 
 def link_view(x: Tensor, out: Tensor, creation: str) -> None:
     """Link `out` as a view of `x`, or of the base of `x`."""
-    out._autograd_meta = meta = new_meta[0]()
+    out._autograd_meta = meta = HOOKS.new_meta()
     held = x._autograd_meta
     base = x
     if held is not None:
@@ -308,8 +309,6 @@ class AsStridedBackward0(Node):
             return [None]
         if not self.parts:
             return [scatter_strided(grad, self.base, *self.geometry)]
-        from rushlight._engine.autograd.engine import OPS
-
         return [OPS["view_as_complex"](scatter_strided(grad, pairs_of(self.base), *self.geometry))]
 
 
@@ -333,8 +332,6 @@ class Window:
 
     def of(self, whole: Tensor) -> Tensor:
         """The same view of a tensor with the layout of the base."""
-        from rushlight._engine.autograd.engine import OPS
-
         shape, strides, step = self.geometry
         memory = OPS["view_as_real"](whole) if self.parts else whole
         part = as_strided(
@@ -358,8 +355,6 @@ def scatter_strided(grad: Tensor, base: Spec, shape: tuple[int, ...], strides: t
 
     The view may begin before the base; elements outside the base are dropped.  Elements of the base at one address share its gradient.
     """
-    from rushlight._engine.autograd.engine import OPS
-
     first = max(0, -offset)  # where the base begins in the memory that both span
     span = max(
         [first + offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0)]
@@ -535,8 +530,6 @@ class AsComplex(Node):
         return "ViewAsComplexBackward0"
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        from rushlight._engine.autograd.engine import OPS
-
         return [None if grads[0] is None else OPS["view_as_real"](OPS["resolve_conj"](grads[0]))]
 
 
@@ -550,8 +543,6 @@ class AsConjugate(Node):
         return "ConjBackward0"
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        from rushlight._engine.autograd.engine import OPS
-
         if grads[0] is None:
             return [None]
         return [OPS["conj_physical"](grads[0]) if grads[0]._spec.dtype.is_complex else OPS["neg"](grads[0])]

@@ -14,16 +14,15 @@ from functools import lru_cache
 from typing import Any
 
 from rushlight._backends.registry import backend_of
-from rushlight._engine.autograd.engine import OPS
 from rushlight._engine.autograd.node import Node
+from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.integers import as_flag, as_int
-from rushlight._engine.core.memory import LAZY, empty_spec, has_memory, own, zeros_spec
+from rushlight._engine.core.memory import empty_spec, has_memory, own, zeros_spec
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.bind import only_tensors
-from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight._engine.dispatch.fast import RUNS, ran
-from rushlight._engine.indexing.inplace import bump, check_captured, check_writable, rebase
+from rushlight._engine.indexing.inplace import check_captured, check_writable, rebase
 from rushlight._engine.random import random as streams
 from rushlight._engine.random.random import Generator, fill_order
 from rushlight._ops.bodies import C_NAME
@@ -49,7 +48,7 @@ def overridable(function: Callable[..., Any], public: Callable[..., Any] | None 
             if type(a) not in plain_classes and hasattr(a, "__torch_function__"):
                 asks = True
         if asks:
-            handled, made = OVERRIDE[0](shown[0], args, kwargs)
+            handled, made = HOOKS.override(shown[0], args, kwargs)
             if handled:
                 return made
         return function(*args, **kwargs)
@@ -129,7 +128,7 @@ def write_random(x: Tensor, name: str, fill: Fill, *sources: Tensor, kernel: tup
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the "
             "tensor before performing the operation."
         )
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(x)
     check_captured(x, name)
     if x._storage is not None:

@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.autograd.engine import OPS
+from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import MEMORY
 from rushlight._engine.core.storage import UntypedStorage
 from rushlight._engine.core.tensor import Tensor, alias

@@ -13,7 +13,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.autograd.engine import OPS
+from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.memory import bytes_at, device_of, fresh_storage, write_bytes
 from rushlight._engine.core.tensor import Tensor, alias, make
 from rushlight._engine.dispatch.override import as_subclass

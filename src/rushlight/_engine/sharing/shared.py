@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from rushlight._backends.registry import host
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.core.memory import LAZY, MEMORY, is_host_memory, own, root_of
+from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.memory import MEMORY, is_host_memory, own, root_of
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._types.device import CPU
 from rushlight._types.spec import Spec
@@ -205,7 +206,7 @@ def share(storage: Any) -> Any:
 
 def share_tensor(x: Tensor) -> None:
     """Move a tensor's storage to shared memory, and all tensors over it."""
-    if LAZY:
+    if HOOKS.lazy_clones:
         own(x)
     storage = x._storage
     if not is_host_memory(x._spec) or is_shared(storage):

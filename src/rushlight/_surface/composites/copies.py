@@ -7,9 +7,10 @@ from typing import Any
 
 from rushlight._engine.autograd.node import Node
 from rushlight._engine.core import convert
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import zeros_spec
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
-from rushlight._engine.core.tensor import Tensor, data_of, edge_of, make, meta_of
+from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.native_plans import view_plan
 from rushlight._engine.indexing.view import link_view
@@ -123,7 +124,7 @@ def _unsafe(kind: type[UnsafeSplitBackward0], name: str, input: Tensor, sizes: A
     """The views that `name` gives, as tensors of their own: autograd takes them for copies, and each counts its own changes."""
     if isinstance(input, Kind):
         return function_of(name)(input, sizes, dim)
-    outs = tuple([data_of[0](part) for part in function_of(name)(convert.detach(input), sizes, dim)])
+    outs = tuple([HOOKS.data_of(part) for part in function_of(name)(convert.detach(input), sizes, dim)])
     if input._rg and STATE.word & GRAD:
         node = kind()
         node._start([edge_of(input)])

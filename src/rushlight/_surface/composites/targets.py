@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight._base.tracebacks import shorten
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import FUNCTION_MODE, STATE
 from rushlight._engine.core.tensor import plain_classes
-from rushlight._engine.dispatch.call import OVERRIDE
 from rushlight._engine.dispatch.native_plans import schema_signature
 from rushlight._ops.table import OPERATORS
 from rushlight._surface.registry import SPACES, function_of
@@ -33,7 +33,7 @@ def _checked(name: str) -> Callable[..., Any]:
     def loss(*args: Any, **kwargs: Any) -> Any:
         try:
             if state.word & FUNCTION_MODE or not args or type(args[0]) not in known:
-                handled, made = OVERRIDE[0](loss, args, kwargs)
+                handled, made = HOOKS.override(loss, args, kwargs)
                 if handled:
                     return made
             try:

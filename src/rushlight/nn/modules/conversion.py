@@ -13,9 +13,20 @@ from rushlight._interface.tensors import python_dtype
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["OVERWRITE", "Convertible"]
+__all__ = ["Convertible", "overwrites", "set_overwrite"]
 
-OVERWRITE = [False]  # new parameters instead of new data in the old ones: see `rushlight.__future__`
+_overwrites = False
+
+
+def set_overwrite(value: bool) -> None:
+    """Whether conversions make new parameters instead of new data in the old ones: see `rushlight.__future__`."""
+    global _overwrites
+    _overwrites = value
+
+
+def overwrites() -> bool:
+    """What `set_overwrite` set."""
+    return _overwrites
 
 
 class Convertible:
@@ -154,7 +165,7 @@ def _converted_parameter(param: Any, fn: Callable[[Any], Any]) -> Any:
 
 def _shares_kind(old: Any, new: Any) -> bool:
     """Whether the object `old` can take over the data of `new`: both of them plain tensors on one kind of device."""
-    return not OVERWRITE[0] and bool(old.device.type == new.device.type)
+    return not _overwrites and bool(old.device.type == new.device.type)
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
