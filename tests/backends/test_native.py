@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 
 import pytest
 
 from rushlight._backends.cpu.runtime.stubs import bind, native_address
 from rushlight._native import (
+    Record,
     Words,
     atomic_add,
     atomic_cas,
@@ -36,6 +38,7 @@ from rushlight._native import (
     i32,
     i64,
     isnan,
+    listed,
     load,
     memcpy,
     memset,
@@ -458,6 +461,10 @@ def test_memory():
     assert list(got) == [1, 1]
 
 
+def bits_of(value):
+    return struct.unpack("q", struct.pack("d", value))[0]
+
+
 AT = Words("size step", first=8)
 
 
@@ -473,6 +480,71 @@ def test_words_are_places_in_python_and_in_native_functions():
         AT.weight
     with pytest.raises(ValueError, match="named twice"):
         Words("a b a")
+
+
+ITEM = Record("item", ("count", i64, "how many"), ("price", f64, "of one"))
+ORDER = Record(
+    "order",
+    ("number", i64, "its number"),
+    ("first", ITEM, "an item within"),
+    ("items", listed(ITEM), "items elsewhere"),
+)
+ITEM_BYTES = 8 * len(ITEM)
+
+
+@native("f64(ptr)")
+def total_of_order(at):
+    total = f64(at[ORDER.first][ITEM.count]) * at[ORDER.first][ITEM.price]
+    item = at[ORDER.items]
+    for _k in range(at[ORDER.number]):
+        total += f64(item[ITEM.count]) * item[ITEM.price]
+        item[ITEM.count] += 1
+        item = item + ITEM_BYTES
+    at[ORDER.number] = 0
+    return total
+
+
+def test_records_are_typed_fields_in_native_functions():
+    raw = [2, 3, bits_of(0.5), 1, 10, bits_of(1.0), 20, bits_of(0.25)]  # the list begins one word behind its field
+    memory = buffer(*raw)
+    assert bind(total_of_order)(address(memory)) == 1.5 + 10 + 5
+    assert list(memory) == [0, 3, bits_of(0.5), 1, 11, bits_of(1.0), 21, bits_of(0.25)]
+    assert (ORDER.first.place, ORDER.items.place, len(ORDER), [f.name for f in ORDER]) == (
+        1,
+        3,
+        4,
+        ["number", "first", "items"],
+    )
+    with pytest.raises(AttributeError, match="item has no field 'weight'"):
+        ITEM.weight
+    with pytest.raises(ValueError, match="is there twice"):
+        Record("twice", ("a", i64, ""), ("a", i64, ""))
+    with pytest.raises(ValueError, match="a field has 64 bits, not 32"):
+        Record("narrow", ("a", i32, ""))
+
+
+@native("void(ptr)")
+def write_a_list(at):
+    at[ORDER.items] = 1
+
+
+@native("i64(ptr)")
+def read_an_unknown_field(at):
+    return at[ORDER.weight]
+
+
+@native("void(ptr)")
+def write_the_wrong_type(at):
+    at[ITEM.price] = i64(at[ITEM.count])
+
+
+@pytest.mark.parametrize(
+    ("function", "match"),
+    [(write_a_list, "is no value"), (read_an_unknown_field, "attributes exist on"), (write_the_wrong_type, "f64")],
+)
+def test_fields_are_used_as_they_are_declared(function, match):
+    with pytest.raises(NativeError, match=match):
+        bind(function)
 
 
 @native("i64(ptr)")
