@@ -24,7 +24,7 @@ from rushlight._engine.dispatch.lowered_call import common_device, lowered_call,
 from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
 from rushlight._engine.dispatch.plan import LoweredCall
-from rushlight._engine.dispatch.plan_packing import PlanNote
+from rushlight._engine.dispatch.plan_packing import PlanNote, further_note
 from rushlight._engine.dispatch.plan_store import call_key
 from rushlight._engine.dispatch.plan_templates import PlanTemplate
 from rushlight._engine.dispatch.results import result_name, result_type_of
@@ -208,7 +208,9 @@ class Caller:
         ) -> Callable[..., Any] | None:
             if plan_template.lowered.refused is not None:
                 return None
-            return plan_template.plan(values, sizes, specs, (op, symbolic(head, sizes) if sized else template, specs))
+            given = symbolic(head, sizes) if sized else template
+            further = further_note(lambda: call_key(op, given, specs, wrt, device))
+            return plan_template.plan(values, sizes, specs, (op, given, specs), further)
 
         found = self.shape_classes.find((head, _STATE.word, tuple(wrt)), specs, make, written)
         if found is None:

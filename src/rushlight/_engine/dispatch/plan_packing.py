@@ -37,6 +37,7 @@ __all__ = [
     "KeptBackward",
     "PlanNote",
     "PlanRecord",
+    "further_note",
     "packed_alone",
     "packed_layouts",
     "packed_plan",
@@ -134,6 +135,21 @@ class PlanNote:
     def show(self, layouts: Sequence[Any]) -> None:
         """Keep the record of a plan that shows its inputs under other layouts."""
         keep(self.key, lambda: packed_layouts(layouts))
+
+
+_MOST_FURTHER = (
+    256  # plans of further sizes that a process keeps: one that meets other sizes all the time would write without end
+)
+_further = [0]
+
+
+def further_note(key: Callable[[], bytes | None]) -> PlanNote | None:
+    """The note of a plan that is cast for further sizes of a shape class, while those are few."""
+    if _further[0] >= _MOST_FURTHER:
+        return None
+    _further[0] += 1
+    found = key()
+    return None if found is None else PlanNote(found)
 
 
 # ***** reading *****

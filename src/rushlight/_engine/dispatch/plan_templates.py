@@ -18,7 +18,7 @@ from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
-from rushlight._types.symbols import filled, framed
+from rushlight._types.symbols import Hole, filled, is_symbolic
 
 __all__ = ["KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate"]
 
@@ -131,10 +131,21 @@ class PackedTemplate:
             return None
         if self._frame is None:
             numbers: list[Any] = []
-            frame = framed(self._data, numbers)
+            frame = _framed(self._data, numbers)
             self._frame = frame, self._shape_env.compiled(numbers, guarded=False)
         frame, numbers_at = self._frame
         return filled(frame, numbers_at(*sizes))
+
+
+def _framed(data: Any, numbers: list[Any]) -> Any:
+    """As `framed`, of packed data: a tuple in them stands for the bits of a number (see `ShapeEnv.compiled`)."""
+    kind = type(data)
+    if kind is tuple or is_symbolic(data):
+        numbers.append(data)
+        return Hole(len(numbers) - 1)
+    if kind is list:
+        return [_framed(v, numbers) for v in data]
+    return {k: _framed(v, numbers) for k, v in data.items()} if kind is dict else data
 
 
 class KernelTemplate:

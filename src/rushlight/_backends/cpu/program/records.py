@@ -6,7 +6,9 @@ call as what it is called with, for `extern_call` to choose the kernels anew.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from struct import pack, unpack
 from typing import Any
 
 from rushlight._backends.cpu.compile import Executable, with_numbers
@@ -99,15 +101,23 @@ def literal(data: Any) -> str:
     for row in rows:
         if row[0] == "kernel":
             _, _, _, text, ints, words = row
-            parts.append(f"{ints[:_HEAD]} {words}\n{with_numbers(text, ints[_HEAD:])}")
+            parts.append(f"{ints[:_HEAD]} {words}\n{_filled(text, ints[_HEAD:])}")
             continue
         *call, epilogue, prologues, words = row
         parts.append(f"{call} {words}")
         for part in (epilogue, *prologues):
             if part is not None:
                 _, _, text, numbers, slots, values, *rest = part
-                parts.append(f"{numbers} {[f's{k}' for k in slots]} {rest}\n{with_numbers(text, values)}")
+                parts.append(f"{numbers} {[f's{k}' for k in slots]} {rest}\n{_filled(text, values)}")
     return "\n".join(parts)
+
+
+_FLOAT_SLOT = re.compile(r"s\((-?\d+)\)(?=:b?float)")
+
+
+def _filled(text: str, values: Sequence[int]) -> str:
+    """The text of a kernel with the values of its slots: floats as they are written where they are part of the kernel."""
+    return _FLOAT_SLOT.sub(lambda m: repr(unpack("<d", pack("<q", int(m[1])))[0]), with_numbers(text, values))
 
 
 # ***** and back *****
