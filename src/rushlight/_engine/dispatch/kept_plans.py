@@ -15,9 +15,11 @@ from rushlight._engine.dispatch.plan import LoweredCall, PlanShape
 from rushlight._engine.dispatch.plan_packing import (
     PlanNote,
     PlanRecord,
+    ViewRecord,
     packed_layouts,
     packed_plan,
     packed_program,
+    packed_view,
     read_record,
 )
 from rushlight._engine.dispatch.plan_store import CHECK_PLANS, store
@@ -25,7 +27,7 @@ from rushlight._graph.packing import RecordError
 from rushlight._types.device import CPU, Device
 from rushlight._types.spec import Spec
 
-__all__ = ["KeptCall", "kept_call", "kept_graph_plan"]
+__all__ = ["KeptCall", "kept_call", "kept_graph_plan", "kept_view"]
 
 
 class KeptCall:
@@ -82,12 +84,32 @@ def kept_graph_plan(
         return None
     record, exe = found
     if record.layouts is not None:
-        if any(in_specs[number] is None for number, *_ in record.layouts):
-            return None
         return showing(record.layouts, in_specs)
     if record.backward is not None:
         return None
     return passing(record.passed, _shape(record).around(exe, in_specs, record.specs, None))
+
+
+def kept_view(key: bytes, spec: Spec, derive: Callable[[], Any]) -> ViewRecord | None:
+    """The kept layouts and derivatives of a view of a tensor with this spec; None where there are none.
+
+    `derive()` gives them anew (`layouts`, `backwards` and the rest of `ViewPieces`), for graphs that cannot be read and for `CHECK_PLANS`.
+    """
+    kept = store()
+    body = None if kept is None else kept.get(key)
+    if body is None:
+        return None
+    try:
+        record = ViewRecord(body, spec)
+    except RecordError as error:
+        log("cache", f"record {key.hex()[:16]} is left aside: {error}")
+        return None
+    if CHECK_PLANS.get():
+        fresh = derive()
+        compare(body, packed_view(fresh, fresh.layouts, fresh.backwards), [spec], spec.device)
+    for number, backward in enumerate(record.backwards):
+        backward.derive = lambda number=number: derive().backwards[number]  # type: ignore[misc]
+    return record
 
 
 def _read(
@@ -99,7 +121,7 @@ def _read(
     if body is None:
         return None
     try:
-        record, exe = read_record(body, len(in_specs), device), None
+        record, exe = read_record(body, in_specs, device), None
         if record.layouts is None:
             if not record.specs:
                 raise RecordError("no results")

@@ -10,7 +10,8 @@ A record is the number of bytes of its head (four of them), the head, and the gr
 | `passed` | for each output of a backward graph the input that it is, or -1; empty where none is one |
 | `saved`, `outputs`, `parts` | as in `Backward`; None where nothing is recorded |
 
-That of a plan which only shows its inputs under other strides has `layouts` alone, that of a program without a plan around it `program` alone.
+That of a plan which only shows its inputs under other strides has `layouts` alone, that of a program without a plan around it `program` alone, that of
+the plan of a view operator `views` (shape, strides, offset), how its nodes are called, and `saved`, `outputs` and `parts` of each derivative.
 """
 
 from __future__ import annotations
@@ -31,17 +32,20 @@ from rushlight._graph.packing import (
     unpacked_ints,
 )
 from rushlight._types.device import Device
+from rushlight._types.layout import extent
 from rushlight._types.spec import Spec
 
 __all__ = [
     "KeptBackward",
     "PlanNote",
     "PlanRecord",
+    "ViewRecord",
     "further_note",
     "packed_alone",
     "packed_layouts",
     "packed_plan",
     "packed_program",
+    "packed_view",
     "read_program",
     "read_record",
     "record_text",
@@ -102,6 +106,22 @@ def packed_alone(program: Any) -> bytes | None:
 def packed_layouts(layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]]) -> bytes | None:
     """The record of a plan that shows its inputs under other layouts."""
     return _joined({"layouts": [[number, list(a), list(b), offset] for number, a, b, offset in layouts]}, b"")
+
+
+def packed_view(pieces: Any, layouts: Sequence[Any], backwards: Sequence[Any]) -> bytes | None:
+    """The record of a view; `pieces` says how its nodes are called and whether each result has one of its own."""
+    head = {
+        "views": [[list(shape), list(strides), offset] for shape, strides, offset in layouts],
+        "name": pieces.name,
+        "several": pieces.several,
+        "apart": pieces.apart,
+        "backwards": [[[list(source) for source in b.saved], list(b.outputs), b.parts] for b in backwards],
+    }
+    try:
+        graphs = [_written([packed_graph(b.forward), packed_graph(b.graph)]).decode() for b in backwards]
+        return _joined(head, _written(graphs))
+    except UnpackableError:
+        return None
 
 
 def _joined(head: Any, graphs: bytes) -> bytes:
@@ -209,12 +229,13 @@ class PlanRecord:
         "backward", "bounds", "in_complex", "layouts", "mask", "n_results", "name", "passed", "program", "refused", "several", "specs", "wrt",
     )  # fmt: skip
 
-    def __init__(self, head: dict[str, Any], graphs: bytes, inputs: int, device: Device) -> None:
-        """`inputs` is how many tensors and numbers the call has, `device` where its results lie."""
+    def __init__(self, head: dict[str, Any], graphs: bytes, in_specs: Sequence[Spec | None], device: Device) -> None:
+        """`in_specs` are the specs of the call's tensors, None for numbers; `device` is where its results lie."""
+        inputs = len(in_specs)
         self.layouts: list[Any] | None = None
         self.specs: list[Spec] = []
         if "layouts" in head:
-            self.layouts = [_layout(row, inputs) for row in _typed(head["layouts"], list)]
+            self.layouts = [_layout(row, in_specs) for row in _typed(head["layouts"], list)]
             return
         self.name, self.refused = _typed(head["name"], str), _typed(head["refused"], str, True)
         self.several, self.in_complex = _typed(head["several"], bool), _typed(head["complex"], bool)
@@ -245,11 +266,37 @@ class PlanRecord:
         return KeptBackward(saved, outputs, _typed(head["parts"], bool), graphs)
 
 
-def read_record(body: bytes, inputs: int, device: Device) -> PlanRecord:
-    """The record of a call with so many tensors and numbers; RecordError for whatever is none."""
+class ViewRecord:
+    """What the record of a view says, checked: `name`, `several`, `apart`, the `layouts` of the results, and a `KeptBackward` for each derivative."""
+
+    __slots__ = ("apart", "backwards", "layouts", "name", "several")
+
+    def __init__(self, body: bytes, spec: Spec) -> None:
+        """RecordError for whatever is no view of a tensor with this spec."""
+        head, texts = _taken_apart(body)
+        try:
+            self.name, self.several = _typed(head["name"], str), _typed(head["several"], bool)
+            self.apart = _typed(head["apart"], bool)
+            self.layouts = [_layout([0, *row], [spec])[1:] for row in _typed(head["views"], list)]
+            rows, graphs = _typed(head["backwards"], list), _typed(json.loads(texts), list)
+            if len(rows) != len(graphs) or len(rows) not in (0, 1, len(self.layouts)) or rows and not self.name:
+                raise RecordError("derivatives of other results")
+            if not self.layouts or len(self.layouts) > 1 and not self.several:
+                raise RecordError("other results than a view has")
+            self.backwards = []
+            for (saved, outputs, parts), text in zip(rows, graphs, strict=True):
+                if saved or outputs not in ([0], [None]):
+                    raise RecordError("a view keeps nothing for its derivative")
+                self.backwards.append(KeptBackward([], outputs, _typed(parts, bool), _typed(text, str).encode()))
+        except _REFUSED as error:
+            raise RecordError(f"{type(error).__name__}: {error}") from None
+
+
+def read_record(body: bytes, in_specs: Sequence[Spec | None], device: Device) -> PlanRecord:
+    """The record of a call with these tensors and numbers; RecordError for whatever is none."""
     head, graphs = _taken_apart(body)
     try:
-        return PlanRecord(head, graphs, inputs, device)
+        return PlanRecord(head, graphs, in_specs, device)
     except _REFUSED as error:
         raise RecordError(f"{type(error).__name__}: {error}") from None
 
@@ -303,9 +350,14 @@ def _spec(row: Any, device: Device) -> Spec:
     return Spec.of(unpacked_dtype(name), device, sizes, steps)
 
 
-def _layout(row: Any, inputs: int) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+def _layout(row: Any, in_specs: Sequence[Spec | None]) -> tuple[int, tuple[int, ...], tuple[int, ...], int]:
+    """(input, shape, strides, offset) of what is shown: it lies within the memory of that input."""
     number, shape, strides, offset = row
-    sizes, steps = unpacked_ints(shape, 0), unpacked_ints(strides, 0)
-    if len(sizes) != len(steps):
-        raise RecordError("as many strides as sizes are wanted")
-    return _places([number], inputs)[0], sizes, steps, unpacked_ints([offset])[0]
+    place = _places([number], len(in_specs))[0]
+    sizes, steps, start = unpacked_ints(shape, 0), unpacked_ints(strides, 0), unpacked_ints([offset])[0]
+    whole = in_specs[place]
+    if whole is None or len(sizes) != len(steps):
+        raise RecordError("a view of a number, or of other dims")
+    if 0 not in sizes and (start < 0 or start + extent(sizes, steps) > extent(whole.shape, whole.strides)):
+        raise RecordError("a view beyond its tensor")
+    return place, sizes, steps, start

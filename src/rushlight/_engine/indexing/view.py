@@ -16,10 +16,13 @@ from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
+from rushlight._engine.dispatch.kept_plans import kept_view
 from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
 from rushlight._engine.dispatch.lowered_call import node_name
 from rushlight._engine.dispatch.native_plans import Recast, retyped_plan
 from rushlight._engine.dispatch.native_plans import view_plan as native_view
+from rushlight._engine.dispatch.plan_packing import ViewRecord, further_note, packed_view
+from rushlight._engine.dispatch.plan_store import keep, part_key, view_key
 from rushlight._engine.dispatch.plan_templates import LazyFallback, ShowTemplate
 from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
 from rushlight._engine.kinds.kinds import Kind
@@ -99,8 +102,12 @@ def view_plan(
     op: Operator, template: Sequence[Any], tensor: Tensor, shape_classes: ShapeClasses
 ) -> tuple[Callable[..., Any], Found | None]:
     """The plan of a view operator, which returns a tensor or a tuple of tensors; and the template it was cast from, if any."""
-    spec = tensor._spec
+    spec, origin = tensor._spec, (op, template, [tensor._spec])
     wants = bool(STATE.word & GRAD) and tensor._rg
+    key = view_key(op, template, spec, wants)
+    kept = None if key is None else kept_view(key, spec, lambda: ViewPieces(op, template, spec, wants))
+    if kept is not None:
+        return _planned(origin, op, spec, kept, kept.layouts, kept.backwards, None, key), None
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
     found = (
@@ -109,9 +116,11 @@ def view_plan(
         else None
     )
     if found is not None:
-        return _cast(op, spec, *found[:3], origin=(op, template, [spec])), found
+        return _cast(op, spec, *found[:3], origin=origin, key=key), found
     pieces = ViewPieces(op, template, spec, wants)
-    return _planned((op, template, [spec]), op, spec, pieces, pieces.layouts, pieces.backwards, None), None
+    if key is not None:
+        keep(key, lambda: packed_view(pieces, pieces.layouts, pieces.backwards))
+    return _planned(origin, op, spec, pieces, pieces.layouts, pieces.backwards, None, key), None
 
 
 def _template_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[[ShapeEnv, list[Any]], ViewTemplate]:
@@ -138,32 +147,30 @@ def view_casting(
     def plan(
         plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], specs: Sequence[Spec]
     ) -> Callable[..., Any]:
-        return _cast(op, specs[0], plan_template, values, sizes, lambda: (op, symbolic(head, sizes), list(specs)))
+        note = further_note(lambda: view_key(op, symbolic(head, sizes), specs[0], plan_template.wants))
+        key = None if note is None else note.key
+        return _cast(op, specs[0], plan_template, values, sizes, lambda: (op, symbolic(head, sizes), list(specs)), key)
 
     return (lambda known: casting(found, [spec], len(sizes), make, plan, known)), True
 
 
 def _cast(
-    op: Operator, spec: Spec, plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], origin: Any
-) -> Callable[..., Any]:
-    """The plan of a view for one set of sizes; `origin` is the call that its backward spec belongs to, or makes it."""
-    layouts = [layout[1:] for layout in plan_template.layouts(values)]
-    return _planned(
-        origin,
-        op,
-        spec,
-        plan_template.pieces,
-        layouts,
-        [b.at(sizes) for b in plan_template.backwards],
-        (plan_template, values),
-    )
+    op: Operator, spec: Spec, plan_template: ViewTemplate, values: tuple[int, ...], sizes: Sequence[int], origin: Any,
+    key: bytes | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """The plan of a view for one set of sizes; `origin` is the call that its backward spec belongs to, or makes it; `key` that of its record."""
+    pieces, layouts = plan_template.pieces, [layout[1:] for layout in plan_template.layouts(values)]
+    backwards = [b.at(sizes) for b in plan_template.backwards]
+    if key is not None:
+        keep(key, lambda: packed_view(pieces, layouts, backwards))
+    return _planned(origin, op, spec, pieces, layouts, backwards, (plan_template, values), key)
 
 
 def _planned(
-    origin: Any, op: Operator, spec: Spec, pieces: ViewPieces, layouts: Sequence[Any], backwards: Sequence[Any],
-    cast: tuple[ViewTemplate, tuple[int, ...]] | None,
+    origin: Any, op: Operator, spec: Spec, pieces: ViewPieces | ViewRecord, layouts: Sequence[Any], backwards: Sequence[Any],
+    cast: tuple[ViewTemplate, tuple[int, ...]] | None, key: bytes | None,
 ) -> Callable[..., Any]:  # fmt: skip
-    """The plan of a view with these layouts, `cast` from a plan template or not."""
+    """The plan of a view with these layouts, `cast` from a plan template or not; `key` is that of its record."""
     word = STATE.word
     item, dtype = spec.dtype.itemsize, spec.dtype
     specs = [Spec.of(dtype, spec.device, shape, strides, spec.conj, spec.released) for shape, strides, _ in layouts]
@@ -175,8 +182,9 @@ def _planned(
         )
         for b in backwards
     ]
-    for one in made:
+    for number, one in enumerate(made):
         one.origin = origin
+        one.record = None if key is None else part_key(key, number)
     backward_spec, backward_specs = (made[0], []) if len(made) == 1 and not pieces.apart else (None, made)
     creation = "" if word & GRAD else "no_grad"
     if several and op.name in MULTIPLE_OPERATORS and not creation:
