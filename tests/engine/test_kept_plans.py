@@ -510,9 +510,7 @@ def test_an_edition_is_of_its_sources_and_versions(monkeypatch):
     with KEEP_PLANS.scoped(True):
         before = plan_store._edition()
         assert plan_store._edition() == before
-        from rushlight._native import sources
-
-        monkeypatch.setattr(sources, "sources_digest", lambda names: b"others")
+        monkeypatch.setattr(plan_store.sources, "sources_digest", lambda names: b"others")
         assert plan_store._edition() != before
         monkeypatch.undo()
         monkeypatch.setattr(sys, "version", "3.99")
@@ -522,16 +520,10 @@ def test_an_edition_is_of_its_sources_and_versions(monkeypatch):
         assert plan_store._edition() != before
 
 
-def test_the_sources_that_take_part():
-    from rushlight._native import sources
-
+def test_the_sources_that_take_part(monkeypatch):
     named: list[Any] = []
-    real = sources.sources_digest
-    try:
-        sources.sources_digest = lambda names: named.append(names) or b"x"  # type: ignore[assignment, func-returns-value]
-        plan_store._edition()
-    finally:
-        sources.sources_digest = real
+    monkeypatch.setattr(plan_store.sources, "sources_digest", lambda names: named.append(names) or b"x")
+    plan_store._edition()
     rooms = {name.split("/")[0] for name in named[0]}
     layers = (Path(rl.__file__).parent / "LAYERS").read_text().split("\n")
     wanted = {line.strip() for line in layers if line.startswith("_")} - {"_surface", "_cli"}

@@ -18,7 +18,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._base.digest import digest, hasher
 from rushlight._base.errors import PACKAGE
 from rushlight._base.knobs import Knob
-from rushlight._base.lazy import require
+from rushlight._base.lazy import LazyModule
 from rushlight._base.log import LOG
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Literal, Slot
@@ -48,6 +48,11 @@ _APART = frozenset(("_C", "_cli", "_dynamo", "_functorch", "_higher_order_ops", 
 _SHARE = 8  # what part of the cache's limit records may take
 _MOST_PENDING = 512  # plans whose records are written before the process ends
 
+cache: Any = LazyModule("rushlight._native.cache")
+records: Any = LazyModule("rushlight._native.record_store")
+sources: Any = LazyModule("rushlight._native.sources")
+target: Any = LazyModule("rushlight._native.target")
+
 _STORES: dict[Any, Any] = {}
 _PENDING: list[tuple[Any, bytes, Callable[[], bytes | None]]] = []
 
@@ -56,24 +61,24 @@ def store() -> Any:
     """The records of this machine and edition; None where none are kept, or while somebody looks at how things are derived."""
     if RECORDER[0] is not None or LOG.get() or not KEEP_PLANS.get():
         return None
-    cache = require("rushlight._native.cache").default_cache()
-    checked = CHECK_PLANS.get()
-    found = _STORES.get((cache, checked))
-    if found is None and cache.directory:
-        edition = _edition() + b"\0texts" * checked  # records that are to be compared say more
-        found = _STORES[cache, checked] = require("rushlight._native.record_store").RecordStore(
-            cache, edition, cache.limit_bytes // _SHARE
+    place = (cache.CACHE_DIR.get(), target.host_target(), CHECK_PLANS.get())
+    if place not in _STORES:
+        kept = cache.default_cache()
+        # records that are to be compared say more
+        _STORES[place] = (
+            records.RecordStore(kept, _edition() + b"\0texts" * place[2], kept.limit_bytes // _SHARE)
+            if place[0]
+            else None
         )
-    return found
+    return _STORES[place]
 
 
 def _edition() -> bytes:
     """What makes all records wrong when it changes."""
-    sources = require("rushlight._native.sources")
-    target = require("rushlight._native.target").host_target()
     rooms = [room for room in sources.rooms() if room not in _APART]
     contents = sources.sources_digest(tuple(name for room in rooms for name in sources.files_below(room)))
-    machine = f"{target.l1_bytes} {target.l2_bytes} {target.l3_bytes} {target.cores}"
+    host = target.host_target()
+    machine = f"{host.l1_bytes} {host.l2_bytes} {host.l3_bytes} {host.cores}"
     return b"\0".join([contents, sys.version.encode(), _numpy_version(), machine.encode()])
 
 
