@@ -261,10 +261,11 @@ class Backend:
         """What a program that was packed with `texts` does: equal texts compute the same in the same way."""
         raise self._missing("programs that can be kept")
 
-    def unpacked(self, data: Any, results_bytes: Sequence[int]) -> Executable | None:
+    def unpacked(self, data: Any, tensors: int, numbers: int, results_bytes: Sequence[int]) -> Executable | None:
         """What `packed` took apart; None where something that it refers to is gone.
 
-        The data may have been written by anybody: RecordError where they are not those of a program with results of so many bytes.
+        The data may have been written by anybody: RecordError where they are not those of a program that takes so many tensors and Python
+        numbers and makes results of so many bytes.
         """
         raise self._missing("programs that can be kept")
 

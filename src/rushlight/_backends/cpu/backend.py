@@ -169,9 +169,9 @@ class CpuBackend(Backend):
         text: str = records.literal(data)
         return text
 
-    def unpacked(self, data: Any, results_bytes: Sequence[int]) -> Executable | None:
+    def unpacked(self, data: Any, tensors: int, numbers: int, results_bytes: Sequence[int]) -> Executable | None:
         """An executable of kernels that are at hand."""
-        made: Executable | None = records.unpacked_program(data, results_bytes)
+        made: Executable | None = records.unpacked_program(data, tensors, numbers, results_bytes)
         return made
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:

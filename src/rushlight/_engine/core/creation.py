@@ -9,6 +9,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
+from rushlight._base.lazy import LazyModule
 from rushlight._base.lazy import numpy as np
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, integer, too_large
@@ -18,10 +19,8 @@ from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import RUNS, PlanSequence, ran, spoil
-from rushlight._engine.dispatch.kept_programs import keep_program, kept_executable
 from rushlight._engine.dispatch.native_plans import constants_plan, kernel_plan, native_device, ready
-from rushlight._engine.dispatch.plan_packing import packed_program
-from rushlight._engine.dispatch.plan_store import program_key
+from rushlight._engine.dispatch.plan_store import packing, program_key
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, abstracted, symbolic
 from rushlight._graph.core import trace
@@ -34,6 +33,8 @@ from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec, check_memory, check_sizes
 
 __all__ = ["as_shape", "as_tensor", "empty", "from_numpy", "full", "generate", "like_strides", "tensor", "zeros"]
+
+kept_programs: Any = LazyModule("rushlight._engine.dispatch.kept_programs")  # with the first tensor that is filled
 
 
 def as_shape(size: Sequence[Any], name: str = "empty") -> tuple[int, ...]:
@@ -149,7 +150,7 @@ def _filler(function: Any, spec: Spec, key: str, kinds: tuple[type, ...], rest: 
         return executable(trace(lambda *values: function(spec, rest, *values), weak), inputs, [spec])
 
     record = program_key("fill", key, rest, spec, tuple([kind.__name__ for kind in kinds]))
-    exe = None if record is None else kept_executable(record, inputs, [spec], derive)
+    exe = None if record is None else kept_programs.kept_executable(record, inputs, [spec], derive)
     if exe is not None:
         return exe
     sizes: list[int] = []
@@ -163,7 +164,9 @@ def _filler(function: Any, spec: Spec, key: str, kinds: tuple[type, ...], rest: 
     found = _FAMILIES.find((key, head, kinds), [spec], make_template, sizes) if symbolic_sizes else None
     exe = derive() if found is None else found[0].executable(found[1])
     if record is not None:
-        keep_program(record, lambda: packed_program(exe, spec.device) if found is None else found[0].packed(found[2]))
+        kept_programs.keep_program(
+            record, lambda: packing.packed_program(exe, spec.device) if found is None else found[0].packed(found[2])
+        )
     return exe
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._base.lazy import require
 from rushlight._engine.autograd.edges import argument_places
@@ -13,14 +13,16 @@ from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
 from rushlight._engine.dispatch.native_plans import register_slots
-from rushlight._engine.dispatch.plan_packing import KeptBackward, PlanNote
-from rushlight._engine.dispatch.plan_store import graph_key
+from rushlight._engine.dispatch.plan_store import PlanNote, graph_key
 from rushlight._engine.dispatch.shape_classes import ShapeClasses
 from rushlight._graph.core import Graph
 from rushlight._graph.frames import graph_frame, graph_from
 from rushlight._types.device import Device
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
+
+if TYPE_CHECKING:
+    from rushlight._engine.dispatch.plan_packing import KeptBackward
 
 __all__ = ["BackwardAt", "BackwardSpec", "GraphCalls", "SizedBackward", "passed_inputs"]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
+from rushlight._base.lazy import LazyModule
 from rushlight._base.log import enabled, log
 from rushlight._engine.core.creation import from_numpy
 from rushlight._engine.core.hooks import HOOKS
@@ -18,14 +19,12 @@ from rushlight._engine.dispatch.determinism import alerting
 from rushlight._engine.dispatch.executables import step_count
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
-from rushlight._engine.dispatch.kept_plans import kept_call
 from rushlight._engine.dispatch.lower import Literal, Slot
 from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, on_one_device, wanted
 from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
 from rushlight._engine.dispatch.plan import LoweredCall
-from rushlight._engine.dispatch.plan_packing import PlanNote, further_note
-from rushlight._engine.dispatch.plan_store import call_key
+from rushlight._engine.dispatch.plan_store import PlanNote, call_key, further_note
 from rushlight._engine.dispatch.plan_templates import PlanTemplate
 from rushlight._engine.dispatch.results import result_name, result_type_of
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, SymbolicSpec, abstracted, casting, symbolic
@@ -44,6 +43,7 @@ from rushlight._types.spec import Spec
 __all__ = ["Caller", "make_binary", "make_function", "make_unary", "unordered"]
 
 _STATE = STATE
+kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
 _new_tuple = tuple.__new__
 # Set by `_engine.dispatch.override`: handles calls in which a subclass or a mode takes over.
 
@@ -140,7 +140,7 @@ class Caller:
         if key is None:
             return None, None
         numbers = sum(type(item) is Slot and item.kind not in ("tensor", "list") for item in template)
-        found = kept_call(
+        found = kept_plans.kept_call(
             key, specs, numbers, device, (op, template, specs), GRAPH_CALLS,
             lambda *_: lowered_call(op, template, specs, wrt, device),
         )  # fmt: skip

@@ -6,17 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of
+from rushlight._base.lazy import LazyModule
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import GRAD, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardAt, GraphCalls, passed_inputs
-from rushlight._engine.dispatch.kept_plans import kept_graph_plan
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph, transform
 from rushlight._engine.dispatch.native_plans import choose_plan
-from rushlight._engine.dispatch.passed_results import passed_places, passing, showing
 from rushlight._engine.dispatch.plan import LoweredCall
-from rushlight._engine.dispatch.plan_packing import PlanNote
-from rushlight._engine.dispatch.plan_templates import PlanTemplate, ShowTemplate
+from rushlight._engine.dispatch.plan_store import PlanNote
+from rushlight._engine.dispatch.plan_templates import PlanTemplate, ShowTemplate, passed_places, passing, showing
 from rushlight._engine.dispatch.result_strides import gradient_strides
 from rushlight._engine.dispatch.shape_classes import SymbolicSpec
 from rushlight._engine.dispatch.stepping import Stepped, takes_steps
@@ -27,6 +26,8 @@ from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
 
 __all__ = ["GRAPH_CALLS", "graph_caller"]
+
+kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
 
 
 def graph_caller(found: Backward | BackwardAt | Graph, name: str) -> Any:
@@ -190,7 +191,7 @@ def _kept_plan(
         note.passed = passed_places(graph())
         return (moved_layouts(graph(), specs) or []) if lowered is None else lowered
 
-    return kept_graph_plan(note.key, inputs, derive)
+    return kept_plans.kept_graph_plan(note.key, inputs, derive)
 
 
 GRAPH_CALLS = GraphCalls(graph_caller, _sized_plan, _kept_plan)

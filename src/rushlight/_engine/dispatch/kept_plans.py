@@ -10,10 +10,8 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, GraphCalls
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.kept_programs import compare, executable_of
-from rushlight._engine.dispatch.passed_results import passing, showing
 from rushlight._engine.dispatch.plan import LoweredCall, PlanShape
 from rushlight._engine.dispatch.plan_packing import (
-    PlanNote,
     PlanRecord,
     ViewRecord,
     packed_layouts,
@@ -22,7 +20,8 @@ from rushlight._engine.dispatch.plan_packing import (
     packed_view,
     read_record,
 )
-from rushlight._engine.dispatch.plan_store import CHECK_PLANS, store
+from rushlight._engine.dispatch.plan_store import CHECK_PLANS, PlanNote, store
+from rushlight._engine.dispatch.plan_templates import passing, showing
 from rushlight._graph.packing import RecordError
 from rushlight._types.device import CPU, Device
 from rushlight._types.spec import Spec
@@ -108,7 +107,7 @@ def kept_view(key: bytes, spec: Spec, derive: Callable[[], Any]) -> ViewRecord |
         fresh = derive()
         compare(body, packed_view(fresh, fresh.layouts, fresh.backwards), [spec], spec.device)
     for number, backward in enumerate(record.backwards):
-        backward.derive = lambda number=number: derive().backwards[number]  # type: ignore[misc]
+        backward.derive = lambda number=number: derive().backwards[number]
     return record
 
 

@@ -19,7 +19,7 @@ from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.native_plans import Bounds
 from rushlight._engine.dispatch.native_plans import kernel_plan as native_plan
 from rushlight._engine.dispatch.node_recording import recording
-from rushlight._engine.dispatch.plan_packing import PlanNote, packed_program
+from rushlight._engine.dispatch.plan_store import PlanNote, packing
 from rushlight._engine.dispatch.result_strides import image_like
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
@@ -123,7 +123,7 @@ class LoweredCall(PlanShape):
             backward_spec.record = None if record is None else record.key
         exe = None if backend_of(device).shapes_only else executable(self.forward, self.in_specs, self.specs)
         if record is not None and exe is not None:
-            record.take(self, self.specs, lambda: packed_program(exe, device), lambda: self.backward)
+            record.take(self, self.specs, lambda: packing.packed_program(exe, device), lambda: self.backward)
         return self.around(exe, self.in_specs, self.specs, backward_spec)
 
 

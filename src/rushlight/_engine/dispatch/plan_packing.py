@@ -21,7 +21,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule
-from rushlight._engine.dispatch.plan_store import CHECK_PLANS, keep
+from rushlight._engine.dispatch.plan_store import CHECK_PLANS
 from rushlight._graph.core import Graph
 from rushlight._graph.packing import (
     RecordError,
@@ -37,10 +37,8 @@ from rushlight._types.spec import Spec
 
 __all__ = [
     "KeptBackward",
-    "PlanNote",
     "PlanRecord",
     "ViewRecord",
-    "further_note",
     "packed_alone",
     "packed_layouts",
     "packed_plan",
@@ -135,41 +133,6 @@ def _written(data: Any) -> bytes:
     except TypeError as error:
         raise UnpackableError(str(error)) from None
     return text.encode()
-
-
-class PlanNote:
-    """The record of one plan that is being derived: its key, and for backward plans which outputs are inputs (see `passed` above)."""
-
-    __slots__ = ("key", "passed")
-
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.passed: Sequence[int] = ()
-
-    def take(
-        self, lowered: Any, specs: Sequence[Spec], program: Callable[[], Any], backward: Callable[[], Any]
-    ) -> None:
-        """Keep the record of a plan; `program` gives its program as plain data, `backward` its `Backward`, or None."""
-        keep(self.key, lambda: packed_plan(lowered, specs, program(), backward(), self.passed))
-
-    def show(self, layouts: Sequence[Any]) -> None:
-        """Keep the record of a plan that shows its inputs under other layouts."""
-        keep(self.key, lambda: packed_layouts(layouts))
-
-
-_MOST_FURTHER = (
-    256  # plans of further sizes that a process keeps: one that meets other sizes all the time would write without end
-)
-_further = [0]
-
-
-def further_note(key: Callable[[], bytes | None]) -> PlanNote | None:
-    """The note of a plan that is cast for further sizes of a shape class, while those are few."""
-    if _further[0] >= _MOST_FURTHER:
-        return None
-    _further[0] += 1
-    found = key()
-    return None if found is None else PlanNote(found)
 
 
 # ***** reading *****

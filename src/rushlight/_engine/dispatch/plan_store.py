@@ -7,7 +7,6 @@ A *plan record* says what a plan is made of, in a form that is read without trac
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from rushlight._types.promotion import default_dtype
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "CHECK_PLANS", "KEEP_PLANS", "call_key", "flush", "graph_key", "keep", "part_key", "program_key", "store", "view_key",
+    "CHECK_PLANS", "KEEP_PLANS", "PlanNote", "call_key", "flush", "further_note", "graph_key", "keep", "part_key", "program_key", "store", "view_key",
 ]  # fmt: skip
 
 KEEP_PLANS: Knob[bool] = Knob(
@@ -48,7 +47,9 @@ _APART = frozenset(("_C", "_cli", "_dynamo", "_functorch", "_higher_order_ops", 
 _SHARE = 8  # what part of the cache's limit records may take
 _MOST_PENDING = 512  # plans whose records are written before the process ends
 
+atexit: Any = LazyModule("atexit")
 cache: Any = LazyModule("rushlight._native.cache")
+packing: Any = LazyModule("rushlight._engine.dispatch.plan_packing")
 records: Any = LazyModule("rushlight._native.record_store")
 sources: Any = LazyModule("rushlight._native.sources")
 target: Any = LazyModule("rushlight._native.target")
@@ -235,3 +236,41 @@ def _on_exit() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_PENDING.clear)  # the parent writes them
+
+
+# ***** what is being derived *****
+
+
+class PlanNote:
+    """The record of one plan that is being derived: its key, and for backward plans which outputs are inputs (see `passed` above)."""
+
+    __slots__ = ("key", "passed")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.passed: Sequence[int] = ()
+
+    def take(
+        self, lowered: Any, specs: Sequence[Spec], program: Callable[[], Any], backward: Callable[[], Any]
+    ) -> None:
+        """Keep the record of a plan; `program` gives its program as plain data, `backward` its `Backward`, or None."""
+        keep(self.key, lambda: packing.packed_plan(lowered, specs, program(), backward(), self.passed))
+
+    def show(self, layouts: Sequence[Any]) -> None:
+        """Keep the record of a plan that shows its inputs under other layouts."""
+        keep(self.key, lambda: packing.packed_layouts(layouts))
+
+
+_MOST_FURTHER = (
+    256  # plans of further sizes that a process keeps: one that meets other sizes all the time would write without end
+)
+_further = [0]
+
+
+def further_note(key: Callable[[], bytes | None]) -> PlanNote | None:
+    """The note of a plan that is cast for further sizes of a shape class, while those are few."""
+    if _further[0] >= _MOST_FURTHER:
+        return None
+    _further[0] += 1
+    found = key()
+    return None if found is None else PlanNote(found)

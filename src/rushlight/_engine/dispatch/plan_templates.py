@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.executables import program_template
 from rushlight._engine.dispatch.lower import Backward
-from rushlight._engine.dispatch.native_plans import Recast
+from rushlight._engine.dispatch.native_plans import Recast, show_plan
 from rushlight._engine.dispatch.plan import LoweredCall
-from rushlight._engine.dispatch.plan_packing import PlanNote, packed_program
-from rushlight._engine.dispatch.plan_store import store
+from rushlight._engine.dispatch.plan_store import PlanNote, packing, store
 from rushlight._graph.core import Graph
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
@@ -20,7 +20,9 @@ from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import Hole, filled, is_symbolic
 
-__all__ = ["KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate"]
+__all__ = [
+    "KernelTemplate", "LazyFallback", "PlanTemplate", "ShowTemplate", "passed_places", "passing", "showing",
+]  # fmt: skip
 
 
 class PlanTemplate:
@@ -121,7 +123,7 @@ class PackedTemplate:
     __slots__ = ("_data", "_frame", "_shape_env")
 
     def __init__(self, program: Any, device: Device, shape_env: ShapeEnv) -> None:
-        self._data = None if store() is None else packed_program(program, device)
+        self._data = None if store() is None else packing.packed_program(program, device)
         self._shape_env = shape_env
         self._frame: Any = None
 
@@ -280,3 +282,53 @@ class ShowTemplate:
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
         """The layouts for one set of sizes, as text."""
         return str(self.layouts(values))
+
+
+# ***** results that are inputs, or their memory under other strides *****
+
+
+def showing(
+    layouts: Sequence[tuple[int, Sequence[int], Sequence[int], int]],
+    specs: Sequence[Spec | None],
+    note: PlanNote | None = None,
+) -> Callable[..., Any]:
+    """A plan that shows inputs under other layouts (see `moved_layouts`), outside of any graph; it returns a tuple."""
+    if note is not None:
+        note.show(layouts)
+    parts: list[tuple[int, Spec, int]] = []
+    for number, shape, strides, offset in layouts:
+        spec = specs[number]
+        assert spec is not None
+        parts.append(
+            (
+                number,
+                Spec.of(spec.dtype, spec.device, shape, strides, spec.conj, spec.released),
+                offset * spec.dtype.itemsize,
+            )
+        )
+
+    def run(*inputs: Any) -> tuple[Tensor, ...]:
+        return tuple([make(inputs[i]._storage, spec, inputs[i]._ptr + step) for i, spec, step in parts])
+
+    return show_plan(run, parts)
+
+
+def passed_places(graph: Graph) -> list[int]:
+    """For each output of a graph the input that it is, or -1; empty where none is one."""
+    where = {id(v): i for i, v in enumerate(graph.inputs)}
+    places = [where.get(id(v), -1) for v in graph.outputs]
+    return places if any(p >= 0 for p in places) else []
+
+
+def passing(places: Sequence[int], plan: Callable[..., Any]) -> Callable[..., Any]:
+    """`plan`, which gives what a graph computes, with the outputs that are inputs between; `places` are those of `passed_places`."""
+    if not places:
+        return plan
+    computed = sum(p < 0 for p in places)
+
+    def run(*args: Any) -> Any:
+        made = plan(*args) if computed else ()
+        made = iter((made,) if computed == 1 else made)
+        return tuple([args[p] if p >= 0 else next(made) for p in places])
+
+    return run

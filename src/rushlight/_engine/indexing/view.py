@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rushlight._backends.registry import backend_of
+from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS
@@ -16,13 +17,11 @@ from rushlight._engine.core.tensor import Tensor, add_view, edge_of, make, meta_
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, SizedBackward
 from rushlight._engine.dispatch.fast import RUNS, ran
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
-from rushlight._engine.dispatch.kept_plans import kept_view
 from rushlight._engine.dispatch.lower import Literal, differentiate, differentiate_graph, trace_operator
 from rushlight._engine.dispatch.lowered_call import node_name
 from rushlight._engine.dispatch.native_plans import Recast, retyped_plan
 from rushlight._engine.dispatch.native_plans import view_plan as native_view
-from rushlight._engine.dispatch.plan_packing import ViewRecord, further_note, packed_view
-from rushlight._engine.dispatch.plan_store import keep, part_key, view_key
+from rushlight._engine.dispatch.plan_store import further_note, keep, packing, part_key, view_key
 from rushlight._engine.dispatch.plan_templates import LazyFallback, ShowTemplate
 from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, abstracted, casting, symbolic
 from rushlight._engine.kinds.kinds import Kind
@@ -34,7 +33,12 @@ from rushlight._types.layout import LARGEST, extent, numel, overflowed, overlaps
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.spec import Spec, bytes_on
 
+if TYPE_CHECKING:
+    from rushlight._engine.dispatch.plan_packing import ViewRecord
+
 __all__ = ["as_strided", "link_view", "view_casting", "view_plan"]
+
+kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
 
 _new = object.__new__
 # Operators whose views share one node and so may not be changed in place; others (`tensor_split`) make slices with a node each.
@@ -105,7 +109,7 @@ def view_plan(
     spec, origin = tensor._spec, (op, template, [tensor._spec])
     wants = bool(STATE.word & GRAD) and tensor._rg
     key = view_key(op, template, spec, wants)
-    kept = None if key is None else kept_view(key, spec, lambda: ViewPieces(op, template, spec, wants))
+    kept = None if key is None else kept_plans.kept_view(key, spec, lambda: ViewPieces(op, template, spec, wants))
     if kept is not None:
         return _planned(origin, op, spec, kept, kept.layouts, kept.backwards, None, key), None
     sizes: list[int] = []
@@ -119,7 +123,7 @@ def view_plan(
         return _cast(op, spec, *found[:3], origin=origin, key=key), found
     pieces = ViewPieces(op, template, spec, wants)
     if key is not None:
-        keep(key, lambda: packed_view(pieces, pieces.layouts, pieces.backwards))
+        keep(key, lambda: packing.packed_view(pieces, pieces.layouts, pieces.backwards))
     return _planned(origin, op, spec, pieces, pieces.layouts, pieces.backwards, None, key), None
 
 
@@ -162,7 +166,7 @@ def _cast(
     pieces, layouts = plan_template.pieces, [layout[1:] for layout in plan_template.layouts(values)]
     backwards = [b.at(sizes) for b in plan_template.backwards]
     if key is not None:
-        keep(key, lambda: packed_view(pieces, layouts, backwards))
+        keep(key, lambda: packing.packed_view(pieces, layouts, backwards))
     return _planned(origin, op, spec, pieces, layouts, backwards, (plan_template, values), key)
 
 

@@ -123,12 +123,14 @@ def _filled(text: str, values: Sequence[int]) -> str:
 # ***** and back *****
 
 
-def unpacked_program(data: Any, results_bytes: Sequence[int]) -> Executable | None:
+def unpacked_program(data: Any, tensors: int, numbers: int, results_bytes: Sequence[int]) -> Executable | None:
     """The program, ready to be called; None where a kernel is no longer kept.
 
-    RecordError where the data are not those of a program that makes results of so many bytes.
+    RecordError where the data are not those of a program that takes so many tensors and numbers and makes results of so many bytes.
     """
     n_inputs, n_args, results, rows = _parts(data, 4)
+    if n_inputs != tensors or not numbers <= _count(n_args) <= 2 * numbers:  # a complex number has two words
+        raise RecordError("a program of another call")
     held = _Held(_count(n_inputs) + _count(n_args))
     steps: list[Step] = []
     for row in _list(rows):
