@@ -18,7 +18,6 @@ from rushlight._engine.dispatch.plan_store import PlanNote
 from rushlight._engine.dispatch.plan_templates import PlanTemplate, ShowTemplate, passed_places, passing, showing
 from rushlight._engine.dispatch.result_strides import gradient_strides
 from rushlight._engine.dispatch.shape_classes import SymbolicSpec
-from rushlight._engine.dispatch.stepping import Stepped, takes_steps
 from rushlight._graph.core import Graph
 from rushlight._graph.view_outputs import moved_layouts
 from rushlight._types.device import CPU, Device
@@ -28,6 +27,7 @@ from rushlight._types.spec import Spec
 __all__ = ["GRAPH_CALLS", "graph_caller"]
 
 kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
+stepping: Any = LazyModule("rushlight._engine.dispatch.stepping")  # with the first graph that is run
 
 
 def graph_caller(found: Backward | BackwardAt | Graph, name: str) -> Any:
@@ -81,12 +81,12 @@ def _caller(
     plans = new_plan_table()
     state = STATE
 
-    takes, stepped = takes_steps(alike), list[Stepped]()
+    takes, stepped = stepping.takes_steps(alike), list[Any]()
 
     def call(*inputs: Any) -> Any:
         if takes and state.word & GRAD and any(isinstance(i, Tensor) and i._rg for i in inputs):
             if not stepped:
-                stepped.append(Stepped(graph(), lambda part: graph_caller(part, name)))
+                stepped.append(stepping.Stepped(graph(), lambda part: graph_caller(part, name)))
             return stepped[0](*inputs)
         signature: list[Any] = [state.word]
         for item in inputs:

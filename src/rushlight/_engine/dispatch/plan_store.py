@@ -19,9 +19,9 @@ from rushlight._base.errors import PACKAGE
 from rushlight._base.knobs import Knob
 from rushlight._base.lazy import LazyModule
 from rushlight._base.log import LOG
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Literal, Slot
-from rushlight._engine.dispatch.watch import RECORDER
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import DType
@@ -60,7 +60,7 @@ _PENDING: list[tuple[Any, bytes, Callable[[], bytes | None]]] = []
 
 def store() -> Any:
     """The records of this machine and edition; None where none are kept, or while somebody looks at how things are derived."""
-    if RECORDER[0] is not None or LOG.get() or not KEEP_PLANS.get():
+    if HOOKS.recorder is not None or LOG.get() or not KEEP_PLANS.get():
         return None
     place = (cache.CACHE_DIR.get(), target.host_target(), CHECK_PLANS.get())
     if place not in _STORES:

@@ -54,11 +54,6 @@ class Recorder:
         return made
 
 
-# The active recorder, and the name of the operator for which a plan is being made.
-RECORDER: list[Recorder | None] = [None]
-NAMING: list[str] = [""]
-
-
 class Watched:
     """A program that reports its runs; it has no direct kernel, so every call passes through it."""
 
