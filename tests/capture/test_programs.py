@@ -121,6 +121,14 @@ def network_parts(x):
     )  # fmt: skip
 
 
+def into_outputs(x):
+    y, z = torch.empty(4, 6), torch.zeros(2, 6, dtype=torch.float64)
+    torch.add(x, 1, out=y)
+    torch.mul(x[:2], 2, out=z)
+    F.normalize(x.clone(), dim=0, out=x)
+    return y, z
+
+
 def factories(x):
     return (
         x + torch.randn(4, 6) * 0.1, torch.rand_like(x), torch.randn_like(x.t()), torch.randint(0, 9, (3,)), torch.randint(5, (2, 2)), torch.randperm(7),
@@ -146,7 +154,7 @@ def dropouts(x):
 
 
 @pytest.mark.parametrize(
-    "function", [through_views, old_and_new, of_its_own, into_zeros, shown_again, network_parts, factories, fills, dropouts],
+    "function", [through_views, old_and_new, of_its_own, into_zeros, into_outputs, shown_again, network_parts, factories, fills, dropouts],
     ids=lambda f: f.__name__,
 )  # fmt: skip
 def test_one_argument(function) -> None:
@@ -328,7 +336,8 @@ CLOSED = torch.zeros(3)
         (lambda x: torch.multinomial(x.abs(), 2), MissingFeatureError, r"multinomial\(\) cannot be recorded yet"),
         (lambda x: F.rrelu(x, training=True), MissingFeatureError, r"rrelu\(\) cannot be recorded yet"),
         (lambda x: torch.empty(3).cauchy_(), MissingFeatureError, r"cauchy_\(\) cannot be recorded yet"),
-        (lambda x: torch.add(x, 1, out=torch.empty(4, 6)), MissingFeatureError, "out= cannot be recorded"),
+        (lambda x: torch.add(x, 1, out=torch.empty(3)), MissingFeatureError, r"add\(\) would resize its out="),
+        (lambda x: torch.add(x, 1, out=torch.empty(4, 6, dtype=torch.int64)), RuntimeError, "can't be cast"),
         (lambda x: x.data_ptr(), RuntimeError, "storage"),
         (lambda x: x.unfold(1, 2, 1), MissingFeatureError, "the view unfold cannot be recorded"),
         (lambda x: x.expand(2, 4, 6).add_(1), ValueError, "are repeated"),
@@ -360,12 +369,29 @@ def test_other_specs_and_shared_memory() -> None:
 
 
 def test_gradients_that_stop_in_the_middle() -> None:
-    recorded = record_program(lambda x: x.detach() * 2 + x, X.clone().requires_grad_())
-    caller = program_caller(recorded)
-    with pytest.raises(MissingFeatureError, match="gradients stop in the middle"):
+    def middle(x):
+        with torch.no_grad():
+            scale = x.sum()
+        return x.detach() * x * scale, x.detach(), x[0].detach() * 2
+
+    found, wanted = X.clone().requires_grad_(), X.clone().requires_grad_()
+    made, eager = program_caller(record_program(middle, found))(found), middle(wanted)
+    assert [t.requires_grad for t in made] == [t.requires_grad for t in eager] == [True, False, False]
+    same([t.detach() for t in made], [t.detach() for t in eager])
+    made[0].sum().backward()
+    eager[0].sum().backward()
+    assert torch.equal(found.grad, wanted.grad)
+
+    def overwritten(x):
+        with torch.no_grad():
+            x.mul_(2)
+        return x * 3
+
+    caller = program_caller(record_program(overwritten, X.clone().requires_grad_()))
+    with pytest.raises(MissingFeatureError, match="after it was written without one"):
         caller(X.clone().requires_grad_())
     with torch.no_grad():
-        same(caller(X.clone().requires_grad_()), X * 3)
+        same(caller(X.clone().requires_grad_()), X * 6)
 
     def quiet(x):
         with torch.no_grad():

@@ -22,7 +22,7 @@ from rushlight._transforms.batching import batch
 from rushlight._transforms.functionalize import functionalize
 from rushlight._transforms.jvp import jvp
 from rushlight._transforms.simplify import simplify
-from rushlight._transforms.vjp import vjp
+from rushlight._transforms.vjp import reached, vjp
 from rushlight._types.dtype import BOOL, BY_NAME, FLOAT32, FLOAT64, INT64
 
 UNIFORM = {"shape": (3,), "dtype": FLOAT32, "low": 0.0, "high": 1.0}
@@ -43,7 +43,10 @@ def counter() -> Graph:
 # ***** records *****
 
 
-@pytest.mark.parametrize("primitive", EFFECTS.values(), ids=lambda p: p.name)
+WITH_EFFECTS = [p for p in EFFECTS.values() if isinstance(p, EffectPrimitive)]
+
+
+@pytest.mark.parametrize("primitive", WITH_EFFECTS, ids=lambda p: p.name)
 def test_record_is_complete(primitive: EffectPrimitive) -> None:
     assert primitive.name not in PRIMITIVES
     assert primitive.doc.endswith(".") and primitive.effect is not None
@@ -53,7 +56,7 @@ def test_record_is_complete(primitive: EffectPrimitive) -> None:
     assert getattr(prim, primitive.name) is primitive and pickle.loads(pickle.dumps(primitive)) is primitive
 
 
-@pytest.mark.parametrize("primitive", EFFECTS.values(), ids=lambda p: p.name)
+@pytest.mark.parametrize("primitive", WITH_EFFECTS, ids=lambda p: p.name)
 def test_reference_keeps_the_spec_and_its_operands(primitive: EffectPrimitive) -> None:
     effect = primitive.effect
     assert effect is not None
@@ -78,6 +81,23 @@ def test_reference_keeps_the_spec_and_its_operands(primitive: EffectPrimitive) -
 
 def test_primitives_without_effects_say_so() -> None:
     assert all(p.effect is None for p in PRIMITIVES.values())
+
+
+def test_where_gradients_stop() -> None:
+    graph = trace(lambda x: prim.stop_gradient(x * x) * x, [((3,), FLOAT64)])
+    verify(graph)
+    assert to_source(parse(to_source(graph))) == to_source(graph)
+    x = np.array([1.0, 2, 3])
+    gradient = vjp(graph, [0])
+    (y,) = run(graph, [x])
+    outs = run(gradient.forward, [x])
+    held = {"input": [x], "output": outs, "residual": outs[1:]}
+    (grad,) = run(gradient.backward, [*(held[kind][i] for kind, i in gradient.saved), np.ones(3)])
+    assert y.tolist() == [1, 8, 27] and grad.tolist() == [1, 4, 9]
+    assert run(jvp(graph, [True]), [x, np.ones(3)])[1].tolist() == [1, 4, 9]
+    assert run(batch(graph, [True], 2), [np.stack([x, x])])[0].tolist() == [[1, 8, 27]] * 2
+    assert reached(trace(lambda x: prim.stop_gradient(x), [((3,), FLOAT64)]), [0]) == [False]
+    assert len(compile_graph(graph).kernels) == 1
 
 
 # ***** graphs *****

@@ -43,7 +43,8 @@ class RecordedProgram:
 
     `specs` are those of the arguments that are tensors, `result` is what the callable returned with the number of a result of the program in the
     place of each tensor (`Place`), `kept` has for each result its spec and whether it wants a gradient.  `written` tells of each input of the graph
-    that is written whether it wants a gradient afterwards.  A program is not `differentiable` where a gradient would stop in the middle of it.
+    that is written whether it wants a gradient afterwards.  A program is not `differentiable` if a tensor that wants a gradient is written
+    without one, as by an optimizer, and read again for a result that wants one.
     """
 
     __slots__ = ("differentiable", "kept", "name", "program", "result", "specs", "written")
@@ -152,16 +153,15 @@ def _swapped(owner: Any, traced: Callable[[Any], Any]) -> Iterator[None]:
 
 def _finished(rec: Recording, function: Any, given: list[Tensor], made: Any) -> RecordedProgram:
     kept: list[tuple[Spec, bool]] = []
-    differentiable = True
 
     def place(x: Any) -> Any:
-        nonlocal differentiable
         if not isinstance(x, Tensor):
             return x
         if isinstance(x, TracedTensor):
             rec.builder.output(x.cell, x.views)
             kept.append((x._spec, x.wants))
-            differentiable &= not (x.wants and x.cell in rec.stopped)
+            if x.wants and x.cell in rec.overwritten:
+                rec.differentiable = False
         else:
             rec.builder.output(rec.constant(x))
             kept.append((x._spec, x.requires_grad))
@@ -171,4 +171,4 @@ def _finished(rec: Recording, function: Any, given: list[Tensor], made: Any) -> 
     program = rec.builder.program()
     name = getattr(function, "__name__", type(function).__name__)
     written = {number: rec.wanted.get(number, False) for number in range(len(program.inputs))}
-    return RecordedProgram(name, program, [x._spec for x in given], result, kept, written, differentiable)
+    return RecordedProgram(name, program, [x._spec for x in given], result, kept, written, rec.differentiable)

@@ -94,7 +94,7 @@ class _Caller:
             and any(isinstance(x, Tensor) and x.requires_grad for x in inputs)
         ):
             raise MissingFeatureError(
-                f"{recorded.name}: gradients stop in the middle of the program (detach, no_grad); run it under no_grad"
+                f"{recorded.name}: the program reads a tensor that wants a gradient after it was written without one; run it under no_grad"
             )
         self._check_memory(inputs)
         return inputs
@@ -130,11 +130,10 @@ class _Caller:
     def _result(self, number: int, inputs: Sequence[Any], outputs: Sequence[Any]) -> Tensor:
         place, (spec, wants) = self.recorded.program.results[number], self.recorded.kept[number]
         found: Any = (inputs if place.source == "input" else outputs)[place.number]
-        if place.source == "output":
-            found = found if wants or not found.requires_grad else found.detach()
-            if not place.views and found._spec is not spec:
-                found = empty_spec(Spec.of(spec.dtype, found._spec.device, spec.shape, spec.strides)).copy_(found)
-        return _shown(found, place.views) if place.views else found
+        if place.source == "output" and not place.views and found._spec is not spec:
+            found = empty_spec(Spec.of(spec.dtype, found._spec.device, spec.shape, spec.strides)).copy_(found)
+        found = _shown(found, place.views) if place.views else found
+        return found if wants or not found.requires_grad else found.detach()
 
 
 def _quietly(function: Callable[[], Any]) -> Any:

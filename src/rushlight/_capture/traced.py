@@ -26,11 +26,13 @@ from rushlight._graph.core import Graph, Value
 from rushlight._graph.program import Cell, ProgramBuilder
 from rushlight._graph.view_outputs import moved_layouts
 from rushlight._prims import build
+from rushlight._prims.effects import EFFECTS
 from rushlight._prims.memory import VIEWS, Views
 from rushlight._transforms.simplify import EXACT
 from rushlight._transforms.vjp import carries_gradient
 from rushlight._types.dtype import BOOL, COMPLEX128, FLOAT64, INT64, UINT8, DType
 from rushlight._types.layout import contiguous_strides
+from rushlight._types.promotion import can_cast
 from rushlight._types.spec import Spec
 
 __all__ = ["Recording", "TraceError", "TracedTensor", "recording"]
@@ -45,21 +47,24 @@ class TraceError(RuntimeError):
 class Recording(Level):
     """A program that is being recorded: a level of function transforms, and the builder that writes the program down."""
 
-    __slots__ = ("builder", "held", "stopped", "wanted")
+    __slots__ = ("builder", "differentiable", "held", "overwritten", "wanted", "wanting")
 
     def __init__(self) -> None:
         super().__init__("program", given=())
         self.builder = ProgramBuilder(EXACT)
-        self.wanted: dict[int, bool] = {}  # of inputs that are written, whether they want a gradient then
         self.held: list[Any] = []  # constants, so that their identities stay theirs
-        self.stopped: set[Cell] = set()  # what depends on something at which gradients stop
+        self.wanting: set[Cell] = set()  # cells that want a gradient since they were written
+        self.wanted: dict[int, bool] = {}  # of inputs that are written, whether they want a gradient then
+        self.overwritten: set[Cell] = set()  # cells that want a gradient and were written without one
+        self.differentiable = True
 
     # ***** tensors *****
 
     def traced(self, cell: Cell, spec: Spec, views: Views = (), wants: bool = False) -> TracedTensor:
         """A tensor that shows a cell."""
         made: TracedTensor = make_kind(TracedTensor, spec)
-        made.level, made.recording, made.cell, made.views, made.wants = self.number, self, cell, views, wants
+        made.level, made.recording, made.cell, made.views = self.number, self, cell, views
+        made.wanted, made.detached = wants, False
         return made
 
     def fresh(self, value: Value, spec: Spec, wants: bool = False) -> TracedTensor:
@@ -69,11 +74,20 @@ class Recording(Level):
     def value(self, x: Any) -> Value:
         """The array that a tensor shows now, or that of a number."""
         if isinstance(x, TracedTensor):
-            return self.builder.read(x.cell, x.views)
+            value = self.builder.read(x.cell, x.views)
+            return self.stopped(value) if x.detached else value
         if isinstance(x, Tensor):
             return self.builder.read(self.constant(x))
         with self.builder:
             found: Value = build.full((), x, _NUMBERS[type(x)])
+        return found
+
+    def stopped(self, value: Value) -> Value:
+        """The same array, through which no gradient goes."""
+        if not carries_gradient(value.dtype):
+            return value
+        with self.builder:
+            found: Value = EFFECTS["stop_gradient"](value)
         return found
 
     def constant(self, x: Tensor) -> Cell:
@@ -101,7 +115,14 @@ class Recording(Level):
                 "a recorded program writes traced numbers to a tensor that has views and was made without traced ones"
             )
         cell, spec = self.constant(x), x._spec
-        attributes = {"level": self.number, "recording": self, "cell": cell, "views": (), "wants": False}
+        attributes = {
+            "level": self.number,
+            "recording": self,
+            "cell": cell,
+            "views": (),
+            "wanted": False,
+            "detached": False,
+        }
         join([x], TracedTensor, lambda member, held: attributes)
         x._spec = spec
 
@@ -134,7 +155,10 @@ def _alike(x: Tensor) -> Any:
 
 
 class TracedTensor(Transformed):
-    """A tensor of a program that is being recorded: `views` of `cell`; `wants` is whether it would want a gradient."""
+    """A tensor of a program that is being recorded: `views` of `cell`; `wants` is whether it would want a gradient.
+
+    `detached`: it is outside of the graph in which the cell wants one.
+    """
 
     __slots__ = ()
 
@@ -142,8 +166,12 @@ class TracedTensor(Transformed):
     recording: Recording
     cell: Cell
     views: Views
-    wants: bool
+    wanted: bool
     detached: bool
+
+    @property
+    def wants(self) -> bool:
+        return not self.detached and (self.wanted or self.cell in self.recording.wanting)
 
     @property  # type: ignore[misc]
     def requires_grad(self) -> bool:
@@ -173,6 +201,9 @@ class TracedTensor(Transformed):
     def at_level(cls, level: int, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if kwargs.get("inplace") and hasattr(function, "inplace_flag"):
             return cls.in_place(level, function.operator, args, {k: v for k, v in kwargs.items() if k != "inplace"})
+        if kwargs.get("out") is not None:
+            rest = {k: v for k, v in kwargs.items() if k != "out"}
+            return _into(kwargs["out"], function(*args, **rest), call_name(function))
         return super().at_level(level, function, args, kwargs)
 
     @classmethod
@@ -191,12 +222,12 @@ class TracedTensor(Transformed):
             for number in numbers:
                 check_number(number, found[0].dtype)
         values = rec.builder.call(graph, [rec.value(x) for x in (*tensors, *numbers)])
-        made = [
-            rec.fresh(v, spec, wants and carries_gradient(spec.dtype)) for v, spec in zip(values, found, strict=True)
-        ]
-        if any(_stops(rec, t) for t in tensors) or (not wants and any(t.requires_grad for t in tensors)):
-            rec.stopped.update(t.cell for t in made)
-        return _returned(op, made)
+        if not wants and any(t.requires_grad for t in tensors):
+            values = [rec.stopped(v) for v in values]
+        if wants and any(isinstance(t, TracedTensor) and t.cell in rec.overwritten for t in tensors):
+            rec.differentiable = False
+        pairs = zip(values, found, strict=True)
+        return _returned(op, [rec.fresh(v, spec, wants and carries_gradient(spec.dtype)) for v, spec in pairs])
 
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -208,10 +239,6 @@ class TracedTensor(Transformed):
         check_result(made, target)
         write(target, made)
         return target
-
-    @classmethod
-    def no_out(cls, name: str) -> Exception:
-        return MissingFeatureError(f"{name} with out= cannot be recorded yet")
 
     @classmethod
     def otherwise(cls, function: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -248,24 +275,22 @@ def _returned(op: Any, made: Sequence[Any]) -> Any:
     return made[0]
 
 
-def _stops(rec: Recording, x: Any) -> bool:
-    """Whether a tensor was detached from a graph, or computed from one that was."""
-    return isinstance(x, TracedTensor) and (x.cell in rec.stopped or x.__dict__.get("detached", False))
-
-
 def write(target: TracedTensor, source: Any) -> None:
-    """Put the elements of a tensor of the same shape where the target shows, in its dtype."""
-    rec = recording()
+    """Put the elements of a tensor, or a number, where the target shows, in its dtype and broadcast to its shape."""
+    rec, wants = recording(), isinstance(source, Tensor) and source.requires_grad
     value = rec.value(source)
     with rec.builder:
         value = build.broadcast_to(build.convert(value, target._spec.dtype), target._spec.shape)
-    rec.builder.write(target.cell, value, target.views)
-    if isinstance(source, Tensor) and source.requires_grad and STATE.word & GRAD:
-        target.wants = True
+    if wants and STATE.word & GRAD and not target.detached:
+        rec.wanting.add(target.cell)
         if target.cell.number is not None:
             rec.wanted[target.cell.number] = True
-    if _stops(rec, source):
-        rec.stopped.add(target.cell)
+    elif target.detached or (target.wants and not STATE.word & GRAD):
+        rec.overwritten.add(target.cell)
+        value = rec.stopped(value)
+    elif wants:
+        value = rec.stopped(value)
+    rec.builder.write(target.cell, value, target.views)
 
 
 # ***** views *****
@@ -288,6 +313,8 @@ def _view(rec: Recording, op: Any, template: Sequence[Any], x: TracedTensor) -> 
         for (_, shape, strides, _), path in zip(layouts, paths, strict=True)
         if path is not None
     ]
+    for view in made:
+        view.detached = x.detached or (x.wants and not wants)
     return _returned(op, made)
 
 
@@ -303,7 +330,28 @@ def _path(graph: Graph, value: Value) -> Views | None:
     return tuple(path[::-1])
 
 
+def _into(out: Any, made: Any, name: str) -> Any:
+    """`out=`: the results are written to these tensors, which have their shapes."""
+    rec = recording()
+    pairs = zip(out, made, strict=True) if isinstance(out, (tuple, list)) else [(out, made)]
+    for target, result in pairs:
+        if not isinstance(target, TracedTensor):
+            rec.become_traced(target)
+        if target._spec.shape != result._spec.shape:
+            raise MissingFeatureError(f"{name}() would resize its out=, which cannot be recorded")
+        if not can_cast(result._spec.dtype, target._spec.dtype):
+            names = result._spec.dtype.scalar, target._spec.dtype.scalar
+            raise RuntimeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
+        write(target, result)
+    return out
+
+
 # ***** what is not an operator of the table *****
+
+
+@TracedTensor.implements("type", "_type")
+def _type(level: int, function: Any, x: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+    return f"torch.{x._spec.dtype.scalar}Tensor" if dtype is None else x.to(dtype)
 
 
 @TracedTensor.implements("copy_")
@@ -360,8 +408,10 @@ def _setitem(level: int, function: Any, x: Any, index: Any, value: Any) -> None:
 
 @TracedTensor.implements("detach", "data", "detach_")
 def _detach(level: int, function: Any, x: Any) -> Any:
+    if call_name(function) == "detach_":
+        raise MissingFeatureError("detach_() cannot be recorded yet; detach() can")
     made = recording().traced(x.cell, x._spec, x.views)
-    made.detached = x.wants
+    made.detached = x.wants or x.detached
     return made
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "EffectPrimitive",
     "Namespace",
     "Primitive",
+    "ProgramPrimitive",
     "Steps",
     "building",
     "never_batched",
@@ -33,7 +34,9 @@ Aval = tuple[tuple[int, ...], DType]
 Rule = Callable[..., Any]
 
 PRIMITIVES: dict[str, Primitive] = {}
-EFFECTS: dict[str, EffectPrimitive] = {}  # those that do more than compute; they are no part of `PRIMITIVES`
+EFFECTS: dict[
+    str, ProgramPrimitive
+] = {}  # those of whole programs, most with effects; they are no part of `PRIMITIVES`
 
 
 class Namespace:
@@ -237,7 +240,17 @@ def never_batched(batched: Sequence[bool], *xs: Any, **params: Any) -> Any:
 _REFERENCES = {"allocates": "memory", "reads": "memory", "writes": "memory", "draws": "stream", "communicates": "group"}
 
 
-class EffectPrimitive(Primitive):
+class ProgramPrimitive(Primitive):
+    """A primitive that occurs in graphs of whole programs alone, not in those of operators."""
+
+    __slots__ = ()
+
+    def _declare(self) -> None:
+        EFFECTS[self.name] = self
+        prim.__dict__[self.name] = self
+
+
+class EffectPrimitive(ProgramPrimitive):
     """A primitive with an effect.  `spec`, `reference`, `vjp`, `jvp` and `samples` are those of any primitive, with references as arrays.
 
     `reference` is a pure function: it returns the new contents of what it changes, and leaves its operands alone.
@@ -248,10 +261,6 @@ class EffectPrimitive(Primitive):
     def __init__(self, name: str, doc: str, effect: Effect, **rules: Any) -> None:
         self.effect = effect
         super().__init__(name, doc, lower=("effect", effect.verb), **rules)
-
-    def _declare(self) -> None:
-        EFFECTS[self.name] = self
-        prim.__dict__[self.name] = self
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         if not building.builders:

@@ -290,6 +290,6 @@ def _reached_from(nodes: Sequence[Any], start: Sequence[Value]) -> set[Value]:
     """The values that depend on `start` through floats."""
     active = {v for v in start if carries_gradient(v.dtype)}
     for node in nodes:
-        if any(v in active for v in node.inputs):
+        if any(v in active for v in node.inputs) and node.prim.name != "stop_gradient":
             active.update(v for v in node.outputs if carries_gradient(v.dtype))
     return active
