@@ -12,6 +12,7 @@
 | `devices` | backends, states of random generators | `random`, `serialization`, `utils.data` |
 | `memory` | storages, what files and pickles are made of | `serialization`, `utils.data` |
 | `processes` | memory that processes share | `multiprocessing`, `utils.data` |
+| `programs` | what a callable does, as a graph with effects | `fx` |
 | `multi_tensor` | one update rule over all parameters | `optim` |
 
 A module here holds no code: it names what rooms define, with a line on each, so that a room can change behind it.  A public page that only

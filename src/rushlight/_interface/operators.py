@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rushlight._capture import RecordedProgram, record_program
 from rushlight._engine.dispatch.autocast import casts
 from rushlight._engine.dispatch.bind import only_tensors
 from rushlight._engine.dispatch.determinism import MODE, alert
@@ -29,8 +28,6 @@ __all__ = [
     "trace_operator",  # the graph of primitives of a call
     "result_type",  # the named tuple that a function returns
     "result_types",  # the names of all of them
-    "record_program",  # the graph of primitives of a whole function
-    "RecordedProgram",
     # Inside of composites.
     "casts",  # decorator: how a function follows autocast: "lower", "single", "widest", "keep"
     "only_tensors",  # TypeError for other arguments

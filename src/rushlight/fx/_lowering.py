@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._interface.operators import RecordedProgram, record_program
+from rushlight._interface.programs import RecordedProgram, record_program
 from rushlight.fx.graph_module import GraphModule
 from rushlight.fx.interpreter import Interpreter
 
