@@ -767,3 +767,12 @@ def test_guards_go_with_what_they_hold() -> None:
     del guard, function
     gc.collect()
     assert seen() is None
+
+
+def test_plans_of_plain_calls_are_native():
+    from rushlight._engine.dispatch.native_plans import ready
+
+    x = rl.ones(3)
+    rl.exp(x)
+    plan, inputs = ready().found(rl.exp, (x,), None)
+    assert type(plan) is ready().Plan and inputs[0] is x

@@ -28,6 +28,7 @@ from rushlight._backends.cpu.program.steps import (
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.protocol import Step as StepReport
 from rushlight._codegen.traffic import traffic
+from rushlight._host.device_records import NativeDevice
 from rushlight._native import jit
 from rushlight._types.layout import numel
 from rushlight._types.shape_env import ShapeEnv
@@ -122,6 +123,11 @@ class Executable:
         held = launch.constants()
         self._keep.append(held)
         return launch.call, held.buffer_info()[0], words, count
+
+    @property
+    def native_device(self) -> NativeDevice:
+        """The functions by which the host's native plans run it."""
+        return runtime().device
 
     def __call__(self, *words: Any) -> Any:
         return self._run(*words)
