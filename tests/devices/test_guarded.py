@@ -72,6 +72,8 @@ def test_the_hosts_memory_is_another() -> None:
         x.numpy()
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
         x + torch.ones(2)
+    with pytest.raises(NotImplementedError, match=r"sparse tensors on the CPU only, not on guarded:0"):
+        x.to_sparse()
     with pytest.raises(BufferError, match="share `tensor.cpu"):
         torch.from_dlpack(x)
     assert (x + torch.tensor(1.0)).tolist() == [2.0, 2.0]  # 0-dim tensors of the host may stand beside

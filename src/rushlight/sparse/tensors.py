@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from rushlight import SPARSE_LAYOUTS, Tensor, is_grad_enabled
 from rushlight import layout as Layout
 from rushlight._interface.kinds import Kind, make_kind
-from rushlight._interface.memory import form_there
+from rushlight._interface.memory import form_there, is_host_memory
 from rushlight._interface.tensors import Spec, alias
 
 __all__ = [
@@ -136,6 +136,7 @@ class CompressedTensor(SparseKind):
 
 def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool) -> Any:
     """A tensor in coordinates over these parts, which lose their history."""
+    _check_device(values)
     made = make_kind(SparseTensor, Spec.of(values.dtype, values.device, tuple(shape)))
     made._where, made._held, made._sorted = _plain(where), _plain(values), in_order or where._spec.shape[1] < 2
     return made
@@ -143,9 +144,18 @@ def make_coo(where: Tensor, values: Tensor, shape: Sequence[int], in_order: bool
 
 def make_compressed(layout: Layout, pointers: Tensor, others: Tensor, values: Tensor, shape: Sequence[int]) -> Any:
     """A compressed tensor over these parts, which lose their history."""
+    _check_device(values)
     made = make_kind(CompressedTensor, Spec.of(values.dtype, values.device, tuple(shape)))
     made._pointers, made._others, made._held, made._format = _plain(pointers), _plain(others), _plain(values), layout
     return made
+
+
+def _check_device(values: Tensor) -> None:
+    """NotImplementedError for values that neither the host's memory holds nor `meta` describes."""
+    if values._storage is not None and not is_host_memory(values._spec):
+        raise NotImplementedError(
+            f"rushlight has sparse tensors on the CPU only, not on {values.device}: move the tensor with `cpu()` first"
+        )
 
 
 def _plain(part: Tensor) -> Tensor:

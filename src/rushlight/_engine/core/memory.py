@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._backends.protocol import Block
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule, require
 from rushlight._engine.core.hooks import HOOKS
@@ -123,8 +122,8 @@ def read_element(x: Tensor) -> Any:
 
 def device_of(storage: Any) -> Device:
     """The device whose memory a storage has: the host where nobody says otherwise."""
-    owner = root_of(storage).owner
-    return owner.device if isinstance(owner, Block) else CPU
+    device = getattr(root_of(storage).owner, "device", None)  # of a `Block`; an array's is a string
+    return device if isinstance(device, Device) else CPU
 
 
 def fresh_storage(nbytes: int, device: Device) -> Any:
