@@ -115,6 +115,21 @@ def test_anomaly_mode_shows_the_forward_line() -> None:
             y.sum().backward()
 
 
+def test_anomaly_mode_shows_the_users_lines_alone() -> None:
+    """As tracebacks do; with the knob at `full` those of the package are there too."""
+    from rushlight._base.tracebacks import TRACEBACK
+
+    for shown in ("short", "full"):
+        x = leaf(-1.0)
+        with TRACEBACK.scoped(shown), watched(), warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            y = torch.sqrt(x)
+            with pytest.raises(RuntimeError, match="nan"):
+                y.sum().backward()
+        text = "".join(str(w.message) for w in seen)
+        assert "y = torch.sqrt(x)" in text and ("/_engine/" in text) == (shown == "full")
+
+
 def test_anomaly_mode_in_a_double_backward_shows_both_lines() -> None:
     x = leaf(0.0)
     with watched(), warnings.catch_warnings(record=True) as seen:

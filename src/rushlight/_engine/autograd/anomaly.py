@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from rushlight._base.errors import PACKAGE
+from rushlight._base.tracebacks import TRACEBACK
 from rushlight._engine.autograd.hooks import after_node
 from rushlight._engine.core.state import ANOMALY, STATE
 from rushlight._engine.core.tensor import Tensor
@@ -23,8 +25,10 @@ __all__ = [
 
 
 def remember(node: Any) -> None:
-    """Keep the stack of the forward call."""
-    node.metadata["traceback_"] = traceback.format_stack()[:-3]
+    """Keep the stack of the forward call, without frames of the package unless the knob `traceback` asks for all."""
+    stack = traceback.extract_stack()
+    shown = stack[:-3] if TRACEBACK.get() == "full" else [f for f in stack if not f.filename.startswith(PACKAGE)]
+    node.metadata["traceback_"] = traceback.format_list(shown)
     if STATE.current_node is not None:
         node.metadata["parent_"] = STATE.current_node
 
