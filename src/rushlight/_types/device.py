@@ -1,4 +1,4 @@
-"""Devices: `cpu` holds memory and computes, `meta` has shapes alone; other types are open to whoever registers a backend."""
+"""Devices: `cpu` holds memory and computes, `meta` has shapes alone; a backend can register other types."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = [
     "set_default_device",
 ]
 
-# The types that PyTorch names, whether there is a backend for them or not; `add_type` appends to them.
+# The device types that PyTorch names, with or without a backend; `add_type` appends to them.
 _NAMED = [
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps",
     "meta", "hpu", "mtia", "privateuseone",
 ]  # fmt: skip
-_PRIVATE = "privateuseone"  # the type that stands for a device from outside, until it is renamed
+_PRIVATE = "privateuseone"  # the type for external devices, until it is renamed
 _private: list[str] = [_PRIVATE]  # and its names since
 
 
-_MADE: dict[tuple[str, int | None], Device] = {}
-_TEXTS: dict[str, Device] = {}  # by what was written
+_DEVICES: dict[tuple[str, int | None], Device] = {}
+_TEXTS: dict[str, Device] = {}  # by the text given
 
 
 class Device:
@@ -40,14 +40,14 @@ class Device:
 
     type: str
     index: int | None
-    backend: Any  # what `_backends.registry.backend_of` found for it, None before
+    backend: Any  # the result of `_backends.registry.backend_of`, None before
 
     def __new__(cls, type: str | int | Device, index: int | None = None) -> Device:
-        if type.__class__ is str and index is None and (found := _TEXTS.get(type)) is not None:
-            return found
+        if type.__class__ is str and index is None and (device := _TEXTS.get(type)) is not None:
+            return device
         if isinstance(type, Device):
             return type
-        if type.__class__ is int:  # the number of an accelerator
+        if type.__class__ is int:  # the index of an accelerator
             if type < 0:
                 raise RuntimeError("Device index must not be negative")
             if not _ACCELERATORS:
@@ -69,13 +69,13 @@ class Device:
             if not number.isdigit() or (number[0] == "0" and number != "0"):
                 raise RuntimeError(f"Invalid device string: '{type}'")
             index = int(number)
-        found = _MADE.get((name, index))
-        if found is None:
-            found = _MADE[name, index] = object.__new__(cls)
-            found.type, found.index, found.backend = name, index, None
+        device = _DEVICES.get((name, index))
+        if device is None:
+            device = _DEVICES[name, index] = object.__new__(cls)
+            device.type, device.index, device.backend = name, index, None
         if text and len(_TEXTS) < 100:
-            _TEXTS[text] = found
-        return found
+            _TEXTS[text] = device
+        return device
 
     def __repr__(self) -> str:
         return (
@@ -96,13 +96,14 @@ class Device:
         _change(_DEFAULTS.pop)
 
 
-# Types of device that tensors can be on -> the device with its index; those that count as accelerators, the last one first asked.
+# Device types that tensors can be on -> the device with its index; those that count as accelerators, in reverse order
+# of preference.
 _TYPES: dict[str, Callable[[Device], Device]] = {"cpu": lambda device: CPU, "meta": lambda device: META}
 _ACCELERATORS: list[str] = []
 
 
 def add_type(name: str, canonical: Callable[[Device], Device], accelerator: bool = True) -> None:
-    """Let tensors be on devices of a type; `canonical` gives a device of it the index that it means, or raises."""
+    """Let tensors be on devices of a type; `canonical` returns such a device with its index, or raises."""
     if name not in _NAMED:
         _NAMED.append(name)
     _TYPES[name] = canonical
@@ -111,22 +112,22 @@ def add_type(name: str, canonical: Callable[[Device], Device], accelerator: bool
 
 
 def remove_type(name: str) -> None:
-    """Let no further tensor be on devices of a type; devices that were made forget their backend."""
+    """Refuse further tensors on devices of a type; existing devices forget their backend."""
     del _TYPES[name]
     if name in _ACCELERATORS:
         _ACCELERATORS.remove(name)
-    for (type, _), device in _MADE.items():
+    for (type, _), device in _DEVICES.items():
         if type == name:
             device.backend = None
 
 
 def private_type() -> str:
-    """The name of the device type that is kept for backends from outside (PyTorch's PrivateUse1)."""
+    """The name of the device type reserved for external backends (PyTorch's PrivateUse1)."""
     return _private[-1]
 
 
 def rename_private_type(name: str) -> None:
-    """Give that type another name, once; RuntimeError for a second name, or for one that is taken."""
+    """Give that type another name, once; RuntimeError for a second name, or for one that is in use."""
     if not name.isidentifier():
         raise RuntimeError(f"a device type is a name, not {name!r}")
     if name == _private[-1]:
@@ -142,7 +143,7 @@ def rename_private_type(name: str) -> None:
 
 CPU = Device("cpu")
 META = Device("meta")
-# Where factories make tensors: the process's choice, then those of `with torch.device(...)` blocks.
+# The device of factories: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
 _DEFAULT_CHANGED: list[Callable[[], None]] = []
 
@@ -161,12 +162,12 @@ def _change(step: Callable[[], Any]) -> None:
 
 
 def set_default_device(device: Device) -> None:
-    """Let factories make tensors there, outside of `with` blocks that say otherwise."""
+    """Set the device of factories, outside of `with` blocks."""
     _change(lambda: _DEFAULTS.__setitem__(0, device))
 
 
 def as_device(value: Any) -> Device:
-    """The canonical device for what a user gave: None (the default), a string or a device.  Devices we lack raise."""
+    """The canonical device for a user's argument: None (the default), a string or a device.  Devices we lack raise."""
     if value is None:
         return _DEFAULTS[-1]
     if value is CPU or value == "cpu":

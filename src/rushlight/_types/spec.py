@@ -13,13 +13,15 @@ __all__ = ["Spec", "bytes_on", "check_memory", "check_sizes"]
 
 
 class Spec:
-    """What a tensor is apart from its memory and offset.  Make one with `Spec.of`: equal specs are one object.
+    """A tensor without its memory and offset.  Make one with `Spec.of`: equal specs are one object.
 
-    `conj` says that the memory holds the complex conjugates of the elements: `x.conj()` is a view, and kernels conjugate what they read
-    and write.  Of a real dtype it says that the memory holds the negatives: so are the imaginary parts of such a view.
+    `conj` means that the memory holds the complex conjugates of the elements: `x.conj()` is a view, and kernels
+    conjugate on reads and writes.  For a real dtype it means that the memory holds the negatives: so are the imaginary
+    parts of such a view.
 
-    `released` says that the storage was made too small for the tensor.  Views keep it; calls that read or write elements are refused where they are
-    planned (`check_memory`).  Plans are found by their specs, so the calls of other tensors never ask.
+    `released` means that the storage was made too small for the tensor.  Views keep it; calls that read or write
+    elements are refused when they are planned (`check_memory`).  Plans are found by their specs, so the calls of other
+    tensors never check.
     """
 
     __slots__ = (
@@ -63,33 +65,33 @@ class Spec:
         if strides is not None:
             strides = tuple(strides)
         recent = (dtype, device, shape, strides, conj, released)
-        found = _RECENT.get(recent)
-        if found is not None:
-            return found
+        known = _RECENT.get(recent)
+        if known is not None:
+            return known
         rows = contiguous_strides(shape)
         count = numel(shape)
-        given, strides = strides, rows if strides is None else strides
+        requested, strides = strides, rows if strides is None else strides
         if shape and (
             min(shape) < 0 or min(strides) < 0 or max(shape) > _SMALL or max(strides) > _SMALL or count > LARGEST
         ):
-            strides = checked_strides(shape, given)
-        released = released and count > 0  # without elements there is nothing to lack
+            strides = checked_strides(shape, requested)
+        released = released and count > 0  # without elements nothing is missing
         key = (dtype, device, shape, strides, conj, released)
-        found = _TABLE.get(key)
-        if found is None:
-            found = Spec()
-            found.dtype, found.shape, found.strides = dtype, Size(shape), strides
-            found.device = as_device(device)
-            found.ndim, found.numel = len(shape), count
-            found.nbytes = found.numel * dtype.itemsize
-            found.plain = strides == rows
-            found.contiguous = found.plain or is_contiguous(shape, strides)
-            found.conj, found.released = conj, released
-            _TABLE[key] = found
+        known = _TABLE.get(key)
+        if known is None:
+            known = Spec()
+            known.dtype, known.shape, known.strides = dtype, Size(shape), strides
+            known.device = as_device(device)
+            known.ndim, known.numel = len(shape), count
+            known.nbytes = known.numel * dtype.itemsize
+            known.plain = strides == rows
+            known.contiguous = known.plain or is_contiguous(shape, strides)
+            known.conj, known.released = conj, released
+            _TABLE[key] = known
         if len(_RECENT) >= _MAX_RECENT:
             _RECENT.clear()
-        _RECENT[recent] = found
-        return found
+        _RECENT[recent] = known
+        return known
 
     def __repr__(self) -> str:
         return (
@@ -102,12 +104,12 @@ class Spec:
         return f"{conj}, released" if self.released else conj
 
     def conjugated(self) -> Spec:
-        """The spec of the same memory read as the conjugates (of a real dtype: the negatives) of what this one reads."""
+        """The spec of the same memory read as the conjugates (of a real dtype: the negatives) of this one's elements."""
         return Spec.of(self.dtype, self.device, self.shape, self.strides, not self.conj, self.released)
 
 
-_SMALL = 1 << 31  # layouts with greater numbers are looked at more closely
-# The specs asked for lately, under cheap keys: tensors come and go, and making a spec anew costs more than the tensor.
+_SMALL = 1 << 31  # layouts with greater numbers are checked more closely
+# Recent specs, under cheap keys: tensors come and go, and making a spec anew costs more than the tensor.
 _MAX_RECENT = 2048
 _RECENT: dict[tuple[DType, Device, tuple[int, ...], tuple[int, ...] | None, bool, bool], Spec] = {}
 # Weak: otherwise a spec lives as long as a tensor or a plan that uses it.
@@ -117,7 +119,7 @@ _TABLE: weakref.WeakValueDictionary[tuple[DType, Device, tuple[int, ...], tuple[
 
 
 def check_memory(*specs: Spec | None) -> None:
-    """RuntimeError where a spec is that of a tensor whose storage was made too small for it (`released`)."""
+    """RuntimeError if a spec is that of a tensor whose storage was made too small for it (`released`)."""
     for spec in specs:
         if spec is not None and spec.released:
             raise RuntimeError(
@@ -127,7 +129,7 @@ def check_memory(*specs: Spec | None) -> None:
 
 
 def check_sizes(*specs: Spec | None) -> None:
-    """RuntimeError where a spec has more bytes than 64 bits can count."""
+    """RuntimeError if a spec has more bytes than 64 bits can count."""
     for spec in specs:
         if spec is not None and spec.nbytes >= 1 << 63:
             raise RuntimeError(
@@ -136,7 +138,7 @@ def check_sizes(*specs: Spec | None) -> None:
 
 
 def bytes_on(spec: Spec, offset: int) -> int:
-    """How many bytes on a view with this spec begins; RuntimeError where the place of an empty one is beyond what 63 bits can count."""
+    """The offset in bytes of a view with this spec; RuntimeError if that of an empty one is beyond 63 bits."""
     step = offset * spec.dtype.itemsize
     if not -_FARTHEST <= step <= _FARTHEST:
         raise RuntimeError(f"{overflowed(spec.shape, spec.strides)}: it would begin {offset} elements on")

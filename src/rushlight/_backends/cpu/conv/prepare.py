@@ -1,8 +1,9 @@
-"""Convolutions put as their routine takes them: what came before and after one becomes a number of it.
+"""Rewrites of convolutions for their routine: adjacent operations become its parameters.
 
-Padding and spreading by zeros (both gradients and transposed convolutions are made of them), a turned kernel and operands widened from a
-narrow dtype are not written out; neither are a bias that is added and the rounding of the result.  Taps of a kernel that never meet the image,
-as those far apart of a small image, are left out, and so are positions whose taps all miss it.
+Padding and dilation by zeros (both gradients and transposed convolutions are made of them), a flipped kernel and
+operands widened from a narrow dtype are not written out; neither are an added bias and the rounding of the result.
+Kernel taps that never meet the image, as distant ones of a small image, are left out, and so are positions whose taps
+all miss it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 def fits_routine(node: Node) -> bool:
-    """Whether a `conv` (or `conv_windows`) has elements, a dtype that the routine knows, and at most three dims of space."""
+    """Whether a `conv` (or `conv_windows`) has elements, a dtype that the routine supports, and at most three spatial
+    dims."""
     dims = len(node.inputs[0].shape) - (2 if node.prim.name == "conv" else 3)
     return (
         dims <= 3
@@ -41,35 +43,37 @@ def fits_routine(node: Node) -> bool:
 
 
 FEW_CHANNELS = 8  # of a group, and results of one: such convolutions are not products of matrices
-LONGEST_ROW, MOST_TAPS = 64, 1 << 12  # of a kernel that is unrolled
+LONGEST_ROW, MOST_TAPS = 64, 1 << 12  # of an unrolled kernel
 
 
 def has_few_channels(call: Node | ExternStep) -> bool:
-    """Whether a `conv_windows` has so few channels a group that it is computed directly (weights of enormous kernels aside)."""
+    """Whether a `conv_windows` has so few channels a group that it is computed directly (except for weights of enormous
+    kernels)."""
     outs, depth, *kernel = call.inputs[1].shape[1:]
     return max(outs, depth) <= FEW_CHANNELS and numel(kernel) <= MOST_TAPS and kernel[-1] <= LONGEST_ROW
 
 
 def sums_over_positions(call: Node | ExternStep) -> bool:
-    """Whether a `conv_windows` is the gradient by the weights of another: its kernel is as large as a result, its result as a kernel."""
+    """Whether a `conv_windows` is the gradient by the weights of another: its kernel is as large as a result, its
+    result as a kernel."""
     return numel(call.inputs[1].shape[3:]) > 4 * numel(call.params["size"]) and all(
         s == 1 for s in call.params["spread"]
     )
 
 
 def takes_epilogue(node: Node) -> bool:
-    """Whether more can be done to the results of a `conv_windows` at once: to all but gradients by the weights of few channels, which are sums
-    that are complete at the end only."""
+    """Whether a `conv_windows` can have an epilogue: all but gradients by the weights of few channels, whose sums are
+    complete only at the end."""
     return not (has_few_channels(node) and sums_over_positions(node))
 
 
 def position_step(node: Node) -> int:
-    """How far apart places lie in the result that are computed side by side: a transposed convolution takes those of one phase together."""
+    """The distance of result positions that are computed together: a transposed convolution takes those of one phase."""
     return int(node.params["spread"][-1]) if node.prim.name == "conv_windows" and not has_few_channels(node) else 1
 
 
 def windowed(size: tuple[int, ...], x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    """A `conv` whose result has `size` places."""
+    """A `conv` with a result of `size`."""
     n, dtype, batch, outs = len(size), x.dtype, x.shape[0], w.shape[0]
     grouped = [(batch, groups, x.shape[1] // groups), (groups, outs // groups, w.shape[1])]
     plain = all(s == 1 for s in stride)
@@ -129,7 +133,8 @@ def _of_taps_that_meet(
     positions: list[Range],
     params: dict[str, Any],
 ) -> Any:
-    """What a `conv_windows` with `params` gives at `positions`, of `taps` alone; one tap over all of the image is a product."""
+    """The result of a `conv_windows` with `params` at `positions`, of `taps` alone; one tap over all of the image is a
+    product."""
     n, (dilation, stride) = images.n, (params["dilation"], params["stride"])
     lo = tuple(
         a - t[0] * gap - p[0] * step
@@ -155,9 +160,11 @@ def _all(counts: Any) -> list[Range]:
 
 
 def _that_meet(counts: Any, steps: Any, lo: Any, others: Any, gaps: Any, extents: Any) -> list[Range]:
-    """For each dim the range of `counts` positions, `steps` apart, that meet an image of `extents` elements, from the first to the last of them.
+    """For each dim the range of `counts` positions, `steps` apart, that meet an image of `extents` elements, from the
+    first to the last of them.
 
-    A position i meets it if some j of `others`, `gaps` apart, has 0 <= i step + j gap - lo < extent (those in the middle of the range may miss it).
+    A position i meets it if some j of `others`, `gaps` apart, has 0 <= i step + j gap - lo < extent (those in the
+    middle of the range may miss it).
     """
     ranges = []
     for count, step, before, other, gap, extent in zip(counts, steps, lo, others, gaps, extents, strict=True):
@@ -171,9 +178,10 @@ def _that_meet(counts: Any, steps: Any, lo: Any, others: Any, gaps: Any, extents
 
 
 class _Moved:
-    """How an operand was made from a `base`: dims before the last `n` moved about, one `special` primitive on the last ones, one widening.
+    """The derivation of an operand from a `base`: moves of the dims before the last `n`, one `special` primitive on the
+    last ones, one widening.
 
-    `widened` is the base in its narrow dtype, where a conversion to the dtype of the sums was the first of it all.
+    `widened` is the base in its narrow dtype, if the derivation began with a conversion to the dtype of the sums.
     """
 
     def __init__(self, value: Value, n: int, special: str, takes: Callable[[Node], bool]) -> None:
@@ -208,7 +216,7 @@ class _Moved:
         return self.base.shape[len(self.base.shape) - self.n :]
 
     def again(self, lead: tuple[int, ...], narrow: bool) -> Any:
-        """The operand without its special primitive (and not widened), its dims before the last ones `lead`."""
+        """The operand without its special primitive (and not widened), with `lead` for its dims before the last ones."""
         value, space = self.widened if narrow else self.base, self.space
         assert value is not None
         for node in reversed(self.moves):
@@ -221,7 +229,7 @@ class _Moved:
 
 
 def _keeps_last(node: Node, n: int) -> bool:
-    """Whether a node moves elements about without touching the last `n` dims."""
+    """Whether a node moves elements without changing the last `n` dims."""
     x, out = node.inputs[0] if node.inputs else None, node.outputs[0]
     if x is None or len(x.shape) < n or x.shape[len(x.shape) - n :] != out.shape[len(out.shape) - n :]:
         return False
@@ -234,9 +242,10 @@ def _keeps_last(node: Node, n: int) -> bool:
 
 
 def finished(graph: Graph) -> Graph:
-    """The graph with biases and roundings that follow a `conv_windows`, and nobody else wants to see apart, put into it."""
+    """The graph with biases and roundings after a `conv_windows` merged into it, if nothing else reads the values
+    between."""
     uses = Counter(id(x) for node in graph.nodes for x in node.inputs) + Counter(map(id, graph.outputs))
-    alone: set[int] = set()  # values made by the routine that only one node reads
+    alone: set[int] = set()  # results of the routine with a single reader
 
     def apply(node: Node, inputs: list[Any]) -> Any:
         name, result = node.prim.name, None
@@ -258,7 +267,7 @@ def finished(graph: Graph) -> Graph:
 
 
 def _routine_of(value: Any) -> Any:
-    """The `conv_windows` without a bias that a value is in another shape, or None."""
+    """The `conv_windows` without a bias that a value is a reshape of, or None."""
     node = value.node
     if node is None or node.prim.name != "reshape":
         return None
@@ -267,7 +276,7 @@ def _routine_of(value: Any) -> Any:
 
 
 def _channel_row(value: Value, dtype: Any) -> Any:
-    """The row [O] whose elements a value [N, O, *P] repeats for every place, or None."""
+    """The row [O] whose elements a value [N, O, *P] repeats for every position, or None."""
     node = value.node
     if node is None or node.prim.name != "broadcast":
         return None
@@ -280,7 +289,7 @@ def _channel_row(value: Value, dtype: Any) -> Any:
 
 
 def _with_bias(y: Any, other: Any) -> Any:
-    """`y + other` where y has just been made by the routine and other repeats a row of channels; None where that is not so."""
+    """`y + other` if y is a result of the routine and other repeats a row of channels; else None."""
     node = _routine_of(y)
     row = None if node is None else _channel_row(other, y.dtype)
     if node is None or row is None:
@@ -290,7 +299,8 @@ def _with_bias(y: Any, other: Any) -> Any:
 
 
 def _cut(y: Any, node: Node) -> Any:
-    """The places of `y` that a slice (or a padding by less than nothing) leaves; None where it is none of places, or y not just made."""
+    """The positions of `y` that a slice (or a negative padding) keeps; None for other slices, or if y is no result of
+    the routine."""
     routine, p, shape = _routine_of(y), node.params, node.outputs[0].shape
     if routine is None or shape[:2] != y.shape[:2] or numel(shape) == 0:
         return None
@@ -312,7 +322,7 @@ def _cut(y: Any, node: Node) -> Any:
 
 
 def _rounded(y: Any, dtype: Any) -> Any:
-    """`y` in a narrow dtype where it has just been made from operands of that dtype; None where that is not so."""
+    """`y` in a narrow dtype if it is a result of the routine for operands of that dtype; else None."""
     node = y.node
     if node is None or node.prim.name != "reshape":
         return None
@@ -362,7 +372,7 @@ def conv_rule(node: Node) -> Any:
             cotangent, taps = (
                 build.convert(cotangent, cotangent.dtype.wide),
                 build.convert(w, w.dtype.wide),
-            )  # overlaps are added up before rounding
+            )  # overlaps are added before rounding
             return build.convert(spread_conv(cotangent, taps, x.node.params, out.shape, **params), x.dtype)
 
         return transposed
@@ -376,7 +386,7 @@ def _is_product(node: Node) -> bool:
 
 
 def _is_spread(node: Node) -> bool:
-    """Whether the images were spread by zeros, or zeros put around them: a transposed convolution, or the gradient of one."""
+    """Whether the images are dilated or padded with zeros: a transposed convolution, or the gradient of one."""
     source = node.inputs[0].node
     if source is None or source.prim.name != "pad" or source.params["value"] != 0:
         return False
@@ -387,7 +397,7 @@ def _is_spread(node: Node) -> bool:
 
 
 def _paints_one(node: Node) -> bool:
-    """Whether the images are of one place, around which there were zeros: the first layer of many generators, a product."""
+    """Whether the images are of one position, padded with zeros: the first layer of many generators, a product."""
     if not _is_spread(node):
         return False
     image = node.inputs[0].node.inputs[0]  # type: ignore[union-attr]

@@ -1,7 +1,8 @@
-"""Products of narrow floats, as the backend's routines take them: operands as they lie in memory, one rounding at the end.
+"""Rewrites of products of narrow floats for the backend's routines: operands as they are in memory, one rounding at the
+end.
 
-Bodies and derivatives widen both operands before they multiply.  Where nothing else is done to them, the routine does it while it packs
-them (a `dot` in the wider dtype), and where the result is narrowed at once, it does that too.
+Bodies and derivatives widen both operands before they multiply.  If nothing else is done to them, the routine widens
+while it packs (a `dot` in the wider dtype), and if the result is narrowed at once, it does that too.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE_SIDE", "LARGE_WORK", "PACKED", "dot_rule", "narrowed", "takes_prologues"]
 
-PACKED = ("float16", "bfloat16")  # what routines convert while they pack it
+PACKED = ("float16", "bfloat16")  # dtypes that routines convert while packing
 LARGE_WORK = 1 << 28  # multiplications above which operands are packed once for all pieces
-LARGE_SIDE = 256  # the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
-SLENDER = 16  # elements of a matrix up to which a product of many rows by it is slender
+# the same of rows, and of columns: with fewer, a panel is used too rarely to be written to memory and read again
+LARGE_SIDE = 256
+SLENDER = 16  # most elements of the matrix of a slender product, of many rows by it
 _MOVES = ("reshape", "transpose", "broadcast", "slice")
 
 
 def narrowed(graph: Graph) -> Graph:
-    """The graph with products of widened operands made products of what was widened; itself where there are none."""
+    """The graph with products of widened operands replaced by products of the narrow ones; the same graph if there are
+    none."""
     products = {
         node: sources
         for node in graph.nodes
@@ -62,9 +65,10 @@ def narrowed(graph: Graph) -> Graph:
 
 
 def takes_prologues(node: Node, vector_bytes: int) -> bool:
-    """Whether the operands of a product can be made while they are packed: it is large, and by our own kernels.
+    """Whether the operands of a product can be computed while they are packed: it is large, and by our own kernels.
 
-    Packing then makes each element once.  A library reads operands from memory; it may be the faster one where vectors are short.
+    Packing then computes each element once.  A library reads operands from memory; it may be faster on machines with
+    short vectors.
     """
     if node.prim.name != "dot":
         return False
@@ -76,7 +80,8 @@ def takes_prologues(node: Node, vector_bytes: int) -> bool:
 
 
 def _sources(values: Sequence[Value]) -> list[tuple[Value, list[Node]]] | None:
-    """For both operands of a product, its inputs, the narrow value that was widened, and how it was moved; None where there is none."""
+    """For both operands of a product its inputs, the narrow value that was widened, and its moves; None if there is
+    none."""
     sources = [_source(value) for value in values]
     a, b = sources
     return [a, b] if a is not None and b is not None and a[0].dtype is b[0].dtype else None
@@ -105,7 +110,7 @@ def _moved(chain: list[Node], x: Any) -> Any:
 
 
 def _rounds(node: Node, products: dict[Node, Any], uses: dict[Value, int]) -> bool:
-    """Whether a node narrows a product that nobody else reads, to the dtype of its operands."""
+    """Whether a node narrows a product without other readers to the dtype of its operands."""
     if node.prim.name != "convert" or uses[node.inputs[0]] != 1:
         return False
     product = products.get(node.inputs[0].node) if node.inputs[0].node is not None else None
@@ -113,20 +118,22 @@ def _rounds(node: Node, products: dict[Node, Any], uses: dict[Value, int]) -> bo
 
 
 def narrow_rule(node: Node) -> Any:
-    """What replaces a product of narrow floats: nothing where routines take them, else one of widened operands, which fuses with vectors."""
+    """The replacement of a product of narrow floats: None if routines take them, else one of widened operands, which
+    fuses with vectors."""
     a, b = node.inputs
     thin = 1 in (a.shape[-2], a.shape[-1], b.shape[-1]) or 0 in (*a.shape, *b.shape)
     return _half_product if thin or _slender(a, b) or a.dtype.name not in PACKED else None
 
 
 def _slender(a: Value, b: Value) -> bool:
-    """Whether a product is many short rows times a small matrix: packing narrow numbers then takes longer than widening and multiplying them."""
+    """Whether a product is many short rows times a small matrix: packing narrow numbers then takes longer than widening
+    and multiplying them."""
     k, n = b.shape[-2:]
     return a.dtype.itemsize <= 4 and k * n <= SLENDER and a.shape[-2] >= 64 * max(k, n)
 
 
 def _half_product(a: Any, b: Any, dtype: DType) -> Any:
-    """Narrow dtypes multiplied and added up in a wider one and rounded once."""
+    """Narrow dtypes multiplied and added in a wider one and rounded once."""
     wide = dtype.wide
     return build.convert(build.dot(build.convert(a, wide), build.convert(b, wide)), dtype)
 
@@ -136,15 +143,11 @@ def _half_product(a: Any, b: Any, dtype: DType) -> Any:
 MANY, TINY = (
     64,
     512,
-)  # matrices of a batch from which on, and multiplications up to which, plain sums are faster than anything for matrices
-SMALL = 9  # elements of a small matrix up to which the rows of many narrow numbers are multiplied by plain sums too
-SPLIT_STEPS = 4096  # steps from which on the sums of a small result may be made in pieces
-SPLIT_RESULT = 1 << 14  # elements of a result up to which that is done
-PIECE_STEPS, PIECE_WORK, MOST_PIECES = (
-    1024,
-    1 << 18,
-    32,
-)  # steps and multiplications of a piece, at least; pieces, at most
+)  # fewest matrices of a batch, and most multiplications, for which plain sums are faster than matrix kernels
+SMALL = 9  # most elements of a small matrix for which rows of many narrow numbers are multiplied by plain sums too
+SPLIT_STEPS = 4096  # fewest steps whose sums may be divided for a small result
+SPLIT_RESULT = 1 << 14  # most elements of such a result
+PIECE_STEPS, PIECE_WORK, MOST_PIECES = (1024, 1 << 18, 32)  # least steps and multiplications of a piece; most pieces
 
 
 def dot_rule(node: Node) -> Any:
@@ -179,7 +182,8 @@ def dot_rule(node: Node) -> Any:
 
 
 def _pieces_of_steps(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Into how many sums those of a product are cut, from its sizes alone: otherwise a small result is one piece of work, however long they are."""
+    """The number of partial sums of a product, from its sizes alone: otherwise a small result is one piece, however
+    long its sums."""
     batch, (m, k), n = numel(a[:-2]), a[-2:], b[-1]
     if batch * m * n > SPLIT_RESULT or batch >= 8 or 1 in (m, n):
         return 1
