@@ -13,6 +13,7 @@ from typing import Any
 
 import rushlight as rl
 from rushlight._backends.cpu.gemm.blas import GEMM, blas, host_forms
+from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
 from rushlight._backends.cpu.gemm.products import product_call
 from rushlight._backends.cpu.launches import joined
 from rushlight._native.target import host_target
@@ -44,7 +45,8 @@ def measure(kind: str, m: int, n: int, k: int, a_turned: bool, b_turned: bool) -
     for way in (0, 1) if kind in ("float32", "float64") else (1,):
         with GEMM.scoped(("blas", "generated")[way]):
             result, other = (dtypes.INT32, dtype) if kind == "int8" else (dtype, None)
-            launches = product_call(dtype, result, m, n, k, a_strides=a_strides, b_strides=b_strides, other=other)
+            types, shape = ProductTypes(dtype, result, other), ProductShape(m, n, k, a_strides, b_strides)
+            launches = product_call(types, shape)
         call, x, y = joined(launches), a.data_ptr(), b.data_ptr()
         call(x, y)
         rates[way] = 2e-9 * m * n * k / best(lambda: call(x, y), 2 * m * n * k)  # noqa: B023

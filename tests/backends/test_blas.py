@@ -11,6 +11,7 @@ import pytest
 
 from rushlight._backends.cpu.gemm import blas
 from rushlight._backends.cpu.gemm.blas_native import make_gemm
+from rushlight._backends.cpu.gemm.product_spec import ProductShape
 from rushlight._backends.cpu.microkernels.register_tile import register_tile
 from rushlight._backends.cpu.runtime import storage, stubs, threads
 from rushlight._native.target import host_target
@@ -43,24 +44,11 @@ def product(kind, a, b, kernel=None, out=None, **scalars):
     """a @ b by the kernel, reading and writing the arrays where and as they lie."""
     *batch, m, k = a.shape
     n = b.shape[-1]
-    given = {} if out is None else dict(
-        allocate=False, c_strides=steps(out, slice(-2, None)), c_batch=steps(out, slice(None, -2))
-    )  # fmt: skip
-    ints = held(
-        blas.gemm_ints(
-            kind,
-            m,
-            n,
-            k,
-            batch=batch,
-            a_strides=steps(a, slice(-2, None)),
-            b_strides=steps(b, slice(-2, None)),
-            a_batch=steps(a, slice(None, -2)),
-            b_batch=steps(b, slice(None, -2)),
-            **given,
-            **scalars,
-        )
-    )
+    operands = (a, b) if out is None else (a, b, out)
+    strides = {f"{name}_strides": steps(x, slice(-2, None)) for name, x in zip("abc", operands, strict=False)}
+    batches = {f"{name}_batch": steps(x, slice(None, -2)) for name, x in zip("abc", operands, strict=False)}
+    shape = ProductShape(m, n, k, batch=batch, **strides, **batches)
+    ints = held(blas.gemm_ints(kind, shape, allocate=out is None, **scalars))
     call = kernel or blas.gemm_kernel(kind)
     if out is not None:
         assert call(ints, out.ctypes.data, a.ctypes.data, b.ctypes.data) is None

@@ -7,6 +7,7 @@ import pytest
 
 import rushlight as rl
 from rushlight._backends.cpu.gemm import blas, choice, products
+from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
 from rushlight._native import cache
 from rushlight._types.dtype import BFLOAT16, FLOAT32
 
@@ -161,7 +162,7 @@ def test_explain_tells_who_computed():
         assert "generated tiles of" in str(rl.explain(lambda x: x @ x)(rl.ones(72, 72)))
     if blas.blas().path is not None:
         with blas.GEMM.scoped("blas"):
-            note = products.product_note(FLOAT32, FLOAT32, 72, 72, 72, (72, 1), (72, 1), ())
+            note = products.product_note(ProductTypes(FLOAT32, FLOAT32), ProductShape(72, 72, 72))
         assert note.startswith("float32 [72, 72] @ [72, 72] by the library")
     a = rl.ones(64, 64, dtype=rl.int8)
     assert "int8 [64, 64] @ [64, 64] by generated tiles" in str(rl.explain(lambda: rl._int_mm(a, a))())

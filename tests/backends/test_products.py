@@ -13,6 +13,7 @@ from rushlight._backends.cpu.compile import build
 from rushlight._backends.cpu.gemm import blas, products
 from rushlight._backends.cpu.gemm import prepare as product_rules
 from rushlight._backends.cpu.gemm.gemm_form import Form
+from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.launches import joined
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
@@ -128,7 +129,7 @@ def product(forms, a, b, out_dtype):
     m, k = a.shape
     n = b.shape[1]
     strides = [tuple(s // x.itemsize for s in x.strides) for x in (a, b)]
-    ints = np.array(blas.gemm_ints("f32", m, n, k, a_strides=strides[0], b_strides=strides[1]), np.int64)
+    ints = np.array(blas.gemm_ints("f32", ProductShape(m, n, k, *strides)), np.int64)
     ints[3] = m * n * out_dtype.itemsize
     kernel = stubs.make_kernel_callable(blas.form_address(forms), "form")
     made = kernel(storage.from_owner(ints.ctypes.data, ints.nbytes, ints), a.ctypes.data, b.ctypes.data)
@@ -203,13 +204,15 @@ def test_products_of_other_machines(width):
             check(forms, *shape, layouts)
 
 
-def called(source, result, a, b, **given):
+def called(source, result, a, b, **strides):
     """The product by `product_call`, as programs run it."""
-    multiply = joined(products.product_call(
-        source, result, a.shape[-2], b.shape[-1], a.shape[-1], batch=a.shape[:-2],
+    shape = ProductShape(
+        a.shape[-2], b.shape[-1], a.shape[-1], batch=a.shape[:-2],
         **{f"{x}_strides": tuple(s // v.itemsize for s in v.strides[-2:]) for x, v in (("a", a), ("b", b))},
-        **{f"{x}_batch": tuple(s // v.itemsize for s in v.strides[:-2]) for x, v in (("a", a), ("b", b))}, **given,
-    ))  # fmt: skip
+        **{f"{x}_batch": tuple(s // v.itemsize for s in v.strides[:-2]) for x, v in (("a", a), ("b", b))},
+        **strides,
+    )  # fmt: skip
+    multiply = joined(products.product_call(ProductTypes(source, result), shape))
     made = multiply(a.ctypes.data, b.ctypes.data)
     return (
         np.frombuffer(made, np.uint16 if result is BFLOAT16 else result.name).reshape(*a.shape[:-1], b.shape[-1]).copy()
@@ -276,7 +279,7 @@ def test_bytes_give_exact_sums(source):
             integer_forms(source), itertools.cycle(LAYOUTS), itertools.cycle(LAYOUTS[::-1]), strict=False
         ):
             x, y = laid(a, la), laid(b, lb)
-            multiply = joined(products._shared(forms, m, n, k, x.strides, y.strides, (n, 1)))
+            multiply = joined(products._shared(forms, ProductShape(m, n, k, x.strides, y.strides)))
             got = np.frombuffer(multiply(x.ctypes.data, y.ctypes.data), np.int32).reshape(m, n)
             np.testing.assert_array_equal(got, a.astype(np.int32) @ b.astype(np.int32))
             np.testing.assert_array_equal(product(forms, x, y, INT32), got)  # a rectangle at a time
@@ -352,7 +355,7 @@ def test_operands_are_packed_for_matrix_tiles(instruction):
         for la, lb in zip(LAYOUTS, LAYOUTS[::-1], strict=True):
             x, y = laid(a, la), laid(b, lb)
             strides = [tuple(s // v.itemsize for s in v.strides) for v in (x, y)]
-            multiply = joined(products._shared([form], m, n, k, *strides, (n, 1)))
+            multiply = joined(products._shared([form], ProductShape(m, n, k, *strides)))
             made = np.frombuffer(
                 multiply(x.ctypes.data, y.ctypes.data), np.uint16 if result is BFLOAT16 else result.name
             )

@@ -10,6 +10,7 @@ from rushlight._backends.cpu.conv.conv import conv_call
 from rushlight._backends.cpu.conv.direct import direct_call, takes_direct
 from rushlight._backends.cpu.conv.winograd import winograd_call
 from rushlight._backends.cpu.fft.fourier import fourier_call, fourier_note
+from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.gemm.products import product_call, product_note
 from rushlight._backends.cpu.image.resample import resample_back_call, resample_call
 from rushlight._backends.cpu.image.unpool import unpool_call
@@ -41,16 +42,19 @@ def extern_call(step: ExternStep) -> list[Launch]:
 
 
 def _dot(step: ExternStep) -> list[Launch]:
-    a, b = step.inputs
-    out = step.outputs[0]
+    types, shape = _product_of(step)
+    return product_call(types, shape, Fusion(step.sizes, step.epilogue, step.prologues, len(step.words)))
+
+
+def _product_of(step: ExternStep) -> tuple[ProductTypes, ProductShape]:
+    """The dtypes and the shape of a `dot`."""
+    (a, b), out = step.inputs, step.outputs[0]
     *batch, m, k = a.shape
-    return product_call(
-        a.dtype, out.dtype, m, b.shape[-1], k,
-        a_strides=a.strides[-2:], b_strides=b.strides[-2:], c_strides=out.strides[-2:],  # type: ignore[arg-type]
-        batch=batch, a_batch=a.strides[:-2], b_batch=b.strides[:-2], c_batch=out.strides[:-2],
-        sizes=step.sizes, epilogue=step.epilogue, prologues=step.prologues, conjugated=step.params.get("conjugated", (False, False)),
-        more=len(step.words), other=b.dtype if _into_int32(step) else None,
-    )  # fmt: skip
+    other = b.dtype if _into_int32(step) else None
+    strides = (x.strides[-2:] for x in (a, b, out))
+    batches = (x.strides[:-2] for x in (a, b, out))
+    types = ProductTypes(a.dtype, out.dtype, other, step.params.get("conjugated", (False, False)))
+    return types, ProductShape(m, b.shape[-1], k, *strides, batch, *batches)  # type: ignore[arg-type]
 
 
 def _into_int32(step: ExternStep) -> bool:
@@ -64,10 +68,7 @@ def extern_note(step: ExternStep) -> str:
         return fourier_note(step)
     if step.name != "dot":
         return ""
-    (a, b), out = step.inputs, step.outputs[0]
-    *batch, m, k = a.shape
-    other = b.dtype if _into_int32(step) else None
-    return product_note(a.dtype, out.dtype, m, b.shape[-1], k, a.strides[-2:], b.strides[-2:], batch, other)  # type: ignore[arg-type]
+    return product_note(*_product_of(step))
 
 
 _PIECE = 1 << 14  # elements that are worth a thread's while

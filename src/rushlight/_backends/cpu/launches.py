@@ -1,6 +1,7 @@
 """Library calls as kernels that run one after another, and hand each other memory.
 
-    launches = product_call(FLOAT32, FLOAT32, 2000, 2000, 2000)     # one kernel packs the operands, one multiplies
+    types, shape = ProductTypes(FLOAT32, FLOAT32), ProductShape(2000, 2000, 2000)
+    launches = product_call(types, shape)     # one kernel packs the operands, one multiplies
     run = joined(launches)
     storage = run(a, b)
 

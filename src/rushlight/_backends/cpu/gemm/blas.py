@@ -1,7 +1,8 @@
 """Matrix products by the BLAS inside NumPy's wheel, located without importing NumPy.
 
 >>> from rushlight._backends.cpu.gemm.blas import gemm_ints, gemm_kernel
->>> ints = gemm_ints("f32", 2, 3, 4)                 # [2, 4] @ [4, 3], all contiguous
+>>> from rushlight._backends.cpu.gemm.product_spec import ProductShape
+>>> ints = gemm_ints("f32", ProductShape(2, 3, 4))   # [2, 4] @ [4, 3], all contiguous
 >>> k = gemm_kernel("f32")                           # k(ints, a, b) -> Storage of the result
 
 They can also use our own kernels (`GEMM`), as they do where no BLAS is present; thin products then run on plain loops:
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from struct import pack, unpack
 from typing import Any
@@ -31,6 +32,7 @@ from rushlight._backends.cpu.gemm.exact_products import LAYOUTS, PERIOD, exact_p
 from rushlight._backends.cpu.gemm.gemm_form import Form
 from rushlight._backends.cpu.gemm.gemm_native import make_tiled
 from rushlight._backends.cpu.gemm.gemm_shared_native import make_shared
+from rushlight._backends.cpu.gemm.product_spec import ProductShape
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.panels import Cast, Pairs, Panels
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile, register_tile
@@ -402,52 +404,45 @@ _GIL_WORK = 1 << 21  # least multiplications that release the GIL
 
 
 def gemm_ints(
-    kind: str, m: int, n: int, k: int, *,
-    a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None,
-    c_strides: tuple[int, int] | None = None,
-    batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None,
-    c_batch: Sequence[int] | None = None, alpha: complex = 1.0, beta: complex = 0.0, allocate: bool = True,
-    itemsize: int = 0, at_once: int = 1,
-) -> list[int]:  # fmt: skip
-    """The constants of a product `C = alpha * A @ B + beta * C`: A [*batch, m, k], B [*batch, k, n], C [*batch, m, n].
+    kind: str,
+    shape: ProductShape,
+    *,
+    alpha: complex = 1.0,
+    beta: complex = 0.0,
+    allocate: bool = True,
+    itemsize: int = 0,
+    at_once: int = 1,
+) -> list[int]:
+    """The constants of a product `C = alpha * A @ B + beta * C`.
 
-    Strides count elements (default: contiguous); `?_batch` are those of the batch dims, 0 to broadcast.  With
-    `allocate` the callable allocates C (contiguous, beta 0) and returns it; `itemsize`: bytes of its elements if they
-    are not of `kind`.  One instruction multiplies `at_once` neighbours along k.
+    With `allocate` the callable allocates C (contiguous, beta 0) and returns it; `itemsize`: bytes of its elements if
+    they are not of `kind`.  One instruction multiplies `at_once` neighbours along k.
     """
     _, real, width = KINDS[kind]
+    (m, n, k), (a_strides, b_strides, c_strides) = shape.sizes, shape.strides
     total = 1
-    for size in batch:
+    for size in shape.batch:
         total *= size
-    a_row, a_col = a_strides or (k, 1)
-    b_row, b_col = b_strides or (n, 1)
-    c_row, c_col = c_strides or (n, 1)
-    dims = _batches(batch, a_batch, b_batch, c_batch, (m * k, k * n, m * n))
+    dims = _batches(shape)
     tile_m, tile_n, chunk = _split(m, n, -(-k // at_once), total, 4 if width == 2 else 1)
     tiles_m, tiles_n = -(-m // tile_m), -(-n // tile_n)
     pieces = tiles_m * tiles_n * -(-total // chunk) if m and n and total else 0
     work = m * n * max(k, 1) * total
     outputs = [total * m * n * (itemsize or real.itemsize * width)] if allocate else []
     head = [pieces, int(work > _GIL_WORK), len(outputs), *outputs]
-    words = [m, n, k, a_row, a_col, b_row, b_col, c_row, c_col, *_scalar(alpha), *_scalar(beta),
-             tile_m, tile_n, tiles_m, tiles_n, chunk, total, len(dims), 0, 1]  # fmt: skip
-    return head + [0] * (8 - len(head)) + words + [w for row in dims for w in row]
+    constants = [m, n, k, *a_strides, *b_strides, *c_strides, *_scalar(alpha), *_scalar(beta),
+                 tile_m, tile_n, tiles_m, tiles_n, chunk, total, len(dims), 0, 1]  # fmt: skip
+    return head + [0] * (8 - len(head)) + constants + [w for row in dims for w in row]
 
 
 def _scalar(value: complex) -> list[int]:
     return list(unpack("<2q", pack("<2d", value.real, value.imag)))
 
 
-def _batches(
-    batch: Sequence[int],
-    a: Sequence[int] | None,
-    b: Sequence[int] | None,
-    c: Sequence[int] | None,
-    sizes: tuple[int, int, int],
-) -> list[list[int]]:
+def _batches(shape: ProductShape) -> list[list[int]]:
     """Rows (size, strides of A, B, C); dims that are contiguous in all three are merged."""
-    strides = []
-    for steps_of_batch, size in zip((a, b, c), sizes, strict=True):
+    (m, n, k), batch, strides = shape.sizes, shape.batch, []
+    for steps_of_batch, size in zip((shape.a_batch, shape.b_batch, shape.c_batch), (m * k, k * n, m * n), strict=True):
         dense, step = [], size
         for extent in reversed(batch):
             dense.append(step)

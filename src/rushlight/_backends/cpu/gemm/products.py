@@ -1,9 +1,11 @@
 """The choice of kernels for a matrix product: our own around register tiles, or the BLAS library.
 
+>>> from rushlight._backends.cpu.gemm.product_spec import ProductShape, ProductTypes
 >>> from rushlight._backends.cpu.gemm.products import product_call
 >>> from rushlight._types.dtype import BFLOAT16
 >>> from rushlight._backends.cpu.launches import joined
->>> multiply = joined(product_call(BFLOAT16, BFLOAT16, 64, 64, 64))     # multiply(a, b) -> Storage of [64, 64]
+>>> types, shape = ProductTypes(BFLOAT16, BFLOAT16), ProductShape(64, 64, 64)
+>>> multiply = joined(product_call(types, shape))     # multiply(a, b) -> Storage of [64, 64]
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
 from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_WORDS
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
+from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.microkernels.amx_tile import AmxTile
 from rushlight._backends.cpu.microkernels.register_tile import RegisterTile
-from rushlight._backends.cpu.program.steps import RectangleStep
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._types.dtype import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, INT8, INT32, DType
 from rushlight._types.layout import numel
@@ -48,98 +50,85 @@ PIECE_ROWS, PIECE_COLUMNS = 128, 256  # of C in one piece of a large product, ab
 PIECES, PIECE_WORK = 20, 1 << 19  # wanted pieces, and the least multiplications in one
 PACK_PIECE = 1 << 16  # elements packed in one piece, about
 _CALLS: dict[str, Callable[..., Any]] = {}
+_UNFUSED = Fusion()
 
 
-def product_call(
-    source: DType, result: DType, m: int, n: int, k: int, *,
-    a_strides: tuple[int, int] | None = None, b_strides: tuple[int, int] | None = None, c_strides: tuple[int, int] | None = None,
-    batch: Sequence[int] = (), a_batch: Sequence[int] | None = None, b_batch: Sequence[int] | None = None, c_batch: Sequence[int] | None = None,
-    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
-    conjugated: tuple[bool, bool] = (False, False), more: int = 0, other: DType | None = None,
-) -> list[Launch]:  # fmt: skip
-    """The kernels that multiply A [*batch, m, k] of dtype `source` and B [*batch, k, n] of dtype `other` (None: the
-    same); their arrays are A, B and `more`.
+def product_call(types: ProductTypes, shape: ProductShape, fusion: Fusion = _UNFUSED) -> list[Launch]:
+    """The kernels that multiply A and B; their arrays are A, B and those of the `fusion`.
 
-    Strides are those of `gemm_ints`.  NotImplementedError where no product of these dtypes exists.  With an `epilogue`,
-    which takes the further arrays, the outputs have `sizes` bytes, and `result` is the dtype of the sums.  `conjugated`
-    operands are read as conjugates. With `prologues`, the arrays are those of all prologues, and operands that have one
-    are not read.
+    NotImplementedError where no product of these dtypes exists.  With an epilogue, which takes the further arrays,
+    `types.result` is the dtype of the sums.  With prologues, the arrays are those of all prologues, and operands that
+    have one are not read.
     """
-    kind = KINDS_OF.get(source.name)
-    a_strides, b_strides, c_strides = a_strides or (k, 1), b_strides or (n, 1), c_strides or (n, 1)
-    if any(conjugated):  # only our own kernels can
-        forms, kind = host_forms(source, result, conjugated=conjugated), None
+    source, result = types.source, types.result
+    kind, operands = KINDS_OF.get(source.name), range(2 + fusion.more)
+    if any(types.conjugated):  # only our own kernels can
+        forms, kind = host_forms(source, result, conjugated=types.conjugated), None
     else:
-        forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides, other)
+        forms = _forms(types, shape)
     if forms is None and (kind is None or source is not result):
         raise NotImplementedError(f"primitive 'dot' has no routine for {source.name} with a result of {result.name}")
-    if any(prologues):
-        forms = _product_forms(source, result, other)
-    if forms is not None and all(size == 1 for size in batch) and (any(prologues) or _is_large(m, n, k)):
-        return _shared(forms, m, n, k, a_strides, b_strides, c_strides, sizes, epilogue, prologues, more)
-    ints = gemm_ints(
-        kind or "f32", m, n, k, a_strides=a_strides, b_strides=b_strides, c_strides=c_strides,
-        batch=batch, a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, itemsize=result.itemsize, at_once=forms[0].tile.group if forms else 1,
-    )  # fmt: skip
-    ints = with_epilogue(ints, sizes, epilogue)
+    if any(fusion.prologues):
+        forms = _product_forms(source, result, types.other)
+    if forms is not None and all(size == 1 for size in shape.batch) and (any(fusion.prologues) or _is_large(shape)):
+        return _shared(forms, shape, fusion)
+    group = forms[0].tile.group if forms else 1
+    ints = gemm_ints(kind or "f32", shape, itemsize=result.itemsize, at_once=group)
+    ints = with_epilogue(ints, fusion.sizes, fusion.epilogue)
     if forms is None or kind in CHOSEN:  # the library also serves the cases our own kernels decline
         assert kind is not None
-        return [Launch(gemm_kernel(kind, forms is not None), ints, range(2 + more))]
+        return [Launch(gemm_kernel(kind, forms is not None), ints, operands)]
     key = f"form {' '.join(form.key for form in forms)}"
     if key not in _CALLS:
         _CALLS[key] = make_kernel_callable(form_address(forms), "gemm_form")
-    return [Launch(_CALLS[key], ints, range(2 + more))]
+    return [Launch(_CALLS[key], ints, operands)]
 
 
-def _forms(
-    source: DType, result: DType, sizes: tuple[int, int, int], total: int, a_strides: tuple[int, int], b_strides: tuple[int, int],
-    other: DType | None = None,
-) -> tuple[Form, ...] | None:  # fmt: skip
-    """The forms of `total` products of `sizes` (rows, columns, steps) each; None where the library or plain loops
-    compute them."""
-    kind, work = KINDS_OF.get(source.name), numel(sizes)
+def _forms(types: ProductTypes, shape: ProductShape) -> tuple[Form, ...] | None:
+    """The forms of a product; None where the library or plain loops compute it."""
+    source, result = types.source, types.result
+    kind, work, total = KINDS_OF.get(source.name), numel(shape.sizes), numel(shape.batch)
     if kind in CHOSEN and source is result:
         # either kernel leaves small products to the library: nothing is measured for them
-        own = (
-            entry(name_of(kind, sizes, a_strides, b_strides), _maker).own
-            if work >= SMALL and total
-            else prefers_own(kind)
-        )
+        own = entry(_class_of(kind, shape), _maker).own if work >= SMALL and total else prefers_own(kind)
     else:
         own = kind not in CHOSEN and not (source.is_integer and source is result and work * total < SMALL_INTEGERS)
-    return _product_forms(source, result, other) if own else None
+    return _product_forms(source, result, types.other) if own else None
 
 
-def product_note(
-    source: DType, result: DType, m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], batch: Sequence[int],
-    other: DType | None = None,
-) -> str:  # fmt: skip
+def _class_of(kind: str, shape: ProductShape) -> str:
+    """The name of a product's class in the table of `choice`."""
+    a_strides, b_strides, _ = shape.strides
+    return name_of(kind, shape.sizes, a_strides, b_strides)
+
+
+def product_note(types: ProductTypes, shape: ProductShape) -> str:
     """A description of the kernels that compute a product."""
-    work, kind = m * n * k, KINDS_OF.get(source.name)
-    forms = _forms(source, result, (m, n, k), numel(batch), a_strides, b_strides, other)
+    (m, n, k), kind = shape.sizes, KINDS_OF.get(types.source.name)
+    forms = _forms(types, shape)
     by = "the library" if kind in CHOSEN and library_for(kind).path is not None else "plain loops"
     if forms is not None:
         tile = _fitting(forms, m).tile
         by = f"generated tiles of {tile.rows} x {tile.columns}{f' ({tile.instruction})' if tile.instruction else ''}"
-    measured = known(name_of(kind, (m, n, k), a_strides, b_strides)) if kind in CHOSEN and work >= SMALL else None
-    return f"{source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
+    measured = known(_class_of(kind, shape)) if kind in CHOSEN and m * n * k >= SMALL else None
+    return f"{types.source.name} [{m}, {k}] @ [{k}, {n}] by {by}" + (f"; its class: {measured}" if measured else "")
 
 
 def _maker(
     kind: str, sizes: tuple[int, int, int], a_strides: tuple[int, int], b_strides: tuple[int, int], own: bool
 ) -> list[Launch]:
     """A product by our own kernels (`own`) or by the library."""
-    m, n, k = sizes
+    shape = ProductShape(*sizes, a_strides, b_strides)
     dtype = {"f32": FLOAT32, "f64": FLOAT64, "c64": COMPLEX64, "c128": COMPLEX128}[kind]
     forms = host_forms(dtype, dtype) if own else None
-    if forms is not None and _is_large(m, n, k):
-        return _shared(forms, m, n, k, a_strides, b_strides, (n, 1))
-    return [Launch(gemm_kernel(kind, own), gemm_ints(kind, m, n, k, a_strides=a_strides, b_strides=b_strides), (0, 1))]
+    if forms is not None and _is_large(shape):
+        return _shared(forms, shape)
+    return [Launch(gemm_kernel(kind, own), gemm_ints(kind, shape), (0, 1))]
 
 
-def _is_large(m: int, n: int, k: int) -> bool:
+def _is_large(shape: ProductShape) -> bool:
     """Whether operands are packed once for all pieces."""
-    return min(m, n) >= SHARED_SIDE and m * n * k > SHARED_WORK
+    return min(shape.m, shape.n) >= SHARED_SIDE and shape.m * shape.n * shape.k > SHARED_WORK
 
 
 def amx_forms(kind: str, source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...]:
@@ -156,7 +145,7 @@ def amx_maker(
     source, result = (BFLOAT16, FLOAT32) if kind == "amx_bf16" else (INT8, INT32)
     forms = amx_forms(kind, source, result, source)[:1] if own else host_forms(source, result, source)
     assert forms is not None
-    return _shared(forms, *sizes, a_strides, b_strides, (sizes[1], 1))
+    return _shared(forms, ProductShape(*sizes, a_strides, b_strides))
 
 
 def _product_forms(source: DType, result: DType, other: DType | None = None) -> tuple[Form, ...] | None:
@@ -201,20 +190,17 @@ def _rectangle(m: int, n: int, k: int, form: Form) -> tuple[int, int]:
     return _even(m, rows, height), min(_even(n, columns, width), -(-COLUMNS // form.tile.columns) * width)
 
 
-def _shared(
-    forms: Sequence[Form], m: int, n: int, k: int, a_strides: tuple[int, int], b_strides: tuple[int, int], c_strides: tuple[int, int],
-    sizes: Sequence[int] = (), epilogue: RectangleStep | None = None, prologues: Sequence[RectangleStep | None] = (),
-    more: int = 0,
-) -> list[Launch]:  # fmt: skip
+def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSED) -> list[Launch]:
     """A large product: one kernel packs the operands, one multiplies."""
-    before = list(prologues) or [None, None]
+    before = list(fusion.prologues) or [None, None]
     along = [
         step is not None and step.part.transposed == bool(side) for side, step in enumerate(before)
     ]  # whether rows of the prologue's rectangles run along k
-    transposed = c_strides[1] != 1 and c_strides[0] == 1  # C transposed = B transposed @ A transposed
+    c_row, c_column = shape.strides[2]
+    transposed = c_column != 1 and c_row == 1  # C transposed = B transposed @ A transposed
     if transposed:
-        before, along = before[::-1], along[::-1]
-        m, n, a_strides, b_strides, c_strides = n, m, b_strides[::-1], a_strides[::-1], c_strides[::-1]
+        before, along, shape = before[::-1], along[::-1], shape.transposed
+    (m, n, k), (a_strides, b_strides, c_strides) = shape.sizes, shape.strides
     form = _fitting(forms, m)
     tile, (size, _) = form.tile, form.sizes
     tile_m, tile_n = _rectangle(m, n, k, form)
@@ -234,19 +220,21 @@ def _shared(
     pieces_m, pieces_n = (
         -(-side // chunk) * -(-k // length) for side, chunk, length in zip((m, n), chunks, reach, strict=True)
     )
-    words = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
+    constants = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
              depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along)]  # fmt: skip
-    assert len(words) == G_WORDS + P_WORDS
-    second = with_epilogue([tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *words], sizes, epilogue)
+    assert len(constants) == G_WORDS + P_WORDS
+    second = [tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *constants]
+    second = with_epilogue(second, fusion.sizes, fusion.epilogue)
     k_words = -(-form.pair * k // tile.group)
     columns = -(-form.pair * n // tile.columns) * tile.columns
     packed = (-(-m // tile.rows) * tile.rows * k_words * size + 63) // 64 * 64 + columns * (
         k_words + -(-k // depth) * form.before
     ) * size
     pack, multiply = (_kernel(form, which) for which in (0, 1))
-    first = with_prologues([pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *words], P_BEFORE, len(sizes) or 1, before)
-    operands, rest = (1, 0) if transposed else (0, 1), range(2, 2 + more)
-    packing = Launch(pack, first, (*operands, *rest) if any(prologues) else operands, 0)
+    first = [pieces_m + pieces_n, 1, 1, packed, 0, 0, 0, 0, *constants]
+    first = with_prologues(first, P_BEFORE, len(fusion.sizes) or 1, before)
+    operands, rest = (1, 0) if transposed else (0, 1), range(2, 2 + fusion.more)
+    packing = Launch(pack, first, (*operands, *rest) if any(fusion.prologues) else operands, 0)
     return [packing, Launch(multiply, second, (-1, -1, *rest))]  # replaces both operands
 
 
