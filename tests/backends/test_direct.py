@@ -9,7 +9,7 @@ import pytest
 
 import rushlight as torch
 from rushlight._backends.cpu.conv.direct import Direct, takes_direct
-from rushlight._backends.cpu.conv.direct_tile import DirectTile, RowMover, WeightTile
+from rushlight._backends.cpu.conv.direct_tile import Block, DirectTile, Reads, RowMover, VectorKind, WeightTile, Window
 from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, Operand
@@ -254,7 +254,7 @@ def test_groups_of_a_few_channels_share_vectors() -> None:
         for strides, mix in ((last(few), mixed), (first(few), 1)):
             x, y = (Operand(place, dtype, (2, 16, few, 9, 20), strides) for place in (1, 0))
             w = Operand(2, dtype, (16, few, few, 3, 3), (9 * few * few, 9 * few, 9, 3, 1))
-            assert Direct("f32", x, w, y, None, params).desc["mix"] == mix
+            assert Direct(x, w, y, None, params).desc["mix"] == mix
 
 
 def test_who_is_computed_directly() -> None:
@@ -268,14 +268,12 @@ def test_who_is_computed_directly() -> None:
 def test_kernels_are_made_for_other_vectors(kind: str, lanes: int) -> None:
     for together, mix in ((False, 1), (True, 1), (True, 2), (True, 4)):
         for edge in (False, True):
-            tile = DirectTile(
-                kind, lanes, lanes > 4, outs=1 if together else 2, rows=2, vectors=2, height=3, width=3, stride=2, dilation=1,
-                columns=((0, 0), (1, 0), (0, lanes if together else 1)), channelwise=together, whole=lanes == 16, mix=mix, edge=edge,
-            )  # fmt: skip
+            window = Window(3, 3, 2, 1, ((0, 0), (1, 0), (0, lanes if together else 1)))
+            block, reads = Block(1 if together else 2, 2, 2), Reads(lanes == 16, edge=edge)
+            tile = DirectTile(VectorKind(kind, lanes, lanes > 4), block, window, reads, mix if together else 0)
             assert tile.symbol in jit.compile_assembly(tile.text, "quick")
-        sums = WeightTile(
-            kind, lanes, lanes > 4, rows=2, height=3, width=3, stride=1, dilation=1, columns=((0, 1), (0, 2), (0, 3)), whole=lanes == 16, mix=mix,
-        )  # fmt: skip
+        window = Window(3, 3, 1, 1, ((0, 1), (0, 2), (0, 3)))
+        sums = WeightTile(VectorKind(kind, lanes, lanes > 4), 2, window, lanes == 16, mix)
         assert sums.symbol in jit.compile_assembly(sums.text, "quick")
     mover = RowMover(kind, lanes)
     assert mover.copy in jit.compile_assembly(mover.text, "quick")

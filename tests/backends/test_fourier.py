@@ -266,7 +266,9 @@ def test_tables_die_with_their_plans() -> None:
     assert n > fourier._ROWS
     call, whole = (
         fourier._Call(),
-        fourier._Transform(fourier._family("f32"), COMPLEX, n, (item, item), (), (item, item), False, 1.0),
+        fourier._Transform(
+            fourier._family("f32"), COMPLEX, fourier._Line(n, (item, item), (item, item)), (), False, 1.0
+        ),
     )
     fourier._by_matrix(call, whole, 1, 0)
     made = {key for key in set(fourier._TABLES) - known if n in key}

@@ -30,6 +30,7 @@ from rushlight._prims.recurrent_cell import (
     Call,
     GradCall,
     Graphs,
+    StepBack,
     backward_step,
     forward_step,
     inner_weight,
@@ -103,9 +104,19 @@ def _grad_reference(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         kept, more = ([] if at[name] is None else parts_of(Arrays, at[name], size) for name in ("gates", "ct_gates"))
         h_before, c_before = before(call.h, call.hs), None if dc is None else before(call.c, call.cs)
         parts_of_slopes, dc_before, part = backward_step(
-            Arrays, mode, rows.at(call.ct_hs, t) + dh[:k], None if dc is None else dc[:k], kept, rows.at(call.hs, t), at["cs"], (h_before, c_before),
-            more, at["ct_cs"],
-        )  # fmt: skip
+            Arrays,
+            mode,
+            StepBack(
+                dh=rows.at(call.ct_hs, t) + dh[:k],
+                dc=None if dc is None else dc[:k],
+                gates=kept,
+                h=rows.at(call.hs, t),
+                c=at["cs"],
+                before=(h_before, c_before),
+                more=more,
+                more_c=at["ct_cs"],
+            ),
+        )
         rows.at(slopes, t)[...] = np.concatenate(parts_of_slopes, 1)
         rows.at(befores, t)[...] = h_before
         dh[:k] = rows.at(slopes, t)[:, : w.shape[0]] @ w + (0 if part is None else part)
@@ -200,9 +211,19 @@ def _grad_step(mode: str, names: Sequence[str]) -> Callable[..., tuple[Any, ...]
         size = at["hs"].shape[-1]
         kept, more = ([] if name not in at else parts_of(Graphs, at[name], size) for name in ("gates", "ct_gates"))
         parts_of_slopes, dc, part = backward_step(
-            Graphs, mode, at["ct_hs"] + at["dh"], at.get("dc"), kept, at["hs"], at.get("cs"), (at["before"], at.get("before_c")), more,
-            at.get("ct_cs"),
-        )  # fmt: skip
+            Graphs,
+            mode,
+            StepBack(
+                dh=at["ct_hs"] + at["dh"],
+                dc=at.get("dc"),
+                gates=kept,
+                h=at["hs"],
+                c=at.get("cs"),
+                before=(at["before"], at.get("before_c")),
+                more=more,
+                more_c=at.get("ct_cs"),
+            ),
+        )
         slopes = Graphs.join(parts_of_slopes, 1)
         through = build.dot(Graphs.columns(slopes, 0, at["w"].shape[0]), at["w"])
         return slopes, through if part is None else through + part, *([] if dc is None else [dc])
@@ -286,9 +307,19 @@ def _grad_decompose(*xs: Any, mode: str, reverse: bool, extra: bool) -> tuple[An
         kept, more = ([] if at[name] is None else parts_of(Graphs, at[name][t], size) for name in ("gates", "ct_gates"))
         h_before, c_before = before(call.h, at["hs"]), None if dc is None else before(call.c, at["cs"])
         parts_of_slopes, dc_before, part = backward_step(
-            Graphs, mode, at["ct_hs"][t] + dh, dc, kept, at["hs"][t], None if dc is None else at["cs"][t], (h_before, c_before), more,
-            None if at["ct_cs"] is None else at["ct_cs"][t],
-        )  # fmt: skip
+            Graphs,
+            mode,
+            StepBack(
+                dh=at["ct_hs"][t] + dh,
+                dc=dc,
+                gates=kept,
+                h=at["hs"][t],
+                c=None if dc is None else at["cs"][t],
+                before=(h_before, c_before),
+                more=more,
+                more_c=None if at["ct_cs"] is None else at["ct_cs"][t],
+            ),
+        )
         slopes[t], befores[t] = Graphs.join(parts_of_slopes, 1), h_before
         through = build.dot(Graphs.columns(slopes[t], 0, w.shape[0]), w)
         dh = steps.kept(t, through if part is None else through + part, dh)

@@ -14,7 +14,7 @@ exp(-x)):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._base.lazy import numpy as np
 from rushlight._prims import build
@@ -23,7 +23,7 @@ from rushlight._types.symbols import truncated
 
 __all__ = [
     "BIASES", "EXTRA_OPERANDS", "GATES", "GRAD_OPERANDS", "KEPT", "OF_ROWS", "OF_STATES", "SLOPES", "Arrays", "Call", "GradCall", "Graphs",
-    "backward_step", "forward_step", "inner_weight", "parts_of", "single_step",
+    "StepBack", "backward_step", "forward_step", "inner_weight", "parts_of", "single_step",
 ]  # fmt: skip
 
 GATES = {"lstm": 4, "gru": 3, "tanh": 1, "relu": 1}  # parts of the projected input, and of the recurrent weight
@@ -190,24 +190,27 @@ def forward_step(o: Any, mode: str, x: Any, w: Any, b: Any, h: Any, c: Any) -> t
     return (o.tanh if mode == "tanh" else o.relu)(x + u + b), None, []
 
 
-def backward_step(
-    o: Any,
-    mode: str,
-    dh: Any,
-    dc: Any,
-    gates: Sequence[Any],
-    h: Any,
-    c: Any,
-    before: tuple[Any, Any],
-    more: Sequence[Any],
-    more_c: Any,
-) -> tuple[list[Any], Any, Any]:
-    """The slopes of a step, the cotangent of the previous cell, and that of the previous state without the recurrent
-    product.
+class StepBack(NamedTuple):
+    """The operands of one step back.
 
-    `h`, `c` are the state after the step, `before` the one before it; `more`, `more_c` further cotangents of the gates
-    and of c.
+    `dh`, `dc` are the cotangents of the state after the step, `h`, `c` that state, `before` the one before it; `more`,
+    `more_c` are further cotangents of the gates and of c.
     """
+
+    dh: Any
+    dc: Any
+    gates: Sequence[Any]
+    h: Any
+    c: Any
+    before: tuple[Any, Any]
+    more: Sequence[Any]
+    more_c: Any
+
+
+def backward_step(o: Any, mode: str, step: StepBack) -> tuple[list[Any], Any, Any]:
+    """The slopes of a step, the cotangent of the previous cell, and that of the previous state without the recurrent
+    product."""
+    dh, dc, gates, h, c, before, more, more_c = step
 
     def plus(x: Any, k: int) -> Any:
         return x + more[k] if more else x

@@ -18,29 +18,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._graph.core import Graph, Node, Value, call_key, live_nodes
 from rushlight._types.layout import numel
 
-__all__ = ["behind", "lacking", "partition"]
+__all__ = ["Joint", "behind", "is_expensive", "lacking", "partition"]
 
-DEAR_FAMILIES = frozenset(("heavy", "scan", "reduce"))
-DEAR = frozenset(("scatter", "index_put", "unwindow"))
+EXPENSIVE_FAMILIES = frozenset(("heavy", "scan", "reduce"))
+EXPENSIVE = frozenset(("scatter", "index_put", "unwindow"))
 EVER = 1 << 60  # above any capacity
 
 
-def dear(node: Node) -> bool:
+def is_expensive(node: Node) -> bool:
     """Whether a node is never recomputed."""
-    return node.prim.family in DEAR_FAMILIES or node.prim.name in DEAR or node.prim.effect is not None
+    return node.prim.family in EXPENSIVE_FAMILIES or node.prim.name in EXPENSIVE or node.prim.effect is not None
+
+
+class Joint(NamedTuple):
+    """Forward and backward in one graph."""
+
+    inputs: list[Value]
+    outputs: Sequence[Value]
+    nodes: list[Node]
+    cotangents: list[Value]
+    grads: list[Value]
 
 
 def partition(
-    nodes: Sequence[Node],
-    inputs: Sequence[Value],
-    outputs: Sequence[Value],
-    cotangents: Sequence[Value],
-    grads: Sequence[Value],
+    joint: Joint,
     overwritten: Collection[int] = (),
     only: Collection[tuple[str, int]] | None = None,
     besides: Collection[Value] = (),
@@ -52,6 +58,7 @@ def partition(
     NotImplementedError where that is impossible.  `besides` lists inputs that are saved though this backward may not
     read them.
     """
+    inputs, outputs, nodes, cotangents, grads = joint
     late = _late(nodes, cotangents)
     needed = live_nodes(nodes, grads)
     read = _read(needed, late, cotangents, grads) | set(besides)
@@ -79,14 +86,9 @@ def partition(
     return forward, _backward(needed, kept, cotangents, grads), saved
 
 
-def lacking(
-    nodes: Sequence[Node],
-    inputs: Sequence[Value],
-    cotangents: Sequence[Value],
-    grads: Sequence[Value],
-    kept: Collection[Value],
-) -> list[int]:
+def lacking(joint: Joint, kept: Collection[Value]) -> list[int]:
     """The indices of the inputs that the gradients need in addition to the values in `kept`."""
+    inputs, _, nodes, cotangents, grads = joint
     late = _late(nodes, cotangents)
     todo = list(_read(live_nodes(nodes, grads), late, cotangents, grads))
     reached = _behind(todo, kept)
@@ -162,7 +164,7 @@ def _cut(
         for value in node.outputs:
             order[value] = None
             flow.add((value, 0), (value, 1), _cost(value, locations, fresh))
-            if node.prim.effect is not None or (dear(node) and id(node) in forward):
+            if node.prim.effect is not None or (is_expensive(node) and id(node) in forward):
                 flow.add("source", (value, 0), EVER)
             for item in node.inputs:
                 flow.add((item, 1), (value, 0), EVER)

@@ -23,7 +23,7 @@ from rushlight._graph.core import Graph, GraphBuilder, Node, Value, evaluate, tr
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._prims.record import ByDecomposition, not_differentiable
-from rushlight._transforms.partition import behind, dear, lacking, partition
+from rushlight._transforms.partition import Joint, behind, is_expensive, lacking, partition
 from rushlight._transforms.simplify import EXACT, GRADIENT
 from rushlight._types.dtype import DType
 
@@ -92,17 +92,14 @@ def vjp(
         if ct_mask is None
         else list(ct_mask)
     )
-    inputs, outs, nodes, cotangents, grads = _joint(graph, wrt, mask, count, rule)
-    present_cts = [ct for ct in cotangents if ct is not None]
-    present_grads = [g for g in grads if g is not None]
-    forward, backward, saved = partition(nodes, inputs, outs[:count], present_cts, present_grads, overwritten, only)
+    joint, grads = _joint(graph, wrt, mask, count, rule)
+    joint = joint._replace(outputs=joint.outputs[:count])
+    forward, backward, saved = partition(joint, overwritten, only)
     if only is None and len(forward.outputs) > count:
-        besides = [inputs[i] for i in _wanted_later(forward, count, wrt, saved) if i not in overwritten]
+        besides = [joint.inputs[i] for i in _wanted_later(forward, count, wrt, saved) if i not in overwritten]
         if besides:
-            forward, backward, saved = partition(
-                nodes, inputs, outs[:count], present_cts, present_grads, overwritten, besides=besides
-            )
-    order = iter(range(len(present_grads)))
+            forward, backward, saved = partition(joint, overwritten, besides=besides)
+    order = iter(range(len(joint.grads)))
     return Gradient(
         forward,
         backward,
@@ -114,8 +111,8 @@ def vjp(
 
 def _joint(
     graph: Graph, wrt: Sequence[int], mask: Sequence[bool], count: int, rule: Callable[..., Any] | None
-) -> tuple[list[Value], Sequence[Value], list[Node], list[Value | None], list[Value | None]]:
-    """Forward and backward in one: the inputs, the outputs, all nodes, the cotangents and the gradients."""
+) -> tuple[Joint, list[Value | None]]:
+    """Forward and backward in one graph, and the gradients of `wrt`."""
     results = graph.outputs[:count]
     builder = RewritingBuilder(EXACT)
     inputs = [builder.input_like(v) for v in graph.inputs]
@@ -133,7 +130,8 @@ def _joint(
             build.zeros_like(x) if g is None and 0 in x.shape and carries_gradient(x.dtype) else g
             for g, x in zip(grads, wanted, strict=True)
         ]
-    return inputs, outs, builder.nodes, cotangents, grads
+    present = ([v for v in values if v is not None] for values in (cotangents, grads))
+    return Joint(inputs, outs, builder.nodes, *present), grads
 
 
 def _wanted_later(forward: Graph, count: int, wrt: Sequence[int], saved: Sequence[Source]) -> list[int]:
@@ -152,13 +150,11 @@ def _wanted_later(forward: Graph, count: int, wrt: Sequence[int], saved: Sequenc
     ):
         return []
     try:
-        inputs, outs, nodes, cotangents, grads = _joint(forward, wrt, mask, len(mask), None)
+        joint, _ = _joint(forward, wrt, mask, len(mask), None)
     except NotDifferentiableError:  # differentiating the backward will raise it
         return []
-    kept = {inputs[i] if kind == "input" else outs[i] for kind, i in saved_keys}
-    return lacking(
-        nodes, inputs, [ct for ct in cotangents if ct is not None], [g for g in grads if g is not None], kept
-    )
+    kept = {joint.inputs[i] if kind == "input" else joint.outputs[i] for kind, i in saved_keys}
+    return lacking(joint, kept)
 
 
 def _forget(builder: RewritingBuilder, outs: Sequence[Value]) -> None:
@@ -168,7 +164,7 @@ def _forget(builder: RewritingBuilder, outs: Sequence[Value]) -> None:
     changed, the result of `exp` may not.
     """
     for value in outs:
-        if value.node is not None and not dear(value.node):
+        if value.node is not None and not is_expensive(value.node):
             builder.forget(value.node)
 
 

@@ -51,10 +51,10 @@ def _product_of(step: ExternStep) -> tuple[ProductTypes, ProductShape]:
     (a, b), out = step.inputs, step.outputs[0]
     *batch, m, k = a.shape
     other = b.dtype if _into_int32(step) else None
-    strides = (x.strides[-2:] for x in (a, b, out))
-    batches = (x.strides[:-2] for x in (a, b, out))
+    strides: Any = [x.strides[-2:] for x in (a, b, out)]
+    batches = [x.strides[:-2] for x in (a, b, out)]
     types = ProductTypes(a.dtype, out.dtype, other, step.params.get("conjugated", (False, False)))
-    return types, ProductShape(m, b.shape[-1], k, *strides, batch, *batches)  # type: ignore[arg-type]
+    return types, ProductShape(m, b.shape[-1], k, *strides, batch, *batches)
 
 
 def _into_int32(step: ExternStep) -> bool:

@@ -107,18 +107,10 @@ class ConvForm:
         self.gathers = {width: PanelGather(first, width) for width in (first.columns, first.rows, tiles[-1].rows)}
         self.gathers[0] = PanelGather(first, first.columns, max(first.lanes // 2, 2))
         one = first.group == 1
-        self.listed = (
-            [RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, "columns") for t in tiles]
-            if one
-            else list(tiles)
-        )
+        self.listed = [t.variant("columns") for t in tiles] if one else list(tiles)
         rounds = (False, True) if first.rounds and target == first.kind else (False,)
         placed = [
-            [
-                RegisterTile(t.kind, t.lanes, t.rows, n, t.fma, t.instruction, "rows", rounded)
-                for n in (first.vectors, 1)
-                for t in tiles
-            ]
+            [t.sized(t.rows, n).variant("rows", rounded) for n in (first.vectors, 1) for t in tiles]
             for rounded in rounds
         ]
         self.placed, self.rounded = placed[0], placed[1] if len(placed) > 1 else []

@@ -10,7 +10,16 @@ from rushlight._backends.cpu.conv.conv import Work
 from rushlight._backends.cpu.conv.conv_descriptor import POSITION_ROWS, epilogue_layout
 from rushlight._backends.cpu.conv.direct_descriptor import D_BYTES, D
 from rushlight._backends.cpu.conv.direct_native import make_direct
-from rushlight._backends.cpu.conv.direct_tile import MIXED, DirectTile, RowMover, WeightTile
+from rushlight._backends.cpu.conv.direct_tile import (
+    MIXED,
+    Block,
+    DirectTile,
+    Reads,
+    RowMover,
+    VectorKind,
+    WeightTile,
+    Window,
+)
 from rushlight._backends.cpu.conv.direct_weight_grad_native import make_weight_gradient
 from rushlight._backends.cpu.conv.prepare import FEW_CHANNELS, LONGEST_ROW, has_few_channels, sums_over_positions
 from rushlight._backends.cpu.epilogue.constants import epilogue_words
@@ -73,10 +82,10 @@ def tile_address(tile: DirectTile | WeightTile) -> int:
 
 
 @cache
-def _found_tile(make: Callable[..., DirectTile | WeightTile], *given: Any, **more: Any) -> int:
-    """The address of the kernel of the block `make(*given, **more)`; convolutions of new sizes mostly ask for a known
+def _found_tile(make: Callable[..., DirectTile | WeightTile], *parts: Any) -> int:
+    """The address of the kernel of the block `make(*parts)`; convolutions of new sizes mostly ask for a known
     one."""
-    return tile_address(make(*given, **more))
+    return tile_address(make(*parts))
 
 
 def takes_direct(step: ExternStep) -> bool:
@@ -101,10 +110,10 @@ def direct_call(step: ExternStep) -> list[Launch]:
     y = step.outputs[0]
     source, target = _SHORT[x.dtype.name], _SHORT[y.dtype.name]
     kind = WeightGradient if sums_over_positions(step) else Direct
-    operands = "f64" if source == "f64" else "f32", x, w, y, more[0] if more else None, step.params
+    operands = x, w, y, more[0] if more else None, step.params
     works = [kind(*operands)]
     if kind is Direct and step.epilogue is None and max(step.params["spread"]) > 1 and works[0].worth_phases():
-        works = [Direct(*operands, phase) for phase in _phases(*operands[1:])] or works
+        works = [Direct(*operands, phase) for phase in _phases(*operands)] or works
     after: list[int] = []
     for work in works:
         work.desc |= {"operand": len(step.sizes), "epilogue_at": D_BYTES, "bundle": 1}
@@ -172,7 +181,6 @@ class Direct:
 
     def __init__(
         self,
-        kind: str,
         x: Operand,
         w: Operand,
         y: Operand,
@@ -180,8 +188,9 @@ class Direct:
         params: dict[str, Any],
         phase: dict[str, int] | None = None,
     ) -> None:
-        self.kind, self.target, self.phase = kind, host_target(), phase
-        self.size, self.item = 4 if kind == "f32" else 8, x.dtype.itemsize
+        self.kind = "f64" if x.dtype.name == "float64" else "f32"
+        self.target, self.phase = host_target(), phase
+        self.size, self.item = 4 if self.kind == "f32" else 8, x.dtype.itemsize
         desc = self.desc = dict.fromkeys(D, 0) | {"mix": 1}
         desc["lanes"] = self.target.vector_bytes // self.size
         self.registers = 32 if self.target.arch == "aarch64" or self.target.vector_bytes == 64 else 16
@@ -286,11 +295,12 @@ class Direct:
 
         whole = self.target.vector_bytes == 64
 
+        kind = VectorKind(self.kind, lanes, self.fma)
+        window = Window(height, desc["kernel_w"], desc["stride_h"], desc["dilation_h"], columns)
+
         def tile(n: int, edge: bool) -> int:
-            return _found_tile(
-                DirectTile, self.kind, lanes, self.fma, outs=o, rows=r, vectors=n, height=height, width=desc["kernel_w"], stride=desc["stride_h"],
-                dilation=desc["dilation_h"], columns=columns, channelwise=together, whole=whole, stream=stream, mix=desc["mix"], edge=edge,
-            )  # fmt: skip
+            reads = Reads(whole, stream, edge)
+            return _found_tile(DirectTile, kind, Block(o, r, n), window, reads, desc["mix"] if together else 0)
 
         placed = self._placed()
         across = 1 if together else lanes
@@ -428,12 +438,10 @@ class WeightGradient(Direct):
 
     kernel = "out"
 
-    def __init__(
-        self, kind: str, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]
-    ) -> None:
+    def __init__(self, x: Operand, w: Operand, y: Operand, bias: Operand | None, params: dict[str, Any]) -> None:
         params = {**params, "stride": params["dilation"], "dilation": params["stride"], "size": w.shape[3:]}
         kernel = Operand(w.number, w.dtype, (*w.shape[:3], *y.shape[3:]), w.strides)
-        super().__init__(kind, x, kernel, y, bias, params)
+        super().__init__(x, kernel, y, bias, params)
 
     def _bring_together(self, x: Operand, w: Operand, y: Operand) -> None:
         desc = self.desc
@@ -458,11 +466,11 @@ class WeightGradient(Direct):
         rows = settled(max(1, min(4, desc["out_h"], _UNROLLED // (high * desc["kernel_w"]))))
         columns = self._columns()
 
+        kind = VectorKind(self.kind, lanes, self.fma)
+        window = Window(high, desc["kernel_w"], desc["stride_h"], desc["dilation_h"], columns)
+
         def tile(r: int) -> int:
-            return _found_tile(
-                WeightTile, self.kind, lanes, self.fma, rows=r, height=high, width=desc["kernel_w"], stride=desc["stride_h"], dilation=desc["dilation_h"],
-                columns=columns, whole=self.target.vector_bytes == 64, mix=desc["mix"],
-            )  # fmt: skip
+            return _found_tile(WeightTile, kind, r, window, self.target.vector_bytes == 64, desc["mix"])
 
         desc |= {"tile": tile(rows), "last": tile(1), "height_tile": rows, "steps": desc["kernel_h"] // high}
         desc["vectors"] = desc["out_w"] if desc["together"] else -(-desc["out_w"] // lanes)

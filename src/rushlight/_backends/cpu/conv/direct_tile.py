@@ -9,10 +9,11 @@ each with weights of its own).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rushlight._backends.cpu.conv.direct_descriptor import T
 
-__all__ = ["MIXED", "DirectTile", "RowMover", "WeightTile"]
+__all__ = ["MIXED", "Block", "DirectTile", "Reads", "RowMover", "VectorKind", "WeightTile", "Window"]
 
 MIXED = (2, 4, 8)  # channels of a group that may share a vector with other groups
 _ELEMENTS = {"f32": ("float", 4), "f64": ("double", 8)}
@@ -137,6 +138,43 @@ def _served(row: int, rows: int, stride: int, height: int, dilation: int) -> lis
     return [(r, k // dilation) for r, k in pairs if k >= 0 and k % dilation == 0 and k // dilation < height]
 
 
+class VectorKind(NamedTuple):
+    """Vectors of `lanes` elements of `kind` ("f32", "f64")."""
+
+    kind: str
+    lanes: int
+    fma: bool
+
+
+class Block(NamedTuple):
+    """The size of a block of results: channels, rows, vectors."""
+
+    outs: int
+    rows: int
+    vectors: int
+
+
+class Window(NamedTuple):
+    """A kernel over prepared rows: `stride` input rows between result rows, `dilation` between kernel rows.
+
+    Kernel column j begins at `columns[j]`: a phase and an element in it.
+    """
+
+    height: int
+    width: int
+    stride: int
+    dilation: int
+    columns: tuple[tuple[int, int], ...]
+
+
+class Reads(NamedTuple):
+    """Loads and stores of a block: `whole` vectors only, `stream` past the caches, rows that may end (`edge`)."""
+
+    whole: bool
+    stream: bool = False
+    edge: bool = False
+
+
 class DirectTile:
     """A block of results: `text` is the LLVM text of its kernel, `symbol`.
 
@@ -166,19 +204,19 @@ class DirectTile:
         "width",
     )  # fmt: skip
 
-    def __init__(
-        self, kind: str, lanes: int, fma: bool, *, outs: int, rows: int, vectors: int, height: int, width: int, stride: int, dilation: int,
-        columns: tuple[tuple[int, int], ...], channelwise: bool, whole: bool, stream: bool = False, mix: int = 1, edge: bool = False,
-    ) -> None:  # fmt: skip
-        self.lanes, self.stream, self.mix, self.edge = _Lanes(kind, lanes, fma), stream, mix, edge
-        self.outs, self.rows, self.vectors, self.height, self.width = outs, rows, vectors, height, width
-        self.stride, self.dilation, self.channelwise = stride, dilation, channelwise
-        self.columns, self.whole = columns, whole
+    def __init__(self, kind: VectorKind, block: Block, window: Window, reads: Reads, mix: int = 0) -> None:
+        """`mix`: channels of a group where `channelwise`, else 0."""
+        self.lanes, self.stream, self.edge = _Lanes(*kind), reads.stream, reads.edge
+        self.outs, self.rows, self.vectors = outs, rows, vectors = block
+        self.height, self.width, self.stride, self.dilation, self.columns = height, width, stride, dilation, columns = (
+            window
+        )
+        self.channelwise, self.mix, self.whole = mix > 0, max(mix, 1), reads.whole
         word = "_".join(map(str, (
-            lanes, outs, rows, vectors, height, width, stride, dilation, int(channelwise) * mix, int(whole), int(stream), int(edge),
-            *(v for element in columns for v in element),
+            kind.lanes, outs, rows, vectors, height, width, stride, dilation, mix, *map(int, reads),
+            *(v for column in columns for v in column),
         )))  # fmt: skip
-        self.symbol = f"rl_direct_{kind}_{word}"
+        self.symbol = f"rl_direct_{kind.kind}_{word}"
 
     def _read(self) -> list[tuple[int, int]]:
         """The vectors of a row that are loaded: phase and element."""
@@ -509,30 +547,11 @@ class WeightTile:
 
     __slots__ = ("columns", "dilation", "height", "lanes", "mix", "rows", "stride", "symbol", "whole", "width")
 
-    def __init__(
-        self, kind: str, lanes: int, fma: bool, *, rows: int, height: int, width: int, stride: int, dilation: int,
-        columns: tuple[tuple[int, int], ...], whole: bool, mix: int = 1,
-    ) -> None:  # fmt: skip
-        self.lanes, self.mix = _Lanes(kind, lanes, fma), mix
-        self.rows, self.height, self.width, self.stride, self.dilation = rows, height, width, stride, dilation
-        self.columns, self.whole = columns, whole
-        word = "_".join(
-            map(
-                str,
-                (
-                    lanes,
-                    rows,
-                    height,
-                    width,
-                    stride,
-                    dilation,
-                    int(whole),
-                    mix,
-                    *(v for column in columns for v in column),
-                ),
-            )
-        )
-        self.symbol = f"rl_weights_{kind}_{word}"
+    def __init__(self, kind: VectorKind, rows: int, window: Window, whole: bool, mix: int = 1) -> None:
+        self.lanes, self.rows, self.whole, self.mix = _Lanes(*kind), rows, whole, mix
+        self.height, self.width, self.stride, self.dilation, self.columns = window
+        numbers = (kind.lanes, rows, *window[:4], int(whole), mix, *(v for column in self.columns for v in column))
+        self.symbol = f"rl_weights_{kind.kind}_{'_'.join(map(str, numbers))}"
 
     @property
     def text(self) -> str:

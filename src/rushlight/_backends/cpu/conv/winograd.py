@@ -81,7 +81,7 @@ def _tile(outs: int, form: ConvForm) -> RegisterTile:
     """The register tile whose rows the output channels fill best, with a small cost for each row that is read."""
     first = form.tiles[0]
     rows = min(range(first.rows, first.rows // 2, -1), key=lambda rows: -(-outs // rows) * rows * (1 + 0.3 / rows))
-    return RegisterTile(first.kind, first.lanes, rows, first.vectors, first.fma, first.instruction)
+    return first.sized(rows, first.vectors)
 
 
 def _cut(desc: dict[str, int], tile: RegisterTile) -> dict[str, int]:

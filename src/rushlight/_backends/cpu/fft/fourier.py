@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from rushlight._backends.cpu.fft.fourier_native import (
@@ -251,19 +251,34 @@ def _matrix_plan(family: _Family, n: int, load: str, store: str) -> _Plan:
 # ***** one dim *****
 
 
+class _Line(NamedTuple):
+    """The sequences of a transform: their size, their steps and the bytes of a number in the source and in the result."""
+
+    size: int
+    steps: tuple[int, int]
+    units: tuple[int, int]
+
+
+class _Kernel(NamedTuple):
+    """A kernel of a transform's method (`way`): its pieces, its constants, and the objects to keep."""
+
+    way: str
+    pieces: int
+    constants: Sequence[int]
+    keep: Any
+
+
 class _Transform:
     """A transform along one dim: `n` numbers of kind `what`, the other dims, and a scale."""
 
     __slots__ = ("dst_step", "family", "inverse", "others", "scale", "size", "src_step", "units", "what")
 
     def __init__(
-        self, family: _Family, what: int, size: int, steps: tuple[int, int], others: Sequence[Dim], units: tuple[int, int],
-        inverse: bool, scale: float,
-    ) -> None:  # fmt: skip
-        """`size`: of the sequence; `units`: bytes of a number in the source and in the result."""
-        self.family, self.what, self.size, self.others, self.units = family, what, size, merged(others), units
+        self, family: _Family, what: int, line: _Line, others: Sequence[Dim], inverse: bool, scale: float
+    ) -> None:
+        self.family, self.what, self.others = family, what, merged(others)
+        self.size, (self.src_step, self.dst_step), self.units = line
         self.inverse, self.scale = inverse, scale
-        self.src_step, self.dst_step = steps
 
     @property
     def n(self) -> int:
@@ -319,39 +334,23 @@ class _Call:
         self._made = 0
         self.result: int | None = None  # index of the result, once it exists
 
-    def add(
-        self,
-        t: _Transform,
-        way: str,
-        pieces: int,
-        words: Sequence[int],
-        keep: Any,
-        sizes: Sequence[int],
-        operands: Sequence[int],
-        kept: bool,
-    ) -> int:
-        """Add a kernel of `pieces`; returns the index of its first new buffer.  `kept`: that is the call's result."""
-        head = [pieces, int(t.batch * t.size > _PIECE), len(sizes), *sizes]
-        launch = Launch(
-            t.family.kernels[way],
-            [*head, *[0] * (8 - len(head)), *words],
-            tuple(operands),
-            len(sizes) if kept else 0,
-            keep,
-        )
+    def add(self, t: _Transform, kernel: _Kernel, sizes: Sequence[int], operands: Sequence[int], kept: bool) -> int:
+        """Add a kernel; returns the index of its first new buffer.  `kept`: that is the call's result."""
+        head = [kernel.pieces, int(t.batch * t.size > _PIECE), len(sizes), *sizes]
+        ints = [*head, *[0] * (8 - len(head)), *kernel.constants]
+        code = t.family.kernels[kernel.way]
+        launch = Launch(code, ints, tuple(operands), len(sizes) if kept else 0, kernel.keep)
         self.launches.append(launch)
         first = -1 - self._made
         self._made += len(sizes)
         return first
 
-    def into(
-        self, t: _Transform, way: str, pieces: int, words: Sequence[int], keep: Any, nbytes: int, source: int
-    ) -> None:
+    def into(self, t: _Transform, kernel: _Kernel, nbytes: int, source: int) -> None:
         """Add a kernel that writes from a buffer to the call's result."""
         if self.result is None:
-            self.result = self.add(t, way, pieces, words, keep, [nbytes], (source,), True)
+            self.result = self.add(t, kernel, [nbytes], (source,), True)
         else:
-            self.add(t, way, pieces, words, keep, [], (self.result, source), False)
+            self.add(t, kernel, [], (self.result, source), False)
 
 
 def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
@@ -378,7 +377,7 @@ def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
         main.at, edge.at, what, int(t.inverse or what == PAIRS), n, count, x_lane, t.src_step, y_lane, t.dst_step, *ways,
         0 if twiddles is None else twiddles.ptr, tiles, chunk, units, _bits(t.scale / (2 if what == HALVES else 1)), *_outer(outer),
     ]  # fmt: skip
-    call.into(t, "lanes", -(-units // chunk), words, (main, edge, twiddles), nbytes, source)
+    call.into(t, _Kernel("lanes", -(-units // chunk), words, (main, edge, twiddles)), nbytes, source)
 
 
 def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
@@ -399,22 +398,14 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
         ]  # fmt: skip
 
     if what != COMPLEX or not t.near() or n * item <= _NEAR:
-        call.into(t, "whole", -(-rows // chunk), words(1, 1), keep, nbytes, source)
+        call.into(t, _Kernel("whole", -(-rows // chunk), words(1, 1), keep), nbytes, source)
         return
     pitch = item * lanes * across
     between = along * lanes * (pitch if pitch % 2048 else pitch + item * lanes) + 64
     column_chunk, row_chunk = max(1, _PIECE // (lanes * n1)), max(1, _PIECE // (lanes * n2))
-    mid = call.add(
-        t,
-        "columns",
-        rows * -(-across // column_chunk),
-        words(column_chunk, across),
-        keep,
-        [between * rows],
-        (source,),
-        False,
-    )
-    call.into(t, "rows", rows * -(-along // row_chunk), words(row_chunk, along), keep, nbytes, mid)
+    columns = _Kernel("columns", rows * -(-across // column_chunk), words(column_chunk, across), keep)
+    mid = call.add(t, columns, [between * rows], (source,), False)
+    call.into(t, _Kernel("rows", rows * -(-along // row_chunk), words(row_chunk, along), keep), nbytes, mid)
 
 
 def _convolved(t: _Transform) -> tuple[int, int]:
@@ -437,7 +428,7 @@ def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
         plan.at, what, int(t.inverse), *plan.sizes, n, chirps.ptr, filter_.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step,
         t.batch, chunk, _bits(t.scale / m / (2 if what == HALVES else 1)), *_outer(t.others),
     ]  # fmt: skip
-    call.into(t, "chirp", -(-t.batch // chunk), words, (plan, chirps, filter_, twiddles), nbytes, source)
+    call.into(t, _Kernel("chirp", -(-t.batch // chunk), words, (plan, chirps, filter_, twiddles)), nbytes, source)
 
 
 def _filter(family: _Family, n: int, m: int) -> Any:
@@ -446,7 +437,7 @@ def _filter(family: _Family, n: int, m: int) -> Any:
     table = _TABLES.get(key)
     if table is None:
         item, inner, circle = 2 * _SIZES[family.kind], _Call(), _table(family, FILTER, 2 * n, n, m, m)
-        whole = _Transform(family, COMPLEX, m, (item, item), (), (item, item), False, 1.0)
+        whole = _Transform(family, COMPLEX, _Line(m, (item, item), (item, item)), (), False, 1.0)
         _way(whole)(inner, whole, item * m, 0)
         table = _TABLES.setdefault(key, joined(inner.launches)(circle.ptr))
     return table
@@ -480,7 +471,8 @@ def _transforms(step: ExternStep) -> Iterator[_Transform]:
             what = STRIDED if size % 2 else PAIRS
         others = [(x.shape[d], x_strides[d] * x_item, y_strides[d] * y_item) for d in range(len(x.shape)) if d != dim]
         steps = x_strides[dim] * x_item, y_strides[dim] * y_item
-        yield _Transform(family, what, size, steps, others, (x_item, y_item), inverse, 1.0 if k else scale)
+        line = _Line(size, steps, (x_item, y_item))
+        yield _Transform(family, what, line, others, inverse, 1.0 if k else scale)
         x_strides, x_item = y_strides, y_item
 
 

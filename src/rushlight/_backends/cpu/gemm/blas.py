@@ -333,7 +333,7 @@ def host_tiles(kind: str) -> tuple[RegisterTile, ...]:
     tile = register_tile(
         kind, target.vector_bytes, 32 if arm or target.vector_bytes == 64 else 16, fma, tile_instruction(kind, target)
     )
-    return (tile, RegisterTile(kind, tile.lanes, 8, tile.vectors, fma, tile.instruction)) if tile.rows > 8 else (tile,)
+    return (tile, tile.sized(8, tile.vectors)) if tile.rows > 8 else (tile,)
 
 
 def with_narrow(forms: tuple[Form, ...]) -> tuple[Form, ...]:
@@ -342,7 +342,7 @@ def with_narrow(forms: tuple[Form, ...]) -> tuple[Form, ...]:
     if not isinstance(tile, RegisterTile) or tile.vectors == 1:
         return forms
     rows = 16 if tile.lanes * tile.panels.size == 64 or host_target().arch == "aarch64" else 8
-    narrow = RegisterTile(tile.kind, tile.lanes, rows, 1, tile.fma, tile.instruction)
+    narrow = tile.sized(rows, 1)
     return (*forms, Form(last.source, last.result, narrow, last.other, last.conjugated))
 
 

@@ -75,9 +75,7 @@ class Form:
         taken, sums = _dtype(OPERANDS[tile.kind]), _dtype(_SUM_NAMES[WORDS[tile.kind][1]])
         self.offset = tile.instruction == "vpdpbusd" and source is taken
         if self.offset and isinstance(tile, RegisterTile):
-            self.tile = RegisterTile(
-                tile.kind, tile.lanes, tile.rows, tile.vectors, tile.fma, tile.instruction, begun=True
-            )
+            self.tile = tile.variant(begun=True)
         direct = [d is taken or (unsigned and i == 0) for i, d in enumerate((self.source, self.other))]
         self.widen = [
             None if h else Cast(d, taken, tile.lanes, tile.fma)
@@ -133,8 +131,8 @@ class Form:
     @property
     def ones(self) -> RegisterTile | None:
         """The tile of one row that sums the columns of B, where `offset` needs it."""
-        t = self.tile
-        return RegisterTile(t.kind, t.lanes, 1, t.vectors, t.fma, t.instruction) if self.offset else None
+        tile = self.tile
+        return tile.sized(1, tile.vectors) if self.offset and isinstance(tile, RegisterTile) else None
 
     @property
     def rounded(self) -> RegisterTile | None:
@@ -142,7 +140,7 @@ class Form:
         t = self.tile
         if not isinstance(t, RegisterTile) or not t.rounds or self.narrow is None:
             return None
-        return RegisterTile(t.kind, t.lanes, t.rows, t.vectors, t.fma, t.instruction, rounded=True)
+        return t.variant(rounded=True)
 
 
 def _dtype(name: str) -> DType:

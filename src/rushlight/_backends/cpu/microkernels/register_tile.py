@@ -85,15 +85,24 @@ class RegisterTile:
         "vectors",
     )
 
-    def __init__(
-        self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "", listed: str = "", rounded: bool = False,
-        begun: bool = False,
-    ) -> None:  # fmt: skip
+    def __init__(self, kind: str, lanes: int, rows: int, vectors: int, fma: bool, instruction: str = "") -> None:
         self.kind, self.lanes, self.rows, self.vectors, self.fma = kind, lanes, rows, vectors, fma
-        self.instruction, self.listed, self.rounded, self.begun = instruction, listed, rounded, begun
-        ways = "".join(f"_{way}" for way in (listed, "rounded" if rounded else "", "begun" if begun else "") if way)
-        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}{ways}"
+        self.instruction, self.listed, self.rounded, self.begun = instruction, "", False, False
+        self.columns, self.symbol = vectors * lanes, f"rl_tile_{kind}_{rows}x{vectors}"
         self.panels = Panels(KINDS[kind][1], KINDS[kind][3], 1 << min(rows, lanes, 8).bit_length() - 1)
+
+    def sized(self, rows: int, vectors: int) -> RegisterTile:
+        """The same tile with another size."""
+        return RegisterTile(self.kind, self.lanes, rows, vectors, self.fma, self.instruction)
+
+    def variant(self, listed: str = "", rounded: bool = False, begun: bool = False) -> RegisterTile:
+        """The same tile with other operands or results; see the class."""
+        tile = self.sized(self.rows, self.vectors)
+        tile.listed, tile.rounded, tile.begun = listed, rounded, begun
+        tile.symbol += "".join(
+            f"_{way}" for way in (listed, "rounded" if rounded else "", "begun" if begun else "") if way
+        )
+        return tile
 
     @property
     def group(self) -> int:
