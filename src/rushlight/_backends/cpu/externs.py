@@ -54,7 +54,7 @@ def _product_of(step: ExternStep) -> tuple[ProductTypes, ProductShape]:
     strides: Any = [x.strides[-2:] for x in (a, b, out)]
     batches = [x.strides[:-2] for x in (a, b, out)]
     types = ProductTypes(a.dtype, out.dtype, other, step.params.get("conjugated", (False, False)))
-    return types, ProductShape(m, b.shape[-1], k, *strides, batch, *batches)
+    return types, ProductShape(m, b.shape[-1], k, *strides, batch, *batches)  # type: ignore[call-arg]
 
 
 def _into_int32(step: ExternStep) -> bool:
