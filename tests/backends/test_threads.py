@@ -17,13 +17,13 @@ from rushlight._backends.cpu.runtime.threads_native import (
     ALONE,
     CALLER4,
     DOUBT,
-    LONGEST_TURN,
+    LONGEST_QUANTUM,
     MOST_PIECES,
     PATIENCE,
     PLACES,
+    QUANTUM,
     RUNNING,
     THREADS,
-    TURN,
     UNPAID,
     WANTED,
     sched_getcpu,
@@ -434,16 +434,16 @@ def test_the_caller_works_from_the_front_and_workers_from_the_end():
 def test_a_worker_whose_turn_is_over_leaves_no_piece_out():
     threads.set_num_threads(3)
     words = runtime().threads
-    before = words[TURN]
+    before = words[QUANTUM]
     try:
-        words[TURN] = (
-            words[LONGEST_TURN] >> 10
+        words[QUANTUM] = (
+            words[LONGEST_QUANTUM] >> 10
         )  # so short that a worker offers its core in the middle of a job, again and again
         for pieces, size in ((2, 3), (7, 100), (500, 3), (64, 1000)):
             for _ in range(20):
                 run(pieces, size)
     finally:
-        words[TURN] = before
+        words[QUANTUM] = before
 
 
 def test_a_piece_that_was_waited_for_makes_turns_shorter():
@@ -451,18 +451,18 @@ def test_a_piece_that_was_waited_for_makes_turns_shorter():
     words, me = runtime().threads, threading.get_ident()
     kernel = stubs.make_kernel_callable(stubs.native_address(lingering_kernel), "lingering")
     ints, out = constants(2, 0, rounds=me), np.zeros(4, np.int64)
-    longest = words[LONGEST_TURN]
-    assert 0 < words[TURN] <= longest
+    longest = words[LONGEST_QUANTUM]
+    assert 0 < words[QUANTUM] <= longest
 
     def shortened():
         words[ALONE] = 0
-        words[TURN] = longest
+        words[QUANTUM] = longest
         kernel(ctypes.addressof(ints), out.ctypes.data, out.ctypes.data)
-        return words[TURN] < longest
+        return words[QUANTUM] < longest
 
     try:
         assert eventually(shortened)
-        assert longest - (longest >> 2) <= words[TURN]  # an offer that was taken may have made it longer again
+        assert longest - (longest >> 2) <= words[QUANTUM]  # an offer that was taken may have made it longer again
     finally:
         words[ALONE] = words[DOUBT] = words[UNPAID] = 0
 

@@ -1,1 +1,1 @@
-"""The native host runtime: storages, memory pool, worker threads, dispatcher, plans and nodes."""
+"""The host runtime: the natively compiled half of every call (dispatcher, plans, nodes, storages), for any device."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rushlight._host.dispatch_words import FAST, HANDLE_TYPE, STORAGE_TYPE
+from rushlight._host.dispatch_words import HANDLE_TYPE, HOST, STORAGE_TYPE
 from rushlight._host.python_native import (
     Py_DecRef,
     Py_IncRef,
@@ -29,7 +29,7 @@ from rushlight._host.storage_native import S_PTR
 from rushlight._native import i32, i64, native, select, u64
 from rushlight._native.objects import DIGIT_BITS, NEW_INTS
 
-# words of a handle: what a callable of ours has as its __self__
+# words of a handle: the `__self__` of the package's native callables
 H_FN, H_KEEPALIVE, H_NAME, H_WORDS, H_METHOD = 2, 3, 4, 5, 6
 HANDLE_BYTES = 80
 METH_FASTCALL = 0x80
@@ -55,7 +55,7 @@ def int_word(obj, out):
 
 @native("i32(ptr, ptr)")
 def word_slow(obj, out):
-    """`word` for what is neither an exact small int nor a float nor a Storage."""
+    """`word` for other objects than small ints, floats and storages."""
     if obj == Py_None:
         out.i64[0] = 0
         return 0
@@ -96,7 +96,7 @@ def word(obj, out):
             out.u64[0] = 0
             return 0
         return word_slow(obj, out)
-    if kind == FAST.ptr[STORAGE_TYPE]:
+    if kind == HOST.ptr[STORAGE_TYPE]:
         out.ptr[0] = obj.ptr[S_PTR]
         return 0
     if kind == PyFloat_Type:
@@ -126,7 +126,7 @@ def rl_arg_ptr(obj, out):
     if obj == Py_None:
         out.ptr[0] = None
         return 0
-    if obj.ptr[1] == FAST.ptr[STORAGE_TYPE]:
+    if obj.ptr[1] == HOST.ptr[STORAGE_TYPE]:
         out.ptr[0] = obj.ptr[S_PTR]
         return 0
     return rl_arg_int(obj, out, 64, 0)
@@ -176,7 +176,7 @@ def py_make_callable(self, args, nargs):
     name = PyBytes_AsString(args.ptr[1])
     if PyErr_Occurred() is not None:
         return None
-    handle = PyObject_New(FAST.ptr[HANDLE_TYPE])
+    handle = PyObject_New(HOST.ptr[HANDLE_TYPE])
     if handle is None:
         return None
     Py_IncRef(args.ptr[1])

@@ -1,6 +1,6 @@
-"""A call as words, in the native language: which spec a tensor has, which type a number, which value everything else.
+"""The call key, in the native language: specs of tensors, types of numbers, values of everything else.
 
-While words are made no Python code runs, so no table changes under a lookup.
+No Python code runs while the words are written, so no table changes during a lookup.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rushlight._host.dispatch_words import (
     DICT_NAME,
     DYNAMIC,
     EITHER,
-    FAST,
     FLOAT,
+    HOST,
     INT,
     ITEMS,
     LIST,
@@ -62,7 +62,7 @@ from rushlight._host.python_native import (
 )
 from rushlight._native import i64, native
 
-__all__ = ["call_words", "have_no_say", "is_plain", "longest", "sequence_size", "state_word"]
+__all__ = ["call_words", "none_can_override", "is_plain", "sequence_words", "sequence_size", "state_word"]
 
 
 # ***** small things *****
@@ -70,22 +70,22 @@ __all__ = ["call_words", "have_no_say", "is_plain", "longest", "sequence_size", 
 
 @native("i64(ptr)", inline=True)
 def is_plain(obj):
-    """Whether an object is a tensor without a say of its own."""
+    """Whether an object is a tensor of a class that overrides nothing."""
     kind = obj.ptr[1]
-    if kind == FAST.ptr[TENSOR_TYPE]:
+    if kind == HOST.ptr[TENSOR_TYPE]:
         return 1
-    for k in range(FAST.i64[PLAIN_COUNT]):
-        if kind == FAST.ptr[PLAIN + k]:
+    for k in range(HOST.i64[PLAIN_COUNT]):
+        if kind == HOST.ptr[PLAIN + k]:
             return 1
     return 0
 
 
 @native("i64(ptr)")
-def has_no_say(obj):
-    """Whether an object is a plain tensor, or a number, text or setting."""
+def cannot_override(obj):
+    """Whether an object cannot override a call: a plain tensor, number, text or setting."""
     kind = obj.ptr[1]
     if (
-        kind == FAST.ptr[TENSOR_TYPE]
+        kind == HOST.ptr[TENSOR_TYPE]
         or kind == PyLong_Type
         or kind == PyFloat_Type
         or kind == PyBool_Type
@@ -95,22 +95,22 @@ def has_no_say(obj):
     if kind == PyUnicode_Type:
         return 1
     for k in range(4):
-        if kind == FAST.ptr[SETTINGS + k]:
+        if kind == HOST.ptr[SETTINGS + k]:
             return 1
     return is_plain(obj)
 
 
 @native("i64(ptr, i64)")
-def have_no_say(args, count):
-    """Whether none of these arguments, or of the items of sequences among them, is of a class that may want a say."""
+def none_can_override(args, count):
+    """Whether no argument, nor an item of a sequence among them, is of a class that may override the call."""
     for k in range(count):
         obj = args.ptr[k]
-        if has_no_say(obj) == 0:
+        if cannot_override(obj) == 0:
             size = sequence_size(obj)
             if size < 0:
                 return 0
             for i in range(size):
-                if has_no_say(sequence_items(obj).ptr[i]) == 0:
+                if cannot_override(sequence_items(obj).ptr[i]) == 0:
                     return 0
     return 1
 
@@ -119,47 +119,47 @@ def have_no_say(args, count):
 def thread_state():
     """The dict that holds this thread's state word (borrowed)."""
     word = PyThreadState_GetID(PyThreadState_Get())
-    if word != FAST.u64[THREAD]:
-        found = PyObject_GetAttr(FAST.ptr[STATE_OBJECT], FAST.ptr[DICT_NAME])
+    if word != HOST.u64[THREAD]:
+        found = PyObject_GetAttr(HOST.ptr[STATE_OBJECT], HOST.ptr[DICT_NAME])
         if found is None:
             return None
-        before = FAST.ptr[THREAD_DICT]
-        FAST.ptr[THREAD_DICT] = found  # kept, so that it is still this thread's when the number matches
-        FAST.u64[THREAD] = word
+        before = HOST.ptr[THREAD_DICT]
+        HOST.ptr[THREAD_DICT] = found  # held: while the numbers match it is this thread's
+        HOST.u64[THREAD] = word
         if before is not None:
             Py_DecRef(before)
-    return FAST.ptr[THREAD_DICT]
+    return HOST.ptr[THREAD_DICT]
 
 
 @native("i64()", inline=True)
 def state_word():
-    """The thread's state word; -1 << 63 where it is not to be had."""
+    """The thread's state word; -1 << 63 where it cannot be read."""
     held = thread_state()
     if held is None:
         PyErr_Clear()
         return -1 << 63
-    word = PyDict_GetItemWithError(held, FAST.ptr[WORD_NAME])
+    word = PyDict_GetItemWithError(held, HOST.ptr[WORD_NAME])
     if word is None or word.ptr[1] != PyLong_Type:
         PyErr_Clear()
         return -1 << 63
     return small_int(word)
 
 
-# ***** calls to words *****
+# ***** call keys *****
 
 
 @native("i64(ptr)", inline=True)
 def sequence_size(obj):
     """The length of a tuple (or torch.Size) or a list; -1 for anything else."""
     kind = obj.ptr[1]
-    if kind == PyTuple_Type or kind == PyList_Type or kind == FAST.ptr[SIZE_TYPE]:
+    if kind == PyTuple_Type or kind == PyList_Type or kind == HOST.ptr[SIZE_TYPE]:
         return obj.i64[2]
     return -1
 
 
 @native("i64(ptr, ptr, i64, i64, i64)")
 def static_words(obj, out, n, room, deep):
-    """Write what a static argument is; the number of words there are then, -1 where it cannot be written."""
+    """Write the value of a static argument.  Returns the number of words so far, -1 for a value that has no words."""
     if n + 4 > room or deep > DEEPEST:
         return -1
     kind = obj.ptr[1]
@@ -178,7 +178,7 @@ def static_words(obj, out, n, room, deep):
         out.i64[n + 1] = obj.i64[2]
         return n + 2
     for k in range(4):
-        if kind == FAST.ptr[SETTINGS + k]:
+        if kind == HOST.ptr[SETTINGS + k]:
             out.ptr[n] = obj
             return n + 1
     if kind == PySlice_Type:
@@ -204,8 +204,8 @@ def static_words(obj, out, n, room, deep):
 
 @native("i64(ptr, ptr, i64)", inline=True)
 def tensor_word(obj, out, n):
-    """Write which spec a tensor has and whether it wants a gradient."""
-    spec, wants = obj.i64[FAST.i64[O_SPEC] >> 3], obj.ptr[FAST.i64[O_RG] >> 3]
+    """Write a tensor: its spec, and whether it requires a gradient."""
+    spec, wants = obj.i64[HOST.i64[O_SPEC] >> 3], obj.ptr[HOST.i64[O_RG] >> 3]
     if spec == 0 or wants is None:
         return -1
     out.i64[n] = spec | SPEC | i64(wants == Py_True)
@@ -230,7 +230,7 @@ def list_words(obj, out, n, room):
 
 @native("i64(ptr, ptr, ptr, i64, i64)")
 def dynamic_words(obj, default, out, n, room):
-    """Write the kind of an argument that varies: a tensor's spec, those of a list, a number's type; a default number is part of the plan."""
+    """Write a dynamic argument: the spec of a tensor, the specs of a list, the type of a number.  A default number is part of the key."""
     if n + 4 > room:
         return -1
     if is_plain(obj) != 0:
@@ -261,7 +261,7 @@ def dynamic_words(obj, default, out, n, room):
 
 @native("i64(ptr, ptr, i64, i64)")
 def either_words(obj, out, n, room):
-    """Write a tensor by its spec, anything else by its value; in a tuple, or a list, of both, each of them."""
+    """Write a tensor by its spec and anything else by its value, in a sequence item by item."""
     if n + 4 > room:
         return -1
     if is_plain(obj) != 0:
@@ -284,7 +284,7 @@ def either_words(obj, out, n, room):
 
 @native("i64(ptr, i64, ptr, ptr, i64, i64)", inline=True)
 def argument_words(self, place, obj, out, n, room):
-    """Write one argument, by the kind that is declared for its place."""
+    """Write one argument, as its declared kind says."""
     kind = self.ptr[D_KIND_BYTES].u8[place]
     if kind == DYNAMIC:
         return dynamic_words(obj, sequence_items(self.ptr[D_DEFAULTS]).ptr[place], out, n, room)
@@ -297,7 +297,7 @@ def argument_words(self, place, obj, out, n, room):
 
 @native("i64(ptr, ptr, i64, ptr, ptr, i64)")
 def call_words(self, args, given, names, out, room):
-    """Write a whole call; the number of words, -1 where it cannot be written."""
+    """Write the key of a call.  Returns the number of words, -1 for a call that has no key."""
     word = state_word()
     if word == -1 << 63:
         return -1
@@ -332,8 +332,8 @@ def call_words(self, args, given, names, out, room):
 
 
 @native("i64(ptr, i64)")
-def longest(args, count):
-    """How many words the items of all sequences among the arguments may take."""
+def sequence_words(args, count):
+    """The most words that the items of sequences among the arguments may take."""
     total: i64 = 0
     for k in range(count):
         size = sequence_size(args.ptr[k])

@@ -1,26 +1,26 @@
 """Finding the plan of a call, in the native language: a callable that reads its arguments, looks them up, and calls the plan.
 
-A *dispatcher* is what users call (`torch.add`, `Tensor.__add__`).  It turns a call into a few words (which spec a tensor has, which type a
-number, which value everything else), finds the plan kept for these words, and calls it with the arguments that vary.  What it does not know,
-or cannot turn into words, goes to a function in Python, which may teach it the plan (`learn`).
+A *dispatcher* is what users call (`torch.add`, `Tensor.__add__`).  It writes the key of a call (specs of tensors, types of numbers, values of
+everything else), finds the plan that is cached under it, and calls the plan with the dynamic arguments.  A call without a cached plan, or without a
+key, goes to a Python fallback, which may cache the plan (`cache_plan`).
 
-Where the sizes alone are new, the plan is *cast*: what the words are apart from the values of sizes (their *shape class*) is looked up in a second
-table, and a function in Python that is kept there makes the plan from the sizes (see `_engine.dispatch.shape_classes`).
+Where the sizes alone are new, the plan is *cast*: the key without the values of sizes (the *shape class*) is looked up in a second table, and the
+Python function that is cached there makes the plan from the sizes (see `_engine.dispatch.shape_classes`).
 
-Everything here runs with the GIL held.  While words are made no Python code runs, so no table changes under a lookup.
+Everything here runs with the GIL held.  No Python code runs while a key is written, so no table changes during a lookup.
 """
 
 from __future__ import annotations
 
-from rushlight._host.call_words_native import call_words, have_no_say, longest, state_word
+from rushlight._host.call_words_native import call_words, none_can_override, sequence_words, state_word
 from rushlight._host.dispatch_words import (
     D_CALL,
     D_COUNT,
     D_DICT,
     D_FALLBACK,
-    D_FAMILIES,
     D_KIND_BYTES,
     D_PLANS,
+    D_SHAPE_CLASSES,
     D_SIZED,
     D_WEAK,
     DISPATCHER_TYPE,
@@ -30,11 +30,11 @@ from rushlight._host.dispatch_words import (
     E_PLAN,
     E_WORDS,
     E_WRAP,
-    FAST,
     G_FUNCTION,
     G_MASK,
     G_MOST,
     G_NAMED,
+    HOST,
     NEW_TUPLE,
     ROOM,
     SHORTEN,
@@ -77,7 +77,7 @@ from rushlight._host.python_native import (
     sequence_items,
     small_int,
 )
-from rushlight._host.shape_class_native import describe, family_words, specs_in
+from rushlight._host.shape_class_native import describe, shape_class_words, specs_in
 from rushlight._native import i64, native, ptr, stack, u64, unlikely
 
 __all__ = [
@@ -87,12 +87,12 @@ __all__ = [
     "entry_dealloc",
     "py_describe",
     "py_dispatcher",
-    "py_family",
+    "py_shape_class",
     "py_forget",
-    "py_found",
+    "py_find_plan",
     "py_guard",
-    "py_known",
-    "py_learn",
+    "py_cached_plans",
+    "py_cache_plan",
 ]
 
 
@@ -114,7 +114,7 @@ def pair(a, b):
 
 @native("ptr(ptr, ptr, ptr)")
 def cast(casting, specs, sizes):
-    """What a function in Python makes for these specs and sizes; null with an exception set."""
+    """Call a Python function with specs and sizes; its result, null with an exception set."""
     inputs = stack(8 * (SIZES + 1))
     inputs.ptr[0] = specs
     count, made = sizes.i64[0], i64(0)
@@ -134,13 +134,13 @@ def cast(casting, specs, sizes):
 
 @native("ptr(ptr, ptr, i64)")
 def cast_entry(self, words, n):
-    """The entry of a call that is cast from its shape class and kept from now on (borrowed); null where it cannot be, or with an exception set."""
+    """Cast the plan of a call from its shape class and cache it.  Its entry (borrowed), null where there is none, or with an exception set."""
     shape_class, sizes = stack(8 * ROOM), stack(8 * (SIZES + 2))
     sizes.i64[1] = SIZES
-    table = self + 8 * D_FAMILIES
+    table = self + 8 * D_SHAPE_CLASSES
     if table.ptr[T_SLOTS] is None:
         return None
-    m = family_words(self.i64[D_SIZED], words, n, shape_class, sizes)
+    m = shape_class_words(self.i64[D_SIZED], words, n, shape_class, sizes)
     if m < 0:
         return None
     known = find(table, shape_class, m, hash_words(shape_class, m)).ptr[0]
@@ -149,7 +149,7 @@ def cast_entry(self, words, n):
     specs = specs_in(words, n)
     if specs is None:
         return None
-    Py_IncRef(known)  # what is called may let go of it
+    Py_IncRef(known)  # held: the Python function may clear the table
     plan = cast(known.ptr[E_PLAN], specs, sizes)
     entry = ptr(0)
     if plan is None or plan == Py_None:
@@ -173,13 +173,13 @@ def cast_entry(self, words, n):
 
 @native("ptr()")
 def failed():
-    """Take our frames off the traceback of the exception that is set; null, which a call that failed returns."""
+    """Take the package's frames off the traceback of the exception that is set; null."""
     kind, error, trace = stack(8), stack(8), stack(8)
     PyErr_Fetch(kind, error, trace)
     PyErr_NormalizeException(kind, error, trace)
     if error.ptr[0] is not None and trace.ptr[0] is not None:
         PyException_SetTraceback(error.ptr[0], trace.ptr[0])
-        out = PyObject_Vectorcall(FAST.ptr[SHORTEN], error, u64(1), None)
+        out = PyObject_Vectorcall(HOST.ptr[SHORTEN], error, u64(1), None)
         if out is None:
             PyErr_Clear()  # there is no room for the call
         else:
@@ -192,7 +192,7 @@ def failed():
 
 @native("ptr(ptr, ptr, ptr)")
 def run_picked(entry, args, inputs):
-    """Call the entry's plan with the arguments that it picks."""
+    """Call an entry's plan with its arguments."""
     picks, count = entry.ptr[E_PICKS], entry.i64[E_PICK_COUNT]
     for k in range(count):
         pick = picks.i64[k]
@@ -206,7 +206,7 @@ def run_picked(entry, args, inputs):
 
 @native("ptr(ptr, ptr)")
 def run_entry(entry, args):
-    """What a call that was found gives."""
+    """Run the plan of an entry and wrap its result."""
     room = stack(8 * 64)
     Py_IncRef(entry)
     if entry.i64[E_PICK_COUNT] <= 64:
@@ -224,7 +224,7 @@ def run_entry(entry, args):
     elif wrap != Py_None:
         room.ptr[0] = wrap
         room.ptr[1] = out
-        shown = PyObject_Vectorcall(FAST.ptr[NEW_TUPLE], room, u64(2), None)
+        shown = PyObject_Vectorcall(HOST.ptr[NEW_TUPLE], room, u64(2), None)
         Py_DecRef(out)
         out = shown
     Py_DecRef(entry)
@@ -233,7 +233,7 @@ def run_entry(entry, args):
 
 @native("ptr(ptr, ptr, i64, ptr, ptr, i64)", inline=True)
 def look_up(self, args, given, names, words, room):
-    """The entry of a call (borrowed), or null, perhaps with an exception set."""
+    """The entry of a call (borrowed); null where there is none, or with an exception set."""
     table = self + 8 * D_PLANS
     if table.ptr[T_SLOTS] is None:
         return None
@@ -254,7 +254,7 @@ def dispatcher_call(self, args, flagged, names):
     if names is not None:
         total += names.i64[2]
     words = stack(8 * ROOM)
-    need = longest(args, total) + 8 + 4 * total
+    need = sequence_words(args, total) + 8 + 4 * total
     if need <= ROOM:
         entry = look_up(self, args, given, names, words, ROOM)
     else:
@@ -280,7 +280,7 @@ def guard_call(self, args, flagged, names):
         total += names.i64[2]
         usual &= self.i64[G_NAMED]
     word = state_word()
-    if usual == 0 or word == -1 << 63 or word & self.i64[G_MASK] != 0 or have_no_say(args, total) == 0:
+    if usual == 0 or word == -1 << 63 or word & self.i64[G_MASK] != 0 or none_can_override(args, total) == 0:
         out = PyObject_Vectorcall(self.ptr[D_FALLBACK], args, u64(given), names)
     else:
         out = PyObject_Vectorcall(self.ptr[G_FUNCTION], args, u64(given), names)
@@ -301,8 +301,11 @@ def dispatcher_get(self, obj, owner):
 
 @native("ptr(ptr, ptr, i64)")
 def py_dispatcher(unused, args, count):
-    """dispatcher(fallback, kinds: bytes, defaults: tuple, names: tuple, count) -> dispatcher; names after `count` are only names"""
-    self = PyObject_New(FAST.ptr[DISPATCHER_TYPE])
+    """dispatcher(fallback, kinds: bytes, defaults: tuple, names: tuple, count) -> dispatcher
+
+    Those of `names` after the first `count` are keywords alone.
+    """
+    self = PyObject_New(HOST.ptr[DISPATCHER_TYPE])
     if self is None:
         return None
     for k in range(4):
@@ -315,17 +318,17 @@ def py_dispatcher(unused, args, count):
     self.ptr[D_KIND_BYTES] = PyBytes_AsString(args.ptr[1])
     self.i64[D_SIZED] = 0
     empty_table(self + 8 * D_PLANS)
-    empty_table(self + 8 * D_FAMILIES)
+    empty_table(self + 8 * D_SHAPE_CLASSES)
     return self
 
 
 @native("ptr(ptr, ptr, i64)")
 def py_guard(unused, args, count):
-    """guard(asking, function, most, named, mask) -> guard: a call of `function` in the usual case, of `asking` in any other
+    """guard(asking, function, most, named, mask) -> guard: calls `function` where nothing can override the call, and `asking` otherwise
 
-    Usual: not more than `most` arguments by place, none by name unless `named`, no bit of `mask` in the state, and no argument with a say.
+    That is: at most `most` positional arguments, keywords only if `named`, no bit of `mask` in the state, no argument of a class that may override.
     """
-    self = PyObject_New(FAST.ptr[DISPATCHER_TYPE])
+    self = PyObject_New(HOST.ptr[DISPATCHER_TYPE])
     if self is None:
         return None
     for k in range(4):
@@ -338,7 +341,7 @@ def py_guard(unused, args, count):
     self.i64[G_NAMED] = PyLong_AsLongLong(args.ptr[3])
     self.i64[G_MASK] = PyLong_AsLongLong(args.ptr[4])
     empty_table(self + 8 * D_PLANS)
-    empty_table(self + 8 * D_FAMILIES)
+    empty_table(self + 8 * D_SHAPE_CLASSES)
     return self
 
 
@@ -373,7 +376,7 @@ def entry_dealloc(self):
 
 @native("i64(ptr, ptr, ptr, ptr, i64)")
 def described_words(self, values, names, memory, need):
-    """The words of a call that is given by a tuple of its arguments, the last of them by `names` (a tuple, or None)."""
+    """Write the key of a call: a tuple of its arguments, the last of which have `names` (a tuple, or None)."""
     given = values.i64[2]
     if names == Py_None:
         names = None
@@ -383,8 +386,8 @@ def described_words(self, values, names, memory, need):
 
 
 @native("ptr(ptr, ptr, i64, ptr, i64)")
-def learn_words(self, words, n, args, sized):
-    """Keep what `learn` was given for these words: the entry, null where it cannot be, or with an exception set."""
+def cache_words(self, words, n, args, sized):
+    """Cache the arguments of `cache_plan` under a key.  Returns the entry, null where there is none, or with an exception set."""
     picks, shape_class, sizes = args.ptr[4], stack(8 * ROOM), stack(8 * (SIZES + 2))
     count = picks.i64[2]
     numbers = malloc(8 * count + 8)
@@ -395,9 +398,9 @@ def learn_words(self, words, n, args, sized):
     table = self + 8 * D_PLANS
     if sized >= 0:
         self.i64[D_SIZED] = sized
-        table = self + 8 * D_FAMILIES
+        table = self + 8 * D_SHAPE_CLASSES
         sizes.i64[1] = SIZES
-        n = family_words(sized, words, n, shape_class, sizes)
+        n = shape_class_words(sized, words, n, shape_class, sizes)
         words = shape_class
     entry = ptr(0)
     if n >= 0:
@@ -407,8 +410,8 @@ def learn_words(self, words, n, args, sized):
 
 
 @native("ptr(ptr, ptr, i64)")
-def py_learn(unused, args, count):
-    """learn(dispatcher, values: tuple, names: tuple or None, plan, picks: tuple, wrap, keep, sized: int = -1) -> bool
+def py_cache_plan(unused, args, count):
+    """cache_plan(dispatcher, values: tuple, names: tuple or None, plan, picks: tuple, wrap, keep, sized: int = -1) -> bool
 
     Keep `plan` for calls like this one; with None for the plan only say whether they could be kept.  `values` are its arguments, the last of
     them by the names.  `picks` says which of them the plan gets (a position, and above 32 bits 1 + the place in a list there), `wrap` what
@@ -419,9 +422,9 @@ def py_learn(unused, args, count):
     and their sizes as `shape_class` says; or None.  With a 1 ints are sizes too, with a 0 the tensors' alone.
     """
     self, values = args.ptr[0], args.ptr[1]
-    if count < 7 or self.ptr[1] != FAST.ptr[DISPATCHER_TYPE] or values.ptr[1] != PyTuple_Type:
-        return PyErr_Format(PyExc_TypeError.ptr[0], "learn takes a dispatcher and what one call of it was")
-    need = longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] + ROOM
+    if count < 7 or self.ptr[1] != HOST.ptr[DISPATCHER_TYPE] or values.ptr[1] != PyTuple_Type:
+        return PyErr_Format(PyExc_TypeError.ptr[0], "cache_plan takes a dispatcher and the arguments of a call of it")
+    need = sequence_words(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] + ROOM
     memory = malloc(8 * need)
     if memory is None:
         return PyErr_NoMemory()
@@ -431,7 +434,7 @@ def py_learn(unused, args, count):
         sized: i64 = -1
         if count == 8:
             sized = PyLong_AsLongLong(args.ptr[7])
-        done = i64(learn_words(self, memory, n, args, sized) is not None)
+        done = i64(cache_words(self, memory, n, args, sized) is not None)
     free(memory)
     if PyErr_Occurred() is not None:
         return None
@@ -440,7 +443,7 @@ def py_learn(unused, args, count):
 
 @native("ptr(ptr, ptr)")
 def picked(entry, args):
-    """What an entry's plan is called with, as a tuple."""
+    """The arguments of an entry's plan, as a tuple."""
     count = entry.i64[E_PICK_COUNT]
     out = PyTuple_New(count)
     if out is not None:
@@ -455,14 +458,14 @@ def picked(entry, args):
 
 
 @native("ptr(ptr, ptr, i64)")
-def py_found(unused, args, count):
-    """found(dispatcher, values: tuple, names: tuple or None) -> (plan, inputs) of a call as it would be made; None where it would go to Python"""
+def py_find_plan(unused, args, count):
+    """find_plan(dispatcher, values: tuple, names: tuple or None) -> (plan, its arguments) for a call; None where the call goes to Python"""
     self, values = args.ptr[0], args.ptr[1]
     words = stack(8 * ROOM)
     entry = ptr(0)
     if (
         self.ptr[D_PLANS + T_SLOTS] is not None
-        and longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM
+        and sequence_words(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM
     ):
         n = described_words(self, values, args.ptr[2], words, ROOM)
         if n >= 0:
@@ -492,18 +495,18 @@ def sizes_tuple(sizes):
 
 
 @native("ptr(ptr, ptr, i64)")
-def py_family(unused, args, count):
-    """shape_class(dispatcher, values: tuple, names: tuple or None, sized: int) -> (specs, sizes) of a call as they are given to what casts its plan
+def py_shape_class(unused, args, count):
+    """shape_class(dispatcher, values: tuple, names: tuple or None, sized: int) -> (specs, sizes), the arguments of the function that casts its plan
 
     None where it has too many.
     """
     self, values = args.ptr[0], args.ptr[1]
     words, shape_class, sizes = stack(8 * ROOM), stack(8 * ROOM), stack(8 * (SIZES + 2))
     sizes.i64[1] = SIZES
-    if longest(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM:
+    if sequence_words(sequence_items(values), values.i64[2]) + 8 + 4 * values.i64[2] <= ROOM:
         n = described_words(self, values, args.ptr[2], words, ROOM)
         if n >= 0:
-            if family_words(PyLong_AsLongLong(args.ptr[3]), words, n, shape_class, sizes) >= 0:
+            if shape_class_words(PyLong_AsLongLong(args.ptr[3]), words, n, shape_class, sizes) >= 0:
                 specs = specs_in(words, n)
                 if specs is None:
                     return None
@@ -528,7 +531,7 @@ def py_describe(unused, args, count):
     for k in range(total):
         spec = sequence_items(specs).ptr[k]
         if spec != Py_None:
-            rank = spec.ptr[FAST.i64[SPEC_SHAPE] >> 3].i64[2]
+            rank = spec.ptr[HOST.i64[SPEC_SHAPE] >> 3].i64[2]
             need += 2 * rank + 3
             dims += 2 * rank
     memory = malloc(8 * (need + dims + 2))
@@ -561,13 +564,13 @@ def py_describe(unused, args, count):
 
 @native("ptr(ptr, ptr, i64)")
 def py_forget(unused, args, count):
-    """forget(dispatcher): let go of what was learnt"""
+    """forget(dispatcher): clear its tables"""
     forget(args.ptr[0])
     Py_IncRef(Py_None)
     return Py_None
 
 
 @native("ptr(ptr, ptr, i64)")
-def py_known(unused, args, count):
-    """known(dispatcher) -> how many signatures were learnt"""
+def py_cached_plans(unused, args, count):
+    """cached_plans(dispatcher) -> how many plans its table holds"""
     return PyLong_FromLongLong(args.ptr[0].i64[D_PLANS + T_USED])

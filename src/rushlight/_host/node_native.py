@@ -1,9 +1,9 @@
-"""Nodes of the graph in the native language: recorded beside a call, linked to views, and run backward once more by the plan of the last time."""
+"""Autograd nodes in the native language: recording for a call, for views, and the backward of a node by its last plan."""
 
 from __future__ import annotations
 
 from rushlight._host.call_words_native import is_plain, state_word
-from rushlight._host.dispatch_words import FAST, O_NODE, O_RG, O_SPEC, O_STORAGE
+from rushlight._host.dispatch_words import HOST, O_NODE, O_RG, O_SPEC, O_STORAGE
 from rushlight._host.plan_records import FROM_NUMBER, FROM_RESULT, RECORDING, SAVED
 from rushlight._host.python_native import (
     Py_DecRef,
@@ -68,7 +68,7 @@ SAVED_WORDS = len(SAVED)
 
 @native("ptr(ptr, ptr)")
 def new_node(recording, args):
-    """A node with its edges; the rest of its slots is filled by the caller."""
+    """A node with its edges; the caller fills the other slots."""
     node = PyType_GenericAlloc(recording[RECORDING.node_type], 0)
     if node is None:
         return None
@@ -82,7 +82,7 @@ def new_node(recording, args):
                 failed = True
             else:
                 PyTuple_SetItem(edges, k, edge)
-    number = PyIter_Next(FAST.ptr[COUNTER])
+    number = PyIter_Next(HOST.ptr[COUNTER])
     if failed or number is None:
         if edges is not None:
             Py_DecRef(edges)
@@ -99,7 +99,7 @@ def new_node(recording, args):
 
 @native("ptr(ptr)", inline=True)
 def version_of(x):
-    """The `stamp` of the memory of `x`: its writes, and above them what else autograd must know of."""
+    """The `stamp` of the storage of `x`: counters of writes and of other changes."""
     storage = slot(x, O_STORAGE)
     if storage == Py_None:
         return PyLong_FromLongLong(0)
@@ -108,7 +108,7 @@ def version_of(x):
 
 @native("i32(ptr, ptr, ptr, ptr)")
 def save(node, recording, args, results):
-    """Keep what backward needs; 1 with an exception set."""
+    """Save the values that backward needs; 1 with an exception set."""
     count, value = recording[RECORDING.n_saved], recording[RECORDING.saved]
     saved, versions = PyTuple_New(count), PyTuple_New(count)
     failed = saved is None or versions is None
@@ -139,7 +139,7 @@ def save(node, recording, args, results):
 
 @native("i32(ptr, ptr, ptr, i64)")
 def show(node, recording, results, count):
-    """Make the node the history of the results; 1 with an exception set."""
+    """Set the node as the `grad_fn` of the results; 1 with an exception set."""
     for k in range(count):
         if (recording[RECORDING.differentiable] >> k) & 1 != 0:
             out = results.ptr[k]
@@ -155,7 +155,7 @@ def show(node, recording, results, count):
 
 @native("i32(ptr, ptr, ptr, i64)")
 def record(recording, args, results, count):
-    """A node for one call, of which the first `count` results are shown; 1 with an exception set."""
+    """Record a node for a call whose first `count` results the caller gets; 1 with an exception set."""
     node = new_node(recording, args)
     if node is None:
         return 1
@@ -171,7 +171,7 @@ def record(recording, args, results, count):
 
 @native("i32(ptr, ptr)")
 def add_view(base, view):
-    """Let `base` know of a view; 1 with an exception set."""
+    """Add a view to the list of its base; 1 with an exception set."""
     meta = meta_of(base)
     if meta is None:
         return 1
@@ -182,11 +182,11 @@ def add_view(base, view):
             return 1
         replace_slot(meta, O_VIEWS, views)
     count = views.i64[2]
-    if count > 8 and count & (count - 1) == 0:  # time to forget those that are gone
+    if count > 8 and count & (count - 1) == 0:  # drop the views that are gone
         arguments = stack(16)
         arguments.ptr[0] = base
         arguments.ptr[1] = view
-        done = PyObject_Vectorcall(FAST.ptr[ADD_VIEW], arguments, u64(2), None)
+        done = PyObject_Vectorcall(HOST.ptr[ADD_VIEW], arguments, u64(2), None)
         if done is None:
             return 1
         Py_DecRef(done)
@@ -200,23 +200,23 @@ def add_view(base, view):
 
 
 @native("i32(ptr, ptr, ptr, ptr)")
-def link_view(base, held, out, creation):
-    """Remember that `out` is a view of `base`, made from a tensor with the meta `held`; 1 with an exception set."""
+def link_view(base, meta_of_source, out, creation):
+    """Mark `out` as a view of `base`, made from a tensor with the meta `meta_of_source`; 1 with an exception set."""
     meta = meta_of(out)
     if meta is None:
         return 1
     replace_slot(meta, O_BASE, kept(base))
-    if creation == FAST.ptr[EMPTY_TEXT] and held != Py_None:
-        if slot(held, O_BASE) != Py_None:
-            creation = slot(held, O_CREATION)
-    if creation != FAST.ptr[EMPTY_TEXT]:
+    if creation == HOST.ptr[EMPTY_TEXT] and meta_of_source != Py_None:
+        if slot(meta_of_source, O_BASE) != Py_None:
+            creation = slot(meta_of_source, O_CREATION)
+    if creation != HOST.ptr[EMPTY_TEXT]:
         replace_slot(meta, O_CREATION, kept(creation))
     return add_view(base, out)
 
 
 @native("i32(ptr, ptr, ptr, i64)")
 def record_view(recording, args, views, count):
-    """A node for views; 1 with an exception set."""
+    """Record a node for views; 1 with an exception set."""
     node = new_node(recording, args)
     if node is None:
         return 1
@@ -233,7 +233,7 @@ def record_view(recording, args, views, count):
 
 @native("i64(ptr, ptr, ptr)")
 def unpack(saved, versions, out):
-    """Write what a node saved; how much it is, -1 where something is not as it was left."""
+    """Write the values that a node saved.  Returns how many, -1 where one was changed since."""
     if saved.ptr[1] != PyTuple_Type or versions.ptr[1] != PyTuple_Type or saved.i64[2] > 60:
         return -1
     items, numbers = sequence_items(saved), sequence_items(versions)
@@ -251,22 +251,22 @@ def unpack(saved, versions, out):
 
 
 @native("ptr(ptr, ptr)")
-def mapped(made, order):
+def mapped(results, order):
     """The items of a tuple (whose reference is taken over) in another order; None where the order says None."""
     count = order.i64[2]
-    items, places = sequence_items(made), sequence_items(order)
+    items, places = sequence_items(results), sequence_items(order)
     out = PyTuple_New(count)
     for k in range(count):
         if out is not None:
             place = places.ptr[k]
             PyTuple_SetItem(out, k, kept(Py_None if place == Py_None else items.ptr[small_int(place)]))
-    Py_DecRef(made)
+    Py_DecRef(results)
     return out
 
 
 @native("ptr(ptr, ptr, i64)")
 def py_quick_backward(unused, args, count):
-    """quick_backward(node, grad) -> the gradients of the node's edges by its backward spec's last plan; NotImplemented for what it is not made for
+    """quick_backward(node, grad) -> gradients for the node's edges by the last plan of its backward spec; NotImplemented where that does not fit
 
     The node is an `OpNode` with one result.
     """

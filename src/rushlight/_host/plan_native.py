@@ -10,8 +10,8 @@ from __future__ import annotations
 from rushlight._host.arguments_native import H_FN, H_METHOD, word
 from rushlight._host.device_records import DEVICE, FRESH_SIZES, HEADER, LAUNCH, MAY_UNLOCK
 from rushlight._host.dispatch_words import (
-    FAST,
     HANDLE_TYPE,
+    HOST,
     LEAST_BIRTH,
     O_META,
     O_PTR,
@@ -398,11 +398,11 @@ def may_change(table, x):
     storage = slot(x, O_STORAGE)
     if storage == Py_None or (slot(x, O_RG) != Py_False and table[INPLACE.quiet] == 0):
         return 0
-    if storage.i64[S_BORN] < FAST.i64[LEAST_BIRTH]:
+    if storage.i64[S_BORN] < HOST.i64[LEAST_BIRTH]:
         return 0
     meta = slot(x, O_META)
     if meta != Py_None:
-        if slot(meta, O_INFERENCE) == Py_True or slot(meta, O_CREATION) != FAST.ptr[EMPTY_TEXT]:
+        if slot(meta, O_INFERENCE) == Py_True or slot(meta, O_CREATION) != HOST.ptr[EMPTY_TEXT]:
             return 0
     return 1
 
@@ -741,7 +741,7 @@ def plan_function(tag):
 @native("ptr(ptr, ptr, ptr)")
 def new_plan(otherwise, keep, table):
     """A plan object with this table, of the kind that its tag says."""
-    self = PyObject_New(FAST.ptr[PLAN_TYPE])
+    self = PyObject_New(HOST.ptr[PLAN_TYPE])
     if self is None:
         return None
     self.ptr[P_CALL] = plan_function(table[PLAN.tag])
@@ -826,7 +826,7 @@ def plan_dealloc(self):
 def py_kernel_address(unused, args, count):
     """kernel_address(handle) -> where the kernel behind a callable that has a stub lies; None for other functions"""
     handle = args.ptr[0]
-    if handle.ptr[1] == FAST.ptr[HANDLE_TYPE]:
+    if handle.ptr[1] == HOST.ptr[HANDLE_TYPE]:
         if handle.ptr[H_METHOD + 1] != handle.ptr[H_FN]:
             return PyLong_FromUnsignedLongLong(handle.u64[H_FN])
     return kept(Py_None)

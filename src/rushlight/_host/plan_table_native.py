@@ -1,10 +1,10 @@
-"""Tables of plans, by the words of calls, in the native language: open addressing, entries that are objects of Python's."""
+"""Plan caches in the native language: hash tables by call key, open addressing, entries are Python objects."""
 
 from __future__ import annotations
 
 from rushlight._host.dispatch_words import (
-    D_FAMILIES,
     D_PLANS,
+    D_SHAPE_CLASSES,
     E_COUNT,
     E_HASH,
     E_KEEP,
@@ -14,7 +14,7 @@ from rushlight._host.dispatch_words import (
     E_WORDS,
     E_WRAP,
     ENTRY_TYPE,
-    FAST,
+    HOST,
     T_MASK,
     T_SLOTS,
     T_USED,
@@ -35,7 +35,7 @@ __all__ = ["empty_table", "find", "forget", "hash_words", "put"]
 
 @native("i64(ptr, i64)", inline=True)
 def hash_words(words, n):
-    """A hash of the words of a call."""
+    """A hash of a call key."""
     h = u64(0x9E3779B97F4A7C15)
     for k in range(n):
         h = (h ^ words.u64[k]) * u64(0xFF51AFD7ED558CCD)
@@ -45,7 +45,7 @@ def hash_words(words, n):
 
 @native("i64(ptr, ptr, i64)", inline=True)
 def same_words(a, b, n):
-    """Whether two calls are written alike."""
+    """Whether two keys are equal."""
     k: i64 = 0
     while k < n and a.i64[k] == b.i64[k]:
         k += 1
@@ -54,7 +54,7 @@ def same_words(a, b, n):
 
 @native("ptr(ptr, ptr, i64, i64)", inline=True)
 def find(table, words, n, key):
-    """The place in the table where these words are, or where they would go."""
+    """The slot of a key in the table, or the empty slot where it would go."""
     slots, mask = table.ptr[T_SLOTS], table.i64[T_MASK]
     at = key & mask
     while True:
@@ -68,7 +68,7 @@ def find(table, words, n, key):
 
 @native("i32(ptr, i64)")
 def grow(table, size):
-    """A table of so many places (a power of two) with the same entries; 1 where there is no memory."""
+    """Give a table `size` slots (a power of two), with the same entries; 1 where there is no memory."""
     fresh = malloc(8 * size)
     if fresh is None:
         return 1
@@ -99,7 +99,7 @@ def empty_table(table):
 
 @native("void(ptr)")
 def forget_table(table):
-    """Let go of all entries.  What goes with them may run any code, so the table is emptied first."""
+    """Drop all entries.  Their destructors may run any code, so the table is emptied first."""
     slots, mask = table.ptr[T_SLOTS], table.i64[T_MASK]
     empty_table(table)
     if slots is not None:
@@ -111,15 +111,15 @@ def forget_table(table):
 
 @native("void(ptr)")
 def forget(self):
-    """Let go of all that was learnt."""
+    """Clear both tables of a dispatcher."""
     forget_table(self + 8 * D_PLANS)
-    forget_table(self + 8 * D_FAMILIES)
+    forget_table(self + 8 * D_SHAPE_CLASSES)
 
 
 @native("ptr(ptr, i64, ptr, ptr, i64, ptr, ptr)")
 def new_entry(words, n, plan, picks, count, wrap, keep):
-    """An entry for these words."""
-    entry = PyObject_New(FAST.ptr[ENTRY_TYPE])
+    """An entry for a key."""
+    entry = PyObject_New(HOST.ptr[ENTRY_TYPE])
     if entry is None:
         return None
     memory = malloc(8 * (n + count) + 8)
@@ -144,7 +144,7 @@ def new_entry(words, n, plan, picks, count, wrap, keep):
 
 @native("ptr(ptr, ptr, i64, ptr, ptr, i64, ptr, ptr)")
 def put(table, words, n, plan, picks, count, wrap, keep):
-    """Keep a plan for these words: the entry (borrowed), null with an exception set."""
+    """Cache a plan under a key.  Returns the entry (borrowed), null with an exception set."""
     if table.ptr[T_SLOTS] is None or 2 * table.i64[T_USED] > table.i64[T_MASK]:
         size = i64(8) if table.ptr[T_SLOTS] is None else 2 * (table.i64[T_MASK] + 1)
         if grow(table, size) != 0:

@@ -38,15 +38,16 @@ def host_table():
     return host_words
 
 
-host_words = dispatch_words.FAST
+host_words = dispatch_words.HOST
 
 _ROOTS = (
     host_table,
     storage_native.py_from_owner, storage_native.storage_dealloc, storage_native.storage_buffer,
     arguments_native.py_make_callable, arguments_native.handle_dealloc, arguments_native.rl_arg_int, arguments_native.rl_arg_ptr,
     arguments_native.rl_arg_f64, arguments_native.rl_count_error,
-    dispatch_native.py_dispatcher, dispatch_native.py_guard, dispatch_native.py_learn, dispatch_native.py_forget, dispatch_native.py_known,
-    dispatch_native.py_family, dispatch_native.py_found, dispatch_native.py_describe,
+    dispatch_native.py_dispatcher, dispatch_native.py_guard, dispatch_native.py_cache_plan, dispatch_native.py_forget,
+    dispatch_native.py_cached_plans,
+    dispatch_native.py_shape_class, dispatch_native.py_find_plan, dispatch_native.py_describe,
     dispatch_native.dispatcher_get, dispatch_native.dispatcher_dealloc, dispatch_native.entry_dealloc,
     plan_native.py_cast, plan_native.py_plan, plan_native.py_kernel_address, plan_native.plan_dealloc,
     tensor_native.py_user_place, tensor_native.py_new_meta, tensor_native.py_data, tensor_native.size_item, tensor_native.py_over_array,
@@ -59,10 +60,10 @@ _SHARED = ("rl_arg_int", "rl_arg_ptr", "rl_arg_f64", "rl_count_error")
 _METHODS = {
     name: f"py_{name}"
     for name in (
-        "from_owner", "dispatcher", "guard", "learn", "forget", "known", "found", "describe", "cast", "plan", "kernel_address", "user_place",
+        "from_owner", "dispatcher", "guard", "cache_plan", "forget", "cached_plans", "find_plan", "shape_class", "describe", "cast", "plan", "kernel_address", "user_place",
         "new_meta", "data", "over_array", "array_form", "measure", "quick_backward",
     )
-} | {"shape_class": "py_family"}  # fmt: skip
+}  # fmt: skip
 
 
 def _require_main_interpreter() -> None:
@@ -95,7 +96,7 @@ class Unit:
 
 
 class Runtime(Unit):
-    """The loaded host runtime.  `fast` is its table, as an array of 64-bit integers.
+    """The loaded host runtime.  `words` is its table, as an array of 64-bit integers.
 
     `from_owner(address, nbytes, owner)` returns a `Storage`; `make_callable` is described in `arguments_native`.
     """
@@ -108,7 +109,7 @@ class Runtime(Unit):
         self._loaded.pin()  # objects of its types may live as long as the process
         self.symbols = {name: self._loaded[name] for name in _SHARED}
         self.table: int = self.plain("host_table", result=ctypes.c_uint64)()
-        self.fast = (ctypes.c_int64 * dispatch_words.FAST_WORDS).from_address(self.table)
+        self.words = (ctypes.c_int64 * dispatch_words.HOST_WORDS).from_address(self.table)
         self.Storage = self._storage_type()
         handle = self._heap_type("Handle", arguments_native.HANDLE_BYTES, {52: self._loaded["handle_dealloc"]}, ())
         self._note_types({dispatch_words.STORAGE_TYPE: self.Storage, dispatch_words.HANDLE_TYPE: handle})
@@ -127,7 +128,7 @@ class Runtime(Unit):
         """Keep types, and their addresses in words of the table."""
         for word, value in types.items():
             self._keep.append(value)
-            self.fast[word] = id(value)
+            self.words[word] = id(value)
 
     def _text(self, text: str) -> int:
         buffer = ctypes.create_string_buffer(text.encode())
@@ -175,7 +176,7 @@ class Runtime(Unit):
         return self._heap_type("Storage", storage_native.STORAGE_BYTES, slots, members)
 
     def _dispatcher_types(self) -> None:
-        """The types of dispatchers, of what they learnt, and of native plans."""
+        """The types of dispatchers, cache entries and native plans."""
         d, exported = dispatch_words, ctypes.pythonapi
         vectorcall, methods, attributes = 1 << 11, 1 << 17, self._words([
             self._text("__dict__"), _address(exported.PyObject_GenericGetDict), _address(exported.PyObject_GenericSetDict), 0, 0, *[0] * 5,

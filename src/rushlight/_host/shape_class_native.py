@@ -1,10 +1,10 @@
-"""The words of a call apart from the values of its sizes, in the native language: its *shape class* (see `_engine.dispatch.shape_classes`)."""
+"""Shape classes in the native language: call keys without the values of sizes (see `_engine.dispatch.shape_classes`)."""
 
 from __future__ import annotations
 
 from rushlight._host.dispatch_words import (
-    FAST,
     FLOAT,
+    HOST,
     INT,
     ITEMS,
     ROOM,
@@ -25,12 +25,12 @@ from rushlight._host.python_native import Py_IncRef, Py_True, PyTuple_New, PyTup
 from rushlight._native import i64, native, ptr, stack
 from rushlight._types.shape_env import FOLLOWS, LEAST
 
-__all__ = ["describe", "family_words", "specs_in"]
+__all__ = ["describe", "shape_class_words", "specs_in"]
 
 
 @native("i64(i64, ptr)")
 def size_code(value, sizes):
-    """A size from LEAST on as its place among `sizes` (how many there are, how many there may be, then they), others as they are.
+    """A size from LEAST on as its index in `sizes` (count, capacity, sizes), smaller ones as they are.
 
     -1 where there is no room for another.
     """
@@ -60,17 +60,17 @@ def followed(shape, strides, step):
 
 @native("i64(ptr, ptr, i64, i64, ptr)")
 def describe(spec, out, n, room, sizes):
-    """Write what a spec is apart from the values of sizes, which go to `sizes`; the number of words there are then, -1 where there is no room.
+    """Write a spec without the values of its sizes, which go to `sizes`.  Returns the number of words so far, -1 where there is no room.
 
     A dtype and a device; for every dim the code of its size; whether strides are those of a row-major tensor, and the flags `conj` and `released`.
     Where strides are others, for every dim the code of its stride, or FOLLOWS and the dim whose size times stride it is.
     """
-    shape, strides = spec.ptr[FAST.i64[SPEC_SHAPE] >> 3], spec.ptr[FAST.i64[SPEC_STRIDES] >> 3]
+    shape, strides = spec.ptr[HOST.i64[SPEC_SHAPE] >> 3], spec.ptr[HOST.i64[SPEC_STRIDES] >> 3]
     count = shape.i64[2]
     if n + 2 * count + 3 > room:
         return -1
-    out.ptr[n] = spec.ptr[FAST.i64[SPEC_DTYPE] >> 3]
-    out.ptr[n + 1] = spec.ptr[FAST.i64[SPEC_DEVICE] >> 3]
+    out.ptr[n] = spec.ptr[HOST.i64[SPEC_DTYPE] >> 3]
+    out.ptr[n + 1] = spec.ptr[HOST.i64[SPEC_DEVICE] >> 3]
     n += 2
     for d in range(count):
         code = size_code(small_int(sequence_items(shape).ptr[d]), sizes)
@@ -78,12 +78,12 @@ def describe(spec, out, n, room, sizes):
             return -1
         out.i64[n] = code
         n += 1
-    plain = spec.ptr[FAST.i64[SPEC_PLAIN] >> 3] == Py_True
+    plain = spec.ptr[HOST.i64[SPEC_PLAIN] >> 3] == Py_True
     how = (
-        i64(spec.ptr[FAST.i64[SPEC_RELEASED] >> 3] == Py_True) << 3
+        i64(spec.ptr[HOST.i64[SPEC_RELEASED] >> 3] == Py_True) << 3
         | i64(plain) << 2
-        | i64(spec.ptr[FAST.i64[SPEC_CONTIGUOUS] >> 3] == Py_True) << 1
-        | i64(spec.ptr[FAST.i64[SPEC_CONJ] >> 3] == Py_True)
+        | i64(spec.ptr[HOST.i64[SPEC_CONTIGUOUS] >> 3] == Py_True) << 1
+        | i64(spec.ptr[HOST.i64[SPEC_CONJ] >> 3] == Py_True)
     )
     out.i64[n] = -1 - how
     n += 1
@@ -104,19 +104,19 @@ def describe(spec, out, n, room, sizes):
 
 @native("i64(i64)", inline=True)
 def is_spec(word):
-    """Whether a word of a call is a spec's address."""
+    """Whether a word of a key is the address of a spec."""
     return i64((word & 14) == SPEC and word > 255)
 
 
 @native("i64(i64)", inline=True)
 def has_value(word):
-    """Whether a value stands behind a word of a call."""
+    """Whether a value follows a word of a key."""
     return i64(word == INT or word == FLOAT or word == TUPLE or word == ITEMS or word == TENSORS)
 
 
 @native("i64(i64, ptr, i64, ptr, ptr)")
-def family_words(sized, words, n, out, sizes):
-    """The words of a call with sizes taken out, which go to `sizes`: those of specs and, if `sized`, ints; their number, or -1."""
+def shape_class_words(sized, words, n, out, sizes):
+    """Write a key without sizes, which go to `sizes`: those of specs and, if `sized`, ints.  Returns the number of words, or -1."""
     out.i64[0] = words.i64[0]
     out.i64[1] = words.i64[1]
     sizes.i64[0] = 0
@@ -148,7 +148,7 @@ def family_words(sized, words, n, out, sizes):
 
 @native("ptr(ptr, i64)")
 def specs_in(words, n):
-    """The specs among the words of a call, as a tuple; null with an exception set."""
+    """The specs in a key, as a tuple; null with an exception set."""
     found = stack(8 * ROOM)
     count: i64 = 0
     k: i64 = 2

@@ -6,7 +6,7 @@ the address of; memory of others is released with the reference to its owner.
 
 from __future__ import annotations
 
-from rushlight._host.dispatch_words import BIRTH, FAST, STORAGE_TYPE
+from rushlight._host.dispatch_words import BIRTH, HOST, STORAGE_TYPE
 from rushlight._host.python_native import (
     Py_DecRef,
     Py_IncRef,
@@ -31,7 +31,7 @@ STORAGE_BYTES = 96
 @native("ptr(ptr, i64, ptr, ptr)")
 def storage_wrap(p, nbytes, owner, release):
     """A new Storage around memory; `owner` is a new reference or null, `release` the function that takes the memory back, or null."""
-    self = PyObject_New(FAST.ptr[STORAGE_TYPE])
+    self = PyObject_New(HOST.ptr[STORAGE_TYPE])
     if self is not None:
         self.ptr[S_PTR] = p
         self.i64[S_NBYTES] = nbytes
@@ -40,11 +40,11 @@ def storage_wrap(p, nbytes, owner, release):
         self.ptr[S_RELEASE] = release
         self.ptr[S_WEAK] = None
         self.ptr[S_CHANGED] = None
-        self.i64[S_BORN] = FAST.i64[BIRTH]
+        self.i64[S_BORN] = HOST.i64[BIRTH]
         self.i64[S_LENT] = 0
         self.i64[S_WINDOWS] = 0
         if owner is not None:
-            if owner.ptr[1] == FAST.ptr[STORAGE_TYPE]:  # the same memory once more
+            if owner.ptr[1] == HOST.ptr[STORAGE_TYPE]:  # the same memory once more
                 self.i64[S_BORN] = owner.i64[S_BORN]
                 owner.i64[S_WINDOWS] = 1
     return self

@@ -1,10 +1,10 @@
-"""Tensors as the native language sees them: their slots, new ones, where their gradients go, and the user's place in the program."""
+"""Tensors in the native language: slots, construction, gradient edges, and the user's line in the program."""
 
 from __future__ import annotations
 
 from rushlight._host.call_words_native import is_plain
 from rushlight._host.dispatch_words import (
-    FAST,
+    HOST,
     NEW_TUPLE,
     O_META,
     O_NODE,
@@ -66,7 +66,7 @@ __all__ = [
     "user_place",
 ]
 
-# words of FAST beside those of `dispatch_words`
+# words of HOST beside those of `dispatch_words`
 O_EDGES, O_EXTRA, O_SEQ, O_INFO, O_SAVED, O_VERSIONS, O_WHERE = range(40, 47)
 META_TYPE, COUNTER, EDGE_OF, ADD_VIEW, FILENAME, PREFIX, EMPTY_TEXT, DATA_OF = range(48, 56)
 TUPLE_ITEM = 62  # a tuple's own mp_subscript
@@ -75,7 +75,7 @@ R_SPEC, R_WORD, R_PLAN, R_MAP = range(
     92, 96
 )  # of a backward spec: for which gradient and state its last plan was, that plan, its results' order
 META_SLOTS, META_TABLE = 64, 65  # how many slots an AutogradMeta has; then for each its offset and its first value
-CODES = static("rl_codes", 16 * 256)  # of code objects met: itself, and whether it is the package's own
+CODES = static("rl_codes", 16 * 256)  # a cache: code object, and whether it is the package's
 
 
 # ***** slots of Python objects *****
@@ -84,20 +84,20 @@ CODES = static("rl_codes", 16 * 256)  # of code objects met: itself, and whether
 @native("ptr(ptr, i64)", inline=True)
 def slot(obj, which):
     """The object in a slot (borrowed)."""
-    return obj.ptr[FAST.i64[which] >> 3]
+    return obj.ptr[HOST.i64[which] >> 3]
 
 
 @native("void(ptr, i64, ptr)", inline=True)
 def set_slot(obj, which, value):
     """Fill a slot that is empty; takes over the reference."""
-    obj.ptr[FAST.i64[which] >> 3] = value
+    obj.ptr[HOST.i64[which] >> 3] = value
 
 
 @native("void(ptr, i64, ptr)", inline=True)
 def replace_slot(obj, which, value):
     """Another object in a slot; takes over the reference."""
-    before = obj.ptr[FAST.i64[which] >> 3]
-    obj.ptr[FAST.i64[which] >> 3] = value
+    before = obj.ptr[HOST.i64[which] >> 3]
+    obj.ptr[HOST.i64[which] >> 3] = value
     if before is not None:
         Py_DecRef(before)
 
@@ -107,21 +107,21 @@ def replace_slot(obj, which, value):
 
 @native("i64(ptr)")
 def is_ours(code):
-    """Whether a code object is the package's own."""
+    """Whether a code object is the package's."""
     at = CODES + 16 * ((i64(code) >> 5) & 255)
     if at.ptr[0] == code:
         return at.i64[1]
-    name = PyObject_GetAttr(code, FAST.ptr[FILENAME])
+    name = PyObject_GetAttr(code, HOST.ptr[FILENAME])
     if name is None:
         PyErr_Clear()
         return 0
-    ours = PyUnicode_Tailmatch(name, FAST.ptr[PREFIX], 0, (1 << 62), -1)
+    ours = PyUnicode_Tailmatch(name, HOST.ptr[PREFIX], 0, (1 << 62), -1)
     Py_DecRef(name)
     if ours < 0:
         PyErr_Clear()
         ours = 0
     before = at.ptr[0]
-    at.ptr[0] = kept(code)  # kept, so that the address stays this code's
+    at.ptr[0] = kept(code)  # held, so that the address stays this code's
     at.i64[1] = ours
     if before is not None:
         Py_DecRef(before)
@@ -170,7 +170,7 @@ def new_tensor(storage, spec, address):
     if address is None:
         Py_DecRef(storage)
         return None
-    out = PyType_GenericAlloc(FAST.ptr[TENSOR_TYPE], 0)
+    out = PyType_GenericAlloc(HOST.ptr[TENSOR_TYPE], 0)
     if out is None:
         Py_DecRef(storage)
         Py_DecRef(address)
@@ -187,19 +187,19 @@ def new_tensor(storage, spec, address):
 
 @native("ptr(ptr)")
 def alias(x):
-    """The same memory seen by another tensor."""
+    """Another tensor over the same memory."""
     return new_tensor(kept(slot(x, O_STORAGE)), slot(x, O_SPEC), kept(slot(x, O_PTR)))
 
 
 @native("ptr(ptr, ptr, i64)")
 def py_data(unused, args, count):
-    """data(x) -> the same memory seen by another tensor, with a version counter of its own, outside of any graph"""
+    """data(x) -> another tensor over the same memory, with a version counter of its own, outside of any graph"""
     x = args.ptr[0]
     storage: ptr = None
     if is_plain(x) != 0:
         storage = slot(x, O_STORAGE)
-    if storage is None or storage.ptr[1] != FAST.ptr[STORAGE_TYPE]:
-        return PyObject_Vectorcall(FAST.ptr[DATA_OF], args, u64(1), None)
+    if storage is None or storage.ptr[1] != HOST.ptr[STORAGE_TYPE]:
+        return PyObject_Vectorcall(HOST.ptr[DATA_OF], args, u64(1), None)
     shared = storage_wrap(storage.ptr[S_PTR], storage.i64[S_NBYTES], kept(storage), None)
     if shared is None:
         Py_DecRef(storage)
@@ -210,12 +210,12 @@ def py_data(unused, args, count):
 @native("ptr()")
 def new_meta():
     """An `AutogradMeta` with its defaults."""
-    out = PyType_GenericAlloc(FAST.ptr[META_TYPE], 0)
+    out = PyType_GenericAlloc(HOST.ptr[META_TYPE], 0)
     if out is not None:
-        for k in range(FAST.i64[META_SLOTS]):
-            value = FAST.ptr[META_TABLE + 2 * k + 1]
+        for k in range(HOST.i64[META_SLOTS]):
+            value = HOST.ptr[META_TABLE + 2 * k + 1]
             Py_IncRef(value)
-            out.ptr[FAST.i64[META_TABLE + 2 * k] >> 3] = value
+            out.ptr[HOST.i64[META_TABLE + 2 * k] >> 3] = value
     return out
 
 
@@ -249,7 +249,7 @@ def edge_of(x):
         return kept(slot(meta, O_ACCUMULATOR))
     arguments = stack(8)
     arguments.ptr[0] = x
-    return PyObject_Vectorcall(FAST.ptr[EDGE_OF], arguments, u64(1), None)
+    return PyObject_Vectorcall(HOST.ptr[EDGE_OF], arguments, u64(1), None)
 
 
 @native("i64(ptr)", inline=True)
@@ -279,12 +279,12 @@ def size_item(self, key):
             k += n
         if k >= 0 and k < n:
             return kept(sequence_items(self).ptr[k])
-    out = call_ptr("ptr(ptr, ptr)", FAST.ptr[TUPLE_ITEM], self, key)
+    out = call_ptr("ptr(ptr, ptr)", HOST.ptr[TUPLE_ITEM], self, key)
     if out is not None and key.ptr[1] == PySlice_Type:
         arguments = stack(16)
-        arguments.ptr[0] = FAST.ptr[SIZE_TYPE]
+        arguments.ptr[0] = HOST.ptr[SIZE_TYPE]
         arguments.ptr[1] = out
-        sized = PyObject_Vectorcall(FAST.ptr[NEW_TUPLE], arguments, u64(2), None)
+        sized = PyObject_Vectorcall(HOST.ptr[NEW_TUPLE], arguments, u64(2), None)
         Py_DecRef(out)
         return sized
     return out

@@ -21,7 +21,7 @@ from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Literal, Slot
 from rushlight._engine.dispatch.lowered_call import common_device, lowered_call, node_name, on_one_device, wanted
-from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, learn, learn_shape_class, make_dispatcher
+from rushlight._engine.dispatch.native_plans import DYNAMIC, EITHER, cache_plan, cache_shape_class, make_dispatcher
 from rushlight._engine.dispatch.out import call_out
 from rushlight._engine.dispatch.plan import LoweredCall
 from rushlight._engine.dispatch.plan_store import PlanNote, call_key, further_note
@@ -165,7 +165,7 @@ class Caller:
         return plan, lowered.refused
 
     def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
-        """How calls are told to `learn_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
+        """How calls are told to `cache_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
         recent, found = self._recent
         return found if recent is plan else None
 
@@ -277,10 +277,10 @@ def make_binary(caller: Caller) -> Callable[[Any, Any], Any]:
         operands = [a for a in (self, other) if any(a is b for b in inputs)]
         if len(operands) == len(inputs) and all(a is b for a, b in zip(operands, inputs, strict=True)):
             picks = [0, 1] if len(operands) == 2 else [0]
-            learn(method, (self, other), {}, plan, picks)
+            cache_plan(method, (self, other), {}, plan, picks)
             further = caller.further(plan)
             if further is not None:
-                learn_shape_class(method, (self, other), {}, picks, None, *further)
+                cache_shape_class(method, (self, other), {}, picks, None, *further)
         return plan(*inputs)
 
     second = (

@@ -19,12 +19,12 @@ from rushlight._engine.dispatch.native_plans import (
     EITHER,
     LIST,
     STATIC,
-    found,
+    cache_plan,
+    cache_shape_class,
+    cacheable,
+    find_plan,
     identity_plan,
-    learn,
-    learn_shape_class,
     make_dispatcher,
-    readable,
     sequence_plan,
 )
 from rushlight._ops.table import Operator
@@ -62,7 +62,7 @@ def make_dispatch(
     """A function that calls `op`: by a plan found with the raw arguments, else `slow(args, kwargs)`.
 
     `prepare(args, kwargs)` gives (plan, inputs) for plain arguments; `wrap` is the named tuple that users get, or None; `check(args)` may
-    raise for what was not called before; `further(plan)` says how plans for other sizes are made (see `learn_shape_class`).
+    raise for what was not called before; `further(plan)` says how plans for other sizes are made (see `cache_shape_class`).
     A function that `declines` is one of Python's operators: it gives NotImplemented for what it raises a TypeError for.
     """
     kinds = _kinds(op)
@@ -75,7 +75,7 @@ def make_dispatch(
             check(args)
         if STATE.word & LEARNING:
             return part(args, kwargs)
-        if STATE.word & FUNCTION_MODE or (len(args) > count and not last_static) or not readable(call, args, kwargs):
+        if STATE.word & FUNCTION_MODE or (len(args) > count and not last_static) or not cacheable(call, args, kwargs):
             return slow(args, kwargs)
         if "out" in kwargs:
             return into(args, kwargs)
@@ -86,12 +86,12 @@ def make_dispatch(
     def part(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call within one that is being learnt."""
         with unwatched():
-            known = None if "out" in kwargs else found(call, args, kwargs)
+            known = None if "out" in kwargs else find_plan(call, args, kwargs)
             if known is not None:
                 plan, inputs = known
                 made = plan(*inputs)
             unusual = known is None and (
-                "out" in kwargs or len(args) > count and not last_static or not readable(call, args, kwargs)
+                "out" in kwargs or len(args) > count and not last_static or not cacheable(call, args, kwargs)
             )
             if unusual:
                 made = slow(args, kwargs)
@@ -108,10 +108,10 @@ def make_dispatch(
         picks = _picks(op, kinds, args, kwargs)
         same = _gather(picks, args, kwargs)
         if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
-            learn(call, args, kwargs, plan, picks, wrap)
+            cache_plan(call, args, kwargs, plan, picks, wrap)
             specializer = None if further is None else further(plan)
             if specializer is not None:
-                learn_shape_class(call, args, kwargs, picks, wrap, *specializer)
+                cache_shape_class(call, args, kwargs, picks, wrap, *specializer)
         return plan, inputs
 
     def into(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -126,7 +126,7 @@ def make_dispatch(
             picks = [*_picks(op, kinds, args, kwargs), "out"]
             same = _gather(picks, args, kwargs)
             if len(same) == len(inputs) and all(a is b for a, b in zip(same, inputs, strict=True)):
-                learn(call, args, kwargs, plan, picks)
+                cache_plan(call, args, kwargs, plan, picks)
         return made
 
     defaults = [... if a.required else a.default for a in arguments]
@@ -151,7 +151,7 @@ def _declining(function: Callable[..., Any]) -> Callable[..., Any]:
 
 class _Runs(threading.local):
     """`now`, while a call is being learnt in this thread: of every plan that runs for it the plan, its inputs, the result, and the named tuple that
-    the result is (or None).  `last` is the plan that was found last, and what says how others are made for other sizes (see `learn_shape_class`).
+    the result is (or None).  `last` is the plan that was found last, and what says how others are made for other sizes (see `cache_shape_class`).
     """
 
     now: Any = None
@@ -308,7 +308,7 @@ def make_learner(
 
     def missed(*args: Any, **kwargs: Any) -> Any:
         word = STATE.word
-        if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not readable(
+        if word & (FUNCTION_MODE | OBSERVED | LEARNING) or not cacheable(
             call, args, kwargs
         ):  # observers are told of the function too
             return function(*args, **kwargs)
@@ -400,7 +400,7 @@ def _learn_tape(
     """Keep what ran for a call, or the function itself where that is not enough."""
     if runs.whole():
         if args and made is args[0] and not runs:
-            learn(call, args, kwargs, identity_plan(), (0,))
+            cache_plan(call, args, kwargs, identity_plan(), (0,))
             return
         steps = runs if len(runs) == 1 and runs[0][2] is made else _needed(runs, made)
         varying = _varying(kinds, loose, args, kwargs)
@@ -415,15 +415,15 @@ def _learn_tape(
             plan, inputs, _, wrap = steps[0]
             picks = [next((p for p, a in varying.items() if a is item), None) for item in inputs]
             if None not in picks:
-                learn(call, args, kwargs, plan, picks, wrap)
+                cache_plan(call, args, kwargs, plan, picks, wrap)
                 last, further = RUNS.last
                 specializer = further(plan) if alike and last is plan and further is not None else None
                 if specializer is not None:
-                    learn_shape_class(call, args, kwargs, picks, wrap, *specializer)
+                    cache_shape_class(call, args, kwargs, picks, wrap, *specializer)
                 return
         found = _sequence_of(steps, varying, args, made)
         if found is not None:
-            learn(call, args, kwargs, *found)
+            cache_plan(call, args, kwargs, *found)
             return
     _learn_itself(call, call.__wrapped__, args, kwargs)
 
@@ -576,7 +576,7 @@ def _learn_itself(call: Any, function: Callable[..., Any], args: Sequence[Any], 
     """Keep the function as the plan of calls for which there is no other, so that they are not looked at again."""
     n, names = len(args), tuple(kwargs)
     plan = function if not names else lambda *values: function(*values[:n], **dict(zip(names, values[n:], strict=True)))
-    learn(call, args, kwargs, plan, [*range(n), *names])
+    cache_plan(call, args, kwargs, plan, [*range(n), *names])
 
 
 def _picks(op: Operator, kinds: Sequence[int], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

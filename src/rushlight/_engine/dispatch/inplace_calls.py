@@ -174,7 +174,7 @@ class InplaceCaller:
         self._recent = plan, (lambda known: casting(found, specs, 0, self._maker(template, ()), cast, known), False)
 
     def further(self, plan: Any) -> tuple[Callable[..., Any], bool] | None:
-        """How calls are told to `learn_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
+        """How calls are told to `cache_shape_class` for which this plan was made, where it was made last and is cast from a plan template; else None."""
         recent, found = self._recent
         return found if recent is plan else None
 

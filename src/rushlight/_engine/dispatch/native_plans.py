@@ -1,4 +1,4 @@
-"""The native dispatcher and native plans, seen from Python: types made known, calls taught, plans described.
+"""The native dispatcher and native plans, seen from Python: types are made known, plans cached, tables packed.
 
 What is native is in `_host` (`dispatch_native`, `plan_native`, `node_native`, `tensor_native`); it is loaded when the first function is made.
 """
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from rushlight._host.device_records import NativeDevice
 
 __all__ = [
-    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "found", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
-    "kernel_plan", "known", "learn", "learn_shape_class", "make_dispatcher", "make_guard", "native_device", "next_sequence", "nested_reader", "out_plan", "part_plan", "readable", "ready", "register_slots", "retyped_plan", "shifted_plan", "show_plan", "sequence_plan",
+    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "find_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "cache_plan", "cache_shape_class", "cacheable", "cached_plans", "kernel_plan", "make_dispatcher", "make_guard", "native_device", "next_sequence", "nested_reader", "out_plan", "part_plan", "ready", "register_slots", "retyped_plan", "shifted_plan", "show_plan", "sequence_plan",
     "view_plan",
 ]  # fmt: skip
 
@@ -77,7 +77,7 @@ def ready() -> Any:
         )
     runtime = require("rushlight._host.runtime").runtime()
     d, t = require("rushlight._host.dispatch_words"), require("rushlight._host.tensor_native")
-    table = runtime.fast
+    table = runtime.words
     _objects(table, d.TENSOR_TYPE, [Tensor, Size])
     _objects(table, d.SETTINGS, [DType, Device, Layout, MemoryFormat])
     _slots(
@@ -135,13 +135,13 @@ def _take_items(runtime: Any, place: int) -> None:
         return
     # In the class stands a callable that is no function in Python, of which the interpreter would make a short cut of its own.
     Size.__getitem__ = make_dispatcher(Size.__getitem__, (STATIC, STATIC), (..., ...), ("self", "item"))  # type: ignore[method-assign]
-    runtime.fast[place] = own
+    runtime.words[place] = own
     subscript(Size).value = runtime.address("size_item")
 
 
 def _plain(cls: type) -> None:
     """Let calls with tensors of this class be looked up as those with tensors are (a few classes; others go the longer way)."""
-    d, table = require("rushlight._host.dispatch_words"), _READY[0].fast
+    d, table = require("rushlight._host.dispatch_words"), _READY[0].words
     if cls is not Tensor and table[d.PLAIN_COUNT] < d.PLAIN_MAX:
         _objects(table, d.PLAIN + table[d.PLAIN_COUNT], [cls])
         table[d.PLAIN_COUNT] += 1
@@ -217,16 +217,16 @@ def make_dispatcher(fallback: Callable[..., Any], kinds: Sequence[int], defaults
     return made
 
 
-_ANY = 1 << 40  # arguments by place
+_ANY = 1 << 40  # positional arguments
 
 
 def make_guard(
     asking: Callable[..., Any], function: Callable[..., Any], mask: int, most: int = _ANY, named: bool = True
 ) -> Any:
-    """`function` for calls of the usual kind, found natively; all others go to `asking`.
+    """Call `function` where nothing can override the call, which is checked natively, and `asking` otherwise.
 
-    Usual are those with at most `most` arguments by place, with some by name only if `named`, in a state without the bits of `mask`, where no
-    argument, nor an item of a sequence among them, is of a class with a say.
+    A call goes to `function` with at most `most` positional arguments, with keywords only if `named`, in a state without the bits of `mask`, and
+    where no argument, nor an item of a sequence among them, is of a class that may override it.
     """
     made = ready().guard(asking, function, most, int(named), mask)
     update_wrapper(made, asking)
@@ -234,10 +234,10 @@ def make_guard(
     return made
 
 
-def learn(
+def cache_plan(
     dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any], plan: Any, picks: Sequence[Any], wrap: Any = None
 ) -> bool:
-    """Keep `plan` for calls like this one.  `picks` says where the plan's arguments are: positions, names, or (either, place in a list)."""
+    """Cache `plan` for calls like this one.  `picks` says which arguments the plan takes: positions, names, or (either, index in a list)."""
     names = list(kwargs)
     values = (*args, *kwargs.values())
     keep: list[Any] = []
@@ -246,21 +246,21 @@ def learn(
             return False
     runtime = _READY[0]
     places = tuple([_place(p, len(args), names) for p in picks])
-    found = runtime.learn(dispatcher, values, tuple(names) if names else None, plan, places, wrap, tuple(keep))
+    found = runtime.cache_plan(dispatcher, values, tuple(names) if names else None, plan, places, wrap, tuple(keep))
     if found:
         count_plan()
     return found
 
 
-def found(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]] | None:
-    """The plan that a dispatcher has learnt, or casts, for a call, and what it is called with; None where it has none."""
-    made: tuple[Any, tuple[Any, ...]] | None = _READY[0].found(
+def find_plan(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]] | None:
+    """The plan that a dispatcher has cached, or casts, for a call, and the plan's arguments; None where it has none."""
+    made: tuple[Any, tuple[Any, ...]] | None = _READY[0].find_plan(
         dispatcher, (*args, *kwargs.values()), tuple(kwargs) or None
     )
     return made
 
 
-def learn_shape_class(
+def cache_shape_class(
     dispatcher: Any,
     args: Sequence[Any],
     kwargs: dict[str, Any],
@@ -269,9 +269,9 @@ def learn_shape_class(
     casting: Callable[..., Any],
     sized: bool,
 ) -> None:
-    """Keep what was learnt with `learn`, and how plans for calls are made that differ from this one in sizes alone; ints are sizes if `sized`.
+    """Cache how plans are made for calls that differ from a cached one in sizes alone; ints are sizes if `sized`.
 
-    `casting(known)` gives a function that makes them, or None; see `_engine.dispatch.shape_classes`.
+    `casting(specs and sizes)` gives a function that makes them, or None; see `_engine.dispatch.shape_classes`.
     """
     names = tuple(kwargs) or None
     values = (*args, *kwargs.values())
@@ -282,18 +282,18 @@ def learn_shape_class(
         for value in values:
             _keep(value, keep)
         places = tuple([_place(p, len(args), list(kwargs)) for p in picks])
-        _READY[0].learn(dispatcher, values, names, made, places, wrap, tuple(keep), int(sized))
+        _READY[0].cache_plan(dispatcher, values, names, made, places, wrap, tuple(keep), int(sized))
 
 
-def known(dispatcher: Any) -> int:
-    """How many signatures a dispatcher has learnt."""
-    return ready().known(dispatcher)
+def cached_plans(dispatcher: Any) -> int:
+    """How many plans a dispatcher has cached."""
+    return ready().cached_plans(dispatcher)
 
 
-def readable(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Whether a call is of those whose plans can be learnt: no subclass with a say, no number beyond 60 bits, ..."""
+def cacheable(dispatcher: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether plans of such calls can be cached: not with a subclass that overrides, a number beyond 60 bits, ..."""
     names = tuple(kwargs) or None
-    return _READY[0].learn(dispatcher, (*args, *kwargs.values()), names, None, (), None, ())
+    return _READY[0].cache_plan(dispatcher, (*args, *kwargs.values()), names, None, (), None, ())
 
 
 def _place(pick: Any, n: int, names: Sequence[str]) -> int:

@@ -70,7 +70,7 @@ class Level:
         if self.kind in ("vmap", "program"):
             STATE.word |= VMAP
         if self.given is not None:
-            words = runtime().fast
+            words = runtime().words
             words[BIRTH] += 1
             self.born = words[LEAST_BIRTH] = words[BIRTH]
         return self
@@ -79,7 +79,7 @@ class Level:
         LEVELS.stack.pop()
         if self.given is not None:
             self.given = ()
-            runtime().fast[LEAST_BIRTH] = next((level.born for level in reversed(LEVELS.stack) if level.born), 0)
+            runtime().words[LEAST_BIRTH] = next((level.born for level in reversed(LEVELS.stack) if level.born), 0)
         STATE.word = STATE.word & ~VMAP | self.before & VMAP
 
 

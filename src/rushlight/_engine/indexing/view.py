@@ -141,7 +141,7 @@ def _template_maker(op: Operator, head: Sequence[Any], wants: bool) -> Callable[
 def view_casting(
     op: Operator, template: Sequence[Any], spec: Spec, found: Found
 ) -> tuple[Callable[..., Any], bool] | None:
-    """The arguments of `learn_shape_class` for this call of a view; None if a size may come from elsewhere than the arguments."""
+    """The arguments of `cache_shape_class` for this call of a view; None if a size may come from elsewhere than the arguments."""
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
     if any(abstracted(a.default, []) != a.default for a in op.schema.arguments):

@@ -47,7 +47,7 @@ NUM_THREADS: Knob[int] = Knob(
 )  # fmt: skip
 
 _SPIN_SECONDS = 40e-6  # about what a sleep and a wake-up cost
-_TURN_SECONDS = 3e-3  # no scheduler's slice is much shorter; it is learnt where one is
+_QUANTUM_SECONDS = 3e-3  # no scheduler's slice is much shorter; where one is, the pool adapts
 _STEP: list[float] = []  # seconds that one step of spinning takes
 
 
@@ -80,9 +80,9 @@ def configure(runtime: CpuRuntime) -> None:
     ticks = spin_many(500)
     spent = time.perf_counter() - start
     _STEP[:] = [max(spent / 500, 1e-9)]
-    longest = int(ticks * _TURN_SECONDS / spent)
-    runtime.threads[threads_native.LONGEST_TURN] = longest
-    runtime.threads[threads_native.TURN] = longest // 2
+    longest = int(ticks * _QUANTUM_SECONDS / spent)
+    runtime.threads[threads_native.LONGEST_QUANTUM] = longest
+    runtime.threads[threads_native.QUANTUM] = longest // 2
     apply_threads(runtime)
     stop = runtime.plain("threads_stop", ctypes.c_int64)
     if hasattr(os, "register_at_fork"):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 
 from rushlight._backends.cpu.runtime.threads_native import rl_parallel_for
-from rushlight._host.dispatch_words import FAST, STORAGE_TYPE
+from rushlight._host.dispatch_words import HOST, STORAGE_TYPE
 from rushlight._host.python_native import (
     Py_IncRef,
     Py_None,
@@ -383,7 +383,7 @@ def py_alloc_zeroed(self, args, nargs):
 @native("ptr(ptr, ptr, i64)")
 def py_resize(self, args, nargs):
     """resize(storage, nbytes): new memory for a Storage of the pool, with the old bytes as far as they fit."""
-    if nargs != 2 or args.ptr[0].ptr[1] != FAST.ptr[STORAGE_TYPE]:
+    if nargs != 2 or args.ptr[0].ptr[1] != HOST.ptr[STORAGE_TYPE]:
         return PyErr_Format(PyExc_TypeError.ptr[0], "resize takes a Storage and a number of bytes")
     nbytes = PyLong_AsLongLong(args.ptr[1])
     if nbytes == -1 and PyErr_Occurred() is not None:

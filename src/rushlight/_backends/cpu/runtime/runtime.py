@@ -15,7 +15,7 @@ from rushlight._backends.cpu.runtime.threads_native import THREADS
 from rushlight._base.errors import OutOfMemoryError
 from rushlight._base.lazy import LazyModule
 from rushlight._host.device_records import DEVICE, NativeDevice
-from rushlight._host.dispatch_words import FAST
+from rushlight._host.dispatch_words import HOST
 from rushlight._host.runtime import Unit
 from rushlight._host.runtime import runtime as host_runtime
 from rushlight._native import jit, native, static
@@ -70,8 +70,8 @@ class CpuRuntime(Unit):
 
     def __init__(self) -> None:
         host = host_runtime()
-        data = compile_native(_ROOTS, imported=(FAST.symbol,))
-        self._loaded = jit.load(data, [f.symbol for f in _ROOTS], {FAST.symbol: host.table})
+        data = compile_native(_ROOTS, imported=(HOST.symbol,))
+        self._loaded = jit.load(data, [f.symbol for f in _ROOTS], {HOST.symbol: host.table})
         self._loaded.pin()  # worker threads live in it
         self.symbols = {**host.symbols, **{name: self._loaded[name] for name in _SHARED}}
         host.symbols.update(self.symbols)

@@ -17,10 +17,10 @@ scheduler's time. Where that has happened, short jobs are run by their caller al
 one halves its time, in the other it costs a hundred times it.  After a single loss that while is as short as the loss, since any
 machine takes a core away now and then; each further loss that comes before sharing has paid doubles it.
 
-Better than to wait for such a piece is that nobody loses a core in the middle of one.  So a worker works in *turns* shorter
-than the slices of a scheduler: when its turn is over it offers its core, between two pieces.  Nobody else wants it on a quiet
+Better than to wait for such a piece is that nobody loses a core in the middle of one.  So a worker works in *quanta* shorter
+than the slices of a scheduler: when its quantum is over it offers its core, between two pieces.  Nobody else wants it on a quiet
 machine, and that costs a microsecond; on a busy one the worker is passed over until it comes back with a fresh slice.  How
-long a turn may be is learnt: one that ended well makes the next ones longer, a piece that was waited for makes them shorter.
+long a quantum may be is measured: one that ended well makes the next ones longer, a piece that was waited for makes them shorter.
 
 The scheduler likes to wake a worker where it was woken from, and so puts it on the caller's core, where all it does is keep
 the caller from working.  A worker that finds itself there moves to another core before it takes a piece.  And a sleep is dear
@@ -55,7 +55,7 @@ from rushlight._native import (
 from rushlight._native.target import host_target
 
 __all__ = [
-    "LONGEST_TURN", "MAX_THREADS", "RUNNING", "SPIN", "THREADS", "TURN", "WANTED", "rl_parallel_for", "spin_many",
+    "LONGEST_QUANTUM", "MAX_THREADS", "RUNNING", "SPIN", "THREADS", "QUANTUM", "WANTED", "rl_parallel_for", "spin_many",
     "threads_forked", "threads_hold", "threads_init", "threads_stop",
 ]  # fmt: skip
 
@@ -71,7 +71,7 @@ EPOCH4, SLEEPERS4, STOP4 = 16, 18, 20
 FN, BUFS, INTS, PIECES, FAILED, FIRST = 16, 17, 18, 19, 20, 21
 CALLER4 = 44  # the core that the caller was on when it began the job
 DONE4, STATUS4, WAITING4 = 48, 50, 52
-LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, TURN, LONGEST_TURN, WOKEN, HOLDER = (
+LOCK4, WANTED, RUNNING, SPIN, ALONE, DOUBT, UNPAID, QUANTUM, LONGEST_QUANTUM, WOKEN, HOLDER = (
     64,
     33,
     34,
@@ -177,7 +177,7 @@ def note_failure(piece):
 
 @native("void(i64, i64)")
 def take_pieces(from_end, until):
-    """Run pieces of the current job until none is left, from the front or from the end; a worker, until its turn is over."""
+    """Run pieces of the current job until none is left, from the front or from the end; a worker, until its quantum is over."""
     step = u64(1) << u64(END_BITS * from_end)
     while True:
         t = atomic_load(u64, THREADS, TICKET)
@@ -223,15 +223,15 @@ def step_aside():
 
 @native("i64()")
 def offer_core():
-    """Between two turns: let others have this core, if any wants it; when the next turn is over."""
+    """Between two quanta: let others have this core, if any wants it.  When the next quantum is over."""
     began = ticks()
     sched_yield()
     now = ticks()
-    turn, longest = THREADS.i64[TURN], THREADS.i64[LONGEST_TURN]
+    quantum, longest = THREADS.i64[QUANTUM], THREADS.i64[LONGEST_QUANTUM]
     if now - began > longest >> 4:  # somebody did
-        turn = min(turn + (turn >> 5), longest)
-        THREADS.i64[TURN] = turn
-    return now + turn
+        quantum = min(quantum + (quantum >> 5), longest)
+        THREADS.i64[QUANTUM] = quantum
+    return now + quantum
 
 
 @native("ptr(ptr)")
@@ -239,8 +239,8 @@ def worker(unused):
     """The life of a worker thread."""
     longest = THREADS.i64[SPIN]
     budget = longest
-    long = THREADS.i64[LONGEST_TURN] >> 4  # nothing that a thread does on its core takes as long between two ticks
-    until = ticks() + THREADS.i64[TURN]
+    long = THREADS.i64[LONGEST_QUANTUM] >> 4  # nothing that a thread does on its core takes as long between two ticks
+    until = ticks() + THREADS.i64[QUANTUM]
     while True:
         # A thread may begin long after it was created, even after it was told to stop: the epoch is read first.
         seen = atomic_load(i32, THREADS, EPOCH4)
@@ -259,7 +259,7 @@ def worker(unused):
             k += 1
             now = ticks()
             if unlikely(now - last > long):  # it was without a core
-                until = now + THREADS.i64[TURN]
+                until = now + THREADS.i64[QUANTUM]
             last = now
         # Spinning that finds work pays, so it may last longer next time; spinning in vain takes a core from others.
         if atomic_load(i32, THREADS, EPOCH4) == seen:
@@ -269,7 +269,7 @@ def worker(unused):
                 sleep_on(THREADS + 4 * EPOCH4, seen)
             atomic_add(i32, THREADS, SLEEPERS4, -1)
             now = ticks()
-            until = now + THREADS.i64[TURN]
+            until = now + THREADS.i64[QUANTUM]
             woken = THREADS.i64[WOKEN]
             THREADS.i64[WOKEN] = 0
             if woken != 0 and now - woken > long:  # beside another program: a sleep lasts until that one's slice ends
@@ -431,12 +431,12 @@ def judge_sharing(worked, waited):
 
 
 @native("void(i64, i64, i64)")
-def judge_turn(worked, pieces, waited):
-    """After a job of which the caller ran `pieces`: shorter turns where it waited for a piece whose core was taken away."""
-    longest = THREADS.i64[LONGEST_TURN]
+def judge_quantum(worked, pieces, waited):
+    """After a job of which the caller ran `pieces`: shorter quanta where it waited for a piece whose core was taken away."""
+    longest = THREADS.i64[LONGEST_QUANTUM]
     if unlikely(waited > longest >> 2 and pieces > 0 and waited * pieces > IN_VAIN * worked):
-        turn = THREADS.i64[TURN]
-        THREADS.i64[TURN] = max(turn - (turn >> 2), longest >> 4)
+        quantum = THREADS.i64[QUANTUM]
+        THREADS.i64[QUANTUM] = max(quantum - (quantum >> 2), longest >> 4)
 
 
 @native("i32(ptr, ptr, ptr, i64, i64)")
@@ -466,7 +466,7 @@ def run_job(fn, bufs, ints, first, pieces):
     mine = i64(atomic_load(u64, THREADS, TICKET) & MOST_PIECES)
     status = wait_done(i32(pieces))
     waited = ticks() - worked
-    judge_turn(worked - began, mine, waited)
+    judge_quantum(worked - began, mine, waited)
     if pieces <= SHORT:
         judge_sharing(worked - began, waited)
     # no job from here on: a worker that comes late finds nothing
