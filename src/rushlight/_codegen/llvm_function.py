@@ -37,7 +37,7 @@ class Printer:
         }  # fmt: skip
 
     def text(self) -> str:
-        """The whole module."""
+        """The text of the module."""
         sections: list[str] = []
         piece = "%piece"
         for i, section in enumerate(self.fn.kernel.sections):
@@ -48,7 +48,7 @@ class Printer:
         return "\n".join(["declare i32 @rl_fail(ptr, i64, i64, i64, i64, i64)", str(self.fn.module), function, ""])
 
     def put_section(self, section: Section, piece: str, number: int, lines: list[str]) -> str:
-        """Write one section to `lines`; the number of the piece as the next section counts it."""
+        """Write one section to `lines`.  Returns the piece's number as the next section counts it."""
         self.fn.section = section
         last = number == len(self.fn.kernel.sections) - 1
         joined = self.fn.kernel.joined
@@ -63,7 +63,7 @@ class Printer:
             lines.append(f"  br i1 {here}, label %{label}, label %section{number + 1}")
             lines.append(f"{label}:")
         scope = Scope(label)
-        self.fn.scopes.append(scope)  # what a section computes at its outermost level is not seen by the next one
+        self.fn.scopes.append(scope)  # the next section does not see this section's values
         split = section.split
         if split is not None:
             chunk = self.fn.slot_word(("chunk", split.chunk), "i64")
@@ -79,15 +79,17 @@ class Printer:
         return rest
 
     def statements(self, body: Sequence[Any]) -> None:
+        """Write statements one after another."""
         for statement in body:
             self.statement_writers[type(statement)](statement)
 
     def loop(self, s: Loop) -> None:
+        """Write a loop; over lanes, a main loop of whole steps and a masked loop for the rest."""
         lo, hi = self.fn.range_of(s.var)
         section = self.fn.section
         assert section is not None
         if not s.lanes:
-            if looks_up(s):
+            if only_scatters(s):
                 middle = self.fn.main_end(lo, hi, STEPS)
                 self.fn.loop(None, lo, middle, str(STEPS), (), lambda iv, carried: self.several(s, iv))
                 lo = middle
@@ -111,7 +113,7 @@ class Printer:
         self.fn.over_lanes(s.var, middle, hi, section.width, True, (), lambda carried: self.nested(s.body))
 
     def several(self, s: Loop, first: str) -> list[str]:
-        """A few steps of a loop in straight line."""
+        """`STEPS` turns of a loop, unrolled."""
         parent, here = self.fn.scopes[-1], self.fn.here()
         for k in range(STEPS):
             scope = Scope(parent.label)
@@ -128,7 +130,7 @@ class Printer:
         return []
 
     def first_line(self, s: Loop, lo: str, hi: str) -> str:
-        """Where the stores of a loop past the caches first meet a whole line; what is before that is done in masked lanes."""
+        """Where stores that bypass the caches first reach a whole line.  Elements before it are stored by masked lanes."""
         store = s.body[0]
         if len(s.body) != 1 or not isinstance(store, Store) or not store.stream or store.buffer.role != "input":
             return lo
@@ -151,11 +153,11 @@ class Printer:
         return []
 
 
-STEPS = 4  # elements that a scatter takes in a step of its loop
+STEPS = 4  # turns of a scatter's loop that are unrolled
 
 
-def looks_up(s: Loop) -> bool:
-    """Whether a loop does no more than store each element where its index says: the counting would then take its share of the time."""
+def only_scatters(s: Loop) -> bool:
+    """Whether a loop only stores elements at indices from data, so that counting would take much of its time."""
     store = s.body[0]
     return (
         len(s.body) == 1 and isinstance(store, Store) and store.guard is None

@@ -1,4 +1,4 @@
-"""Index expressions and addresses as LLVM text: in scalars as far as all lanes agree, in vectors beyond."""
+"""Index expressions and addresses as LLVM text: scalars for the terms that all lanes share, vectors for the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Indices"]
 
 
 class Indices:
-    """Writes index expressions and addresses; elements that an index is read from are written by `values`."""
+    """Writes index expressions and addresses; `values` writes the elements that indices are read from."""
 
     __slots__ = ("fn", "values")
 
@@ -24,11 +24,11 @@ class Indices:
         self.fn, self.values = fn, values
 
     def ix(self, ix: Ix) -> str:
-        """A scalar index expression; the lanes' variable counts with its first lane."""
+        """A scalar index expression.  The variable of the lanes stands for its first lane."""
         return self.sum_terms(self.sorted_terms(ix), ix.const)
 
     def sorted_terms(self, ix: Ix) -> list[tuple[int, Any, int]]:
-        """Terms from the outermost known to the innermost."""
+        """Terms with their depths, those known in outer scopes first."""
         return sorted([(self.fn.depth(a.vars), a, c) for a, c in ix.terms], key=lambda t: (t[0], t[1].order))
 
     def sum_terms(self, terms: list[tuple[int, Any, int]], const: int) -> str:
@@ -68,9 +68,9 @@ class Indices:
 
             def emit() -> tuple[Val, Val]:
                 n = em.splat(size, "i64")
-                place = em.select(value.lt(0), value + n, value) if atom.wraps else value
-                bad = place.ge(n, signed=False)
-                return place, bad if guard is None else bad & guard
+                wrapped = em.select(value.lt(0), value + n, value) if atom.wraps else value
+                bad = wrapped.ge(n, signed=False)
+                return wrapped, bad if guard is None else bad & guard
 
             index, bad = self.fn.write(depth, emit)
             self.fn.check(depth, bad, width, atom.code, value, atom.dim, size)
@@ -78,7 +78,7 @@ class Indices:
         return found
 
     def varies(self, vars: frozenset[Any]) -> bool:
-        """Whether a thing that depends on `vars` differs from lane to lane."""
+        """Whether an expression of `vars` differs between lanes."""
         lanes = self.fn.lanes
         if lanes is None or lanes.width == 1:
             return False
@@ -87,7 +87,7 @@ class Indices:
         return any(type(v) is Item and self.fn.results[v][1] > 1 for v in vars)
 
     def vector_ix(self, ix: Ix) -> Val:
-        """An index expression with a value per lane."""
+        """An index expression with a value for each lane."""
         lanes = self.fn.lanes
         assert lanes is not None
         depth = self.fn.depth(ix.vars)
@@ -120,7 +120,7 @@ class Indices:
         return self.fn.write(depth, lambda: em.emit(f"{name} {inner.vt} {inner}, {divisor}", "i64"))
 
     def pointer(self, buffer: Buffer, ix: Ix) -> str:
-        """The address of an element (that of the first lane), built from the outermost loop inward."""
+        """The address of an element, of the first lane's where lanes differ.  Terms of outer loops are added first."""
         pointer, t = self.fn.base(buffer), element_type(buffer.dtype)
         if ix.const:
             pointer = self.fn.scalar(f"getelementptr {t}, ptr {pointer}, i64 {self.fn.slot(ix.const)}", "ptr", 0)
@@ -158,6 +158,6 @@ class Indices:
         return str(self.fn.write(0, lambda: em.lane_index("i64") * em.splat(factor, "i64")))
 
     def spread_ix(self, ix: Ix, width: int) -> Val:
-        """An index that all lanes share, in a vector."""
-        place, em = self.ix(ix), self.fn.emitter(width)
-        return self.fn.write(self.fn.depth(ix.vars), lambda: em.splat(place, "i64"))
+        """An index that all lanes share, as a vector."""
+        index, em = self.ix(ix), self.fn.emitter(width)
+        return self.fn.write(self.fn.depth(ix.vars), lambda: em.splat(index, "i64"))

@@ -1,4 +1,4 @@
-"""Loads as LLVM text: blocks, pairs, even steps, tiles and single elements per lane."""
+"""Loads as LLVM text: blocks of neighbours, even steps, transposed tiles, single elements for each lane."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Loads", "row_align"]
 
 
 class Loads:
-    """Writes loads; guards and indices are written by `values`."""
+    """Writes loads; `values` writes their guards."""
 
     __slots__ = ("fn", "indices", "values")
 
@@ -27,7 +27,7 @@ class Loads:
         self.fn, self.indices, self.values = fn, indices, values
 
     def load_guarded(self, buffer: Buffer, ix: Ix, guard: Expr, depth: int) -> Value:
-        """A scalar load that reads the first element where the guard does not hold."""
+        """A scalar load.  Where the guard does not hold, it reads the first element."""
         condition, _ = self.values.x(guard)
         place = self.indices.ix(ix)
         safe = self.fn.scalar(f"select i1 {condition}, i64 {place}, i64 0", "i64", depth)
@@ -37,7 +37,7 @@ class Loads:
         return self.load_at(pointer, buffer.dtype, depth)
 
     def load_common(self, buffer: Buffer, ix: Ix, mask: Val, depth: int) -> Value:
-        """One element for all lanes, which some of them want (an edge that is repeated); the first element where none does."""
+        """One element for all lanes, such as a repeated edge.  Where no lane reads it, it is the first element."""
         bits = self.fn.scalar(f"bitcast {mask.vt} {mask} to i{mask.em.width}", f"i{mask.em.width}", depth)
         some = self.fn.scalar(f"icmp ne i{mask.em.width} {bits}, 0", "i1", depth)
         safe = self.fn.scalar(f"select i1 {some}, i64 {self.indices.ix(ix)}, i64 0", "i64", depth)
@@ -77,22 +77,22 @@ class Loads:
 
     def load_transposed(self, e: Expr) -> Value:
         """A row of a transposed tile."""
-        place, top = self.fn.tiles[e]
+        tile, top = self.fn.tiles[e]
         dtype, here = e.dtype, self.fn.here()
         assert self.fn.lanes is not None
         em = self.fn.emitter(self.fn.lanes.width)
         vt = em.mem_vt(dtype)
         row = next(self.fn.names[v] for v in e.vars if self.fn.depths[v] == here)
         at = self.fn.scalar(f"sub i64 {row}, {top}", "i64", here)
-        pointer = self.fn.scalar(f"getelementptr {vt}, ptr {place}, i64 {at}", "ptr", here)
+        pointer = self.fn.scalar(f"getelementptr {vt}, ptr {tile}, i64 {at}", "ptr", here)
         name = em.fresh()
         self.fn.scopes[here].lines.append(f"  {name} = load {vt}, ptr {pointer}, align {row_align(dtype, em.width)}")
         return self.fn.write(here, lambda: em.from_memory(name, dtype))
 
     def load_steps(self, buffer: Buffer, ix: Ix, step: int, depth: int) -> Value:
-        """Elements at even steps, one load per lane: faster than gathers, which many machines do in microcode.
+        """Elements at even steps, by one load for each lane.  Gathers are slower on many machines.
 
-        Lanes beyond the end read the last element once more.
+        Lanes beyond the end read the last element again.
         """
         lanes = self.fn.lanes
         assert lanes is not None
@@ -107,7 +107,7 @@ class Loads:
         return self.load_each(pointers, buffer.dtype, depth)
 
     def load_backwards(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
-        """Neighbouring elements in falling order: one vector load that ends at the first lane's element, and its lanes turned round."""
+        """Neighbouring elements in falling order: one vector load that ends at the first lane's element, with its lanes reversed."""
         assert self.fn.lanes is not None
         w, dtype = self.fn.lanes.width, buffer.dtype
         order = list(range(w - 1, -1, -1))
@@ -122,7 +122,7 @@ class Loads:
         return self.shuffled(block, block, order, depth)
 
     def load_pairs(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
-        """Every other element: two vectors that overlap by one element (so nothing beyond the last is read), then a shuffle."""
+        """Every other element: two vector loads that overlap by one element, so that none reads beyond the last, and a shuffle."""
         assert self.fn.lanes is not None
         w, dtype = self.fn.lanes.width, buffer.dtype
         em = self.fn.emitter(w)
@@ -142,31 +142,31 @@ class Loads:
         return self.shuffled(first, second, order, depth)
 
     def shuffled(self, a: Val, b: Val, order: Sequence[int], depth: int) -> Val:
-        """Lanes picked from two vectors, the second one's counted on."""
+        """Lanes picked from two vectors; lanes of the second are numbered after those of the first."""
         mask = f"<{len(order)} x i32> <" + ", ".join(f"i32 {k}" for k in order) + ">"
         em = a.em
         return self.fn.write(depth, lambda: em.emit(f"shufflevector {a.vt} {a}, {b.vt} {b}, {mask}", a.type))
 
     def load_each(self, pointers: Sequence[str], dtype: DType, depth: int) -> Value:
-        """One element per lane, from an address each."""
+        """One element for each lane, from an address for each."""
         em, t = self.fn.emitter(len(pointers)), mem_type(dtype)
         lines = self.fn.scopes[depth].lines
         parts = []
         for part in range(2 if dtype.kind == "c" else 1):
             if part:
                 pointers = [self.fn.scalar(f"getelementptr {t}, ptr {p}, i64 1", "ptr", depth) for p in pointers]
-            # Eight lanes at a time, joined in pairs: LLVM's cost of a chain of insertions grows with the square of the lanes.
-            held = [
+            # Vectors of eight lanes, joined in pairs: LLVM's time for a chain of insertions grows with the square of the lanes.
+            vectors = [
                 (self.insert_each(pointers[i : i + 8], t, dtype, depth), len(pointers[i : i + 8]))
                 for i in range(0, len(pointers), 8)
             ]
-            while len(held) > 1:
-                held = [self.join_lanes(held[i : i + 2], t, lines, em) for i in range(0, len(held), 2)]
-            parts.append(em.val(held[0][0], t))
+            while len(vectors) > 1:
+                vectors = [self.join_lanes(vectors[i : i + 2], t, lines, em) for i in range(0, len(vectors), 2)]
+            parts.append(em.val(vectors[0][0], t))
         return tuple(parts) if dtype.kind == "c" else self.fn.write(depth, lambda: em.from_memory(parts[0], dtype))
 
     def insert_each(self, pointers: Sequence[str], t: str, dtype: DType, depth: int) -> str:
-        """A short vector of elements from an address each."""
+        """A short vector of elements, from an address for each."""
         em, lines = self.fn.emitter(len(pointers)), self.fn.scopes[depth].lines
         vector = "poison"
         for k, pointer in enumerate(pointers):
@@ -190,33 +190,33 @@ class Loads:
         return name, 2 * n
 
     def gather(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
-        """One element per lane from anywhere; lanes that are masked off read the first element."""
+        """One element for each lane, from any address.  Masked lanes read the first element."""
         assert self.fn.lanes is not None
         w = self.fn.lanes.width
         em = self.fn.emitter(w)
-        places = self.indices.vector_ix(ix) if self.indices.varies(ix.vars) else self.indices.spread_ix(ix, w)
+        offsets = self.indices.vector_ix(ix) if self.indices.varies(ix.vars) else self.indices.spread_ix(ix, w)
         if mask is not None:
-            places = self.fn.write(depth, lambda: em.select(mask, places, em.const("i64", 0)))
+            offsets = self.fn.write(depth, lambda: em.select(mask, offsets, em.const("i64", 0)))
         base, t = self.fn.base(buffer), element_type(buffer.dtype)
         pointers = []
         for k in range(w):
-            at = self.fn.scalar(f"extractelement {places.vt} {places}, i64 {k}", "i64", depth)
+            at = self.fn.scalar(f"extractelement {offsets.vt} {offsets}, i64 {k}", "i64", depth)
             pointers.append(self.fn.scalar(f"getelementptr {t}, ptr {base}, i64 {at}", "ptr", depth))
         return self.load_each(pointers, buffer.dtype, depth)
 
     def fetch_ahead(self, row: str, each: int) -> None:
-        """Ask for a part of a row that is picked from later on: a line for `each` lanes."""
+        """Prefetch a part of the next row: a line for `each` lanes."""
         lanes, here = self.fn.lanes, self.fn.here()
         assert lanes is not None
         self.fn.module.declarations["@llvm.prefetch"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
         offset = self.fn.scalar(f"mul i64 {self.fn.names[lanes.var]}, {64 // each}", "i64", here)
         start = self.fn.scalar(f"getelementptr i8, ptr {row}, i64 {offset}", "ptr", here)
         for k in range(max(1, lanes.width // each)):
-            place = self.fn.scalar(f"getelementptr i8, ptr {start}, i64 {64 * k}", "ptr", here)
-            self.fn.scopes[here].lines.append(f"  call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+            line = self.fn.scalar(f"getelementptr i8, ptr {start}, i64 {64 * k}", "ptr", here)
+            self.fn.scopes[here].lines.append(f"  call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 3, i32 1)")
 
     def gather_at(self, pointers: str, dtype: DType, w: int, mask: Val | None, depth: int) -> Value:
-        """One element per lane from a vector of addresses, of which masked ones are not touched."""
+        """One element for each lane, from a vector of addresses.  Masked addresses are not read."""
         em, t = self.fn.emitter(w), mem_type(dtype)
         mangled = vector_name(w, t)
         m = str(mask) if mask is not None else str(em.const("i1", True))
@@ -237,7 +237,7 @@ class Loads:
         return self.fn.write(depth, lambda: em.from_memory(parts[0], dtype))
 
     def double_mask(self, mask: Val, width: int, depth: int | None = None) -> str:
-        """A mask for interleaved pairs, made where it is used: a load may stand outside of the innermost loop."""
+        """The mask of interleaved pairs, written at `depth`: a load may stand outside of the innermost loop."""
         order = ", ".join(f"i32 {k // 2}" for k in range(2 * width))
         text = f"shufflevector <{width} x i1> {mask}, <{width} x i1> poison, <{2 * width} x i32> <{order}>"
         return self.fn.scalar(text, "i1", self.fn.here() if depth is None else depth)
@@ -248,5 +248,5 @@ class Loads:
 
 
 def row_align(dtype: DType, width: int) -> int:
-    """The alignment of the rows of a tile that lie one behind another in memory that begins at a line."""
+    """The alignment of consecutive rows of a tile that begins at a cache line."""
     return min(64, width * align_of(dtype))

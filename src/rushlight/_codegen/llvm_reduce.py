@@ -21,7 +21,7 @@ INT32_MAX = (1 << 31) - 1
 
 
 class Reductions:
-    """Writes loops that carry values, and loops over tiles; `statements` writes what they contain."""
+    """Writes loops that carry values, and loops over tiles; `statements` writes the statements inside them."""
 
     __slots__ = ("fn", "indices", "statements", "values")
 
@@ -35,6 +35,7 @@ class Reductions:
         return []
 
     def reduce(self, s: Reduce) -> None:
+        """Write a reduction and bind its results."""
         section = self.fn.section
         assert section is not None
         if s.lanes and section.width > 1:
@@ -66,7 +67,7 @@ class Reductions:
         return self.fn.scalar(f"trunc i64 {total} to i32", "i32", self.fn.here())
 
     def finish(self, s: Reduce, items: Sequence[Item], accs: list[Accumulator], names: list[str]) -> None:
-        """Bind the results of a reduction: its lanes combined, in a fixed order."""
+        """Bind the results of a reduction, with its lanes combined in a fixed order."""
         parts = deal(accs, names)
         here, count = self.fn.here(), len(items)
         horizontal = s.lanes and len(accs) > count
@@ -86,7 +87,7 @@ class Reductions:
             self.fn.depths[item] = here
 
     def reduce_over(self, s: Reduce, level: int, accs: list[Accumulator], names: list[str]) -> list[str]:
-        """The loops of a reduction from `level` inward; names of the accumulators go in and come out."""
+        """The loops of a reduction from `level` inward.  Takes and returns the names of the accumulators' values."""
         if level == len(s.loops):
             return self.accumulate(s, accs, names)
         var = s.loops[level]
@@ -109,7 +110,7 @@ class Reductions:
         self, lo: str, hi: str, block: int, accs: list[Accumulator], names: list[str],
         run: Callable[[str, str, list[str]], list[str]],
     ) -> list[str]:  # fmt: skip
-        """Reduce block by block, each from zero, and add the blocks up: fewer roundings pile up in one accumulator."""
+        """Reduce blocks, each from the neutral element, and combine them: fewer rounding errors accumulate."""
         types = [t for acc in accs for t in acc.types]
 
         def one(iv: str, carried: list[str]) -> list[str]:
@@ -156,16 +157,17 @@ class Reductions:
         return [*main_names, *tail_names]
 
     def accumulate(self, s: Reduce, accs: list[Accumulator], names: list[str]) -> list[str]:
-        """One step: each item's value joins its accumulator."""
+        """One step: combine each item's value with its accumulator."""
         result: list[str] = []
         here = self.fn.here()
-        for acc, held in zip(accs, deal(accs, names), strict=True):
+        for acc, old in zip(accs, deal(accs, names), strict=True):
             new = acc.incoming(here)
-            result.extend(str(v) for v in acc.join(here, acc.wrap(held), new))
+            result.extend(str(v) for v in acc.join(here, acc.wrap(old), new))
         self.statements(s.stores)
         return result
 
     def scan(self, s: Scan) -> None:
+        """Write a scan, in tiles where its loads are transposed."""
         width = self.fn.lanes.width if self.fn.lanes is not None else 1
         accs = [Accumulator(self.values, item, width, scan=True) for item in s.items]
         types = [t for a in accs for t in a.types]
@@ -187,18 +189,18 @@ class Reductions:
         self.fn.loop(s.var, lo, hi, "1", list(zip(types, names, strict=True)), body)
 
     def from_end(self, s: Scan, hi: str, iv: str, count: int) -> str:
-        """Where the next `count` steps begin in memory: a scan in reverse counts from the end."""
+        """The position of the next `count` steps; a scan in reverse counts from the end."""
         if not s.reverse:
             return iv
         last = self.fn.scalar(f"sub i64 {hi}, {count}", "i64", self.fn.here())
         return self.fn.scalar(f"sub i64 {last}, {iv}", "i64", self.fn.here())
 
     def scan_step(self, accs: list[Accumulator], carried: list[str], rest: Callable[[], None]) -> list[str]:
-        """One step of a scan, and what is done with its results."""
+        """One step of a scan, and the statements that use its results."""
         here = self.fn.here()
         result: list[str] = []
-        for acc, held in zip(accs, deal(accs, carried), strict=True):
-            value = acc.follow(here, acc.wrap(held), acc.incoming(here))
+        for acc, old in zip(accs, deal(accs, carried), strict=True):
+            value = acc.follow(here, acc.wrap(old), acc.incoming(here))
             self.fn.results[acc.item] = ((value[1], value[0]) if acc.positioned else acc.unpack(value), acc.width)
             self.fn.depths[acc.item] = here
             result.extend(str(v) for v in value)
@@ -206,13 +208,13 @@ class Reductions:
         return result
 
     def scan_tile(self, s: Scan, accs: list[Accumulator], base: str, carried: list[str]) -> list[str]:
-        """As many steps as there are lanes: the rows' elements are loaded side by side and transposed, results the same way back."""
+        """As many steps as there are lanes: a tile is loaded by rows and transposed, and results are transposed and stored by rows."""
         assert self.fn.lanes is not None
         here, width, lane = self.fn.here(), self.fn.lanes.width, self.fn.lanes.var
         parent = self.fn.scopes[-1]
         self.fn.names[s.var], self.fn.depths[s.var] = base, here
         columns = {load: self.transposed_columns(load, lane, width) for load in s.transposed}
-        made: dict[Store, list[Val]] = {store: [] for store in s.body}
+        results: dict[Store, list[Val]] = {store: [] for store in s.body}
         for k in range(width):
             at = width - 1 - k if s.reverse else k
             scope = Scope(parent.label)
@@ -225,20 +227,20 @@ class Reductions:
                     return self.fn.emitter(width).from_memory(value, dtype)
 
                 scope.memo[load] = self.fn.write(here + 1, read), width
-            carried = self.scan_step(accs, carried, lambda: self.keep_results(made, width))
+            carried = self.scan_step(accs, carried, lambda: self.keep_results(results, width))
             self.fn.scopes.pop()
             parent.lines.extend(scope.lines)
             parent.label = scope.label
         self.fn.names[s.var], self.fn.depths[s.var] = base, here
-        for store, values in made.items():
+        for store, values in results.items():
             self.store_transposed(store, values[::-1] if s.reverse else values, lane)
         del self.fn.names[s.var], self.fn.depths[s.var]
         return carried
 
-    def keep_results(self, made: dict[Store, list[Val]], width: int) -> None:
-        """What would be stored in this step."""
+    def keep_results(self, results: dict[Store, list[Val]], width: int) -> None:
+        """Collect the values that this step would store."""
         em = self.fn.emitter(width)
-        for store, values in made.items():
+        for store, values in results.items():
             value = self.values.wide(store.value, width)
             values.append(self.fn.write(self.fn.here(), lambda: em.to_memory(value, store.buffer.dtype)))  # noqa: B023
 
@@ -255,7 +257,7 @@ class Reductions:
             )
 
     def transposed_columns(self, load: Expr, lane: Var, width: int) -> list[Val]:
-        """A square tile loaded row by row, as its columns."""
+        """The columns of a square tile that is loaded row by row."""
         buffer, ix = load.value
         here = self.fn.here()
         em, t = self.fn.emitter(width), mem_type(buffer.dtype)
@@ -271,6 +273,7 @@ class Reductions:
         return self.fn.write(here, lambda: transpose(em, rows))
 
     def tile(self, s: Tile) -> None:
+        """Write the loops of a tile statement: whole tiles in blocks of four, then the edges."""
         assert self.fn.section is not None
         width = self.fn.section.width
         lo, hi = self.fn.range_of(s.across)
@@ -288,10 +291,12 @@ class Reductions:
         self.fn.loop(s.across, bottom, hi, "1", (), lambda iv, c: self.edge(s, left, right, width))
 
     def edge(self, s: Tile, left: str, right: str, width: int) -> list[str]:
-        """What does not fill a tile, with plain masked lanes."""
+        """The elements that do not fill a tile, by masked lanes."""
         return self.fn.over_lanes(s.lane, left, right, width, True, (), lambda c: self.nested(s.body))
 
     def tiles_down(self, s: Tile, top: str, bottom: str, width: int) -> list[str]:
+        """Tiles one below the other."""
+
         def tile(iv: str, _: list[str]) -> list[str]:
             here = self.fn.here()
             self.fn.names[s.across], self.fn.depths[s.across] = iv, here
@@ -307,7 +312,7 @@ class Reductions:
         return self.fn.loop(None, top, bottom, str(width), (), tile)
 
     def transpose_tile(self, load: Expr, lane: Var, width: int) -> str:
-        """Load a tile row by row, transpose it, and keep it on the stack; its address."""
+        """Load a tile row by row and store its transpose on the stack.  Returns its address."""
         here, vt = self.fn.here(), self.fn.emitter(width).vt(mem_type(load.value[0].dtype))
         place, align = f"%tile{len(self.fn.allocas)}", row_align(load.value[0].dtype, width)
         self.fn.allocas.append(f"  {place} = alloca [{width} x {vt}], align 64")
@@ -318,44 +323,46 @@ class Reductions:
 
 
 class Accumulator:
-    """What a reduction carries for one item at one width: a value, its two parts if complex, or a value and its position."""
+    """The carried values of one item at one width: a value, the two parts of a complex value, or a value and its position."""
 
-    __slots__ = ("dtype", "first", "item", "place", "fn", "positioned", "types", "values", "width")
+    __slots__ = ("dtype", "first", "item", "position_type", "fn", "positioned", "types", "values", "width")
 
     def __init__(self, values: Values, item: Item, width: int, scan: bool = False, first: str = "") -> None:
         self.fn, self.values, self.item, self.width, self.first = values.fn, values, item, width, first
-        self.place = "i32" if item.short and not scan else "i64"  # what holds a position
+        self.position_type = "i32" if item.short and not scan else "i64"
         self.dtype = item.value.dtype
         self.positioned = item.position is not None
         em = self.fn.emitter(width)
         vt = em.vt(reg_type(self.dtype))
-        self.types = [vt, em.vt(self.place)] if self.positioned else [vt, vt] if self.dtype.kind == "c" else [vt]
+        self.types = (
+            [vt, em.vt(self.position_type)] if self.positioned else [vt, vt] if self.dtype.kind == "c" else [vt]
+        )
 
     def start(self) -> list[str]:
-        """The identity of the operation."""
+        """The neutral element of the operation."""
         em = self.fn.emitter(self.width)
         first = em.number(identity(self.item.op, self.dtype), self.dtype)
         parts = list(first) if isinstance(first, tuple) else [first]
-        if self.first:  # should nothing be better than the identity, all are equal to it, and the first is the one
-            first_place = self.fn.write(self.fn.here(), lambda: em.splat(self.first, "i32"))
-            parts.append(first_place)
+        if self.first:  # where no element is better than the neutral one, all are equal and the first is the result
+            position = self.fn.write(self.fn.here(), lambda: em.splat(self.first, "i32"))
+            parts.append(position)
         elif self.positioned:
-            last = INT64_MAX if self.place == "i64" else INT32_MAX
-            parts.append(em.const(self.place, -1 if self.item.op.startswith("last") else last))
+            last = INT64_MAX if self.position_type == "i64" else INT32_MAX
+            parts.append(em.const(self.position_type, -1 if self.item.op.startswith("last") else last))
         return [str(p) for p in parts]
 
     def wrap(self, names: Sequence[str]) -> tuple[Val, ...]:
         em = self.fn.emitter(self.width)
         t = reg_type(self.dtype)
         if self.positioned:
-            return em.val(names[0], t), em.val(names[1], self.place)
+            return em.val(names[0], t), em.val(names[1], self.position_type)
         return tuple(em.val(n, t) for n in names)
 
     def unpack(self, value: Sequence[Val]) -> Value:
         return tuple(value) if self.dtype.kind == "c" else value[0]
 
     def incoming(self, depth: int) -> tuple[Val, ...]:
-        """The item's value at this step; the identity in lanes that are masked off."""
+        """The item's value at this step; the neutral element in masked lanes."""
         fn, em = self.fn, self.fn.emitter(self.width)
         value = self.values.wide(self.item.value, self.width)
         parts = tuple(value) if isinstance(value, tuple) else (value,)
@@ -369,10 +376,10 @@ class Accumulator:
         return fn.write(depth, lambda: tuple(em.select(mask, a, b) for a, b in pairs))
 
     def position(self) -> Val:
-        """The position of this step's value, in each lane."""
+        """The position of each lane's value at this step."""
         fn, at = self.fn, self.item.position
         assert at is not None
-        if self.place == "i64":
+        if self.position_type == "i64":
             return self.values.wide(at, self.width)
         em = fn.emitter(self.width)
         step = dict(at.value.terms).get(fn.lanes.var, 0) if fn.lanes is not None and fn.lanes.width == self.width else 0
@@ -389,14 +396,14 @@ class Accumulator:
         return fn.write(fn.depth(at.vars), emit)
 
     def join(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
-        """The same as `merge` for a value that comes after all that were joined before."""
+        """`merge` for a value `b` that comes after all values in `a`."""
         if not self.first:
             return self.merge(depth, a, b)
         em, op, signed = self.fn.emitter(self.width), self.item.op, self.dtype.kind in "if"
         (x, p), (y, q) = a, b
 
         def emit() -> tuple[Val, Val]:
-            if self.dtype.kind == "f":  # a NaN is taken, and kept
+            if self.dtype.kind == "f":  # the first NaN stays
                 take = y.compare("ugt" if op == "argmax" else "ult", x) & x.compare("ord", x)
             else:
                 take = y.gt(x, signed) if op == "argmax" else y.lt(x, signed)
@@ -405,7 +412,7 @@ class Accumulator:
         return self.fn.write(depth, emit)
 
     def merge(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
-        """The two combined; `b` came later."""
+        """Combine two values, of which `b` came later."""
         em, op = self.fn.emitter(self.width), self.item.op
         if not self.positioned:
 
@@ -417,7 +424,7 @@ class Accumulator:
         return self.fn.write(depth, lambda: merge_positions(em, op, a, b, self.dtype))
 
     def follow(self, depth: int, a: Sequence[Val], b: Sequence[Val]) -> tuple[Val, ...]:
-        """The same as `merge` in a scan, whose positions rise: `b` is behind `a`.  Little of it waits for the element before."""
+        """`merge` in a scan, whose positions rise: few of its instructions depend on the step before."""
         if not self.positioned:
             return self.merge(depth, a, b)
         em, greatest, kind = self.fn.emitter(self.width), self.item.op.endswith("max"), self.dtype.kind
@@ -433,7 +440,7 @@ class Accumulator:
         return self.fn.write(depth, emit)
 
     def narrow(self, depth: int, value: Sequence[Val], width: int) -> tuple[Val, ...]:
-        """Combine lanes by halves until `width` are left."""
+        """Combine halves of the lanes until `width` lanes are left."""
         have = self.width
         current = tuple(value)
         before = self.width
@@ -480,7 +487,7 @@ def transpose(em: Emitter, rows: list[Val]) -> list[Val]:
 
 
 def merge_positions(em: Emitter, op: str, a: Sequence[Val], b: Sequence[Val], dtype: DType) -> tuple[Val, Val]:
-    """The more extreme of two (value, position) pairs; NaN beats all; ties go to the first (`last...`: to the last) position."""
+    """The more extreme of two (value, position) pairs.  A NaN is the most extreme; of equals the first position is taken, by `last...` the last."""
     (x, p), (y, q) = a, b
     signed = dtype.kind in "if"
     greatest = op.endswith("max")
@@ -496,7 +503,7 @@ def merge_positions(em: Emitter, op: str, a: Sequence[Val], b: Sequence[Val], dt
 
 
 def deal(accs: Sequence[Accumulator], names: Sequence[str]) -> list[list[str]]:
-    """The flat list of carried names, cut to each accumulator's share."""
+    """The flat list of carried names, divided among the accumulators."""
     result, at = [], 0
     for acc in accs:
         result.append(list(names[at : at + len(acc.types)]))

@@ -1,7 +1,7 @@
-"""The ground that LLVM text is written on: scopes, loops, the words of a call.
+"""The function emitter: scopes, loops and arguments of an LLVM function.
 
-Every loop is a scope with its own lines.  An expression is written in the outermost scope where all it needs is known, so
-loop-invariant work is hoisted by construction, also loads and broadcasts, which LLVM could not move past the stores.
+Each loop is a scope with its own lines.  An expression is written in the outermost scope where its operands are known.  Loop-invariant work is
+hoisted in this way, including loads and broadcasts, which LLVM cannot move past stores.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ CHECKS = {
     "zero_division": 3,
     "input_outside_unit": 5,
     "target_outside_unit": 7,
-}  # the codes by which the runtime knows the errors
+}  # codes of errors that the runtime raises
 
 Value = Any  # Val | tuple[Val, Val]
 
 
 class Scope:
-    """A straight run of code: a loop's body, or a function's."""
+    """The body of a loop, a section or a function, as lines of text."""
 
     __slots__ = ("cse", "label", "lines", "memo")
 
@@ -40,7 +40,7 @@ class Scope:
 
 
 class Lanes:
-    """The loop variable that goes through vector lanes at present."""
+    """The loop variable that runs through vector lanes.  `left`: how many of its values remain, where lanes are masked."""
 
     __slots__ = ("left", "mask", "var", "width")
 
@@ -49,7 +49,7 @@ class Lanes:
 
 
 class FunctionEmitter:
-    """The function being written: its scopes, the loop variables and results known in them, and the lanes at work."""
+    """One function under construction: its scopes, the loop variables and results that are known in them, and the current lanes."""
 
     def __init__(self, kernel: Kernel, name: str, fma: bool, bits: int) -> None:
         self.kernel, self.name, self.bits = kernel, name, bits
@@ -74,11 +74,12 @@ class FunctionEmitter:
         return self.scalar(f"call i64 @llvm.smin.i64(i64 {a}, i64 {b})", "i64", self.here())
 
     def label(self, hint: str) -> str:
+        """A new label."""
         self.labels += 1
         return f"{hint}{self.labels}"
 
     def write(self, depth: int, emit: Callable[[], Any]) -> Any:
-        """Run `emit`, which gives instructions to an emitter, and put them into the scope at `depth`."""
+        """Run `emit` and append the instructions that it emits to the scope at `depth`."""
         body = self.body
         before = body.scopes
         body.scopes = [s.cse for s in self.scopes[: depth + 1]]
@@ -96,35 +97,38 @@ class FunctionEmitter:
         return result
 
     def scalar(self, text: str, type: str, depth: int) -> str:
-        """Emit one scalar instruction at a depth; its name."""
+        """Emit one scalar instruction at a depth.  Returns its name."""
         return str(self.write(depth, lambda: self.one.emit(text, type)))
 
     def emitter(self, width: int) -> Emitter:
         return self.one.at(width)
 
     def depth(self, vars: frozenset[Any]) -> int:
+        """The number of the innermost scope that one of these variables and results belongs to."""
         depths = self.depths
         return max([depths[v] for v in vars], default=0)
 
     def slot(self, n: Any) -> str:
-        """The operand text of an integer: a literal for -1, 0, 1 and 2, else the slot's value."""
+        """An integer operand: a literal for -1, 0, 1 and 2, else the value of its slot."""
         if n in (-1, 0, 1, 2):
             return str(n)
         return self.slot_word(n, "i64")
 
     def slot_word(self, key: Any, type: str) -> str:
-        where = FIRST_SLOT + self.kernel.slot_of(key)
-        place = self.scalar(f"getelementptr i64, ptr %ints, i64 {where}", "ptr", 0)
-        return self.scalar(f"load {type}, ptr {place}, align 8", type, 0)
+        """The value of a slot."""
+        word = FIRST_SLOT + self.kernel.slot_of(key)
+        pointer = self.scalar(f"getelementptr i64, ptr %ints, i64 {word}", "ptr", 0)
+        return self.scalar(f"load {type}, ptr {pointer}, align 8", type, 0)
 
     def base(self, buffer: Buffer) -> str:
-        place = self.scalar(f"getelementptr i64, ptr %bufs, i64 {self.word[buffer]}", "ptr", 0)
-        return self.scalar(f"load ptr, ptr {place}, align 8", "ptr", 0)
+        """The address of a buffer."""
+        pointer = self.scalar(f"getelementptr i64, ptr %bufs, i64 {self.word[buffer]}", "ptr", 0)
+        return self.scalar(f"load ptr, ptr {pointer}, align 8", "ptr", 0)
 
     def check(
         self, depth: int, bad: Val, width: int, code: int, value: Val | None = None, dim: int = 0, size: str = "0",
     ) -> None:  # fmt: skip
-        """Leave the kernel if a lane of `bad` is set."""
+        """Return from the kernel with error `code` if a lane of `bad` is set; `value`, `dim` and `size` go into the message."""
         scope = self.scopes[depth]
         lanes = self.lanes
         if lanes is not None and lanes.mask is not None and width == lanes.width:
@@ -158,15 +162,16 @@ class FunctionEmitter:
         self.module.definitions["!0"] = '!0 = !{!"branch_weights", i32 1, i32 100000}'
 
     def here(self) -> int:
+        """The number of the innermost scope."""
         return len(self.scopes) - 1
 
     def loop(
         self, var: Var | None, lo: str, hi: str, step: str, carries: Sequence[tuple[str, str]],
         body: Callable[[str, list[str]], list[str]], prefix: Sequence[str] = (),
     ) -> list[str]:  # fmt: skip
-        """`for iv in range(lo, hi, step)`, carrying values (LLVM type, initial name); `body(iv, carried)` gives the next ones.
+        """A loop `for iv in range(lo, hi, step)` that carries values, given as (LLVM type, initial name).
 
-        Returns the names of the carried values after the loop.
+        `body(iv, carried)` writes the loop's body and returns the names of the next values.  The result is their names after the loop.
         """
         parent = self.scopes[-1]
         head, done = self.label("loop"), self.label("done")
@@ -205,14 +210,14 @@ class FunctionEmitter:
         return results
 
     def range_of(self, var: Var) -> tuple[str, str]:
-        """The bounds of a loop over `var` in this piece."""
+        """The bounds of a loop over `var`, within the piece where `var` is cut."""
         split = self.section.split if self.section else None
         if split is not None and split.var is var:
             return self.bounds
         return "0", self.slot(var.size)
 
     def main_end(self, lo: str, hi: str, step: int) -> str:
-        """The end of a loop in whole steps (a power of two) from `lo`."""
+        """The end of the whole steps from `lo` (`step` is a power of two)."""
         here = self.here()
         length = hi if lo == "0" else self.scalar(f"sub i64 {hi}, {lo}", "i64", here)
         whole = self.scalar(f"and i64 {length}, {-step}", "i64", here)
@@ -222,7 +227,7 @@ class FunctionEmitter:
         self, var: Var, lo: str, hi: str, width: int, masked: bool, carries: Sequence[tuple[str, str]],
         body: Callable[[list[str]], list[str]],
     ) -> list[str]:  # fmt: skip
-        """A loop whose body works on `width` values of `var` at once; the last ones may be masked off."""
+        """A loop whose body computes `width` values of `var` at once.  `masked`: lanes beyond the end are masked off."""
 
         def inside(iv: str, carried: list[str]) -> list[str]:
             mask = self.tail_mask(iv, hi, width) if masked else None
@@ -236,6 +241,8 @@ class FunctionEmitter:
         return self.loop(var, lo, hi, str(width), carries, inside)
 
     def tail_mask(self, iv: str, hi: str, width: int) -> Val:
+        """The lanes before `hi`."""
+
         def emit() -> Val:
             left = self.one.emit(f"sub i64 {hi}, {iv}", "i64")
             small = self.one.emit(f"call i64 @llvm.smin.i64(i64 {left}, i64 {width})", "i64")
@@ -248,10 +255,12 @@ class FunctionEmitter:
 
 
 def align_of(dtype: DType) -> int:
+    """The alignment of an element in bytes."""
     return dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
 
 
 def element_type(dtype: DType) -> str:
+    """The LLVM type of an element in memory."""
     return f"[2 x {mem_type(dtype)}]" if dtype.kind == "c" else mem_type(dtype)
 
 
@@ -259,4 +268,5 @@ _MANGLED = {"float": "f32", "double": "f64", "half": "f16"}
 
 
 def vector_name(n: int, type: str) -> str:
+    """A vector type as names of LLVM's intrinsics spell it."""
     return f"v{n}{_MANGLED.get(type, type)}"

@@ -38,6 +38,7 @@ class Stores:
         self.store_lanes(s, value, lanes)
 
     def store_one(self, s: Store, value: Value) -> None:
+        """Store a single element."""
         here = self.fn.here()
         scope = self.fn.scopes[-1]
         done = ""
@@ -62,6 +63,7 @@ class Stores:
             scope.cse.clear()
 
     def store_lanes(self, s: Store, value: Value, lanes: Lanes) -> None:
+        """Store an element of each lane."""
         here, dtype = self.fn.here(), s.buffer.dtype
         em = self.fn.emitter(lanes.width)
         mask = lanes.mask
@@ -110,7 +112,7 @@ class Stores:
             )
             return
         pointers = self.indices.pointers(s.buffer, s.ix)
-        if s.combine:  # the schedule sees to it that lanes do not meet at one place
+        if s.combine:  # the schedule puts no colliding elements into lanes
             old = self.loads.gather_at(pointers, dtype, w, mask, here)
             value = self.fn.write(here, lambda: em.op(s.combine or "", [old, value], [dtype, dtype], dtype))
         raw = value
@@ -139,7 +141,7 @@ class Stores:
             )
 
     def even_steps(self, s: Store, lanes: Lanes) -> list[str]:
-        """The addresses of lanes that lie in even steps, in scalars: each follows from the one before it."""
+        """The addresses of lanes at even steps, as scalars, each computed from the one before it."""
         here, t = self.fn.here(), element_type(s.buffer.dtype)
         step, pointers = self.fn.slot(s.ix.coefficient(lanes.var)), [self.indices.pointer(s.buffer, s.ix)]
         for _ in range(1, lanes.width):
@@ -147,7 +149,7 @@ class Stores:
         return pointers
 
     def store_each(self, parts: Sequence[Val], pointers: Sequence[str], t: str, align: int, here: int) -> None:
-        """One store per lane."""
+        """One store for each lane."""
         lines = self.fn.scopes[here].lines
         for k, pointer in enumerate(pointers):
             for n, part in enumerate(parts):
@@ -157,4 +159,5 @@ class Stores:
 
 
 def store_align(s: Store) -> int:
+    """The alignment of a vector store."""
     return 64 if s.stream else align_of(s.buffer.dtype)

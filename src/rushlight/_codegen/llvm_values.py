@@ -15,7 +15,7 @@ __all__ = ["Values"]
 
 
 def is_bfloat16(x: Expr) -> bool:
-    """Whether a float can only be one that bfloat16 holds, or a NaN."""
+    """Whether a float is always a NaN or a number that bfloat16 represents."""
     if x.kind == "const":
         return x.dtype is FLOAT32 and x.value in (0.0, 1.0, -1.0, float("inf"), float("-inf"))
     if x.kind != "op":
@@ -29,7 +29,7 @@ def is_bfloat16(x: Expr) -> bool:
 
 
 class Values:
-    """Writes expressions, each once in the outermost scope where its operands are known."""
+    """Writes each expression once, in the outermost scope where its operands are known."""
 
     __slots__ = ("fn", "indices", "loads")
 
@@ -39,7 +39,7 @@ class Values:
         self.loads = Loads(fn, self.indices, self)
 
     def x(self, e: Expr) -> tuple[Value, int]:
-        """An expression's value and its width: 1 where all lanes share it."""
+        """The value of an expression and its width, which is 1 where all lanes share it."""
         if e.kind == "ref":
             item, part = e.value
             value, width = self.fn.results[item]
@@ -54,6 +54,7 @@ class Values:
         return found
 
     def constant(self, e: Expr, width: int) -> Value:
+        """A literal, or the value of a slot."""
         key = number_slot(e.value, e.dtype)
         if key is None:
             return self.fn.emitter(width).number(e.value, e.dtype)
@@ -70,12 +71,12 @@ class Values:
         return self.fn.write(0, lambda: self.fn.emitter(width).splat(name, type_))
 
     def wide(self, e: Expr, width: int) -> Value:
-        """An expression's value in `width` lanes."""
+        """The value of an expression in `width` lanes."""
         value, have = self.x(e)
         return value if have == width else self.spread(e, width)
 
     def spread(self, e: Expr, width: int) -> Value:
-        """A value that all lanes share, in a vector."""
+        """A value that all lanes share, as a vector."""
         if e.kind == "const":
             return self.constant(e, width)
         value, have = self.x(e)
@@ -92,8 +93,8 @@ class Values:
         word += sum(2 if d.kind == "c" else 1 for d in self.fn.kernel.args[:number])
 
         def fetch(at: int, type: str) -> str:
-            place = self.fn.scalar(f"getelementptr i64, ptr %bufs, i64 {at}", "ptr", 0)
-            return self.fn.scalar(f"load {type}, ptr {place}, align 8", type, 0)
+            pointer = self.fn.scalar(f"getelementptr i64, ptr %bufs, i64 {at}", "ptr", 0)
+            return self.fn.scalar(f"load {type}, ptr {pointer}, align 8", type, 0)
 
         t = reg_type(dtype)
         if dtype.kind in "fc":
@@ -110,7 +111,7 @@ class Values:
         return self.fn.one.val(name, t), 1
 
     def round_to(self, name: str, dtype: DType) -> str:
-        """A double argument rounded to the dtype it stands for."""
+        """A double argument, rounded to its dtype."""
         if dtype.name in ("float64", "complex128"):
             return name
         if dtype.wide is not dtype and dtype.name != "float16":
@@ -121,7 +122,7 @@ class Values:
     def x_op(self, e: Expr, depth: int) -> tuple[Value, int]:
         prim, params = e.value
         args = []
-        for a in e.args:  # a comprehension would be a frame more for every step of a long chain
+        for a in e.args:  # a comprehension would add a Python frame to each step of a long chain
             args.append(self.x(a))
         width = max(w for _, w in args)
         values = [v if w == width else self.spread(a, width) for a, (v, w) in zip(e.args, args, strict=True)]
@@ -129,12 +130,12 @@ class Values:
             values = [v if a.kind != "const" else self.constant(a, width) for a, v in zip(e.args, values, strict=True)]
         em = self.fn.emitter(width)
         dtypes = [a.dtype for a in e.args]
-        given = dict(params)
+        options = dict(params)
         if prim == "convert" and e.dtype is BFLOAT16 and is_bfloat16(e.args[0]):
             return self.fn.write(depth, lambda: bfloat16_part(values[0])), width
         if prim in ("convert", "bitcast"):
-            given["dtype"] = e.dtype
-        return self.fn.write(depth, lambda: em.op(prim, values, dtypes, e.dtype, given)), width
+            options["dtype"] = e.dtype
+        return self.fn.write(depth, lambda: em.op(prim, values, dtypes, e.dtype, options)), width
 
     def x_ix(self, e: Expr, depth: int) -> tuple[Value, int]:
         wide = self.indices.varies(e.vars)
@@ -168,7 +169,7 @@ class Values:
         return self.fn.write(depth, emit), em.width
 
     def lane_range(self, ix: Ix, lo: int, hi: int, step: int, depth: int) -> Val:
-        """`lo <= ix < hi` for lanes that step by 1 or 2: the lanes from one number to another, found in scalars."""
+        """`lo <= ix < hi` for lanes that step by 1 or 2: a range of lanes, whose bounds are computed in scalars."""
         assert self.fn.lanes is not None
         em, one, w = self.fn.emitter(self.fn.lanes.width), self.fn.one, self.fn.lanes.width
         start, low, high = self.indices.ix(ix), self.fn.slot(lo), self.fn.slot(hi)
