@@ -1,4 +1,4 @@
-"""Programs made callable: kernels compiled (or found), constants laid out, steps strung together.
+"""Programs made callable: kernels are compiled (or loaded), constants laid out, steps run one after another.
 
 program = compile_graph(graph, layouts, target=host())
 run = build(program)
@@ -38,9 +38,9 @@ __all__ = ["Executable", "ProgramTemplate", "build", "literal"]
 
 
 class _BufferNumbers:
-    """The places of a program's buffers while library calls are taken apart into kernels, which hand each other buffers too.
+    """Renumbers a program's buffers while library calls are divided into kernels, which pass each other buffers too.
 
-    `now[p]` is where the buffer is that was to be at `p`; `end` is the next place.
+    `now[n]` is the new number of buffer `n`; `end` is the next number.
     """
 
     __slots__ = ("end", "now")
@@ -49,16 +49,16 @@ class _BufferNumbers:
         self.now, self.end = list(range(first)), first
 
     def words(self, places: Sequence[int]) -> list[int]:
-        """Where these are; what has no elements is nowhere."""
+        """The new numbers of some buffers; -1 stays for those without elements."""
         return [p if p < 0 else self.now[p] for p in places]
 
     def made(self, count: int, results: int) -> None:
-        """A kernel makes so many buffers, the first of which are a step's."""
+        """Count the `count` buffers that a kernel allocates, of which the first `results` are those of a step."""
         self.now += range(self.end, self.end + results)
         self.end += count
 
     def laid(self, step: Step) -> list[tuple[Launch, list[int], int]]:
-        """The kernels of a step, what each takes, and how many buffers it makes."""
+        """For each kernel of a step: its launch, the numbers of the buffers that it takes, and how many buffers it allocates."""
         if isinstance(step, ExternStep):
             launches, given = extern_call(step), self.words([*(x.number for x in step.inputs), *step.words])
         else:
@@ -73,7 +73,7 @@ class _BufferNumbers:
 
 
 def _kernels_in(steps: Iterable[Any]) -> Iterator[KernelStep]:
-    """The kernels that were generated for a program, those around library calls among them."""
+    """The generated kernels of a program, those of epilogues and prologues included."""
     for step in steps:
         if isinstance(step, KernelStep):
             yield step
@@ -82,11 +82,11 @@ def _kernels_in(steps: Iterable[Any]) -> Iterator[KernelStep]:
 
 
 class Executable:
-    """A program to call: `executable(*words)`, with the data pointers of all tensor inputs and then all scalar inputs.
+    """A compiled program: `executable(*words)` takes the data pointers of all tensor inputs, then all scalar inputs.
 
-    Returns the Storage of the new output, a tuple of them, or None.  For a program of one kernel, `kernel(ints, *words)` does
-    the same without the detour; else `kernel` is None.  `calls` are its kernels: (callable, address of its constants, places of its words, how many
-    buffers it makes), and `results` the places of its results.  `laid` has the kernels of each step, as `_BufferNumbers.laid` gives them.
+    Returns the Storage of the new output, a tuple of them, or None.  A program of one kernel can be called directly as `kernel(ints, *words)`; `kernel` is
+    None for others.  `calls` lists its kernels as (callable, address of its constants, numbers of the buffers that it takes, how many it allocates);
+    `laid` has these for each step, and `results` the numbers of the results.
     """
 
     __slots__ = ("_keep", "_run", "calls", "ints", "kernel", "laid", "program", "results")
@@ -133,7 +133,7 @@ class Executable:
         return self._run(*words)
 
     def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
-        """Run step by step: the result, and the seconds of every step by `clock`."""
+        """Run step by step.  Returns the result, and the seconds of each step by `clock`."""
         seconds = [0.0] * len(self.laid)
         owners = [k for k, step in enumerate(self.laid) for _ in step]
 
@@ -150,7 +150,7 @@ class Executable:
         return _closure(calls, self.results)(*words), seconds
 
     def explain(self, asm: bool = False) -> str:
-        """What the program is made of; with `asm` also the LLVM text and the assembly of each kernel."""
+        """The program as text; with `asm` also the LLVM text and the assembly of each kernel."""
         notes = [
             f"step {k}: {note}"
             for k, step in enumerate(self.program.steps)
@@ -192,12 +192,12 @@ def _moved(step: Any) -> int:
 
 
 def _is_direct(call: tuple[Callable[..., Any], int, list[int], int], first: int, results: Sequence[int]) -> bool:
-    """Whether the only kernel takes all words as they come and returns just the results."""
+    """Whether a single kernel takes all words in order and returns exactly the results."""
     return call[2] == list(range(first)) and list(results) == list(range(first, first + call[3]))
 
 
 def _closure(calls: Sequence[Any], results: Sequence[int]) -> Callable[..., Any]:
-    """Runs kernels one after another over a list of what there is so far."""
+    """A function that runs kernels one after another over a list of buffers."""
     alloc = runtime().alloc
 
     def run(*words: Any) -> Any:
@@ -254,7 +254,7 @@ class ProgramTemplate:
         self._results = places.words(program.results)
 
     def _follows(self, step: ExternStep, shape_env: ShapeEnv) -> bool:
-        """Whether a library call is kernels whose constants are formulas."""
+        """Whether a library call consists of kernels whose constants are formulas."""
         if step.name == "conv_windows":
             direct = list[bool]()
             shape_env.tried(lambda: direct.append(takes_direct(step)))  # it gives None: no condition is recorded
@@ -267,7 +267,7 @@ class ProgramTemplate:
         return bool(shape_env.tried(lambda: all(_is_native(launch) for launch in extern_call(step)) or None))
 
     def _ask_again(self, step: ExternStep, places: _BufferNumbers) -> None:
-        """Note a library call that is to be looked up for each set of sizes."""
+        """Record a library call that is chosen anew for each set of sizes."""
         operands = []
         for o in (*step.inputs, *step.outputs):
             start, n = len(self.numbers), len(o.shape)
@@ -282,7 +282,7 @@ class ProgramTemplate:
         places.made(len(step.sizes), len(step.sizes))
 
     def follow(self, first: Executable) -> None:
-        """Say which executable native plans are made like: `constants` are those of its kernels."""
+        """Name the executable whose kernels native plans call; `constants` gives its constants for other sizes."""
         self._alike = [[_handed(*kernel) for kernel in kernels] for kernels in first.laid]
 
     def constants_in(self, first: int) -> list[tuple[int, int]] | None:
@@ -294,9 +294,9 @@ class ProgramTemplate:
         )
 
     def constants(self, values: Sequence[int], first: int) -> list[array[int]] | None:
-        """What the kernels of the program are called with: `values[first:]` are those of `numbers`.
+        """The constants of the program's kernels, from `values[first:]` as values of `numbers`.
 
-        None where a library call that was looked up for these sizes is not the same kernels as that of the executable to `follow`.
+        None where a library call needs other kernels at these sizes than in the executable to `follow`.
         """
         found: list[array[int]] = []
         values = values[first:] if first else values
@@ -330,7 +330,7 @@ class ProgramTemplate:
 
 
 def _asked(step: ExternStep, frame: Any, values: Sequence[Any]) -> ExternStep:
-    """A library call that is looked up for one set of sizes."""
+    """A library call for one set of sizes."""
     operands, start, params = frame
     made, n = [Operand(place, dtype, values[a:b], values[b:c]) for place, dtype, a, b, c in operands], len(step.inputs)
     return ExternStep(
@@ -339,12 +339,12 @@ def _asked(step: ExternStep, frame: Any, values: Sequence[Any]) -> ExternStep:
 
 
 def _handed(launch: Launch, *_: Any) -> tuple[Any, ...]:
-    """What must be alike of a kernel in two plans that differ in constants alone: which it is, what it takes, how many buffers it makes."""
+    """The properties of a launch that two plans which differ in constants alone have in common."""
     return launch.call, tuple(launch.words), launch.results, None if launch.ints is None else launch.ints[2]
 
 
 def _compiled(step: KernelStep, shape_env: ShapeEnv) -> Callable[..., Any]:
-    """The kernel of a step that was made with symbolic sizes: what its text says is decided by then."""
+    """The kernel of a step with symbolic sizes.  Writing its text has decided all conditions by then."""
     assert step.key
     shape_env.closed = True
     try:
@@ -359,7 +359,7 @@ _FORMULAS = frozenset(("dot", "sort", "topk", "attention", "attention_grad", "re
 
 
 def _is_native(launch: Launch) -> bool:
-    """Whether it is a kernel, which needs no Python to be called."""
+    """Whether a launch is a kernel, which is called without Python."""
     handle = getattr(launch.call, "__self__", None)
     return launch.ints is not None and handle is not None and runtime().kernel_address(handle) is not None
 

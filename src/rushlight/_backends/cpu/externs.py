@@ -1,4 +1,4 @@
-"""Library calls of programs: the kernels that each extern primitive runs."""
+"""Library calls of programs: which kernels compute each heavy primitive."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def _product_of(step: ExternStep) -> tuple[ProductTypes, ProductShape]:
 
 
 def _into_int32(step: ExternStep) -> bool:
-    """Whether a product is one of bytes, summed in int32."""
+    """Whether a product multiplies bytes and sums them in int32."""
     return step.outputs[0].dtype.is_integer and step.outputs[0].dtype is not step.inputs[0].dtype
 
 
 def extern_note(step: ExternStep) -> str:
-    """What there is to say about how a step is computed; empty for nothing."""
+    """A note on how a step is computed, or an empty text."""
     if step.name in ("fft", "rfft", "irfft"):
         return fourier_note(step)
     if step.name != "dot":
@@ -71,7 +71,7 @@ def extern_note(step: ExternStep) -> str:
     return product_note(*_product_of(step))
 
 
-_PIECE = 1 << 14  # elements that are worth a thread's while
+_PIECE = 1 << 14  # elements that are worth another thread
 _ROWS: dict[str, Callable[..., Any]] = {}
 
 
@@ -81,7 +81,7 @@ _LONG: dict[Any, tuple[Callable[[str], Any], Callable[[int, str], int]]] = {
 
 
 def _rows(step: ExternStep, maker: Callable[[str], Any], descending: bool, *more: int) -> list[Launch]:
-    """A kernel over the rows of its operand (values and places come out)."""
+    """A kernel over the rows of its operand, whose results are values and indices."""
     x = step.inputs[0]
     name = x.dtype.name
     if name not in SORTS:
@@ -125,6 +125,7 @@ def _conv(step: ExternStep) -> list[Launch]:
 
 
 def _allocate(step: ExternStep) -> list[Launch]:
+    """Allocation of memory alone."""
     alloc, sizes = runtime().alloc, step.sizes
 
     def run(ints: int) -> Any:

@@ -1,12 +1,11 @@
-"""Library calls as kernels that run one after another, and hand each other memory.
+"""Library calls as kernels that run one after another and pass each other memory.
 
     types, shape = ProductTypes(FLOAT32, FLOAT32), ProductShape(2000, 2000, 2000)
     launches = product_call(types, shape)     # one kernel packs the operands, one multiplies
     run = joined(launches)
     storage = run(a, b)
 
-A program lays these kernels out among its own steps (`compile`): nothing of a call is left to Python, and the constants of each kernel can be
-formulas over sizes.
+A program runs these kernels among its own steps (`compile`).  No Python runs between them, and their constants can be formulas over sizes.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ __all__ = ["Constants", "Launch", "joined"]
 
 
 class Launch:
-    """One kernel of a library call: `call(address of ints, *words)`; `ints` is None for what is no kernel, which gets 0 and makes the call's results.
+    """One kernel of a library call: `call(address of ints, *words)`.  `ints` is None for a Python function, which is called with 0.
 
-    `words` say what it takes: from 0 on words of the call, and below 0 buffers that kernels of the call made before: -1 is the first.  Of the
-    buffers that it makes the first `results` are the call's results (None: all); the others are for kernels that follow.  `keep` is what lies at
-    addresses among the ints.
+    `words` says what it takes: numbers from 0 on are words of the library call, -1, -2... buffers that earlier kernels of the call allocated, in order.
+    The first `results` of its own buffers are results of the call (None: all); the others are for later kernels.  `keep` keeps objects alive whose
+    addresses are among the ints.
     """
 
     __slots__ = ("call", "ints", "keep", "results", "words")
@@ -39,7 +38,7 @@ class Launch:
         self.call, self.ints, self.words, self.results, self.keep = call, ints, words, results, keep
 
     def constants(self) -> Constants:
-        """The ints as they are given to the kernel."""
+        """The ints as an array.  RuntimeError for sizes beyond 63 bits."""
         try:
             made = Constants("q", self.ints or ())
         except OverflowError:
@@ -51,7 +50,7 @@ class Launch:
 
 
 class Constants(array):
-    """The constants of a kernel; `keep` must live as long as they are used."""
+    """The constants of a kernel.  `keep` lives as long as they do."""
 
     __slots__ = ("keep",)
 
@@ -59,7 +58,7 @@ class Constants(array):
 
 
 def joined(launches: Sequence[Launch]) -> Callable[..., Any]:
-    """The call as a function of its words: it returns the Storage of the result, a tuple of them, or None."""
+    """The library call as one function of its words, which returns the Storage of the result, a tuple of them, or None."""
     held = [launch.constants() for launch in launches]
 
     def run(*words: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Memory that a piece of work borrows while it runs: a few blocks kept for the purpose, one for each thread that is at work.
+"""Scratch memory that a piece of work borrows while it runs: a few blocks, one for each running thread.
 
-Fresh pages cost more than what is done in them, so a block is kept, and grows when more is asked for.
+Touching fresh pages costs more than the work in them, so blocks are kept, and grow on demand.
 """
 
 from __future__ import annotations
@@ -9,18 +9,13 @@ from rushlight._native import atomic_cas, atomic_store, extern, i32, i64, native
 
 __all__ = ["borrow", "borrowed", "give_back"]
 
-SLOTS, HOMES = 256, 256  # as many homes as 8 bits tell apart
-TABLE = static(
-    "scratch_table", 64 * SLOTS
-)  # a line of the cache for each slot, so that threads do not wait for one another's
-TAKEN4, MEMORY, BYTES = (
-    0,
-    1,
-    2,
-)  # words of a slot: whether it is taken (32 bits), its memory, and how many bytes that is
-LAST = static(
-    "scratch_last", 8 * HOMES
-)  # the slot that a thread had last: what it wrote there may still be in its core's cache
+SLOTS, HOMES = 256, 256  # a home is the upper 8 bits of a hash
+# A cache line for each slot, so that threads do not contend for lines.
+TABLE = static("scratch_table", 64 * SLOTS)
+# Words of a slot: whether it is taken (32 bits), its memory, and the bytes of that.
+TAKEN4, MEMORY, BYTES = 0, 1, 2
+# The slot that a thread had last, whose memory may still be in its core's cache.
+LAST = static("scratch_last", 8 * HOMES)
 aligned_alloc = extern("aligned_alloc", "ptr(i64, i64)")
 free = extern("free", "void(ptr)")
 pthread_self = extern("pthread_self", "i64()")
@@ -28,14 +23,14 @@ pthread_self = extern("pthread_self", "i64()")
 
 @native("i1(i64)", inline=True)
 def take(slot):
-    """Whether a slot was free, and is ours from now on."""
+    """Take a slot if it is free.  Returns whether it was."""
     return TABLE.i32[16 * slot + TAKEN4] == 0 and atomic_cas(i32, TABLE, 16 * slot + TAKEN4, 0, 1) == 0
 
 
 @native("i64()", inline=True)
 def find():
-    """The slot that this thread had last, else the first that is free, is taken; -1 where there is none."""
-    # Fibonacci hashing (Knuth, volume 3, 6.4): stacks lie evenly apart; threads that share a home are right, only slower
+    """Take the slot that this thread had last, else the first free one.  Returns its number, or -1 where none is free."""
+    # Fibonacci hashing (Knuth, volume 3, 6.4), for stacks that lie evenly apart; threads with the same home are slower, not wrong
     home = i64(u64(pthread_self()) * u64(0x9E3779B97F4A7C15) >> u64(56))
     slot = LAST.i64[home]
     if not take(slot):
@@ -50,7 +45,7 @@ def find():
 
 @native("i64(i64)")
 def borrow(nbytes):
-    """The number of a slot whose memory (`borrowed`) is ours until `give_back`; -1 where there is none."""
+    """Borrow a slot whose memory (`borrowed`) has at least `nbytes`.  Returns its number, or -1 where there is none."""
     slot = find()
     if slot >= 0:
         words = TABLE + 64 * slot
@@ -73,5 +68,5 @@ def borrowed(slot):
 
 @native("void(i64)")
 def give_back(slot):
-    """The slot may be taken again."""
+    """Free a slot."""
     atomic_store(i32, TABLE, 16 * slot + TAKEN4, 0)

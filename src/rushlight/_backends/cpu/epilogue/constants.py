@@ -1,4 +1,4 @@
-"""The words by which a product finds its epilogue and its prologues (see `epilogue_native.py` for their order)."""
+"""The constants by which a product finds its epilogue and prologues (see `epilogue_native.py` for their order)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST_SLOT = 8  # of a kernel's constants
 
 
 def with_epilogue(ints: list[int], sizes: Sequence[int], after: RectangleStep | None) -> list[int]:
-    """The constants of a product whose call makes outputs of `sizes` bytes, with those of its epilogue behind them."""
+    """The constants of a product whose call allocates outputs of `sizes` bytes, followed by those of its epilogue."""
     if after is None:
         return ints
     made = [*ints[:2], len(sizes), *sizes]
@@ -25,9 +25,9 @@ def with_epilogue(ints: list[int], sizes: Sequence[int], after: RectangleStep | 
 
 
 def with_prologues(ints: list[int], first: int, outputs: int, prologues: Sequence[RectangleStep | None]) -> list[int]:
-    """The constants of a call that packs operands, with those of prologues behind them; `ints[first + k]` says where those of operand k begin.
+    """The constants of a call that packs operands, followed by those of prologues.  `ints[first + k]` is the start of those of operand k.
 
-    The call makes one buffer, what it packs into, where the product has its `outputs`.
+    The call allocates one buffer, into which it packs, in place of the product's `outputs`.
     """
     made = list(ints)
     for k, before in enumerate(prologues):
@@ -38,9 +38,9 @@ def with_prologues(ints: list[int], first: int, outputs: int, prologues: Sequenc
 
 
 def epilogue_words(outputs: int, operands: int, after: RectangleStep | KeptRectangle, shift: int = 0) -> list[int]:
-    """The words of an epilogue of a call that makes some outputs and takes some operands of its own; its arrays are found `shift` words further."""
+    """The words of an epilogue of a call with these numbers of outputs and operands.  Words of its arrays are `shift` words later."""
     facts = after.facts if isinstance(after, KeptRectangle) else rectangle_facts(after)
-    # outputs come first; after the operands arrays that are there, and at last numbers
+    # The words of a call are its outputs, its operands, the other arrays, the numbers.
     first = outputs + operands + len(after.words) - facts.numbers
     head = [
         facts.address, FIRST_SLOT + len(facts.slot_values), len(after.arrays), facts.numbers, first,
@@ -54,8 +54,8 @@ def epilogue_words(outputs: int, operands: int, after: RectangleStep | KeptRecta
 
 
 class RectangleFacts:
-    """What a call must know of a kernel over a rectangle: where it lies, how many numbers it takes, which of its slots are rows, columns and pitch,
-    the values of all slots, the sizes of the batch, and for each array the bytes to its start and from one row, column and matrix to the next.
+    """Facts of a kernel over a rectangle: its address, how many numbers it takes, its slots for rows, columns and pitch, the values of all slots,
+    the sizes of the batch, and for each array the bytes to its start and from one row, column and matrix to the next.
     """
 
     __slots__ = ("address", "batch", "numbers", "slot_values", "slots", "steps")
@@ -75,7 +75,7 @@ class RectangleFacts:
 
 
 def rectangle_facts(after: RectangleStep, address: int | None = None) -> RectangleFacts:
-    """The facts of an epilogue or prologue; without an `address` its kernel is made callable."""
+    """The facts of an epilogue or prologue.  Without an `address` its kernel is compiled."""
     kernel, part = after.step.kernel, after.part
     steps = [
         [array.buffer.dtype.itemsize * step for step in (array.start, array.row, array.column, *array.batch)]
@@ -87,7 +87,7 @@ def rectangle_facts(after: RectangleStep, address: int | None = None) -> Rectang
 
 
 class KeptRectangle:
-    """A `RectangleStep` whose kernel is at hand (see `program.records`): the facts stand for its kernel and its part."""
+    """A `RectangleStep` whose kernel was found on disk (see `program.records`): its facts stand for kernel and part."""
 
     __slots__ = ("arrays", "facts", "transposed", "words")
 
@@ -96,5 +96,5 @@ class KeptRectangle:
 
     @property
     def part(self) -> KeptRectangle:
-        """Who is asked whether rows and columns are exchanged."""
+        """The object that says whether rows and columns are exchanged: itself."""
         return self

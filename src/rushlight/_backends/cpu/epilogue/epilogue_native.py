@@ -1,9 +1,8 @@
-"""What is done to a rectangle of sums of a product once it is complete, or makes one of an operand before it is packed, in the native language: a
-kernel made for it is called.
+"""Calls the kernel of an epilogue on a rectangle of complete sums, or that of a prologue on a rectangle of an operand, in the native language.
 
-The kernel is that of `rectangle.py`.  Its words stand behind those of the product, from `ints[AFTER]` on, in the order of `E_...`; after
-them for each array it touches: which word of the product's call it is, where in it the first element lies, the bytes from one row and from one
-column to the next, and from one matrix to the next in each dim of the batch; then the sizes of those dims; then the kernel's own constants.
+The kernel is built by `rectangle.py`.  Its words follow those of the product from `ints[AFTER]` on, in the order of `E_...`.  After them come, for each
+array that it touches, a word of the product's call, the bytes to its first element, from one row and one column to the next, and from one matrix to the
+next in each dim of the batch; then the sizes of these dims; then the kernel's own constants.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from rushlight._native import call_ptr, extern, i32, i64, memcpy, native, stack
 
 __all__ = ["AFTER", "E_HEAD", "MOST_WORDS", "run_epilogue"]
 
-AFTER = 28  # the word of a product that says where these begin
-# the kernel's address, how many constants it has, how many arrays, how many numbers and which word of the call is the first of them, the slots
-# for rows, columns and the sums' pitch, dims of the batch
+AFTER = 28  # the word of a product that holds the offset of these words
+# The kernel's address, the numbers of its constants, arrays and numbers, the call's word of the first number, the slots of rows, columns and
+# the sums' pitch, and the number of dims of the batch.
 E_KERNEL, E_WORDS, E_ARRAYS, E_NUMBERS, E_FIRST, E_ROWS, E_COLUMNS, E_PITCH, E_DIMS = range(9)
 E_HEAD = 9
 E_ARRAY = 4  # words of an array before those of the batch
 MOST_WORDS = 96  # constants of a kernel
-CALL_WORDS = 64  # words of a call: what a kernel notes of a failure, sums, arrays, numbers
+CALL_WORDS = 64  # words of a call: the record of a failure, sums, arrays, numbers
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 
 @native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64)")
 def run_epilogue(bufs, given, piece, sums, pitch, batch, row, column, rows, columns):
-    """The kernel whose words are `given` on `rows` x `columns` sums, `pitch` apart, of matrix `batch` from `row` and `column` on.
+    """Run the kernel with the words `given` on `rows` x `columns` sums, `pitch` apart, of matrix `batch` from `row` and `column` on.
 
-    A prologue is the same: `sums` is what it writes.
+    A prologue runs in the same way; `sums` is the memory that it writes.
     """
     own = stack(8 * CALL_WORDS) + 8 * HEADER
     for k in range(HEADER):

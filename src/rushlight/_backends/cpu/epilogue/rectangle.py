@@ -1,18 +1,17 @@
-"""Pointwise work before and after a product of matrices: it becomes a kernel over one rectangle, of an operand or of the result.
+"""Pointwise work before and after a product of matrices, as a kernel over one rectangle of an operand or of the result.
 
-A matrix that a product leaves in memory and that one group of pointwise work reads need not be written there.  The group's expressions, put in
-terms of a row and a column of the product, become an *epilogue*: an ordinary kernel with two loops, whose sizes and strides are all arguments.
-The routine that multiplies calls it for each rectangle of sums as soon as that is complete, while it is in a cache, whoever computed it (a tile
-in registers, matrix tiles, a library).  So a bias, a residual, factors, an activation, the rounding to a narrower dtype and what they are
-combined to are one mechanism, and none of them is known here by name.
+A product that is read element by element by one pointwise group is not stored.  The group becomes an *epilogue*: its expressions in terms of a row
+and a column of the product, as an ordinary kernel with two loops whose sizes and strides are arguments.  The routine calls it for each rectangle
+of sums once that is complete and in a cache, whether a tile in registers, matrix tiles or a library computed it.  Bias, residual, scale,
+activation and rounding are this one mechanism, and no primitive is known by name here.
 
     y = gelu(x @ w + bias) in bfloat16        ->  y[i, j] = convert(gelu(sums[i, j] + convert(bias[j])))
 
-It fits where the group reads the product element by element, and where all that it touches lies at places that grow evenly with the row, with the
-column and with each dim of the batch.  Nothing is rounded otherwise than if the product had been stored.
+A group fits if it reads the product element by element, and if all arrays that it touches are stepped through evenly by rows, columns and dims
+of the batch.  Values are rounded as if the product had been stored.
 
-A group that makes nothing but an operand of a large product becomes a *prologue* in the same way: packing calls it for one rectangle after another
-of the operand, and packs what it made while that is in a cache.  Casts, scales of quantised weights, masks, centring are this one mechanism.
+A group that computes only an operand of a large product becomes a *prologue* in the same way: packing calls it for rectangles of the operand and
+packs them while they are in a cache.  Casts, scales of quantised weights, masks and centring are this one mechanism.
 
     x.to(bfloat16) @ (w8 * scale).T           ->  A[i, p] = convert(x[i, p]);  B[p, j] = w8[j, p] * scale[j]
 """
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Array", "Epilogue", "Prologue", "epilogue_of", "prologue_of"]
 
-# Stand for sizes and strides in a kernel that serves all of them: numbers that no array has, so that each gets a slot of its own.
+# Placeholders for sizes and strides, so large that no array has them and each gets a slot of its own.
 _ROWS, _COLUMNS, _PITCH, _STEPS = (1 << 40) + 1, (1 << 40) + 2, (1 << 40) + 3, (1 << 40) + 16
 MAX_ARRAYS = 16  # arrays that a kernel over a rectangle touches
-MAX_NUMBERS = 16  # numbers that a kernel is given
+MAX_NUMBERS = 16  # numbers that a kernel takes
 
 
 class Array:
-    """How a kernel goes through an array: elements from one row, one column, one matrix of each dim of the batch to the next."""
+    """The steps of a kernel through an array: elements from one row, one column, and one matrix of each dim of the batch to the next."""
 
     __slots__ = ("batch", "buffer", "column", "row", "start")
 
@@ -54,9 +53,9 @@ class Array:
 
 
 class _OnRectangle(Attachment):
-    """The kernel over a rectangle (`rows` x `columns`, rows of the rectangle `pitch` apart, all by slots) and the arrays it touches after that.
+    """A kernel over a rectangle of `rows` x `columns`, whose rows are `pitch` apart (all three are slots), and the arrays that it touches beside it.
 
-    `batch`: sizes of the dims before the last two, as the arrays count them.  `apart`: every how many rows and columns those of a rectangle are.
+    `batch`: sizes of the batch dims through which the arrays step.  `apart`: the distance of the rectangle's rows and columns in the arrays.
     """
 
     __slots__ = ("apart", "arrays", "batch", "kernel", "transposed")
@@ -74,12 +73,12 @@ class _OnRectangle(Attachment):
 
     @property
     def slots(self) -> tuple[int, int, int]:
-        """Which slots of the kernel are rows, columns and pitch."""
+        """The kernel's slots for rows, columns and pitch."""
         rows, columns, pitch = (self.kernel.slot_of(n) for n in (_ROWS, _COLUMNS, _PITCH))
         return rows, columns, pitch
 
     def slot_values(self) -> list[int]:
-        """The slots' words; those of rows, columns and pitch are for the caller to fill in."""
+        """The values of the slots.  The caller fills in rows, columns and pitch."""
         strides: dict[int, int] = {}
         for k, array in enumerate(self.arrays):
             strides |= {_STEPS + 2 * k: array.row * self.apart[0], _STEPS + 2 * k + 1: array.column * self.apart[1]}
@@ -87,10 +86,9 @@ class _OnRectangle(Attachment):
 
 
 class Epilogue(_OnRectangle):
-    """What is done to rectangles of sums, of dtype `sums`.
+    """Pointwise work on rectangles of sums of dtype `sums`; `stored` are the buffers that it writes.
 
-    `stored` are the buffers it writes.  `transposed`: the product is to be computed as its transpose, B transposed @ A transposed; rows and columns are
-    those of that.
+    `transposed`: the product is computed as its transpose, B transposed @ A transposed, and rows and columns are those of the transpose.
     """
 
     __slots__ = ("sums",)
@@ -110,13 +108,13 @@ class Epilogue(_OnRectangle):
 
 
 class Prologue(_OnRectangle):
-    """What makes rectangles of an operand.  `transposed`: rows of the rectangle are columns of the operand."""
+    """Pointwise work that computes rectangles of an operand.  `transposed`: rows of the rectangle are columns of the operand."""
 
     __slots__ = ()
 
 
 class _Unfit(Exception):
-    """The group cannot be done by rectangles."""
+    """The group cannot be computed by rectangles."""
 
 
 def epilogue_of(
@@ -131,8 +129,8 @@ def epilogue_of(
 ) -> Epilogue | None:
     """A pointwise `group` as the epilogue of a product of `shape`, which would lie row-major in `made`; None where it does not fit.
 
-    `sums` is the dtype in which the product is computed, `args` those of the graph's numbers; `kept`: others read the product as well; `apart`: of
-    which columns a rectangle is, every first, second, ...
+    `sums` is the dtype in which the product is computed, `args` are the dtypes of the graph's numbers.  `kept`: the product has other readers and is
+    stored too.  `apart`: a rectangle holds every first, second, ... column.
     """
     if group.row is not None or group.reductions or len(group.stages) != 1 or len(args) > MAX_NUMBERS:
         return None
@@ -148,7 +146,7 @@ def epilogue_of(
     try:
         frame = _Frame(shape, weights)
         arrays = _arrays(stage, made, frame)
-        # the result's rows, or where there is one column only that
+        # The result's rows run along memory.
         first = next(a for a in arrays if a.buffer is stage.stores[0].buffer)
         transposed = shape[-1] == 1 or (first.column != 1 and first.row == 1 and shape[-2] != 1)
         return _Maker(made, sums, arrays, transposed, apart).epilogue(
@@ -161,7 +159,7 @@ def epilogue_of(
 def prologue_of(
     source: Location, shape: Sequence[int], group: Group, args: list[DType], target: Target
 ) -> Prologue | None:
-    """A pointwise `group` that makes nothing but an operand of `shape`, which would lie in `source`, as its prologue; None where it does not fit."""
+    """A pointwise `group` that computes only an operand of `shape`, which would lie in `source`, as its prologue; None where it does not fit."""
     if (
         group.row is not None
         or group.reductions
@@ -183,7 +181,7 @@ def prologue_of(
     try:
         frame = _Frame(lies, weights)
         arrays = _arrays(stage, source.buffer, frame)
-        # neighbours of the rectangle are neighbours in memory, where most arrays have them
+        # Neighbours in the rectangle are neighbours in the memory of most arrays.
         along, across = (sum(getattr(a, step) == 1 for a in arrays) for step in ("column", "row"))
         made = _Maker(source.buffer, source.buffer.dtype, arrays, across > along).prologue(stage, args, frame, target)
     except _Unfit:
@@ -193,7 +191,7 @@ def prologue_of(
 
 
 class _Frame:
-    """What the variables of a group are to a product: (variable, its weight) among the rows, the columns and the batch, each outermost first."""
+    """The variables of a group among the rows, the columns and the batch of a product, each as (variable, its weight), outermost first."""
 
     def __init__(self, shape: Sequence[int], weights: dict[Var, int]) -> None:
         self.rows: list[tuple[Var, int]] = []
@@ -213,8 +211,8 @@ class _Frame:
                 raise _Unfit
 
     def steps(self, ix: Ix) -> tuple[int, int, tuple[int, ...], int]:
-        """A place as steps for a row, for a column, for the dims of the batch, and a start."""
-        if any(a not in self.known for a, _ in ix.terms):  # a dim along which the product is repeated, say
+        """An offset as steps of a row, of a column and of the dims of the batch, and a start."""
+        if any(a not in self.known for a, _ in ix.terms):  # such as a dim along which the product is broadcast
             raise _Unfit
         return (
             _even(ix, self.rows),
@@ -225,7 +223,7 @@ class _Frame:
 
 
 def _even(ix: Ix, parts: list[tuple[Var, int]]) -> int:
-    """The one step that a place takes for a number made of these variables."""
+    """The step of an offset for a number that consists of these variables."""
     steps = {(ix.coefficient(var) or 0, weight) for var, weight in parts}
     if not steps:
         return 0
@@ -236,7 +234,7 @@ def _even(ix: Ix, parts: list[tuple[Var, int]]) -> int:
 
 
 def _arrays(stage: Stage, made: Buffer, frame: _Frame) -> list[Array]:
-    """The arrays a stage touches beside the product: one for each way of going through a buffer."""
+    """The arrays that a stage touches beside the product: one for each buffer and way through it."""
     found: dict[tuple[Any, ...], Array] = {}
     for buffer, ix, _ in facts_of([stage]).accesses:
         if buffer is not made:
@@ -248,7 +246,7 @@ def _arrays(stage: Stage, made: Buffer, frame: _Frame) -> list[Array]:
 
 
 class _Maker:
-    """Writes a stage in terms of a row and a column."""
+    """Rewrites a stage in terms of a row and a column."""
 
     def __init__(self, made: Buffer, sums: DType, arrays: list[Array], transposed: bool, apart: int = 1) -> None:
         self.made, self.transposed = made, transposed
@@ -257,7 +255,7 @@ class _Maker:
         self.row, self.column = Var(_ROWS, "i"), Var(_COLUMNS, "j")
         self.sums = Buffer("sums", sums, "input")
         self.arrays = [Array(a.buffer, a.column, a.row, a.batch, a.start) for a in arrays] if transposed else arrays
-        # a buffer that is gone through in several ways is several arrays of the kernel
+        # A buffer with several ways through it is several arrays of the kernel.
         self.names = [Buffer(f"array{k}", a.buffer.dtype, "input") for k, a in enumerate(self.arrays)]
         self.done: dict[Expr, Expr] = {}
 
@@ -279,7 +277,7 @@ class _Maker:
         return Prologue(self.kernel([store], args, target), self.arrays, (), self.transposed)
 
     def kernel(self, stores: list[Store], args: list[DType], target: Target) -> Kernel:
-        """The two loops."""
+        """The kernel: a loop over rows and one over columns."""
         group = Group(lambda value: None, target.policy)
         only = Stage([self.row, self.column])
         only.stores = stores
@@ -289,7 +287,7 @@ class _Maker:
         return Kernel([], [self.sums, *self.names], args, [Section(body, None, width, unroll)])
 
     def keep(self, place: Ix) -> tuple[Buffer, Ix]:
-        """Where the product itself is stored."""
+        """Location of the stored product."""
         row, column, batch, start = self.frame.steps(place)
         self.arrays = [
             *self.arrays,
@@ -308,7 +306,7 @@ class _Maker:
         raise AssertionError("an access that was not counted")
 
     def at(self, k: int) -> tuple[Buffer, Ix]:
-        """An element of an array: steps of 0 and 1 are part of the code, others arguments."""
+        """An element of an array.  Steps of 0 and 1 are literals, others are slots."""
         array = self.arrays[k]
         whole = (array.row * self.apart[0], array.column * self.apart[1])
         steps = (step if step in (0, 1) else _STEPS + 2 * k + i for i, step in enumerate(whole))

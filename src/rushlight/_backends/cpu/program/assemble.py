@@ -1,4 +1,4 @@
-"""From a graph to its program: scheduled, each group a loop nest, each nest a kernel of a step.
+"""From a graph to its program: the graph is scheduled, groups become loop nests, nests become kernels of steps.
 
 program = compile_graph(graph, layouts, target=host())
 """
@@ -43,9 +43,9 @@ def compile_graph(
 ) -> Program:  # fmt: skip
     """The program that computes `graph` on `target`.
 
-    `layouts` gives each tensor input's strides in elements, None for a scalar input.  `out_strides` does the same for outputs
-    (None: row-major).  `aliases[output] = input` has an output written into that input's memory, with the input's layout;
-    `overlaps[output]` names further inputs that may share that memory.  NotImplementedError names a primitive without a lowering.
+    `layouts` gives the strides of each tensor input in elements, None for a scalar input.  `out_strides` gives those of the outputs (None: row-major).
+    `aliases[output] = input` writes an output into the memory of an input, with the input's layout.  `overlaps[output]` names further inputs that may
+    share this memory.  NotImplementedError names a primitive without a lowering.
     """
     graph = as_words(apart(prepared(graph, target), layouts, target.policy), layouts)
     schedule = Schedule(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), target).run()
@@ -53,19 +53,20 @@ def compile_graph(
 
 
 class Assembler:
-    """Turns the groups of a schedule into steps."""
+    """Numbers the buffers of a schedule and turns its groups into steps.  `single`: one kernel, which takes all inputs of the program in order."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule, self.target = schedule, schedule.target
         self.lowering = Lowering(self.target, schedule.sizes)
         self.steps: list[Step] = []
         self.numbers: dict[Buffer, int] = {b: k for k, b in enumerate(schedule.inputs)}
-        # words, of which a complex number has two
+        # A complex argument takes two words.
         self.n_inputs, self.n_args = len(schedule.inputs), sum(2 if d.kind == "c" else 1 for d in schedule.args)
         self.next_number = self.n_inputs + self.n_args
         self.single = len(schedule.groups) == 1
 
     def program(self) -> Program:
+        """The program of all groups."""
         for group in self.schedule.groups:
             if isinstance(group, LibraryCall):
                 self.extern(group)
@@ -80,7 +81,7 @@ class Assembler:
     # ***** kernels *****
 
     def kernel(self, sections: list[Section], stages: Sequence[Stage]) -> None:
-        """Add the step that runs `sections`, which do `stages`."""
+        """Add the step of a kernel that runs `sections`, which compute `stages`."""
         facts = facts_of(stages)
         touched = list(dict.fromkeys(b for b, _, _ in facts.accesses))
         fresh = [b for b in touched if b not in self.numbers]
@@ -105,7 +106,7 @@ class Assembler:
         self.steps.append(KernelStep(kernel, sizes, words, moved > 1 << 20, self.target))
 
     def allocate(self, buffers: Sequence[Buffer]) -> None:
-        """A step that only makes memory: one call of a kernel can allocate no more than a few outputs."""
+        """Add a step that allocates memory, for outputs beyond those that one call can allocate."""
         sizes = [self.schedule.sizes[b] * b.dtype.itemsize for b in buffers]
         for b in buffers:
             self.numbers[b] = self.next_number
@@ -115,6 +116,7 @@ class Assembler:
     # ***** other steps *****
 
     def extern(self, extern: LibraryCall) -> None:
+        """Add a library call."""
         if extern.epilogue is not None or any(extern.prologues):
             self.product(extern, extern.epilogue)
             return
@@ -128,7 +130,7 @@ class Assembler:
         self.steps.append(ExternStep(node.prim.name, inputs, outputs, sizes, {**node.params, **extern.params}))
 
     def product(self, extern: LibraryCall, epilogue: Epilogue | None) -> None:
-        """A product with an epilogue or prologues: one call, which makes what the epilogue stores."""
+        """Add a product with an epilogue or prologues: one call, which allocates the outputs of the epilogue."""
         node, out = extern.node, extern.node.outputs[0]
         inputs = [self.operand(v, s) for v, s in zip(node.inputs, extern.inputs, strict=True)]
         params, before = {**node.params, **extern.params}, extern.prologues
@@ -161,7 +163,7 @@ class Assembler:
 
         for operand, part in zip(inputs, before, strict=True):
             if part is not None:
-                operand.number = self.numbers[part.arrays[0].buffer]  # nobody reads the operand itself
+                operand.number = self.numbers[part.arrays[0].buffer]  # the operand itself is never stored
         if epilogue is None:
             made = self.operand(out, extern.outputs[0])
         else:
@@ -174,6 +176,7 @@ class Assembler:
         )
 
     def operand(self, value: Value, source: Location) -> Operand:
+        """A value as an operand of a library call."""
         number = self.numbers.get(source.buffer, -1)
         return Operand(number, value.dtype, value.shape, source.strides)
 

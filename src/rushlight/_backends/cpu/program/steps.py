@@ -35,11 +35,11 @@ __all__ = [
     "symbol_of",
 ]
 
-MAX_FRESH = 5  # outputs that one kernel call can allocate
+MAX_FRESH = 5  # outputs that the stub allocates in one call
 
 
 class Operand:
-    """An array as a library call sees it."""
+    """An operand or result of a library call: the number of its buffer (-1: none yet), dtype, shape and strides."""
 
     __slots__ = ("dtype", "number", "shape", "strides")
 
@@ -51,7 +51,11 @@ class Operand:
 
 
 class KernelStep:
-    """Runs a kernel: `words` are the places of its inputs, then of its arguments; `sizes` the bytes of the outputs it makes."""
+    """Runs a generated kernel.
+
+    `words` are the numbers of the buffers and arguments that it takes.  `sizes` are the bytes of the outputs that it allocates.  `big`: it may release
+    the interpreter lock.
+    """
 
     __slots__ = ("_key", "big", "kernel", "sizes", "target", "words")
 
@@ -61,7 +65,7 @@ class KernelStep:
 
     @property
     def key(self) -> str:
-        """The kernel's class: equal keys are equal machine code."""
+        """The key of the compiled kernel.  Equal keys are equal machine code."""
         if self._key is None:
             t = self.target
             self._key = f"{t.vector_bytes} {int(t.fma)}\n{self.kernel.text()}"
@@ -69,30 +73,30 @@ class KernelStep:
 
     @property
     def symbol(self) -> str:
+        """The name of the kernel's function."""
         return symbol_of(self.key)
 
     def llvm(self) -> str:
-        """The LLVM module of the kernel, whose function is called `symbol`."""
+        """The LLVM module of the kernel, whose function is named `symbol`."""
         t = self.target
         return llvm_function.print_kernel(self.kernel, self.symbol, fma=t.fma, bits=8 * t.vector_bytes)
 
     def ints(self) -> list[int]:
-        """The constants of a call: pieces, flags, outputs to allocate, their sizes, then the slots from word 8."""
+        """The constants of a call: pieces, flags, number and sizes of the outputs to allocate, and the slots from word 8 on."""
         head = [self.kernel.pieces, int(self.big), len(self.sizes), *self.sizes]
         return head + [0] * (8 - len(head)) + self.kernel.slot_values()
 
 
 def symbol_of(key: str) -> str:
-    """The name of a kernel with this key in machine code."""
+    """The name of the function of a kernel with this key."""
     return "k" + digest(key.encode()).hex()[:24]
 
 
 class RectangleStep:
-    """What a product does with its sums, or how it makes an operand: `step` is the kernel over a rectangle, without places of its own; `part` is
-    the epilogue or prologue that it was made for.
+    """An epilogue or prologue as the steps of a library call: `part` is what the schedule fused, `step` its kernel over a rectangle.
 
-    `arrays` says for each array the kernel touches after the rectangle which word of the product's call it is: the outputs that the call makes,
-    then the routine's operands, then `words`.
+    `arrays` holds, for each array that the kernel touches beside the rectangle, a word of the library call.  Words are the outputs of the call, then
+    its operands, then `words`.
     """
 
     __slots__ = ("arrays", "part", "step", "words")
@@ -102,8 +106,10 @@ class RectangleStep:
 
 
 class ExternStep:
-    """Calls a library routine: `name` with array operands; the outputs are allocated by the step.  `words`: the places of what the kernels of its
-    epilogue and its prologues (one for each operand, None: it lies in memory) touch beside.
+    """Calls the library routine `name`, which allocates its outputs.
+
+    `words` are the numbers of the buffers and arguments that epilogue and prologues touch beside the operands.  `prologues` holds one entry for each
+    operand, None for operands that lie in memory.
     """
 
     __slots__ = ("epilogue", "inputs", "name", "outputs", "params", "prologues", "sizes", "words")
@@ -117,13 +123,12 @@ class ExternStep:
 
     @property
     def parts(self) -> list[RectangleStep]:
-        """The epilogue and the prologues, as far as there are any."""
+        """The epilogue and the prologues that there are."""
         return [part for part in (self.epilogue, *self.prologues) if part is not None]
 
 
 class ReadyStep:
-    """Runs a kernel that is at hand: `call` with the constants `numbers`, the rest as in a `KernelStep`.  `text` is the key of one that was
-    generated for the program."""
+    """Runs a kernel that is compiled: `call` with the constants `numbers`.  `text` is the key of a generated kernel, else empty."""
 
     __slots__ = ("call", "numbers", "sizes", "text", "words")
 
@@ -135,10 +140,9 @@ Step = KernelStep | ExternStep | ReadyStep
 
 
 class Program:
-    """Steps over numbered places: tensor inputs, then scalar inputs, then what steps make, in order.
+    """Steps over numbered buffers: tensor inputs, then scalar inputs, then the outputs of the steps in order.
 
-    `results` are the places of the new outputs; -1 stands for an output without elements.  `graph` is None where the steps were made for other
-    sizes.
+    `results` are the numbers of the new outputs, -1 for an output without elements.  `graph` is None for a program that was cast from a template.
     """
 
     __slots__ = ("graph", "n_args", "n_inputs", "notes", "results", "steps")
