@@ -1,8 +1,9 @@
 """Kernels as LLVM functions.
 
-Vector code is explicit: a loop over lanes becomes a main loop of `width * unroll` lanes and a masked loop for what is left.
-The parts: `llvm_scope` (the function: scopes and loops), `llvm_index`, `llvm_memory` (loads), `llvm_values` (expressions), `llvm_stores`,
-`llvm_reduce` (reductions, scans, tiles).  Each is an object of its own; all write to one `FunctionEmitter`.
+Vector code is explicit: a loop over lanes becomes a main loop of `width * unroll` lanes and a masked loop for what is
+left. The parts: `llvm_scope` (the function: scopes and loops), `llvm_index`, `llvm_memory` (loads), `llvm_values`
+(expressions), `llvm_stores`, `llvm_reduce` (reductions, scans, tiles). Each is an object of its own; all write to one
+`FunctionEmitter`.
 """
 
 from __future__ import annotations
@@ -130,7 +131,9 @@ class Printer:
         return []
 
     def first_line(self, s: Loop, lo: str, hi: str) -> str:
-        """Where stores that bypass the caches first reach a whole line.  Elements before it are stored by masked lanes."""
+        """Where stores that bypass the caches first reach a whole line.  Elements before it are stored by masked
+        lanes.
+        """
         store = s.body[0]
         if len(s.body) != 1 or not isinstance(store, Store) or not store.stream or store.buffer.role != "input":
             return lo

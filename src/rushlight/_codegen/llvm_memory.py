@@ -107,7 +107,9 @@ class Loads:
         return self.load_each(pointers, buffer.dtype, depth)
 
     def load_backwards(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
-        """Neighbouring elements in falling order: one vector load that ends at the first lane's element, with its lanes reversed."""
+        """Neighbouring elements in falling order: one vector load that ends at the first lane's element, with its
+        lanes reversed.
+        """
         assert self.fn.lanes is not None
         w, dtype = self.fn.lanes.width, buffer.dtype
         order = list(range(w - 1, -1, -1))
@@ -122,7 +124,9 @@ class Loads:
         return self.shuffled(block, block, order, depth)
 
     def load_pairs(self, buffer: Buffer, ix: Ix, mask: Val | None, depth: int) -> Value:
-        """Every other element: two vector loads that overlap by one element, so that none reads beyond the last, and a shuffle."""
+        """Every other element: two vector loads that overlap by one element, so that none reads beyond the last, and a
+        shuffle.
+        """
         assert self.fn.lanes is not None
         w, dtype = self.fn.lanes.width, buffer.dtype
         em = self.fn.emitter(w)

@@ -208,7 +208,9 @@ class Reductions:
         return result
 
     def scan_tile(self, s: Scan, accs: list[Accumulator], base: str, carried: list[str]) -> list[str]:
-        """As many steps as there are lanes: a tile is loaded by rows and transposed, and results are transposed and stored by rows."""
+        """As many steps as there are lanes: a tile is loaded by rows and transposed, and results are transposed and
+        stored by rows.
+        """
         assert self.fn.lanes is not None
         here, width, lane = self.fn.here(), self.fn.lanes.width, self.fn.lanes.var
         parent = self.fn.scopes[-1]
@@ -323,7 +325,9 @@ class Reductions:
 
 
 class Accumulator:
-    """The carried values of one item at one width: a value, the two parts of a complex value, or a value and its position."""
+    """The carried values of one item at one width: a value, the two parts of a complex value, or a value and its
+    position.
+    """
 
     __slots__ = ("dtype", "first", "item", "position_type", "fn", "positioned", "types", "values", "width")
 
@@ -487,7 +491,9 @@ def transpose(em: Emitter, rows: list[Val]) -> list[Val]:
 
 
 def merge_positions(em: Emitter, op: str, a: Sequence[Val], b: Sequence[Val], dtype: DType) -> tuple[Val, Val]:
-    """The more extreme of two (value, position) pairs.  A NaN is the most extreme; of equals the first position is taken, by `last...` the last."""
+    """The more extreme of two (value, position) pairs.  A NaN is the most extreme; of equals the first position is
+    taken, by `last...` the last.
+    """
     (x, p), (y, q) = a, b
     signed = dtype.kind in "if"
     greatest = op.endswith("max")

@@ -1,7 +1,7 @@
 """The function emitter: scopes, loops and arguments of an LLVM function.
 
-Each loop is a scope with its own lines.  An expression is written in the outermost scope where its operands are known.  Loop-invariant work is
-hoisted in this way, including loads and broadcasts, which LLVM cannot move past stores.
+Each loop is a scope with its own lines. An expression is written in the outermost scope where its operands are known.
+Loop-invariant work is hoisted in this way, including loads and broadcasts, which LLVM cannot move past stores.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Scope:
 
 
 class Lanes:
-    """The loop variable that runs through vector lanes.  `left`: how many of its values remain, where lanes are masked."""
+    """The loop variable that runs through vector lanes.  `left`: how many of its values remain, where lanes are
+    masked.
+    """
 
     __slots__ = ("left", "mask", "var", "width")
 
@@ -49,7 +51,9 @@ class Lanes:
 
 
 class FunctionEmitter:
-    """One function under construction: its scopes, the loop variables and results that are known in them, and the current lanes."""
+    """One function under construction: its scopes, the loop variables and results that are known in them, and the
+    current lanes.
+    """
 
     def __init__(self, kernel: Kernel, name: str, fma: bool, bits: int) -> None:
         self.kernel, self.name, self.bits = kernel, name, bits
@@ -128,7 +132,9 @@ class FunctionEmitter:
     def check(
         self, depth: int, bad: Val, width: int, code: int, value: Val | None = None, dim: int = 0, size: str = "0",
     ) -> None:  # fmt: skip
-        """Return from the kernel with error `code` if a lane of `bad` is set; `value`, `dim` and `size` go into the message."""
+        """Return from the kernel with error `code` if a lane of `bad` is set; `value`, `dim` and `size` go into the
+        message.
+        """
         scope = self.scopes[depth]
         lanes = self.lanes
         if lanes is not None and lanes.mask is not None and width == lanes.width:
@@ -171,7 +177,8 @@ class FunctionEmitter:
     ) -> list[str]:  # fmt: skip
         """A loop `for iv in range(lo, hi, step)` that carries values, given as (LLVM type, initial name).
 
-        `body(iv, carried)` writes the loop's body and returns the names of the next values.  The result is their names after the loop.
+        `body(iv, carried)` writes the loop's body and returns the names of the next values. The result is their names
+        after the loop.
         """
         parent = self.scopes[-1]
         head, done = self.label("loop"), self.label("done")

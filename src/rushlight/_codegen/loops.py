@@ -1,7 +1,8 @@
-"""The loop-nest IR: what a kernel computes, with loops, index expressions, loads, scalar operations, reductions and stores.
+"""The loop-nest IR: what a kernel computes, with loops, index expressions, loads, scalar operations, reductions and
+stores.
 
-`Kernel.text()` is the readable form, and the key of the compiled kernel: every integer but -1, 0, 1 and 2 appears as a slot (`s0`, `s1`...), so
-shapes of the same class share one kernel, and the values of the slots are arguments.
+`Kernel.text()` is the readable form, and the key of the compiled kernel: every integer but -1, 0, 1 and 2 appears as a
+slot (`s0`, `s1`...), so shapes of the same class share one kernel, and the values of the slots are arguments.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ __all__ = ["Kernel", "Loop", "Reduce", "Scan", "Section", "Split", "Tile", "numb
 class Loop:
     """Runs `body` for each value of `var` from 0 to its size, or within the piece where `var` is cut.
 
-    `lanes`: the values of `var` run through vector lanes.  `ahead`: rows to prefetch, as (buffer, index of the next row's begin, lanes for each line
-    of it).
+    `lanes`: the values of `var` run through vector lanes. `ahead`: rows to prefetch, as (buffer, index of the next
+    row's begin, lanes for each line of it).
     """
 
     __slots__ = ("ahead", "body", "lanes", "var")
@@ -38,7 +39,8 @@ class Loop:
 class Tile:
     """Loops over `across` and `lane` together, in square tiles as wide as a vector.
 
-    `transposed` are loads that are contiguous along `across`.  A tile of each is loaded along `across` and transposed in registers.
+    `transposed` are loads that are contiguous along `across`. A tile of each is loaded along `across` and transposed
+    in registers.
     """
 
     __slots__ = ("across", "body", "lane", "transposed")
@@ -50,7 +52,8 @@ class Tile:
 class Reduce:
     """Combines the values of `items` over `loops` (outermost first) and does `stores` at each element.
 
-    `lanes`: the last loop runs through vector lanes, which are combined at the end.  Otherwise each lane around it reduces by itself.
+    `lanes`: the last loop runs through vector lanes, which are combined at the end. Otherwise each lane around it
+    reduces by itself.
     """
 
     __slots__ = ("items", "lanes", "loops", "stores")
@@ -62,8 +65,8 @@ class Reduce:
 class Scan:
     """Runs along `var` and carries `items`.  References in `body` hold their values up to and including this step.
 
-    `transposed` are loads that are contiguous along `var` while the lanes run over rows.  They are loaded as square tiles and transposed in
-    registers; results are stored the same way.
+    `transposed` are loads that are contiguous along `var` while the lanes run over rows. They are loaded as square
+    tiles and transposed in registers; results are stored the same way.
     """
 
     __slots__ = ("body", "items", "reverse", "transposed", "var")
@@ -75,7 +78,9 @@ class Scan:
 
 
 class Split:
-    """The cut of a loop nest: pieces of `chunk` values of `var`.  `index`, if given, is a variable that holds the piece's number."""
+    """The cut of a loop nest: pieces of `chunk` values of `var`.  `index`, if given, is a variable that holds the
+    piece's number.
+    """
 
     __slots__ = ("chunk", "index", "var")
 
@@ -101,7 +106,9 @@ class Section:
 
 
 class Kernel:
-    """A function to generate: sections over buffers and scalar arguments.  `joined`: each piece runs its part of every section."""
+    """A function to generate: sections over buffers and scalar arguments.  `joined`: each piece runs its part of every
+    section.
+    """
 
     __slots__ = ("_slots", "_text", "args", "inputs", "joined", "outputs", "sections")
 

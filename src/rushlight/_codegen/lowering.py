@@ -1,4 +1,6 @@
-"""From the groups of a schedule to loop nests: one for most, two for long reductions of few rows, several for concatenations."""
+"""From the groups of a schedule to loop nests: one for most, two for long reductions of few rows, several for
+concatenations.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def finished(nest: Nest, copies: bool = False) -> LoopNest:
 
 
 class Lowering:
-    """Chooses the loop nests of groups.  `sizes` maps buffers to their numbers of elements; temporaries between two nests are added to it."""
+    """Chooses the loop nests of groups.  `sizes` maps buffers to their numbers of elements; temporaries between two
+    nests are added to it.
+    """
 
     def __init__(self, target: Target, sizes: dict[Buffer, int]) -> None:
         self.target, self.policy, self.sizes = target, target.policy, sizes
@@ -65,7 +69,9 @@ class Lowering:
         return nests
 
     def wants_two_stages(self, nest: Nest) -> bool:
-        """Whether the reduced dims are cut, because the rows are too few to occupy the threads or the columns too long for the caches."""
+        """Whether the reduced dims are cut, because the rows are too few to occupy the threads or the columns too long
+        for the caches.
+        """
         stages = [s for s in nest.stages if s.loops]
         if len(stages) != 1 or not stages[0].items or stages[0].stores:
             return False
@@ -80,7 +86,8 @@ class Lowering:
         return rows < many or stages[0].work >= self.policy.long_column and self.lane_blocks(nest) < many
 
     def tall(self, nest: Nest, rows: int) -> bool:
-        """Whether the group reduces long columns side by side that the caches do not hold, and so reads memory in blocks of whole rows.
+        """Whether the group reduces long columns side by side that the caches do not hold, and so reads memory in
+        blocks of whole rows.
 
         A stripe of columns would read a kilobyte of each row, and every row from another page.
         """
@@ -188,7 +195,9 @@ class Lowering:
     # ***** scans, scatters and copies *****
 
     def sequential(self, sequential: Sequential) -> list[LoopNest]:
-        """A scan is one loop nest.  A scatter copies its first operand, unless it writes there, and then writes its updates."""
+        """A scan is one loop nest.  A scatter copies its first operand, unless it writes there, and then writes its
+        updates.
+        """
         stages, nests = sequential.group.stages, []
         outer: list[Any] = list(sequential.group.values)
         scan = sequential.node.prim.lower[0] == "scan"
@@ -223,8 +232,8 @@ def _parts(item: Item) -> list[tuple[int, DType]]:
 def cut_loop(loops: Sequence[Var], output_numbers: int) -> tuple[Var, int]:
     """The loop that is cut into about `wanted` parts, and the turns of a part.
 
-    It is the first loop with that many turns, else the longest, or the longest of those that are cut at all.  Of the last loop, whose elements are
-    neighbours, parts are multiples of 64 turns.
+    It is the first loop with that many turns, else the longest, or the longest of those that are cut at all. Of the
+    last loop, whose elements are neighbours, parts are multiples of 64 turns.
     """
     by_size = sorted(loops, key=lambda v: -v.size)
     first = next((v for v in loops if v.size >= output_numbers), by_size[0])

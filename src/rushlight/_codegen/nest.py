@@ -60,7 +60,9 @@ class Nest:
                 store.guard = x(store.guard) if store.guard is not None else None
 
     def share_values(self) -> None:
-        """Store expensive values that two passes over a row need: the first pass puts them where the second will put its result."""
+        """Store expensive values that two passes over a row need: the first pass puts them where the second will put
+        its result.
+        """
         for at, early in enumerate(self.stages):
             if not early.items or not early.loops:
                 continue
@@ -274,7 +276,8 @@ class Nest:
     def side_of_tiles(self, stage: Stage, loops: Sequence[Var], width: int) -> int:
         """The side of the square tiles of the last two loops.
 
-        Tiles as wide as a cache line let large results bypass the caches, which is worth their registers where vectors are narrower.
+        Tiles as wide as a cache line let large results bypass the caches, which is worth their registers where vectors
+        are narrower.
         """
         sides, least = (loops[-1].size, loops[-2].size), self.policy.least_tile
         line = tile_width(
@@ -286,8 +289,9 @@ class Nest:
     def stream(self, stage: Stage, loops: Sequence[Var], step: int, others: Sequence[Stage] = ()) -> None:
         """Mark stores of large results that bypass the caches, so that their lines are not read before they are written.
 
-        Such stores must be aligned.  Outputs begin at a line; their rows must be whole lines, and pieces begin at whole steps.  Memory of inputs may
-        begin anywhere: a single loop over it first stores the elements before the first line.  `others` are stages that must not read the result.
+        Such stores must be aligned. Outputs begin at a line; their rows must be whole lines, and pieces begin at whole
+        steps. Memory of inputs may begin anywhere: a single loop over it first stores the elements before the first
+        line. `others` are stages that must not read the result.
         """
         lane, read = loops[-1], {x.value[0] for x in facts_of([stage, *others]).loads}
         for s in stage.stores:
@@ -310,7 +314,9 @@ class Nest:
                 s.stream = numel([v.size for v in loops]) * size > self.target.l3_bytes // 2
 
     def transposed(self, stage: Stage, lane: Var, others: list[Var], width: int) -> tuple[Var, list[Expr]] | None:
-        """A loop along which some loads are contiguous while the lanes step far, and these loads: they are transposed in tiles."""
+        """A loop along which some loads are contiguous while the lanes step far, and these loads: they are transposed
+        in tiles.
+        """
         if lane.size < self.policy.least_tile:
             return None
         by_var: dict[Var, list[Expr]] = {}
@@ -436,9 +442,11 @@ def tile_width(width: int, least: int, *sides: int) -> int:
 
 
 def rows_ahead(facts: Facts, lane: Var, policy: Policy) -> list[tuple[Buffer, Ix, int]]:
-    """Rows whose elements the lanes pick in an order from data: (buffer, index of the next row, lanes for each line of it) to prefetch.
+    """Rows whose elements the lanes pick in an order from data: (buffer, index of the next row, lanes for each line of
+    it) to prefetch.
 
-    A row longer than `row_ahead_bytes` would displace the current one from the nearest cache.  Short rows are prefetched by the processor.
+    A row longer than `row_ahead_bytes` would displace the current one from the nearest cache. Short rows are
+    prefetched by the processor.
     """
     most = policy.row_ahead_bytes
     found: dict[tuple[Buffer, Ix], int] = {}
@@ -486,7 +494,9 @@ def fitting(unroll: int, width: int, size: int) -> int:
 
 
 def expensive_part(x: Expr, dtype: Any, shared: Callable[[Expr], bool], policy: Policy) -> Expr | None:
-    """The largest part of `x` of this dtype that `shared` accepts and that costs more to compute again than to store; else None."""
+    """The largest part of `x` of this dtype that `shared` accepts and that costs more to compute again than to store;
+    else None.
+    """
     if x.dtype is dtype and x.kind == "op" and shared(x):
         facts = Facts()
         facts.add(x)

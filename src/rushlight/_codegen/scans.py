@@ -25,7 +25,9 @@ def plain(ix: Ix) -> bool:
 
 
 class SequentialNest(Nest):
-    """The loop nest of a scan, or of the stage of a scatter that writes: `outer` loops in any order, inner loops in order."""
+    """The loop nest of a scan, or of the stage of a scatter that writes: `outer` loops in any order, inner loops in
+    order.
+    """
 
     def __init__(self, sequential: Sequential, stage: Stage, outer: list[Var], target: Target) -> None:
         super().__init__(sequential.group, target)
@@ -48,7 +50,9 @@ class SequentialNest(Nest):
     def transposed_rows(
         self, stage: Stage, outer: list[Var], facts: Facts, width: int
     ) -> tuple[Var | None, list[Expr]]:
-        """For a scan along contiguous memory: the rows to put into lanes, moved to the last place of `outer`, and the loads to transpose."""
+        """For a scan along contiguous memory: the rows to put into lanes, moved to the last place of `outer`, and the
+        loads to transpose.
+        """
         along = stage.loops[0]
         lane = next((v for v in reversed(outer) if v.size >= width), None)
         if lane is None or along.size < width:
@@ -68,7 +72,9 @@ class SequentialNest(Nest):
         return lane, transposed
 
     def wide_columns(self, facts: Facts, unroll: int, width: int, rows: int) -> int:
-        """Vectors in a step of a scan down columns: many columns at once, so that several lines of each row are read together."""
+        """Vectors in a step of a scan down columns: many columns at once, so that several lines of each row are read
+        together.
+        """
         if facts.cost(self.policy) > 8 or self.target.vector_bytes < 64:
             return unroll
         while unroll < 16 and rows >= 16 * width * unroll:
@@ -76,7 +82,9 @@ class SequentialNest(Nest):
         return unroll
 
     def stripe(self, stage: Stage, lane: Var | None) -> int:
-        """Vectors of a row in a piece, at least: threads that write to the same rows in any order contend for their lines."""
+        """Vectors of a row in a piece, at least: threads that write to the same rows in any order contend for their
+        lines.
+        """
         return 256 if lane is not None and all(s.ix.coefficient(lane) is not None for s in stage.stores) else 8
 
     def sections(self) -> list[Section]:

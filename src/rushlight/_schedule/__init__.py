@@ -1,1 +1,3 @@
-"""From a graph to groups of primitives that become kernels, under the policy of a target.  Knows neither loops nor devices."""
+"""From a graph to groups of primitives that become kernels, under the policy of a target.  Knows neither loops nor
+devices.
+"""

@@ -19,7 +19,9 @@ __all__ = ["fuse_epilogues", "fuse_prologues"]
 
 
 def fuse_epilogues(schedule: Placement) -> None:
-    """Turn groups that read a product element by element into its epilogue, from the last group to the first (see `Library.epilogue`)."""
+    """Turn groups that read a product element by element into its epilogue, from the last group to the first (see
+    `Library.epilogue`).
+    """
     for at in range(len(schedule.groups) - 1, 0, -1):
         group = schedule.groups[at]
         if isinstance(group, Group):

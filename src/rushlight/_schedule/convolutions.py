@@ -12,7 +12,9 @@ __all__ = ["image_conv", "spread_conv"]
 
 
 def spread_conv(x: Any, w: Any, pad: Any, shape: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    """A convolution of images that zeros spread: each element gives a window of results, and overlapping windows are added."""
+    """A convolution of images that zeros spread: each element gives a window of results, and overlapping windows are
+    added.
+    """
     n, kernel, positions = len(stride), w.shape[2:], x.shape[2:]
     batch, outs, depth = x.shape[0], w.shape[0], w.shape[1]
     flipped = PRIMITIVES["flip"](w, dims=tuple(range(2, n + 2)))

@@ -1,7 +1,7 @@
 """Scalar expressions over loop variables; reductions and stores of them.
 
-A `Builder` makes equal expressions one object (hash-consing).  Generated code computes an expression once, in the outermost loop where its
-operands are known.
+A `Builder` makes equal expressions one object (hash-consing). Generated code computes an expression once, in the
+outermost loop where its operands are known.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ class Builder:
 class Item:
     """One result of a reduction or of a scan.
 
-    `op` is a primitive's name (add mul maximum minimum), or one of argmax argmin lastmax lastmin.  These four also report the `position` (int64)
-    of the element; the last two take the last of equal elements.  `twin` is an item of the same loops that computes this item's value too.
-    `rising`: the loops reach positions in rising order.
+    `op` is a primitive's name (add mul maximum minimum), or one of argmax argmin lastmax lastmin. These four also
+    report the `position` (int64) of the element; the last two take the last of equal elements. `twin` is an item of
+    the same loops that computes this item's value too. `rising`: the loops reach positions in rising order.
     """
 
     __slots__ = ("dtype", "op", "order", "position", "rising", "twin", "value")
@@ -135,7 +135,9 @@ class Item:
 
 
 class Store:
-    """Writes `value` to `buffer` at `ix` where `guard` holds.  `combine` names a primitive that combines it with the stored element."""
+    """Writes `value` to `buffer` at `ix` where `guard` holds.  `combine` names a primitive that combines it with the
+    stored element.
+    """
 
     __slots__ = ("buffer", "combine", "guard", "ix", "stream", "value")
 

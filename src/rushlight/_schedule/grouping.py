@@ -56,7 +56,9 @@ class Grouping(Placement):
         return False
 
     def _views_after(self, node: Node) -> list[Node]:
-        """The views through which alone a reduction's results are read, up to the last slice: what is cut off is not computed."""
+        """The views through which alone a reduction's results are read, up to the last slice: what is cut off is not
+        computed.
+        """
         views: list[Node] = []
         value = node.outputs[0]
         while id(value) not in self.output_numbers and self.uses.get(id(value)) == 1:
@@ -86,9 +88,11 @@ class Grouping(Placement):
         self.homes[id(value)] = number
 
     def _reduces_columns(self, group: Group) -> bool:
-        """Whether a group reduces long columns side by side that are too few to occupy the threads, or too many for a cache.
+        """Whether a group reduces long columns side by side that are too few to occupy the threads, or too many for a
+        cache.
 
-        Such columns are reduced in blocks of whole rows.  Values that follow from the results are computed by other groups.
+        Such columns are reduced in blocks of whole rows. Values that follow from the results are computed by other
+        groups.
         """
         policy, work = self.policy, max(s.work for s in group.stages)
         size = max((i.dtype.itemsize for s in group.stages for i in s.items), default=4)
@@ -146,7 +150,8 @@ class Grouping(Placement):
     # ***** operands of library calls *****
 
     def as_source(self, value: Value, dense: bool = False) -> Location:
-        """The location of a value: where it is stored, or a strided view of stored memory, or a new buffer that is filled for the call.
+        """The location of a value: where it is stored, or a strided view of stored memory, or a new buffer that is
+        filled for the call.
 
         `dense` asks for row-major memory.
         """
@@ -180,7 +185,9 @@ class Grouping(Placement):
         return Location(held.buffer, strides)
 
     def _columns_first(self, value: Value) -> Sequence[int] | None:
-        """Strides with the last two dims exchanged, where the expressions of a matrix read along its columns; else None."""
+        """Strides with the last two dims exchanged, where the expressions of a matrix read along its columns; else
+        None.
+        """
         if len(value.shape) < 2 or value.shape[-2] < 2 or value.shape[-1] < 2:
             return None
         self._begin()

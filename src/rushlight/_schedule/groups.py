@@ -1,7 +1,7 @@
 """Groups: parts of a graph that become one kernel each, as stages over common rows.
 
-A group has a row variable (pointwise groups have none) and stages.  A stage is a set of loops inside the row that accumulate reductions and store
-values.  Softmax has three stages: the maximum, the sum, and the results.
+A group has a row variable (pointwise groups have none) and stages. A stage is a set of loops inside the row that
+accumulate reductions and store values. Softmax has three stages: the maximum, the sum, and the results.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def items_of(x: Expr) -> list[Item]:
 
 
 class Group:
-    """A kernel under construction.  `locate(value)` gives a value's `Location`, or the number and dtype of an argument, or None."""
+    """A kernel under construction.  `locate(value)` gives a value's `Location`, or the number and dtype of an
+    argument, or None.
+    """
 
     def __init__(self, locate: Callable[[Value], Any], policy: Policy) -> None:
         self.builder = Builder()
@@ -65,7 +67,9 @@ class Group:
     # ***** values as this group reads them *****
 
     def resolve(self, value: Value, index: Sequence[Ix], guard: Expr | None) -> Expr | None:
-        """The expression of a value that is not computed from its node: a load, an argument, or a reduction of this group; else None."""
+        """The expression of a value that is not computed from its node: a load, an argument, or a reduction of this
+        group; else None.
+        """
         item = self.reductions.get(id(value))
         if item is not None:
             place = linearize(index, value.shape)
@@ -200,7 +204,9 @@ class Group:
         self.values.append(value)
 
     def store_regions(self, node: Node, target: Location) -> None:
-        """Store a concatenation with one stage for each operand, so that no element is compared with the operands' bounds."""
+        """Store a concatenation with one stage for each operand, so that no element is compared with the operands'
+        bounds.
+        """
         self.shape = (-1,)  # see `joins`: no other value fits
         self._store_regions(node, target, [0] * len(node.outputs[0].shape))
         self.values.append(node.outputs[0])
@@ -221,7 +227,9 @@ class Group:
             start[node.params["dim"]] += x.shape[node.params["dim"]]
 
     def match_rows(self, dims: list[Var], places: list[Ix]) -> tuple[dict[Var, Ix], list[Var]]:
-        """The dims of a value in terms of the row, from the positions at which it reads reductions, and the dims that do not depend on the row."""
+        """The dims of a value in terms of the row, from the positions at which it reads reductions, and the dims that
+        do not depend on the row.
+        """
         if self.rows == 1:
             return {}, dims
         first = places[0]
@@ -269,7 +277,9 @@ def variables(atom: Any) -> Any:
 
 
 def _both(mapping: dict[Var, Ix], solved: dict[Var, Ix]) -> Callable[[Any], Ix | None]:
-    """A function that replaces dims by the parts they were split into, and those by their solution in terms of the row."""
+    """A function that replaces dims by the parts they were split into, and those by their solution in terms of the
+    row.
+    """
 
     def replace(a: Any) -> Ix | None:
         if type(a) is not Var:
@@ -283,7 +293,9 @@ def _both(mapping: dict[Var, Ix], solved: dict[Var, Ix]) -> Callable[[Any], Ix |
 
 
 def mixed_radix(place: Ix, count: int) -> dict[Var, int] | None:
-    """The coefficient of each variable where `place` numbers all their combinations from 0 to count - 1 once each; else None."""
+    """The coefficient of each variable where `place` numbers all their combinations from 0 to count - 1 once each;
+    else None.
+    """
     step, result = 1, {}
     if place.const:
         return None
@@ -338,7 +350,9 @@ def splittable(ix: Ix, loops: Sequence[Var]) -> tuple[Var, int] | None:
 def reduction_body(
     node: Node, index: Sequence[Ix]
 ) -> tuple[list[int], Callable[[Inliner, list[Var]], tuple[Expr, Expr | None]]]:
-    """Sizes of the reduced dims of a node, and a function from the loop variables of those that are not 1 to value and position."""
+    """Sizes of the reduced dims of a node, and a function from the loop variables of those that are not 1 to value and
+    position.
+    """
     x = node.inputs[0]
     if node.prim.name == "unwindow":
         return list(node.params["size"]), lambda p, loops: (

@@ -1,7 +1,8 @@
 """Integer index expressions: sums of coefficients times atoms, simplified by the ranges of loop variables.
 
-An `Ix` is `const + sum(coefficient * atom)`.  Atoms are loop variables, floor divisions and remainders of other expressions by constants, and
-indices read from data.  Constants are plain integers here; code generation decides which of them become run-time slots of a kernel.
+An `Ix` is `const + sum(coefficient * atom)`. Atoms are loop variables, floor divisions and remainders of other
+expressions by constants, and indices read from data. Constants are plain integers here; code generation decides which
+of them become run-time slots of a kernel.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class Mod:
 class Data:
     """An index read from data: `value` (an int64 expression), checked to be below `size`.
 
-    `wraps`: a negative index counts from the end.  `dim` and `code` select the dim and the exception of the error.  Where `guard` does not hold, the
-    index is neither read nor checked.
+    `wraps`: a negative index counts from the end. `dim` and `code` select the dim and the exception of the error.
+    Where `guard` does not hold, the index is neither read nor checked.
     """
 
     __slots__ = ("code", "dim", "guard", "hash", "hi", "lo", "order", "size", "value", "vars", "wraps")

@@ -1,7 +1,7 @@
 """Inlining: an element of a value as an expression of its index.
 
-Shape primitives become maps of indices, pointwise primitives scalar operations, stored values loads.  A whole graph of these becomes one
-expression without intermediate arrays.
+Shape primitives become maps of indices, pointwise primitives scalar operations, stored values loads. A whole graph of
+these becomes one expression without intermediate arrays.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Location:
 
 
 class Inliner:
-    """Builds the expressions of elements.  `resolve(value, index, guard)` gives those of stored values and reductions, None for other values."""
+    """Builds the expressions of elements.  `resolve(value, index, guard)` gives those of stored values and reductions,
+    None for other values.
+    """
 
     def __init__(self, builder: Builder, resolve: Callable[[Value, Index, Expr | None], Expr | None]) -> None:
         self.builder, self.resolve = builder, resolve
@@ -257,7 +259,9 @@ def data_index(value: Expr, size: int, dim: int, code: int = INDEX_ERROR, guard:
 
 
 def _counted_from_zero(value: Expr) -> Expr | None:
-    """The index from before negative ones were moved out of range (see `BELOW_ALL`); the bounds check finds them without it."""
+    """The index from before negative ones were moved out of range (see `BELOW_ALL`); the bounds check finds them
+    without it.
+    """
 
     def is_op(x: Expr, name: str, number: int) -> bool:
         return x.kind == "op" and x.value[0] == name and x.args[1].kind == "const" and x.args[1].value == number
@@ -287,7 +291,9 @@ def _index(p: Inliner, node: Node, index: Index, guard: Expr | None) -> Expr:
 
 
 def _checked(p: Inliner, element: Expr, indices: Sequence[Ix]) -> Expr:
-    """The element, with its indices from data checked even where no address depends on them (dims of size 1 or stride 0)."""
+    """The element, with its indices from data checked even where no address depends on them (dims of size 1 or stride
+    0).
+    """
     seen: set[int] = set()
     for ix in indices:
         atom = ix.terms[0][0]

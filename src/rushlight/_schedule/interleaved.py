@@ -1,8 +1,8 @@
 """Group statistics of channels-last images, where each group of channels is a few neighbours at every position.
 
-A sum over such a group would read a few neighbours of every cache line, once for each group.  Sums are taken over the positions first, with all
-channels side by side, and over the few neighbours afterwards.  A value of a group is broadcast to its neighbours first and to the positions
-afterwards.
+A sum over such a group would read a few neighbours of every cache line, once for each group. Sums are taken over the
+positions first, with all channels side by side, and over the few neighbours afterwards. A value of a group is
+broadcast to its neighbours first and to the positions afterwards.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def apart(graph: Graph, layouts: Sequence[Strides | None], policy: Policy) -> Gr
 
 
 def _strides_of(graph: Graph, layouts: Sequence[Strides | None]) -> dict[int, Strides]:
-    """Strides of values, by id: of inputs, of pointwise results, which take an operand's, and of the other operands of these."""
+    """Strides of values, by id: of inputs, of pointwise results, which take an operand's, and of the other operands of
+    these.
+    """
     lies = {id(v): s for v, s in zip(graph.inputs, layouts, strict=True) if s is not None}
     for node in graph.nodes:
         out, found = node.outputs[0], None

@@ -1,7 +1,8 @@
 """The library of a target: the routines it has for heavy primitives, and what is fused into their calls.
 
-The schedule asks it which primitives a routine takes, how operands and results of a call may lie, and whether pointwise work can become part of a
-call.  `Library` itself has no routine: every heavy primitive is replaced by its decomposition.
+The schedule asks it which primitives a routine takes, how operands and results of a call may lie, and whether
+pointwise work can become part of a call. `Library` itself has no routine: every heavy primitive is replaced by its
+decomposition.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class CallForm(NamedTuple):
 
 
 class Attachment:
-    """Pointwise work that became part of a library call: `touched` are the buffers it reads or writes beside the call's own, `stored` those it writes."""
+    """Pointwise work that became part of a library call: `touched` are the buffers it reads or writes beside the
+    call's own, `stored` those it writes.
+    """
 
     __slots__ = ("stored", "touched")
 
@@ -57,11 +60,15 @@ class Library:
         return graph
 
     def replacement(self, node: Node) -> Any:
-        """The function of a heavy node's inputs and parameters that replaces it; None where a routine takes the node as it is."""
+        """The function of a heavy node's inputs and parameters that replaces it; None where a routine takes the node
+        as it is.
+        """
         return node.prim.decompose
 
     def after(self, graph: Graph) -> Graph:
-        """The graph after primitives were replaced, with neighbours of heavy nodes that routines take over merged into these."""
+        """The graph after primitives were replaced, with neighbours of heavy nodes that routines take over merged into
+        these.
+        """
         return graph
 
     # ***** calls *****
@@ -79,7 +86,8 @@ class Library:
     def epilogue(
         self, node: Node, result: Buffer, group: Group, args: list[DType], kept: bool, target: Target
     ) -> Attachment | None:
-        """A pointwise `group` as the epilogue of a node whose result would lie row-major in `result`; None where it does not fit.
+        """A pointwise `group` as the epilogue of a node whose result would lie row-major in `result`; None where it
+        does not fit.
 
         `args` are the dtypes of the graph's numbers; `kept`: others read the result too, so it is stored as well.
         """
@@ -92,5 +100,7 @@ class Library:
     def prologue(
         self, source: Location, shape: Sequence[int], group: Group, args: list[DType], target: Target
     ) -> Attachment | None:
-        """A pointwise `group` that computes nothing but an operand of `shape`, which would lie in `source`; None where it does not fit."""
+        """A pointwise `group` that computes nothing but an operand of `shape`, which would lie in `source`; None where
+        it does not fit.
+        """
         return None

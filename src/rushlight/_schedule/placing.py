@@ -1,4 +1,6 @@
-"""Memory of a graph's values while its groups are formed: inputs, outputs, temporaries, and values that groups store for later groups."""
+"""Memory of a graph's values while its groups are formed: inputs, outputs, temporaries, and values that groups store
+for later groups.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ class Sequential:
 class LibraryCall:
     """A call of a library routine on values in memory.
 
-    `params` are passed to the routine beside those of the node.  `epilogue` is pointwise work on the result before it is stored.  `prologues` holds,
-    for each operand, the pointwise work that computes it while it is packed, or None.
+    `params` are passed to the routine beside those of the node. `epilogue` is pointwise work on the result before it
+    is stored. `prologues` holds, for each operand, the pointwise work that computes it while it is packed, or None.
     """
 
     def __init__(self, node: Node, inputs: list[Location], outputs: list[Location], params: dict[str, Any]) -> None:
@@ -51,8 +53,9 @@ class Copy:
 class Placement:
     """The groups of a graph as they grow, and the memory of its values.
 
-    `sizes` maps every buffer to its size in elements.  `inputs` holds the graph's input buffers, `args` the dtypes of its numbers, and `outputs`
-    the buffer of each output that is not written into an input.  `output_numbers` maps a value's id to the outputs that it is.
+    `sizes` maps every buffer to its size in elements. `inputs` holds the graph's input buffers, `args` the dtypes of
+    its numbers, and `outputs` the buffer of each output that is not written into an input. `output_numbers` maps a
+    value's id to the outputs that it is.
     """
 
     def __init__(
@@ -130,7 +133,9 @@ class Placement:
         return Location(buffer, strides)
 
     def locator(self, number: int) -> Any:
-        """The function by which group `number` finds a value: its location or argument; None where the group computes it itself."""
+        """The function by which group `number` finds a value: its location or argument; None where the group computes
+        it itself.
+        """
 
         def locate(value: Value) -> Any:
             placed = self.placed.get(id(value))

@@ -1,7 +1,8 @@
-"""The target of a schedule: its vectors and caches, its library, and the policy by which work is fused, stored and divided.
+"""The target of a schedule: its vectors and caches, its library, and the policy by which work is fused, stored and
+divided.
 
     target = cpu_target(host_target())
-    small = target._replace(policy=target.policy._replace(piece=1, least_piece=1))     # everything is divided, for a test
+    small = target._replace(policy=target.policy._replace(piece=1, least_piece=1))  # divides everything, for a test
 
 A backend supplies its targets; nothing of a machine is known here.
 """
@@ -17,7 +18,9 @@ __all__ = ["Policy", "Target"]
 
 
 class Policy(NamedTuple):
-    """Thresholds of a target.  Where nothing else is said they count elements; costs are in the time that moving one element takes."""
+    """Thresholds of a target.  Where nothing else is said they count elements; costs are in the time that moving one
+    element takes.
+    """
 
     # ***** dividing work among threads *****
     piece: int

@@ -1,7 +1,7 @@
 """Rewrites a graph before it is scheduled: primitives without a kernel of their own become simpler ones.
 
-Sorting happens along the last dim.  Long scans of few rows go through parts of the rows side by side.  The target's library says which heavy
-primitives its routines take.
+Sorting happens along the last dim. Long scans of few rows go through parts of the rows side by side. The target's
+library says which heavy primitives its routines take.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def prepared(graph: Graph, target: Target) -> Graph:
 
 
 def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
-    """A graph that only moves complex numbers as one that moves integers of their size, which vectors hold and transpose."""
+    """A graph that only moves complex numbers as one that moves integers of their size, which vectors hold and
+    transpose.
+    """
     if graph.nodes or not any(v.dtype in _WORDS for v in graph.outputs) or any(layout is None for layout in layouts):
         return graph
     builder = GraphBuilder()
@@ -79,7 +81,9 @@ def _rule(node: Node, target: Target) -> Any:
 
 
 def _sign_rule(node: Node) -> Any:
-    """A narrow float that is widened, negated (or made positive) and narrowed is not widened: only its sign bit changes."""
+    """A narrow float that is widened, negated (or made positive) and narrowed is not widened: only its sign bit
+    changes.
+    """
     dtype, changed = node.outputs[0].dtype, node.inputs[0].node
     if dtype.kind != "f" or dtype.itemsize != 2 or changed is None or changed.prim.name not in ("neg", "abs"):
         return None
@@ -152,7 +156,9 @@ def _sums_in_parts(parts: int, x: Any, dim: int, reverse: bool) -> Any:
 
 
 def _extremes_in_parts(name: str, parts: int, x: Any, dim: int) -> Any:
-    """Running extremes of all parts side by side; the first element of a part is compared with the extreme of the parts before it."""
+    """Running extremes of all parts side by side; the first element of a part is compared with the extreme of the
+    parts before it.
+    """
     shape = (*x.shape[:dim], parts, x.shape[dim] // parts, *x.shape[dim + 1 :])
     x, whole, length = build.reshape(x, shape), x.shape, shape[dim + 1]
     place = PRIMITIVES["iota"](shape=shape, dim=dim + 1, dtype=INT64)

@@ -24,7 +24,9 @@ __all__ = [
 
 
 def converted_product(a: Any, b: Any, dtype: DType) -> Any:
-    """A product of operands converted to the dtype of the result.  A library may find that its routine converts them itself."""
+    """A product of operands converted to the dtype of the result.  A library may find that its routine converts them
+    itself.
+    """
     return build.dot(build.convert(a, dtype), build.convert(b, dtype))
 
 

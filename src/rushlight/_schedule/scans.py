@@ -1,7 +1,8 @@
 """Scans and scatters as stages of a group whose loops run in order.
 
-A scan runs along its dim; all other dims are rows or lanes.  A scatter copies its first operand and goes through the indices in order.  Only dims
-that the index does not touch are rows or lanes, so the result is the same for any number of threads.
+A scan runs along its dim; all other dims are rows or lanes. A scatter copies its first operand and goes through the
+indices in order. Only dims that the index does not touch are rows or lanes, so the result is the same for any number
+of threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scheduling: a graph becomes groups, each of them one or two kernels, and library calls between them.
 
-Values that follow from an index are computed where they are read and not stored.  Stored are outputs, operands of library calls, results of scans
-and scatters, and reductions that other groups read.  Nodes are taken in the order of the graph; each reduction and each stored value joins the latest
-group that it fits into, or starts one.
+Values that follow from an index are computed where they are read and not stored. Stored are outputs, operands of
+library calls, results of scans and scatters, and reductions that other groups read. Nodes are taken in the order of
+the graph; each reduction and each stored value joins the latest group that it fits into, or starts one.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Schedule(Grouping):
     # ***** values that are stored rather than computed again *****
 
     def _work_of(self, value: Value) -> tuple[frozenset[int], float, bool]:
-        """The work of computing one element of `value`: values in memory that it reads, its cost, whether it needs a reduction."""
+        """The work of computing one element of `value`: values in memory that it reads, its cost, whether it needs a
+        reduction.
+        """
         work = self._works.get(id(value))
         if work is None:
             node = value.node
@@ -85,7 +87,8 @@ class Schedule(Grouping):
     def _keep_expensive(self, node: Node) -> None:
         """Store values that would otherwise be computed many times.
 
-        These are expensive inputs of overlapping windows, broadcasts and scatters, and values with several users that read many arrays.
+        These are expensive inputs of overlapping windows, broadcasts and scatters, and values with several users that
+        read many arrays.
         """
         name, policy = node.prim.name, self.policy
         if name in ("window", "broadcast"):
@@ -116,7 +119,9 @@ class Schedule(Grouping):
         return self.uses.get(id(value)) == 1 and self.users[id(value)].prim.name == "broadcast"
 
     def _from_columns(self, value: Value) -> bool:
-        """Whether all reductions that a value needs are read from memory, because their groups reduce columns (see `_reduces_columns`)."""
+        """Whether all reductions that a value needs are read from memory, because their groups reduce columns (see
+        `_reduces_columns`).
+        """
         todo, seen = [value], set[int]()
         while todo:
             v = todo.pop()
@@ -221,7 +226,8 @@ class Schedule(Grouping):
         return None
 
     def _output_location_through_views(self, value: Value, number: int, last: bool = False) -> Location | None:
-        """The memory of a new output that is this value seen through reshapes and transposes, for a routine that writes any strides.
+        """The memory of a new output that is this value seen through reshapes and transposes, for a routine that
+        writes any strides.
 
         `number` is the routine's group.  `last`: only memory whose channels (dim 1) are neighbours will do.
         """

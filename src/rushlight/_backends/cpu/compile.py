@@ -58,7 +58,9 @@ class _BufferNumbers:
         self.end += count
 
     def laid(self, step: Step) -> list[tuple[Launch, list[int], int]]:
-        """For each kernel of a step: its launch, the numbers of the buffers that it takes, and how many buffers it allocates."""
+        """For each kernel of a step: its launch, the numbers of the buffers that it takes, and how many buffers it
+        allocates.
+        """
         if isinstance(step, ExternStep):
             launches, given = extern_call(step), self.words([*(x.number for x in step.inputs), *step.words])
         else:
@@ -84,9 +86,10 @@ def _kernels_in(steps: Iterable[Any]) -> Iterator[KernelStep]:
 class Executable:
     """A compiled program: `executable(*words)` takes the data pointers of all tensor inputs, then all scalar inputs.
 
-    Returns the Storage of the new output, a tuple of them, or None.  A program of one kernel can be called directly as `kernel(ints, *words)`; `kernel` is
-    None for others.  `calls` lists its kernels as (callable, address of its constants, numbers of the buffers that it takes, how many it allocates);
-    `laid` has these for each step, and `results` the numbers of the results.
+    Returns the Storage of the new output, a tuple of them, or None. A program of one kernel can be called directly as
+    `kernel(ints, *words)`; `kernel` is None for others. `calls` lists its kernels as (callable, address of its
+    constants, numbers of the buffers that it takes, how many it allocates); `laid` has these for each step, and
+    `results` the numbers of the results.
     """
 
     __slots__ = ("_keep", "_run", "calls", "ints", "kernel", "laid", "program", "results")
@@ -217,8 +220,8 @@ def _closure(calls: Sequence[Any], results: Sequence[int]) -> Callable[..., Any]
 class ProgramTemplate:
     """A program made with symbolic sizes: kernels that are at hand, and the numbers of their calls as formulas.
 
-    `numbers` are the formulas; `cast` takes their values in this order and gives the program for these sizes.  `source` is the program
-    with its symbols, until it is packed.
+    `numbers` are the formulas; `cast` takes their values in this order and gives the program for these sizes. `source`
+    is the program with its symbols, until it is packed.
     """
 
     __slots__ = ("_alike", "_counts", "_results", "_steps", "numbers", "source")
@@ -286,7 +289,9 @@ class ProgramTemplate:
         self._alike = [[_handed(*kernel) for kernel in kernels] for kernels in first.laid]
 
     def constants_in(self, first: int) -> list[tuple[int, int]] | None:
-        """Which of the values are the constants of each kernel, where those of `numbers` are `first` and so on; None where a library call is looked up."""
+        """Which of the values are the constants of each kernel, where those of `numbers` are `first` and so on; None
+        where a library call is looked up.
+        """
         return (
             None
             if any(call is None for _, call, _, _ in self._steps)
@@ -368,7 +373,9 @@ _SLOT = re.compile(r"\bs(\d+)\b")
 
 
 def literal(program: Program) -> str:
-    """What the steps of a program do, with the numbers of this call in their places: equal texts compute the same in the same way."""
+    """What the steps of a program do, with the numbers of this call in their places: equal texts compute the same in
+    the same way.
+    """
     places = _BufferNumbers(program.n_inputs + program.n_args)
     parts = [f"{program.n_inputs} {program.n_args}"]
     for step in program.steps:

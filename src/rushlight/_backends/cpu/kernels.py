@@ -57,12 +57,16 @@ def kernel_of(step: KernelStep) -> Callable[..., Any]:
 
 
 def kernel_names(key: str) -> list[str]:
-    """What a kernel with this key is called in machine code, and on disk: enough to find it again without its text (`kernel_called`)."""
+    """What a kernel with this key is called in machine code, and on disk: enough to find it again without its text
+    (`kernel_called`).
+    """
     return [symbol_of(key), file_of(*_parts(key)).hex()]
 
 
 def kernel_called(symbol: str, file: bytes) -> Callable[..., Any] | None:
-    """The kernel with these names, loaded from disk where this process has not met it; None where it is no longer there."""
+    """The kernel with these names, loaded from disk where this process has not met it; None where it is no longer
+    there.
+    """
     found = _BY_SYMBOL.get(symbol)
     if found is None:
         data = in_file(file)
@@ -77,7 +81,9 @@ def _parts(key: str) -> tuple[str | bytes, ...]:
 
 
 def kernels_ahead(steps: Iterable[KernelStep]) -> None:
-    """Let workers compile the kernels that `kernel_of` will soon be asked for, but the first new one: that is compiled here meanwhile."""
+    """Let workers compile the kernels that `kernel_of` will soon be asked for, but the first new one: that is compiled
+    here meanwhile.
+    """
     if wanted():
         new = [step for step in steps if step.key not in _KERNELS]
         for step in new[1:]:

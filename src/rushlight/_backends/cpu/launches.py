@@ -5,7 +5,8 @@
     run = joined(launches)
     storage = run(a, b)
 
-A program runs these kernels among its own steps (`compile`).  No Python runs between them, and their constants can be formulas over sizes.
+A program runs these kernels among its own steps (`compile`). No Python runs between them, and their constants can be
+formulas over sizes.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ __all__ = ["Constants", "Launch", "joined"]
 
 
 class Launch:
-    """One kernel of a library call: `call(address of ints, *words)`.  `ints` is None for a Python function, which is called with 0.
+    """One kernel of a library call: `call(address of ints, *words)`. `ints` is None for a Python function, which is
+    called with 0.
 
-    `words` says what it takes: numbers from 0 on are words of the library call, -1, -2... buffers that earlier kernels of the call allocated, in order.
-    The first `results` of its own buffers are results of the call (None: all); the others are for later kernels.  `keep` keeps objects alive whose
-    addresses are among the ints.
+    `words` says what it takes: numbers from 0 on are words of the library call, -1, -2... buffers that earlier kernels
+    of the call allocated, in order. The first `results` of its own buffers are results of the call (None: all); the
+    others are for later kernels. `keep` keeps objects alive whose addresses are among the ints.
     """
 
     __slots__ = ("call", "ints", "keep", "results", "words")
@@ -58,7 +60,9 @@ class Constants(array):
 
 
 def joined(launches: Sequence[Launch]) -> Callable[..., Any]:
-    """The library call as one function of its words, which returns the Storage of the result, a tuple of them, or None."""
+    """The library call as one function of its words, which returns the Storage of the result, a tuple of them, or
+    None.
+    """
     held = [launch.constants() for launch in launches]
 
     def run(*words: Any) -> Any:

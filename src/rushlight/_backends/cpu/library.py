@@ -1,6 +1,7 @@
 """The CPU's library as the schedule sees it: which primitives its routines take, and in which form.
 
-What a routine is made of is in the folder of its subject; this module and those it imports compile for any CPU and run nothing.
+What a routine is made of is in the folder of its subject; this module and those it imports compile for any CPU and run
+nothing.
 """
 
 from __future__ import annotations
@@ -142,7 +143,9 @@ _RULES = {
 
 
 def _sums_of(node: Node) -> DType | None:
-    """The dtype in which a product is computed; None for what is no product of matrices, or has no routine with an epilogue."""
+    """The dtype in which a product is computed; None for what is no product of matrices, or has no routine with an
+    epilogue.
+    """
     if node.prim.name == "conv_windows" and takes_epilogue(node):
         return node.outputs[0].dtype.wide
     if node.prim.name != "dot":

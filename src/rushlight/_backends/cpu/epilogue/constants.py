@@ -25,7 +25,8 @@ def with_epilogue(ints: list[int], sizes: Sequence[int], after: RectangleStep | 
 
 
 def with_prologues(ints: list[int], first: int, outputs: int, prologues: Sequence[RectangleStep | None]) -> list[int]:
-    """The constants of a call that packs operands, followed by those of prologues.  `ints[first + k]` is the start of those of operand k.
+    """The constants of a call that packs operands, followed by those of prologues. `ints[first + k]` is the start of
+    those of operand k.
 
     The call allocates one buffer, into which it packs, in place of the product's `outputs`.
     """
@@ -38,7 +39,9 @@ def with_prologues(ints: list[int], first: int, outputs: int, prologues: Sequenc
 
 
 def epilogue_words(outputs: int, operands: int, after: RectangleStep | KeptRectangle, shift: int = 0) -> list[int]:
-    """The words of an epilogue of a call with these numbers of outputs and operands.  Words of its arrays are `shift` words later."""
+    """The words of an epilogue of a call with these numbers of outputs and operands.  Words of its arrays are `shift`
+    words later.
+    """
     facts = after.facts if isinstance(after, KeptRectangle) else rectangle_facts(after)
     # The words of a call are its outputs, its operands, the other arrays, the numbers.
     first = outputs + operands + len(after.words) - facts.numbers
@@ -54,8 +57,9 @@ def epilogue_words(outputs: int, operands: int, after: RectangleStep | KeptRecta
 
 
 class RectangleFacts:
-    """Facts of a kernel over a rectangle: its address, how many numbers it takes, its slots for rows, columns and pitch, the values of all slots,
-    the sizes of the batch, and for each array the bytes to its start and from one row, column and matrix to the next.
+    """Facts of a kernel over a rectangle: its address, how many numbers it takes, its slots for rows, columns and
+    pitch, the values of all slots, the sizes of the batch, and for each array the bytes to its start and from one
+    row, column and matrix to the next.
     """
 
     __slots__ = ("address", "batch", "numbers", "slot_values", "slots", "steps")

@@ -1,8 +1,10 @@
-"""Calls the kernel of an epilogue on a rectangle of complete sums, or that of a prologue on a rectangle of an operand, in the native language.
+"""Calls the kernel of an epilogue on a rectangle of complete sums, or that of a prologue on a rectangle of an operand,
+in the native language.
 
-The kernel is built by `rectangle.py`.  Its words follow those of the product from `ints[AFTER]` on, in the order of `E_...`.  After them come, for each
-array that it touches, a word of the product's call, the bytes to its first element, from one row and one column to the next, and from one matrix to the
-next in each dim of the batch; then the sizes of these dims; then the kernel's own constants.
+The kernel is built by `rectangle.py`. Its words follow those of the product from `ints[AFTER]` on, in the order of
+`E_...`. After them come, for each array that it touches, a word of the product's call, the bytes to its first element,
+from one row and one column to the next, and from one matrix to the next in each dim of the batch; then the sizes of
+these dims; then the kernel's own constants.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
 @native("i32(ptr, ptr, i64, ptr, i64, i64, i64, i64, i64, i64)")
 def run_epilogue(bufs, given, piece, sums, pitch, batch, row, column, rows, columns):
-    """Run the kernel with the words `given` on `rows` x `columns` sums, `pitch` apart, of matrix `batch` from `row` and `column` on.
+    """Run the kernel with the words `given` on `rows` x `columns` sums, `pitch` apart, of matrix `batch` from `row`
+    and `column` on.
 
     A prologue runs in the same way; `sums` is the memory that it writes.
     """

@@ -1,17 +1,19 @@
 """Pointwise work before and after a product of matrices, as a kernel over one rectangle of an operand or of the result.
 
-A product that is read element by element by one pointwise group is not stored.  The group becomes an *epilogue*: its expressions in terms of a row
-and a column of the product, as an ordinary kernel with two loops whose sizes and strides are arguments.  The routine calls it for each rectangle
-of sums once that is complete and in a cache, whether a tile in registers, matrix tiles or a library computed it.  Bias, residual, scale,
-activation and rounding are this one mechanism, and no primitive is known by name here.
+A product that is read element by element by one pointwise group is not stored. The group becomes an *epilogue*: its
+expressions in terms of a row and a column of the product, as an ordinary kernel with two loops whose sizes and strides
+are arguments. The routine calls it for each rectangle of sums once that is complete and in a cache, whether a tile in
+registers, matrix tiles or a library computed it. Bias, residual, scale, activation and rounding are this one
+mechanism, and no primitive is known by name here.
 
     y = gelu(x @ w + bias) in bfloat16        ->  y[i, j] = convert(gelu(sums[i, j] + convert(bias[j])))
 
-A group fits if it reads the product element by element, and if all arrays that it touches are stepped through evenly by rows, columns and dims
-of the batch.  Values are rounded as if the product had been stored.
+A group fits if it reads the product element by element, and if all arrays that it touches are stepped through evenly
+by rows, columns and dims of the batch. Values are rounded as if the product had been stored.
 
-A group that computes only an operand of a large product becomes a *prologue* in the same way: packing calls it for rectangles of the operand and
-packs them while they are in a cache.  Casts, scales of quantised weights, masks and centring are this one mechanism.
+A group that computes only an operand of a large product becomes a *prologue* in the same way: packing calls it for
+rectangles of the operand and packs them while they are in a cache. Casts, scales of quantised weights, masks and
+centring are this one mechanism.
 
     x.to(bfloat16) @ (w8 * scale).T           ->  A[i, p] = convert(x[i, p]);  B[p, j] = w8[j, p] * scale[j]
 """
@@ -44,7 +46,9 @@ MAX_NUMBERS = 16  # numbers that a kernel takes
 
 
 class Array:
-    """The steps of a kernel through an array: elements from one row, one column, and one matrix of each dim of the batch to the next."""
+    """The steps of a kernel through an array: elements from one row, one column, and one matrix of each dim of the
+    batch to the next.
+    """
 
     __slots__ = ("batch", "buffer", "column", "row", "start")
 
@@ -53,9 +57,11 @@ class Array:
 
 
 class _OnRectangle(Attachment):
-    """A kernel over a rectangle of `rows` x `columns`, whose rows are `pitch` apart (all three are slots), and the arrays that it touches beside it.
+    """A kernel over a rectangle of `rows` x `columns`, whose rows are `pitch` apart (all three are slots), and the
+    arrays that it touches beside it.
 
-    `batch`: sizes of the batch dims through which the arrays step.  `apart`: the distance of the rectangle's rows and columns in the arrays.
+    `batch`: sizes of the batch dims through which the arrays step. `apart`: the distance of the rectangle's rows and
+    columns in the arrays.
     """
 
     __slots__ = ("apart", "arrays", "batch", "kernel", "transposed")
@@ -88,7 +94,8 @@ class _OnRectangle(Attachment):
 class Epilogue(_OnRectangle):
     """Pointwise work on rectangles of sums of dtype `sums`; `stored` are the buffers that it writes.
 
-    `transposed`: the product is computed as its transpose, B transposed @ A transposed, and rows and columns are those of the transpose.
+    `transposed`: the product is computed as its transpose, B transposed @ A transposed, and rows and columns are those
+    of the transpose.
     """
 
     __slots__ = ("sums",)
@@ -108,7 +115,9 @@ class Epilogue(_OnRectangle):
 
 
 class Prologue(_OnRectangle):
-    """Pointwise work that computes rectangles of an operand.  `transposed`: rows of the rectangle are columns of the operand."""
+    """Pointwise work that computes rectangles of an operand.  `transposed`: rows of the rectangle are columns of the
+    operand.
+    """
 
     __slots__ = ()
 
@@ -127,10 +136,11 @@ def epilogue_of(
     target: Target,
     apart: int = 1,
 ) -> Epilogue | None:
-    """A pointwise `group` as the epilogue of a product of `shape`, which would lie row-major in `made`; None where it does not fit.
+    """A pointwise `group` as the epilogue of a product of `shape`, which would lie row-major in `made`; None where it
+    does not fit.
 
-    `sums` is the dtype in which the product is computed, `args` are the dtypes of the graph's numbers.  `kept`: the product has other readers and is
-    stored too.  `apart`: a rectangle holds every first, second, ... column.
+    `sums` is the dtype in which the product is computed, `args` are the dtypes of the graph's numbers. `kept`: the
+    product has other readers and is stored too. `apart`: a rectangle holds every first, second, ... column.
     """
     if group.row is not None or group.reductions or len(group.stages) != 1 or len(args) > MAX_NUMBERS:
         return None
@@ -159,7 +169,9 @@ def epilogue_of(
 def prologue_of(
     source: Location, shape: Sequence[int], group: Group, args: list[DType], target: Target
 ) -> Prologue | None:
-    """A pointwise `group` that computes only an operand of `shape`, which would lie in `source`, as its prologue; None where it does not fit."""
+    """A pointwise `group` that computes only an operand of `shape`, which would lie in `source`, as its prologue; None
+    where it does not fit.
+    """
     if (
         group.row is not None
         or group.reductions
@@ -191,7 +203,9 @@ def prologue_of(
 
 
 class _Frame:
-    """The variables of a group among the rows, the columns and the batch of a product, each as (variable, its weight), outermost first."""
+    """The variables of a group among the rows, the columns and the batch of a product, each as (variable, its weight),
+    outermost first.
+    """
 
     def __init__(self, shape: Sequence[int], weights: dict[Var, int]) -> None:
         self.rows: list[tuple[Var, int]] = []

@@ -43,9 +43,10 @@ def compile_graph(
 ) -> Program:  # fmt: skip
     """The program that computes `graph` on `target`.
 
-    `layouts` gives the strides of each tensor input in elements, None for a scalar input.  `out_strides` gives those of the outputs (None: row-major).
-    `aliases[output] = input` writes an output into the memory of an input, with the input's layout.  `overlaps[output]` names further inputs that may
-    share this memory.  NotImplementedError names a primitive without a lowering.
+    `layouts` gives the strides of each tensor input in elements, None for a scalar input. `out_strides` gives those of
+    the outputs (None: row-major). `aliases[output] = input` writes an output into the memory of an input, with the
+    input's layout. `overlaps[output]` names further inputs that may share this memory. NotImplementedError names a
+    primitive without a lowering.
     """
     graph = as_words(apart(prepared(graph, target), layouts, target.policy), layouts)
     schedule = Schedule(graph, layouts, out_strides, dict(aliases or {}), dict(overlaps or {}), target).run()
@@ -53,7 +54,9 @@ def compile_graph(
 
 
 class Assembler:
-    """Numbers the buffers of a schedule and turns its groups into steps.  `single`: one kernel, which takes all inputs of the program in order."""
+    """Numbers the buffers of a schedule and turns its groups into steps.  `single`: one kernel, which takes all inputs
+    of the program in order.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule, self.target = schedule, schedule.target

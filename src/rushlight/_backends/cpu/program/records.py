@@ -1,7 +1,8 @@
-"""Programs as plain data, such as JSON holds, and back to something that runs: a program that is read needs no graph and no schedule.
+"""Programs as plain data, such as JSON holds, and back to something that runs: a program that is read needs no graph
+and no schedule.
 
-A step of generated code is kept as the names of its kernel, under which the cache of machine code has it, and the constants of its call; a library
-call as what it is called with, for `extern_call` to choose the kernels anew.
+A step of generated code is kept as the names of its kernel, under which the cache of machine code has it, and the
+constants of its call; a library call as what it is called with, for `extern_call` to choose the kernels anew.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ _HEAD = 8  # words of a kernel's constants before its slots
 
 
 def packed_program(program: Program, texts: bool) -> list[Any]:
-    """[inputs, numbers, places of the results, steps]; sizes may be symbolic.  With `texts` those of kernels are kept, too (see `literal`)."""
+    """[inputs, numbers, places of the results, steps]; sizes may be symbolic.  With `texts` those of kernels are kept,
+    too (see `literal`).
+    """
     steps = [_packed_step(step, texts) for step in program.steps]
     return [program.n_inputs, program.n_args, list(program.results), steps]
 
@@ -95,7 +98,9 @@ def _packed_rectangle(step: RectangleStep | None, texts: bool) -> list[Any] | No
 
 
 def literal(data: Any) -> str:
-    """What a program packed with texts does, with the numbers of this call in the places of slots: equal texts compute the same in the same way."""
+    """What a program packed with texts does, with the numbers of this call in the places of slots: equal texts compute
+    the same in the same way.
+    """
     n_inputs, n_args, results, rows = data
     parts = [f"{n_inputs} {n_args} {results}"]
     for row in rows:
@@ -126,7 +131,8 @@ def _filled(text: str, values: Sequence[int]) -> str:
 def unpacked_program(data: Any, tensors: int, numbers: int, results_bytes: Sequence[int]) -> Executable | None:
     """The program, ready to be called; None where a kernel is no longer kept.
 
-    RecordError where the data are not those of a program that takes so many tensors and numbers and makes results of so many bytes.
+    RecordError where the data are not those of a program that takes so many tensors and numbers and makes results of
+    so many bytes.
     """
     n_inputs, n_args, results, rows = _parts(data, 4)
     if n_inputs != tensors or not numbers <= _count(n_args) <= 2 * numbers:  # a complex number has two words

@@ -53,8 +53,8 @@ class Operand:
 class KernelStep:
     """Runs a generated kernel.
 
-    `words` are the numbers of the buffers and arguments that it takes.  `sizes` are the bytes of the outputs that it allocates.  `big`: it may release
-    the interpreter lock.
+    `words` are the numbers of the buffers and arguments that it takes. `sizes` are the bytes of the outputs that it
+    allocates. `big`: it may release the interpreter lock.
     """
 
     __slots__ = ("_key", "big", "kernel", "sizes", "target", "words")
@@ -82,7 +82,9 @@ class KernelStep:
         return llvm_function.print_kernel(self.kernel, self.symbol, fma=t.fma, bits=8 * t.vector_bytes)
 
     def ints(self) -> list[int]:
-        """The constants of a call: pieces, flags, number and sizes of the outputs to allocate, and the slots from word 8 on."""
+        """The constants of a call: pieces, flags, number and sizes of the outputs to allocate, and the slots from word
+        8 on.
+        """
         head = [self.kernel.pieces, int(self.big), len(self.sizes), *self.sizes]
         return head + [0] * (8 - len(head)) + self.kernel.slot_values()
 
@@ -93,10 +95,11 @@ def symbol_of(key: str) -> str:
 
 
 class RectangleStep:
-    """An epilogue or prologue as the steps of a library call: `part` is what the schedule fused, `step` its kernel over a rectangle.
+    """An epilogue or prologue as the steps of a library call: `part` is what the schedule fused, `step` its kernel
+    over a rectangle.
 
-    `arrays` holds, for each array that the kernel touches beside the rectangle, a word of the library call.  Words are the outputs of the call, then
-    its operands, then `words`.
+    `arrays` holds, for each array that the kernel touches beside the rectangle, a word of the library call. Words are
+    the outputs of the call, then its operands, then `words`.
     """
 
     __slots__ = ("arrays", "part", "step", "words")
@@ -108,8 +111,8 @@ class RectangleStep:
 class ExternStep:
     """Calls the library routine `name`, which allocates its outputs.
 
-    `words` are the numbers of the buffers and arguments that epilogue and prologues touch beside the operands.  `prologues` holds one entry for each
-    operand, None for operands that lie in memory.
+    `words` are the numbers of the buffers and arguments that epilogue and prologues touch beside the operands.
+    `prologues` holds one entry for each operand, None for operands that lie in memory.
     """
 
     __slots__ = ("epilogue", "inputs", "name", "outputs", "params", "prologues", "sizes", "words")
@@ -128,7 +131,9 @@ class ExternStep:
 
 
 class ReadyStep:
-    """Runs a kernel that is compiled: `call` with the constants `numbers`.  `text` is the key of a generated kernel, else empty."""
+    """Runs a kernel that is compiled: `call` with the constants `numbers`.  `text` is the key of a generated kernel,
+    else empty.
+    """
 
     __slots__ = ("call", "numbers", "sizes", "text", "words")
 
@@ -142,7 +147,8 @@ Step = KernelStep | ExternStep | ReadyStep
 class Program:
     """Steps over numbered buffers: tensor inputs, then scalar inputs, then the outputs of the steps in order.
 
-    `results` are the numbers of the new outputs, -1 for an output without elements.  `graph` is None for a program that was cast from a template.
+    `results` are the numbers of the new outputs, -1 for an output without elements. `graph` is None for a program that
+    was cast from a template.
     """
 
     __slots__ = ("graph", "n_args", "n_inputs", "notes", "results", "steps")
