@@ -184,8 +184,10 @@ def _transpose_sizes(x: Any, kernel: Ints, stride: Ints, padding: Ints, extra: I
                 f"output padding must be smaller than either stride or dilation, but got output_padding: {list(extra)} stride: {list(stride)} "
                 f"dilation: {list(dilation)}"
             )
-    sizes = [(n - 1) * s - 2 * p + d * (k - 1) + o + 1
-             for n, s, p, d, k, o in zip(x.shape[2:], stride, padding, dilation, kernel, extra, strict=True)]  # fmt: skip
+    sizes = [
+        (n - 1) * s - 2 * p + d * (k - 1) + o + 1
+        for n, s, p, d, k, o in zip(x.shape[2:], stride, padding, dilation, kernel, extra, strict=True)
+    ]
     if any(size <= 0 for size in sizes):
         raise RuntimeError(f"Given input size per channel: ({' x '.join(map(str, x.shape[2:]))}). Calculated output size per channel: "
                            f"({' x '.join(map(str, sizes))}). Output size is too small")  # fmt: skip

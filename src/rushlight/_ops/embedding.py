@@ -17,8 +17,15 @@ __all__: list[str] = []
 
 @operator("embedding(Tensor input, Tensor weight, int? padding_idx=None, float? max_norm=None, float norm_type=2.0, "
           "bool scale_grad_by_freq=False, bool sparse=False) -> Tensor", spaces=("nn.functional",), method=False)  # fmt: skip
-def embedding(x: Any, weight: Any, padding_idx: int | None, max_norm: float | None, norm_type: float, scale_grad_by_freq: bool,
-              sparse: bool) -> Any:  # fmt: skip
+def embedding(
+    x: Any,
+    weight: Any,
+    padding_idx: int | None,
+    max_norm: float | None,
+    norm_type: float,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> Any:
     """out[..., :] = weight[input[...], :]: rows of `weight`.  The row `padding_idx` gets no gradient."""
     _padding_row(weight, padding_idx)
     if len(weight.shape) != 2:
@@ -47,8 +54,17 @@ def _padding_row(weight: Any, padding_idx: int | None) -> int | None:
 
 
 @embedding.gradient
-def _(ct: Any, out: Any, x: Any, weight: Any, padding_idx: int | None, max_norm: float | None, norm_type: float, scale_grad_by_freq: bool,
-      sparse: bool) -> Any:  # fmt: skip
+def _(
+    ct: Any,
+    out: Any,
+    x: Any,
+    weight: Any,
+    padding_idx: int | None,
+    max_norm: float | None,
+    norm_type: float,
+    scale_grad_by_freq: bool,
+    sparse: bool,
+) -> Any:
     indices = build.convert(x, INT64)
     grad = wide(ct)
     row = _padding_row(weight, padding_idx)

@@ -344,8 +344,16 @@ def _soft_divisor(x: Any, dim: int) -> float:
 @operator(f"cross_entropy{NLL}, float label_smoothing=0.0) -> Tensor", promote="opmath", promote_over=("input", "target", "weight"), spaces=NN,
           method=False, node=lambda input, target, **_: "DivBackward1" if target.dtype.is_floating_point else
           "NllLossBackward0" if len(input.shape) < 3 else "NllLoss2DBackward0")  # fmt: skip
-def cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str,
-                  label_smoothing: float) -> Any:  # fmt: skip
+def cross_entropy(
+    x: Any,
+    target: Any,
+    weight: Any,
+    size_average: Any,
+    ignore_index: int,
+    reduce: Any,
+    reduction: str,
+    label_smoothing: float,
+) -> Any:
     """-log softmax(input) at the target's class, or weighted by the target's class probabilities.
 
     Classes are along dim 1 (dim 0 of a single sample).  The forward saves the logsumexp of each row for the backward.
@@ -393,8 +401,18 @@ def _soft_cross_entropy(x: Any, target: Any, weight: Any, reduction: str, smooth
 
 
 @cross_entropy.gradient
-def _(ct: Any, outs: Any, x: Any, target: Any, weight: Any, size_average: Any, ignore_index: int, reduce: Any, reduction: str,
-      label_smoothing: float) -> Any:  # fmt: skip
+def _(
+    ct: Any,
+    outs: Any,
+    x: Any,
+    target: Any,
+    weight: Any,
+    size_average: Any,
+    ignore_index: int,
+    reduce: Any,
+    reduction: str,
+    label_smoothing: float,
+) -> Any:
     reduction = reduction_of(size_average, reduce, reduction)
     norm = outs[1]
     dim = 0 if len(x.shape) == 1 else 1
@@ -759,8 +777,18 @@ def pairwise_distance(a: Any, b: Any, p: float, eps: float, keepdim: bool) -> An
 
 @operator("triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, "
           f"{LEGACY}) -> Tensor", node="MeanBackward0", **{**LOSS, "promote": "same"})  # fmt: skip
-def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float, p: float, eps: float, swap: bool, size_average: Any,
-                        reduce: Any, reduction: str) -> Any:  # fmt: skip
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float,
+    p: float,
+    eps: float,
+    swap: bool,
+    size_average: Any,
+    reduce: Any,
+    reduction: str,
+) -> Any:
     """max(0, distance to positive - distance to negative + margin)."""
     if margin <= 0:
         raise ValueError(f"margin must be greater than 0, got {margin}")

@@ -339,8 +339,17 @@ def _declare_avg(n: int) -> None:
             )
         return _avg(x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
-    def rule(ct: Any, out: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool,
-             divisor_override: Any = None) -> Any:  # fmt: skip
+    def rule(
+        ct: Any,
+        out: Any,
+        x: Any,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: Any = None,
+    ) -> Any:
         return _avg_back(ct, x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
     operator(
@@ -485,8 +494,11 @@ def _declare_adaptive_max(n: int) -> None:
         number = prim.argmax(rows, dim=n)
         best = prim.amax(rows, dims=(n,))
         order = (n, n + 1, *range(n))
-        index = prim.gather(build.reshape(flat, (numel(sizes), numel(flat.shape[n:]))),
-                            build.reshape(number, (numel(sizes), batch * channels)), dim=1)  # fmt: skip
+        index = prim.gather(
+            build.reshape(flat, (numel(sizes), numel(flat.shape[n:]))),
+            build.reshape(number, (numel(sizes), batch * channels)),
+            dim=1,
+        )
         index = build.reshape(index, (*sizes, batch, channels))
         return _unbatched(narrow(build.transpose(best, order), x.dtype), x), _unbatched(
             build.transpose(index, order), x

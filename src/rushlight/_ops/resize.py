@@ -224,8 +224,17 @@ def _node(**given: Any) -> str:
 @operator("upsample(Tensor input, int[] size, int[] taps, Scalar first, Scalar second, Scalar third, str mode, bool align_corners, bool antialias) "
           "-> Tensor", promote="opmath", promote_over=("input",), spaces=(), method=False, like="image", node=_node,
           tags=("sized",))  # fmt: skip
-def upsample(x: Any, size: Sequence[int], taps: Sequence[int], first: Any, second: Any, third: Any, mode: str, align_corners: bool,
-             antialias: bool) -> Any:  # fmt: skip
+def upsample(
+    x: Any,
+    size: Sequence[int],
+    taps: Sequence[int],
+    first: Any,
+    second: Any,
+    third: Any,
+    mode: str,
+    align_corners: bool,
+    antialias: bool,
+) -> Any:
     """`input` (N, C, *) with its spatial dims resized: out[i] = sum over k of w[i, k] input[j(i, k)] along each of
     them.
 

@@ -179,9 +179,14 @@ def _batch(name: str) -> Callable[..., Any]:
 
 
 def _draw(
-    name: str, doc: str, params: tuple[str, ...], kinds: str, make: Callable[..., Any], *samples: dict[str, Any],
+    name: str,
+    doc: str,
+    params: tuple[str, ...],
+    kinds: str,
+    make: Callable[..., Any],
+    *samples: dict[str, Any],
     check: Callable[..., str] = lambda **p: "",
-) -> None:  # fmt: skip
+) -> None:
     """A primitive without operands but the stream: `name(stream, shape, dtype, PARAMS)` gives the stream afterwards and the numbers.
 
     `make(stream, count, dtype, PARAMS)` draws in the order of a row-major array; `check(PARAMS)` says what is wrong with them, or "".
@@ -206,9 +211,18 @@ def _draw(
             yield [seeded(7)], dict(sample)
 
     EffectPrimitive(
-        name, doc, Effect("draws"), family="draw", multiple=True, spec=spec, reference=reference, samples=cases, vjp=_no_vjp, jvp=_no_jvp,
+        name,
+        doc,
+        Effect("draws"),
+        family="draw",
+        multiple=True,
+        spec=spec,
+        reference=reference,
+        samples=cases,
+        vjp=_no_vjp,
+        jvp=_no_jvp,
         batch=_batch(name),
-    )  # fmt: skip
+    )
 
 
 def _ordered(low: float, high: float, **rest: Any) -> str:

@@ -135,6 +135,14 @@ def pointwise(
 
     none = isinstance(rules, not_differentiable)
     return Primitive(
-        name, doc, family=family, spec=spec, reference=reference, lower=("scalar", name), samples=samples,
-        vjp=rules if none else _vjp(rules), jvp=rules if none else _jvp(rules), batch=batch_pointwise(name),  # type: ignore[arg-type]
-    )  # fmt: skip
+        name,
+        doc,
+        family=family,
+        spec=spec,
+        reference=reference,
+        lower=("scalar", name),
+        samples=samples,
+        vjp=rules if none else _vjp(rules),
+        jvp=rules if none else _jvp(rules),
+        batch=batch_pointwise(name),  # type: ignore[arg-type]
+    )

@@ -27,9 +27,15 @@ def _comparison(name: str, doc: str, reference: Rule, kinds: str = "buif", dtype
         yield [x, np.where(integers((6,), dtype="bool"), x, x + 1)], {}
 
     pointwise(
-        name, doc, kinds=kinds, reference=reference, samples=samples, result=lambda dtype: BOOL,
-        rules=not_differentiable("its result is bool"), family="comparison",
-    )  # fmt: skip
+        name,
+        doc,
+        kinds=kinds,
+        reference=reference,
+        samples=samples,
+        result=lambda dtype: BOOL,
+        rules=not_differentiable("its result is bool"),
+        family="comparison",
+    )
 
 
 _comparison("eq", "a == b; False where either is NaN.", lambda a, b: a == b, "buifc", (*ORDERED, "complex128"))

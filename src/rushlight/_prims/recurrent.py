@@ -460,8 +460,10 @@ def _batch(name: str, names: Callable[[Sequence[Any], dict[str, Any]], Sequence[
 def _folded(
     primitive: Primitive, batched: Sequence[bool], xs: Sequence[Any], p: dict[str, Any], named: Sequence[str], size: int
 ) -> tuple[Any, ...]:
-    lifted = [x if flag or n not in OF_ROWS | OF_STATES else build.broadcast_to(x, (size, *x.shape))
-              for x, n, flag in zip(xs, named, batched, strict=True)]  # fmt: skip
+    lifted = [
+        x if flag or n not in OF_ROWS | OF_STATES else build.broadcast_to(x, (size, *x.shape))
+        for x, n, flag in zip(xs, named, batched, strict=True)
+    ]
     state = next(x for x, n in zip(lifted, named, strict=True) if n == "h")
     rows = next(x for x, n in zip(lifted, named, strict=True) if n in OF_ROWS)
     batch = state.shape[1]

@@ -221,16 +221,21 @@ def backward_step(o: Any, mode: str, step: StepBack) -> tuple[list[Any], Any, An
         dc = dc + dh * out * (1.0 - t * t)
         dc = dc if more_c is None else dc + more_c
         slopes = [
-            plus(dc * g, 0) * (i * (1.0 - i)), plus(dc * before[1], 1) * (f * (1.0 - f)), plus(dc * i, 2) * (1.0 - g * g),
+            plus(dc * g, 0) * (i * (1.0 - i)),
+            plus(dc * before[1], 1) * (f * (1.0 - f)),
+            plus(dc * i, 2) * (1.0 - g * g),
             plus(dh * t, 3) * (out * (1.0 - out)),
-        ]  # fmt: skip
+        ]
         return slopes, dc * f, None
     if mode == "gru":
         r, z, n, inner = gates
         dn = plus(dh * (1.0 - z), 2) * (1.0 - n * n)
         slopes = [
-            plus(dn * r, 3), plus(dn * inner, 0) * (r * (1.0 - r)), plus(dh * (before[0] - n), 1) * (z * (1.0 - z)), dn,
-        ]  # fmt: skip
+            plus(dn * r, 3),
+            plus(dn * inner, 0) * (r * (1.0 - r)),
+            plus(dh * (before[0] - n), 1) * (z * (1.0 - z)),
+            dn,
+        ]
         return slopes, None, dh * z
     return [dh * (1.0 - h * h) if mode == "tanh" else o.where_positive(h, dh)], None, None
 

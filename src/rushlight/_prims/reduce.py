@@ -56,9 +56,17 @@ def _reduction(
         return shape, x.dtype
 
     Primitive(
-        name, doc, family="reduce", spec=spec, reference=reference, lower=("reduce", kind), samples=_samples(dtypes, identity),
-        vjp=vjp, jvp=jvp, batch=lambda batched, x, dims: getattr(prim, name)(x, dims=tuple(d + 1 for d in dims)),
-    )  # fmt: skip
+        name,
+        doc,
+        family="reduce",
+        spec=spec,
+        reference=reference,
+        lower=("reduce", kind),
+        samples=_samples(dtypes, identity),
+        vjp=vjp,
+        jvp=jvp,
+        batch=lambda batched, x, dims: getattr(prim, name)(x, dims=tuple(d + 1 for d in dims)),
+    )
 
 
 def _wide(function: str) -> Rule:

@@ -42,9 +42,17 @@ def _scan(name: str, doc: str, kind: str, function: str, vjp: Rule, jvp: Rule) -
         yield [any_dtype((2, 1), "float32")], {"dim": 1, "reverse": True}
 
     Primitive(
-        name, doc, family="scan", spec=spec, reference=reference, lower=("scan", kind), samples=samples, vjp=vjp, jvp=jvp,
+        name,
+        doc,
+        family="scan",
+        spec=spec,
+        reference=reference,
+        lower=("scan", kind),
+        samples=samples,
+        vjp=vjp,
+        jvp=jvp,
         batch=lambda batched, x, dim, reverse: getattr(prim, name)(x, dim=dim + 1, reverse=reverse),
-    )  # fmt: skip
+    )
 
 
 _scan(
@@ -120,10 +128,18 @@ def _running(name: str, doc: str, kind: str, better: Rule) -> None:
         return (None if ct[0] is None else prim.scatter(build.zeros_like(x), out[1], ct[0], dim=dim, reduce="add"),)
 
     Primitive(
-        name, doc, family="scan", spec=spec, reference=reference, lower=("scan", kind), multiple=True, samples=samples, vjp=vjp,
+        name,
+        doc,
+        family="scan",
+        spec=spec,
+        reference=reference,
+        lower=("scan", kind),
+        multiple=True,
+        samples=samples,
+        vjp=vjp,
         jvp=lambda tangents, out, x, dim: (prim.gather(tangents[0], out[1], dim=dim), None),
         batch=lambda batched, x, dim: getattr(prim, name)(x, dim=dim + 1),
-    )  # fmt: skip
+    )
 
 
 _running(

@@ -253,8 +253,13 @@ def _make_wide(kind: str, source: str, panels: Panels) -> NativeFunction:
                             + valid.i64[2] * box.i64[BOX.s_h]
                         )
                         to = to + p * box.i64[BOX.phase] + first
-                        here = (c * desc.i64[W.x_c] + n * desc.i64[W.x_n] + d * desc.i64[W.x_d] + valid.i64[2] * desc.i64[W.x_h]
-                                + (p + first * step) * desc.i64[W.x_w])  # fmt: skip
+                        here = (
+                            c * desc.i64[W.x_c]
+                            + n * desc.i64[W.x_n]
+                            + d * desc.i64[W.x_d]
+                            + valid.i64[2] * desc.i64[W.x_h]
+                            + (p + first * step) * desc.i64[W.x_w]
+                        )
                         for h in range(high):
                             there, from_ = (
                                 slab + size * (to + h * box.i64[BOX.s_h]),
@@ -403,9 +408,13 @@ def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> Nati
                 desc.i64[W.k_w] - box.i64[BOX.tw1],
             )
         w = w + given_size * (
-            desc.i64[W.w_base] + box.i64[BOX.group] * desc.i64[W.w_g] + box.i64[BOX.c0] * desc.i64[W.w_c]
-            + td * desc.i64[W.w_d] + th * desc.i64[W.w_h] + tw * desc.i64[W.w_w]
-        )  # fmt: skip
+            desc.i64[W.w_base]
+            + box.i64[BOX.group] * desc.i64[W.w_g]
+            + box.i64[BOX.c0] * desc.i64[W.w_c]
+            + td * desc.i64[W.w_d]
+            + th * desc.i64[W.w_h]
+            + tw * desc.i64[W.w_w]
+        )
         # Steps as four loops, the innermost a contiguous run; loops with even strides join it.
         n0, n1, n2, run = channels, deep, high, wide
         s0, s1, s2, step = desc.i64[W.w_c], desc.i64[W.w_d], desc.i64[W.w_h], desc.i64[W.w_w]

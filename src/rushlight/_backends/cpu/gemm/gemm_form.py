@@ -108,8 +108,13 @@ class Form:
     def parts(self) -> list[RegisterTile | AmxTile | Panels | Cast | Pairs]:
         """The objects that define the symbols its kernels need (`text`, `symbols`)."""
         candidates: list[RegisterTile | AmxTile | Panels | Cast | Pairs | None] = [
-            self.tile, *self.raw, *self.widen, self.narrow, self.ones, self.rounded,
-        ]  # fmt: skip
+            self.tile,
+            *self.raw,
+            *self.widen,
+            self.narrow,
+            self.ones,
+            self.rounded,
+        ]
         return [part for part in candidates if part is not None]
 
     @property

@@ -138,12 +138,29 @@ def argument(ints, space, k):
 @native("void(ptr, ptr)", name="lapack_call")
 def call(ints, p):
     call_ptr(
-        "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)", ints.ptr[ROUTINE],
-        argument(ints, p, 0), argument(ints, p, 1), argument(ints, p, 2), argument(ints, p, 3), argument(ints, p, 4),
-        argument(ints, p, 5), argument(ints, p, 6), argument(ints, p, 7), argument(ints, p, 8), argument(ints, p, 9),
-        argument(ints, p, 10), argument(ints, p, 11), argument(ints, p, 12), argument(ints, p, 13), argument(ints, p, 14),
-        argument(ints, p, 15), argument(ints, p, 16), argument(ints, p, 17), argument(ints, p, 18), argument(ints, p, 19),
-    )  # fmt: skip
+        "void(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)",
+        ints.ptr[ROUTINE],
+        argument(ints, p, 0),
+        argument(ints, p, 1),
+        argument(ints, p, 2),
+        argument(ints, p, 3),
+        argument(ints, p, 4),
+        argument(ints, p, 5),
+        argument(ints, p, 6),
+        argument(ints, p, 7),
+        argument(ints, p, 8),
+        argument(ints, p, 9),
+        argument(ints, p, 10),
+        argument(ints, p, 11),
+        argument(ints, p, 12),
+        argument(ints, p, 13),
+        argument(ints, p, 14),
+        argument(ints, p, 15),
+        argument(ints, p, 16),
+        argument(ints, p, 17),
+        argument(ints, p, 18),
+        argument(ints, p, 19),
+    )
 
 
 @native("ptr(ptr, ptr, i64, i64)", name="lapack_matrix")

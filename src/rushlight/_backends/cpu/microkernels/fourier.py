@@ -306,9 +306,18 @@ class FourierMoves:
     @property
     def text(self) -> str:
         parts = [
-            *(part(into, swap) for part in (self._rows, self._strided) for into in (True, False) for swap in (False, True)), self._transposed(),
-            *(self._halves(how) for how in "CS"), *(self._pairs(how) for how in "CS"), self._row(True), self._row(False),
-        ]  # fmt: skip
+            *(
+                part(into, swap)
+                for part in (self._rows, self._strided)
+                for into in (True, False)
+                for swap in (False, True)
+            ),
+            self._transposed(),
+            *(self._halves(how) for how in "CS"),
+            *(self._pairs(how) for how in "CS"),
+            self._row(True),
+            self._row(False),
+        ]
         return _Lanes(self.kind, self.lanes, self.fma).declared() + "".join(parts)
 
     def _square(self, t: _Lanes, rows: list[str], width: int) -> list[str]:

@@ -101,9 +101,11 @@ class Writer:
     def _four(self, x: list[Complex]) -> list[Complex]:
         a, b, c, d = self.plus(x[0], x[2]), self.minus(x[0], x[2]), self.plus(x[1], x[3]), self.minus(x[1], x[3])
         return [
-            self.plus(a, c), (self.add(b[0], d[1]), self.sub(b[1], d[0])),
-            self.minus(a, c), (self.sub(b[0], d[1]), self.add(b[1], d[0])),
-        ]  # fmt: skip
+            self.plus(a, c),
+            (self.add(b[0], d[1]), self.sub(b[1], d[0])),
+            self.minus(a, c),
+            (self.sub(b[0], d[1]), self.add(b[1], d[0])),
+        ]
 
     def _rotated(self, x: Complex, power: int, r: int) -> Complex:
         """x exp(-2 pi i power / r)."""

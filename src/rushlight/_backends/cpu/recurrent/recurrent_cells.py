@@ -253,9 +253,11 @@ def _backward_body(v: _Lanes, unit: str, mode: str, extra: bool) -> None:
         dc = dc + v.load(at("%ctc")) if extra else dc
         before_c = v.load(at("%cb"))
         slopes = [
-            plus(dc * g, 0) * (i * (1.0 - i)), plus(dc * before_c, 1) * (f * (1.0 - f)), plus(dc * i, 2) * (1.0 - g * g),
+            plus(dc * g, 0) * (i * (1.0 - i)),
+            plus(dc * before_c, 1) * (f * (1.0 - f)),
+            plus(dc * i, 2) * (1.0 - g * g),
             plus(dh * t, 3) * (out * (1.0 - out)),
-        ]  # fmt: skip
+        ]
         v.store(dc * f, at("%dc"))
     elif mode == "gru":
         r, z, n, inner = gates

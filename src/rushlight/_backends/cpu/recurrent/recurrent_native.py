@@ -220,9 +220,19 @@ def _make_groups(shape: Shape) -> NativeFunction:
                     at = size * unit
                     kept_at = g if g is None else g + at
                     cell(
-                        z + size * k * gates * lanes, width, x + at, units, b + at, h + at, c + at, hs + at, kept_at, cs + at, rows,
+                        z + size * k * gates * lanes,
+                        width,
+                        x + at,
+                        units,
+                        b + at,
+                        h + at,
+                        c + at,
+                        hs + at,
+                        kept_at,
+                        cs + at,
+                        rows,
                         min(units - unit, i64(lanes)),
-                    )  # fmt: skip
+                    )
 
     return some_groups
 
@@ -246,9 +256,21 @@ def _make_step(shape: Shape) -> NativeFunction:
             if lstm:
                 cs = bufs.ptr[2 + states] + at * row
         some_groups(
-            operands.ptr[0], a, z, operands.ptr[1] + at * row * gates, operands.ptr[3], h, c, bufs.ptr[0] + at * row, g, cs, units, rows,
-            first, last,
-        )  # fmt: skip
+            operands.ptr[0],
+            a,
+            z,
+            operands.ptr[1] + at * row * gates,
+            operands.ptr[3],
+            h,
+            c,
+            bufs.ptr[0] + at * row,
+            g,
+            cs,
+            units,
+            rows,
+            first,
+            last,
+        )
 
     return step
 
@@ -475,9 +497,23 @@ def make_backward(shape: Shape) -> NativeFunction:
         if has_gates:
             g = operands.ptr[gates_at] + row_offset * kept
         cell(
-            bufs.ptr[3] + state, dc, operands.ptr[ct_at] + row_offset, ctg, ctc, g, operands.ptr[hs_at] + row_offset, cs, h_before, c_before,
-            bufs.ptr[0] + row_offset * slopes, bufs.ptr[1] + row_offset, sums, units, rows, units,
-        )  # fmt: skip
+            bufs.ptr[3] + state,
+            dc,
+            operands.ptr[ct_at] + row_offset,
+            ctg,
+            ctc,
+            g,
+            operands.ptr[hs_at] + row_offset,
+            cs,
+            h_before,
+            c_before,
+            bufs.ptr[0] + row_offset * slopes,
+            bufs.ptr[1] + row_offset,
+            sums,
+            units,
+            rows,
+            units,
+        )
 
     return _make_steps(shape, back, through, (hs_at, cs_at, h_at, c_at, ct_at, sizes_at))
 
