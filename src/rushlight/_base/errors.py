@@ -137,13 +137,13 @@ _warns_always = False
 
 
 def set_warn_always(enabled: bool) -> None:
-    """Whether warnings that are given once by default are given every time (`torch.set_warn_always`)."""
+    """Set whether warnings given once by default are given every time (`torch.set_warn_always`)."""
     global _warns_always
     _warns_always = enabled
 
 
 def warns_always() -> bool:
-    """What `set_warn_always` set."""
+    """The value of `set_warn_always`."""
     return _warns_always
 
 

@@ -202,7 +202,7 @@ def _factor(x: Any, factor: Any) -> Any:
 
 
 def _plus(x: Any, product: Any, beta: Any, alpha: Any, dtype: Any = None) -> Any:
-    """beta * x + alpha * found, rounded once to `dtype` (default: that of `product`); x is not read if beta is 0."""
+    """beta * x + alpha * product, rounded once to `dtype` (default: that of `product`); x is not read if beta is 0."""
     dtype = product.dtype if dtype is None else dtype
     check_range(beta, dtype)
     check_range(alpha, dtype)

@@ -1,7 +1,7 @@
-"""Calls among the processes of a group, as records: what they mean, and between which processes.
+"""Calls among the processes of a group, as records: their meaning, and their group.
 
-`group` is the number of a process group.  Nothing runs them yet: process groups are not there.  The reference says what a group of one process
-would compute.
+`group` is the number of a process group.  Nothing runs them yet: there are no process groups.  The reference computes
+the result for a group of one process.
 """
 
 from __future__ import annotations

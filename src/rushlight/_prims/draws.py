@@ -1,9 +1,9 @@
 """Random numbers: primitives that draw from a stream.
 
-A stream is the state of PyTorch's generator on the CPU as `get_state` saves it, uint8[5056]: the words of a Mersenne twister,
-and perhaps a normal number that waits.  The references draw from it with NumPy's twister.  They promise which words an
-element takes, and in which order: integers, Bernoulli and uniform numbers are the engine's to the last bit, normal and
-exponential ones up to the rounding of logarithm, sine and cosine.
+A stream is the state of PyTorch's CPU generator in the format of `get_state`, uint8[5056]: the words of a Mersenne
+twister, and possibly a cached normal number.  The references draw from it with NumPy's twister.  The words that an
+element takes, and their order, are part of the definition: integers, Bernoulli and uniform numbers are the engine's to
+the last bit, normal and exponential ones up to the rounding of logarithm, sine and cosine.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rushlight._types.layout import numel
 __all__ = ["STREAM", "seeded"]
 
 STREAM_SIZE = 5056
-STREAM: Aval = ((STREAM_SIZE,), UINT8)  # what a stream is
+STREAM: Aval = ((STREAM_SIZE,), UINT8)  # shape and dtype of a stream
 _WORDS = 624
 _WORDS_AT, _NORMAL, _NORMAL_VALID = 3, 628, 1260  # in elements of 8, 8 and 4 bytes
-_BLOCK = 16  # normal numbers are made in groups of as many
+_BLOCK = 16  # size of the groups of normal numbers
 
 
 def seeded(seed: int) -> Any:
@@ -43,7 +43,7 @@ def seeded(seed: int) -> Any:
 
 
 class _Stream:
-    """A stream that is being drawn from: a copy of a state."""
+    """The draws from a stream: works on a copy of a state."""
 
     __slots__ = ("state",)
 
@@ -66,7 +66,7 @@ class _Stream:
         return drawn
 
     def pairs(self, count: int) -> Any:
-        """Numbers of 64 bits, of which the first word is the upper half."""
+        """Numbers of 64 bits; the first word is the upper half."""
         words = self.words(2 * count)
         return (words[0::2] << np.uint64(32)) | words[1::2]
 
@@ -77,7 +77,7 @@ class _Stream:
         return (self.words(count) & np.uint64(2**24 - 1)) * 2.0**-24
 
     def normal(self) -> float:
-        """One normal number; two are made at a time, and the second one waits."""
+        """One normal number; they come in pairs, and the second is cached."""
         flags, doubles = self.state.view(np.uint32), self.state.view(np.float64)
         if flags[_NORMAL_VALID]:
             flags[_NORMAL_VALID] = 0
@@ -106,7 +106,7 @@ def _normal(stream: _Stream, count: int, dtype: DType, mean: float, std: float, 
     drawn = np.empty(count)
     drawn[: count - rest] = stream.units(count - rest, dtype)
     blocks = [drawn[: count - rest]]
-    if rest:  # the last 16 numbers are made once more
+    if rest:  # the last 16 numbers are drawn once more
         if dtype in (FLOAT32, FLOAT64):
             stream.units(rest, dtype)
         last = stream.units(_BLOCK, dtype)
@@ -170,7 +170,7 @@ def _no_jvp(tangents: Any, outs: Any, *xs: Any, **params: Any) -> tuple[Any, Any
 
 
 def _batch(name: str) -> Callable[..., Any]:
-    """One draw for all items of a batch: `batch` has told the shape."""
+    """One draw for all items of a batch: the transform `batch` has set the shape."""
 
     def rule(batched: Sequence[bool], stream: Any, *xs: Any, **params: Any) -> Any:
         raise RuntimeError(f"prim.{name} cannot be batched by its operands: a stream is one for all items")
@@ -187,9 +187,11 @@ def _draw(
     *samples: dict[str, Any],
     check: Callable[..., str] = lambda **p: "",
 ) -> None:
-    """A primitive without operands but the stream: `name(stream, shape, dtype, PARAMS)` gives the stream afterwards and the numbers.
+    """A primitive with the stream as its only operand: `name(stream, shape, dtype, PARAMS)` returns the stream
+    afterwards and the numbers.
 
-    `make(stream, count, dtype, PARAMS)` draws in the order of a row-major array; `check(PARAMS)` says what is wrong with them, or "".
+    `make(stream, count, dtype, PARAMS)` draws in row-major order; `check(PARAMS)` describes an error in them, or
+    returns "".
     """
 
     def spec(stream: Any, shape: tuple[int, ...], dtype: DType, **given: Any) -> list[Aval]:

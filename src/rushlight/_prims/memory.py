@@ -1,8 +1,9 @@
 """Memory that a program changes: `allocate`, `read` and `write`, and the parts of it that views show.
 
-A reference to memory is not an array: other primitives take what `read` gives.  `write` gives the reference to use from then on, so a graph of these
-primitives says in which order memory is read and written.  No reference shows a part of another one: whoever writes through a view names the memory
-and the views that lead to the part, so nothing has to be known about aliases.
+A reference to memory is not an array: other primitives take the result of `read`.  `write` returns the reference to use
+from then on, so a graph of these primitives defines the order of reads and writes.  No reference shows a part of
+another one: a write through a view names the memory and the views that lead to the part, so no alias analysis is
+needed.
 
     views = (("slice", (("starts", (1,)), ("stops", (3,)), ("steps", (1,)))),)     # x[1:3]
     x = prim.write(x, value, views=views)
@@ -25,13 +26,13 @@ __all__ = ["VIEWS", "View", "Views", "replaced", "shown", "view_shape"]
 View = tuple[str, tuple[tuple[str, Any], ...]]  # a primitive, and its parameters by name
 Views = tuple[View, ...]
 
-# The primitives through which memory can be written.  What `window` shows may overlap.
+# The primitives through which memory can be written.  Elements of `window` may overlap.
 VIEWS = frozenset(("broadcast", "diagonal", "reshape", "slice", "transpose"))
 FIRST = not_differentiable("memory has no derivative: `functionalize` gives a graph of arrays that has one")
 
 
 class _Shape:
-    """The shape and dtype of an array that nobody computes."""
+    """The shape and dtype of an array without a value."""
 
     __slots__ = ("dtype", "shape")
 
@@ -40,7 +41,7 @@ class _Shape:
 
 
 def view_shape(memory: Any, views: Views) -> tuple[int, ...]:
-    """The shape of what `views` show of a memory.  ValueError for a view that may show an element twice."""
+    """The shape of `views` of a memory.  ValueError for a view that may show an element twice."""
     x: Any = memory
     for name, params in views:
         if name not in VIEWS:
@@ -53,14 +54,14 @@ def view_shape(memory: Any, views: Views) -> tuple[int, ...]:
 
 
 def shown(x: Any, views: Views) -> Any:
-    """What `views` show of an array."""
+    """The elements of an array that `views` show."""
     for name, params in views:
         x = PRIMITIVES[name](x, **dict(params))
     return x
 
 
 def replaced(x: Any, part: Any, views: Views) -> Any:
-    """The array `x` with `part` where `views` show it."""
+    """The array `x` with `part` in the elements that `views` show."""
     if not views:
         return part
     (name, params), *rest = views
@@ -75,7 +76,8 @@ def replaced(x: Any, part: Any, views: Views) -> Any:
 
 
 def _spread(name: str, params: dict[str, Any], part: Any, x: Any) -> Any:
-    """`part` at its places in an array shaped like `x`, with zeros around: the transpose of a view that shows every element once at most."""
+    """`part` scattered into an array shaped like `x`, with zeros around: the transpose of a view that shows every
+    element at most once."""
     rule = PRIMITIVES[name].vjp
     assert callable(rule)
     (spread,) = rule(part, None, _Shape(x.shape, part.dtype), **params)

@@ -192,7 +192,7 @@ def _by_name(name: str) -> Primitive:
 
 
 class Effect:
-    """What a primitive does besides computing its results.
+    """The effect of a primitive besides its results.
 
     `verb` is one of
 
@@ -202,8 +202,9 @@ class Effect:
     - "draws": the operand is a random stream, and the first result the same stream afterwards;
     - "communicates": the operand is the order of calls in a process group, and the first result that order afterwards.
 
-    `reference` is the kind of what is changed: "memory", "stream" or "group".  An effect that `replaces` its operand (the last three verbs) uses it
-    up: nothing may read that version any more, so the data dependences of a graph are the order of its effects.  The operand comes first.
+    `reference` is the kind of reference: "memory", "stream" or "group".  An effect that `replaces` its operand (the
+    last three verbs) consumes it: nothing may read that version any more, so the data dependences of a graph are the
+    order of its effects.  The operand comes first.
     """
 
     __slots__ = ("reference", "verb")
@@ -213,7 +214,7 @@ class Effect:
 
     @property
     def replaces(self) -> bool:
-        """Whether the first result takes the place of the first operand."""
+        """Whether the first result replaces the first operand."""
         return self.verb in ("writes", "draws", "communicates")
 
     @property
@@ -253,7 +254,7 @@ class ProgramPrimitive(Primitive):
 class EffectPrimitive(ProgramPrimitive):
     """A primitive with an effect.  `spec`, `reference`, `vjp`, `jvp` and `samples` are those of any primitive, with references as arrays.
 
-    `reference` is a pure function: it returns the new contents of what it changes, and leaves its operands alone.
+    `reference` is a pure function: it returns the new contents of the changed reference, and does not modify its operands.
     """
 
     __slots__ = ("effect",)

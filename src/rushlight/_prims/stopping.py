@@ -1,4 +1,4 @@
-"""Where gradients stop: what `detach` and `no_grad` mean in the graph of a whole program."""
+"""Where gradients stop: `detach` and `no_grad` in the graph of a whole program."""
 
 from __future__ import annotations
 

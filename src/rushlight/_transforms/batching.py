@@ -19,8 +19,8 @@ def batch(graph: Graph, batched: Sequence[bool], size: int, randomness: str = "e
 
         batch(g, [True, False], n)(xs, y)[k][i] = g(xs[i], y)[k]
 
-    `randomness` says what a draw is: "error" refuses it (RuntimeError), "same" draws once for all items, "different" for each of them.  A graph
-    that changes memory or calls other processes is refused: `functionalize` it first.
+    `randomness` defines draws: "error" refuses them (RuntimeError), "same" draws once for all items, "different" for
+    each of them.  A graph that changes memory or calls other processes is refused: `functionalize` it first.
     """
     builder = RewritingBuilder(EXACT)
     env: dict[Any, tuple[Any, bool]] = {}

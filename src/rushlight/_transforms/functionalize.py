@@ -37,7 +37,8 @@ __all__ = ["Functional", "functionalize"]
 
 
 class Functional:
-    """A graph without memory; `written` lists (input, output) where the output is what the input's memory holds at the end."""
+    """A graph without memory; `written` lists (input, output) pairs: the output is the final contents of the input's
+    memory."""
 
     __slots__ = ("graph", "written")
 
@@ -49,13 +50,13 @@ class Functional:
 
 
 def functionalize(graph: Graph) -> Functional:
-    """The graph with arrays in the place of memory; its inputs and outputs are those of `graph`, in order.
+    """The graph with arrays instead of memory; its inputs and outputs are those of `graph`, in order.
 
     A graph that changes no memory is simplified and otherwise the same.
     """
     builder = RewritingBuilder(EXACT)
     held: dict[Value, Any] = {}
-    first: dict[Value, int] = {}  # the input from which a reference to memory comes
+    first: dict[Value, int] = {}  # the input that a reference to memory comes from
     for i, value in enumerate(graph.inputs):
         memory = isinstance(value, Reference) and value.kind == "memory"
         held[value] = builder.input(value.shape, value.dtype) if memory else builder.input_like(value)
@@ -73,7 +74,7 @@ def functionalize(graph: Graph) -> Functional:
 
 
 def _values(node: Node, inputs: list[Any]) -> Sequence[Any]:
-    """What a node gives where memory is an array."""
+    """The results of a node, with arrays as memory."""
     verb = "" if node.prim.effect is None else node.prim.effect.verb
     if verb in ("allocates", "reads"):
         return inputs

@@ -1,1 +1,1 @@
-"""Dtypes, devices, layouts and specs: what a tensor is, without its memory."""
+"""Dtypes, devices, layouts and specs: a tensor without its memory."""

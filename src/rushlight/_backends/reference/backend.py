@@ -1,18 +1,19 @@
 """The reference backend as an instance of the protocol: graphs run in NumPy on memory that the host can open.
 
-By itself it works on the host's memory and serves no type of device.  A backend for a new device starts from it: where `opened`
-gives access to the device's memory, every operator, its gradient and its in-place form run before the first kernel is written.
+By itself it works on the host's memory and serves no device type.  A backend for a new device can start from it: once
+`opened` gives access to the device's memory, every operator, its gradient and its in-place form run before the first
+kernel is written.
 
-    >>> from rushlight._backends.reference.backend import ReferenceBackend
-    >>> from rushlight._graph.core import trace
-    >>> from rushlight._types.device import CPU
-    >>> from rushlight._types.dtype import FLOAT64
-    >>> backend = ReferenceBackend()
-    >>> graph = trace(lambda x: x * 2.0, [((2,), FLOAT64)])
-    >>> given = backend.zeros(16, CPU)
-    >>> memoryview(given).cast("d")[1] = 1.5
-    >>> memoryview(backend.compile(graph, [(1,)], [(1,)], CPU)(given.ptr)).cast("d").tolist()
-    [0.0, 3.0]
+>>> from rushlight._backends.reference.backend import ReferenceBackend
+>>> from rushlight._graph.core import trace
+>>> from rushlight._types.device import CPU
+>>> from rushlight._types.dtype import FLOAT64
+>>> backend = ReferenceBackend()
+>>> graph = trace(lambda x: x * 2.0, [((2,), FLOAT64)])
+>>> given = backend.zeros(16, CPU)
+>>> memoryview(given).cast("d")[1] = 1.5
+>>> memoryview(backend.compile(graph, [(1,)], [(1,)], CPU)(given.ptr)).cast("d").tolist()
+[0.0, 3.0]
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ __all__ = ["ReferenceBackend", "ReferenceExecutable", "load_elements", "store_el
 
 
 class ReferenceBackend(Backend):
-    """Compiles a graph into its interpretation by the primitives' references.  A subclass for a device supplies the memory."""
+    """Compiles a graph to its interpretation by the primitives' references.  A subclass for a device supplies the
+    memory."""
 
     type = "reference"
 
@@ -66,7 +68,7 @@ class ReferenceBackend(Backend):
         aliases: Mapping[int, int] | None = None,
         overlaps: Mapping[int, Sequence[int]] | None = None,
     ) -> ReferenceExecutable:
-        """See `Backend.compile`.  Inputs are copied before anything is written, so that overlaps need no care."""
+        """See `Backend.compile`.  Inputs are copied before anything is written, so overlaps are safe."""
         return ReferenceExecutable(self, graph, in_layouts, out_layouts, device, aliases or {})
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
@@ -103,7 +105,7 @@ class ReferenceExecutable:
         self.in_layouts, self.out_layouts = in_layouts, out_layouts
 
     def __call__(self, *words: Any) -> Any:
-        """Run it on addresses of tensors, then numbers; see `Executable`."""
+        """Run on addresses of tensors, then numbers; see `Executable`."""
         tensors = [v for v in self.graph.inputs if not v.weak]
         addresses, numbers = words[: len(tensors)], list(words[len(tensors) :])
         given, rest = iter(addresses), iter(numbers)
@@ -140,12 +142,12 @@ class ReferenceExecutable:
         return storage
 
     def steps(self) -> list[Step]:
-        """One: the primitives run after one another in the interpreter."""
+        """One: the interpreter runs the primitives in order."""
         moved = sum(numel(v.shape) * v.dtype.itemsize for v in (*self.graph.inputs, *self.graph.outputs))
         return [Step("reference", moved)]
 
     def timed(self, words: Sequence[Any], clock: Callable[[], float]) -> tuple[Any, list[float]]:
-        """A call, and how long it took."""
+        """A call, and its duration."""
         began = clock()
         result = self(*words)
         return result, [clock() - began]
@@ -157,7 +159,7 @@ class ReferenceExecutable:
     assembly = code
 
     def explain(self, asm: bool = False) -> str:
-        """The graph: that is what runs."""
+        """The graph, which is what runs."""
         return "\n".join(str(node) for node in self.graph.nodes)
 
     @property
@@ -175,7 +177,7 @@ def _span(shape: Sequence[int], strides: Sequence[int], dtype: DType) -> int:
 
 
 def _raw(memory: memoryview, dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> Any:
-    """The elements where they lie, of dtypes that NumPy lacks as their bits."""
+    """The strided elements in memory; dtypes that NumPy lacks as their bits."""
     code = dtype.numpy_name or f"uint{8 * dtype.itemsize}"
     if 0 in shape:
         return np.zeros(shape, code)
@@ -183,7 +185,7 @@ def _raw(memory: memoryview, dtype: DType, shape: Sequence[int], strides: Sequen
 
 
 def load_elements(memory: memoryview, dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> Any:
-    """A copy of strided elements in the array type that holds `dtype` (see `_prims.numbers.holder`)."""
+    """A copy of strided elements in the array type that stores `dtype` (see `_prims.numbers.holder`)."""
     raw = np.array(_raw(memory, dtype, shape, strides), order="C")
     if dtype is BFLOAT16:
         return (raw.astype(np.uint32) << 16).view(np.float32).reshape(tuple(shape))

@@ -1,12 +1,13 @@
 """The derivative of attention without a matrix of scores, in the native language.
 
-A piece is some keys of one head (Dao et al., 2022, algorithm 4, its outer loop): for each block of queries the weights of a block of keys are made
-again, from the logarithms of the rows' sums, and three products are added up: for the values and keys of the piece, in memory of the piece; for the
-queries, in the result itself where the piece has all keys, else in memory of its own for each piece, which `make_collect` adds up in order.  So no
-two pieces write to one place, and the order of every sum depends on sizes alone.
+A piece is some keys of one head (Dao et al., 2022, algorithm 4, its outer loop).  For each block of queries it
+recomputes the weights of a block of keys, from the logarithms of the rows' sums, and adds three products: for the
+piece's values and keys, in its own memory; for the queries, directly in the result if the piece has all keys, else in
+memory of its own, which `make_collect` adds in order.  So no two pieces write to the same memory, and the order of
+every sum depends on sizes alone.
 
-As in the forward everything lies with features or keys as rows, queries as columns; the weights are transposed once for the products that sum over
-queries.
+As in the forward, features or keys are rows and queries columns; the weights are transposed once for the products that
+sum over queries.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ COMPLEX, HALVES, PAIRS, FULL, STRIDED = range(5)
 # tables; see `make_tables`
 TWIDDLES, FACTORS, ROOT_PAIRS, ROOT_PARTS, CHIRPS, FILTER, LANE_FACTORS, COLUMN_FACTORS = range(8)
 
-# What is adjacent in memory: other sequences, the elements of one, or neither.
+# adjacent in memory: other sequences, the elements of one, or neither
 SEQUENCES, ELEMENTS, NEITHER = range(3)
 
 # ints[8 + ...]; steps are in bytes.  `main` and `edge` are addresses of tile plans: the number of passes, then for each

@@ -62,7 +62,7 @@ def prefers_transposed(m, n, words, c_row, c_col, mr, nr, cost):
 
 @native("i64(i64, i64, i64, i1, i1)", inline=True)
 def pitch_of(n, most, nr, whole_rows, once):
-    """The row pitch of sums that become n elements of C each: that of C, where C is contiguous."""
+    """The row pitch of sums that become n elements of C each: the pitch of C, if C is contiguous."""
     if not whole_rows or n >= most:
         return most
     return (

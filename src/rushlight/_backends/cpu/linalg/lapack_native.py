@@ -219,7 +219,7 @@ def _make_copies(integer: Type) -> tuple[NativeFunction, NativeFunction]:
 def _make_note(integer: Type) -> NativeFunction:
     @native("void(ptr, ptr, ptr)", name="note_nan")
     def note_nan(op, space, info):
-        """Report the first NaN on a diagonal as the place where a factorisation stopped: the routine's comparisons miss
+        """Report the first NaN on a diagonal as the index where a factorisation stopped: the routine's comparisons miss
         it."""
         n, size, real_size = op.i64[ROWS], op.i64[SIZE], op.i64[EXTRA]
         first = n

@@ -127,8 +127,7 @@ class _Kit:
             """Compute the lower factor in place of the lower triangles; `info` becomes the first index, from 1, that is
             not positive.
 
-            Such a matrix stays as it is from that column on, as LAPACK leaves it: a column is changed when its turn
-            comes.
+            Such a matrix keeps its values from that column on, as in LAPACK: a column is changed when its turn comes.
             """
             of = stack(LANE_BYTES)
             for k in range(n):

@@ -212,8 +212,8 @@ class Every:
 
 
 class Spaced:
-    """Padding of channels: `symbol(out, x, n)` copies n positions of `given` contiguous two-byte elements to positions
-    of `held`, a power of two, with zeros behind them, and reads and writes nothing else."""
+    """Padding of channels: `symbol(out, x, n)` copies n positions of `channels` contiguous two-byte elements to
+    positions of `padded`, a power of two, with zeros behind them, and reads and writes nothing else."""
 
     __slots__ = ("given", "held", "lanes", "symbol")
 

@@ -252,8 +252,8 @@ def make_squeezed(key: Type) -> NativeFunction:
 
 @cache
 def make_lesser(key: Type) -> NativeFunction:
-    """`lesser(keys, found, n)`: adds to each number of `found` (u32) the count of keys less than the key at its index,
-    four of them at a time."""
+    """`lesser(keys, counts, n)`: adds to each of `counts` (u32) the number of keys less than the key at its index, four
+    of them at a time."""
 
     @native("void(ptr, ptr, i64)", name=f"lesser_{key.name}", inline=True)
     def lesser(keys, counts, n):

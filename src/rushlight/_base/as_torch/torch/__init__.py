@@ -1,4 +1,4 @@
-"""What `import torch` finds in a program that was started by one of ours: it makes room for rushlight.
+"""The package `torch` of child processes: it replaces itself with rushlight.
 
 The folder above this one is on PYTHONPATH then, and nothing else is.
 """
@@ -8,7 +8,7 @@ import sys
 
 try:
     from rushlight._base.alias import install
-except ModuleNotFoundError:  # the parent found rushlight where this process does not look: beside its script
+except ModuleNotFoundError:  # the parent loaded rushlight from a path that this process lacks: beside its script
     sys.path.append(os.path.abspath(__file__).rsplit(os.sep, 5)[0])
     from rushlight._base.alias import install
 
