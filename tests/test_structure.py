@@ -184,13 +184,75 @@ def test_the_interface_is_small() -> None:
     assert not unused, f"nobody uses {unused}"
 
 
+# Files that import within functions, each with its reason.  The list only shrinks; nothing is imported late for the sake of order.
+LATE = {
+    "__main__.py": "what it starts with decides what is imported",
+    "__config__.py": "the report is rarely asked for",
+    "_cli/docs.py": "`--help` answers at once",
+    "_cli/info.py": "says what an installation lacks, so each part of it may fail",
+    "_cli/stubs.py": "`--help` answers at once",
+}
+# Modules that are loaded by their first use, each with its reason: `import rushlight` and the common ways through a program stay
+# cheap.  Counted apart from late imports.
+LAZY = {
+    "rushlight._backends.cpu.program.records": "plans that are found on disk need no schedule",
+    "rushlight._backends.cpu.runtime.threads": "the native runtime is loaded by the first operation",
+    "rushlight._base.handles": "hooks are rare",
+    "rushlight._codegen.llvm_function": "kernels that are found on disk need no text",
+    "rushlight._codegen.scalar.emitter": "kernels that are found on disk need no text",
+    "rushlight._codegen.scalar.writer": "kernels that are found on disk need no text",
+    "rushlight._engine.autograd.anomaly": "anomaly mode is rare",
+    "rushlight._engine.autograd.saved": "what nodes show is rarely asked for",
+    "rushlight._engine.core.describe": "a program may print nothing",
+    "rushlight._engine.core.lazy_clone": "lazy clones are rare",
+    "rushlight._engine.functorch.lifted": "batched gradients are rare",
+    "rushlight._engine.sharing.ipc": "most programs have one process",
+    "rushlight._engine.sharing.mapped": "mapped files are rare",
+    "rushlight._engine.sharing.shared": "most programs have one process",
+    "rushlight._native.compiler": "needs `ast`, and only where something is compiled",
+    "rushlight._native.llvm_compiler": "needs LLVM, and only where something is compiled",
+    "rushlight._transforms.vjp": "programs without gradients need none",
+    "rushlight.autograd.forward_ad": "gradcheck uses it on demand",
+    "rushlight.func": "gradcheck uses it on demand",
+    "rushlight.library.builtin": "`torch.ops.aten` is rare",
+    "rushlight.nested.kinds": "files rarely hold nested tensors",
+    "rushlight.profiler": "a benchmark is profiled on demand",
+    "rushlight.serialization": "storages are rarely pickled",
+    "rushlight.serialization.safetensors": "needs an extra",
+    "rushlight.utils.data._utils.fetch": "workers load it themselves",
+    "rushlight.utils.data._utils.worker_pool": "loaders without workers need none",
+    "rushlight.utils.data.graph_settings": "data pipes are rare",
+}
+
+
+def test_nothing_is_imported_late_for_order() -> None:
+    late = {
+        label(p) for p in FILES for m, _, top, typing_only in imports(p) if not (top or typing_only) and m in MODULES
+    }
+    assert late <= set(LATE), f"import at the top of the file, or through `LazyModule`: {sorted(late - set(LATE))}"
+    assert set(LATE) <= late, f"no late import any more, so leave it out of the list: {sorted(set(LATE) - late)}"
+
+
+def test_modules_loaded_by_their_first_use_have_a_reason() -> None:
+    lazy = {
+        node.args[0].value
+        for path in FILES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "LazyModule"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    lazy = {module for module in lazy if module.split(".")[0] == "rushlight"}
+    assert lazy == set(LAZY), f"new ones need a reason, gone ones leave the list: {sorted(lazy ^ set(LAZY))}"
+
+
 def test_no_circular_imports() -> None:
-    """No circle among the imports that run when modules are loaded."""
+    """No circle among imports, those within functions included."""
     edges = {
         name: {
             m
             for m, _, top, typing_only in imports(path)
-            if top and not typing_only and m in MODULES and m != name and not name.startswith(m + ".")
+            if not typing_only and m in MODULES and m != name and not name.startswith(m + ".")
         }
         for name, path in MODULES.items()
     }

@@ -7,12 +7,13 @@ from typing import Any
 
 from rushlight._engine.core.storage import TypedStorage as TypedStorage
 from rushlight._engine.core.storage import UntypedStorage as UntypedStorage
+from rushlight._interface.base import LazyModule
+
+serialization: Any = LazyModule("rushlight.serialization")
 
 __all__ = ["TypedStorage", "UntypedStorage"]
 
 
 def _load_from_bytes(b: bytes) -> Any:
     """A storage in a pickle: a small file in PyTorch's older format."""
-    from rushlight.serialization import load
-
-    return load(io.BytesIO(b), weights_only=False)
+    return serialization.load(io.BytesIO(b), weights_only=False)

@@ -12,6 +12,7 @@ from rushlight._engine.core import convert, creation
 from rushlight._engine.core.hooks import bump
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
 from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.dispatch import override
 from rushlight._engine.dispatch.fast import RUNS
 from rushlight._engine.dispatch.override import handle
 from rushlight._engine.indexing.inplace import check_writable
@@ -189,8 +190,6 @@ def set_(
 @method
 def as_subclass(self: Tensor, cls: Any) -> Tensor:
     """The same tensor as an object of a subclass."""
-    from rushlight._engine.dispatch import override
-
     return override.shown_as(self, cls)
 
 
@@ -209,8 +208,6 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
         made._rg, made._node, made._autograd_meta = require_grad, None, None
         return made
-    from rushlight._engine.dispatch import override
-
     made = override.as_subclass(convert.detach(data), cls)
     if require_grad:
         made.requires_grad = True

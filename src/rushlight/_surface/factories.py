@@ -8,6 +8,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_user
+from rushlight._base.lazy import LazyModule
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core import creation
 from rushlight._engine.core.creation import as_shape, finish, generate, like_strides, python_dtype, spec_for
@@ -31,6 +32,8 @@ from rushlight._types.formats import SPARSE_LAYOUTS
 from rushlight._types.layout import LARGEST, extent, filled_strides, overflowed
 from rushlight._types.promotion import default_dtype, number_dtype
 from rushlight._types.spec import Spec
+
+mapped: Any = LazyModule("rushlight._engine.sharing.mapped")
 
 __all__: list[str] = []
 
@@ -707,9 +710,7 @@ def _held(obj: Any, dtype: Any, copy: bool | None) -> Tensor | None:
         memoryview(obj)
     except TypeError:
         return None
-    from rushlight._engine.sharing.mapped import frombuffer
-
-    return frombuffer(obj, dtype=dtype or default_dtype())
+    return mapped.frombuffer(obj, dtype=dtype or default_dtype())
 
 
 @composite("from_numpy", overridable=False)

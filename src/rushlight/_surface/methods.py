@@ -9,6 +9,7 @@ from types import FunctionType
 from typing import Any
 
 from rushlight._base.errors import warn_once
+from rushlight._base.lazy import LazyModule
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd import api
 from rushlight._engine.autograd.hooks import retain
@@ -16,7 +17,7 @@ from rushlight._engine.core import convert
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, as_int, as_ints, is_numpy_scalar, number_in_range, numpy_number
 from rushlight._engine.core.memory import own
-from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS
+from rushlight._engine.core.state import FUNCTION_MODE, STATE, TRANSFORMS, clear_plans
 from rushlight._engine.core.tensor import Tensor, meta_of, plain_classes
 from rushlight._engine.dispatch.fast import RUNS, make_learner, spoil
 from rushlight._engine.kinds.kinds import Kind
@@ -24,7 +25,13 @@ from rushlight._ops.forms import forms
 from rushlight._surface.registry import SPACES, composite, guarded
 from rushlight._types.dtype import DType
 from rushlight._types.formats import FORMATS, STRIDED, MemoryFormat
-from rushlight._types.layout import Size
+from rushlight._types.layout import Size, memory_order
+from rushlight._types.layout import broadcast_shapes as common
+from rushlight._types.promotion import number_dtype
+from rushlight._types.promotion import result_type as promote
+from rushlight._types.promotion import set_default_dtype as set_default
+
+handles: Any = LazyModule("rushlight._base.handles")
 
 __all__: list[str] = []
 
@@ -260,8 +267,6 @@ def dim_order(self: Tensor, *, ambiguity_check: bool | list[Any] = False) -> tup
     >>> torch.empty(2, 3, 5, 7).to(memory_format=torch.channels_last).dim_order(ambiguity_check=True)
     (0, 2, 3, 1)
     """
-    from rushlight._types.layout import memory_order
-
     formats = ambiguity_check if isinstance(ambiguity_check, list) else []
     if not isinstance(ambiguity_check, (bool, list)) or not all(isinstance(each, MemoryFormat) for each in formats):
         raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
@@ -347,8 +352,6 @@ def register_hook(self: Tensor, hook: Any) -> Any:
     """`hook(grad)` runs when this tensor's gradient is ready and may replace it."""
     if not self._rg:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    from rushlight._base.handles import RemovableHandle
-
     meta = meta_of(self)
     if self._node is None:
         if meta.hooks is None:
@@ -359,7 +362,7 @@ def register_hook(self: Tensor, hook: Any) -> Any:
         if extra.tensor_hooks is None:
             extra.tensor_hooks = {}
         target = extra.tensor_hooks.setdefault(meta.output_nr, OrderedDict())
-    handle = RemovableHandle(target)
+    handle = handles.RemovableHandle(target)
     target[handle.id] = hook
     return handle
 
@@ -372,12 +375,10 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> Any:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if self._node is not None:
         raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
-    from rushlight._base.handles import RemovableHandle
-
     meta = meta_of(self)
     if meta.post_hooks is None:
         meta.post_hooks = OrderedDict()
-    handle = RemovableHandle(meta.post_hooks)
+    handle = handles.RemovableHandle(meta.post_hooks)
     meta.post_hooks[handle.id] = hook
     return handle
 
@@ -394,9 +395,6 @@ def is_tensor(obj: Any) -> bool:
 @composite("set_default_dtype", overridable=False)
 def set_default_dtype(d: DType) -> None:
     """Set the dtype that Python floats get."""
-    from rushlight._engine.core.state import clear_plans
-    from rushlight._types.promotion import set_default_dtype as set_default
-
     set_default(d)
     clear_plans()
 
@@ -405,9 +403,6 @@ def set_default_dtype(d: DType) -> None:
 @forms("(tensor: Tensor | Scalar, other: Tensor | Scalar) -> dtype")
 def result_type(tensor: Any, other: Any) -> DType:
     """The dtype of an operation over two tensors or numbers."""
-    from rushlight._types.promotion import number_dtype
-    from rushlight._types.promotion import result_type as promote
-
     tensors = [(t._spec.dtype, t._spec.ndim) for t in (tensor, other) if isinstance(t, Tensor)]
     numbers = [
         numpy_number(v) if is_numpy_scalar(v) else number_in_range(v)
@@ -421,8 +416,6 @@ def result_type(tensor: Any, other: Any) -> DType:
 @forms("(*shapes: int | Sequence[int]) -> Size")
 def broadcast_shapes(*shapes: Sequence[int]) -> Size:
     """The common shape."""
-    from rushlight._types.layout import broadcast_shapes as common
-
     sizes = []
     for shape in shapes:
         if shape is None:

@@ -21,6 +21,7 @@ from rushlight._engine.dispatch.lower import differentiate
 from rushlight._engine.dispatch.native_plans import is_function
 from rushlight._graph.core import Graph
 from rushlight._graph.printer import describe, to_source
+from rushlight._ops.samples import samples_of
 from rushlight._ops.table import OPERATORS, Operator
 from rushlight._surface.annotations import Names
 from rushlight._surface.example import Example, call_name, example_of
@@ -124,8 +125,6 @@ def _layout(op: Operator) -> str:
 
 def _traced(op: Operator, example: Example | None) -> list[Example]:
     """The example, and up to two more samples of other shapes."""
-    from rushlight._ops.samples import samples_of
-
     found = [] if example is None else [example]
     seen = {tuple(map(repr, e.specs)) for e in found}
     for call in samples_of(op):

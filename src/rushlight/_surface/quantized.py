@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._engine.core.printing import OPTIONS, append_suffixes
+from rushlight._engine.core.storage import TypedStorage
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.kinds.quantized import (
     RANGES,
@@ -347,8 +348,6 @@ def _(function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @QuantTensor.implements("storage")
 def _(function: Any, self: Any) -> Any:
-    from rushlight._engine.core.storage import TypedStorage
-
     return TypedStorage(wrap_storage=self._ints.untyped_storage(), dtype=self.dtype)
 
 

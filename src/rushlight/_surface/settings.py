@@ -13,6 +13,7 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import clear_plans
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch import determinism
+from rushlight._engine.dispatch.override import as_subclass
 from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.registry import SPACES
 from rushlight._types.device import CPU, Device, as_device, on_default_device
@@ -290,8 +291,6 @@ def _legacy(
 
     They are on the device `home`, whatever the default device is.
     """
-    from rushlight._engine.dispatch.override import as_subclass
-
     given = kwargs.pop("device", None)
     device = home if given is None else as_device(given)
     if device is not home:

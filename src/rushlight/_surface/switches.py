@@ -10,6 +10,7 @@ from rushlight._base.errors import set_warn_always as warn_always
 from rushlight._base.errors import warn_once, warns_always
 from rushlight._base.lazy import require
 from rushlight._engine.core.state import STATE
+from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch import autocast
 from rushlight._surface.casts import TYPE_NAMES
 from rushlight._surface.registry import SPACES
@@ -205,8 +206,6 @@ _TORCH["has_lapack"], _TORCH["has_mkl"], _TORCH["has_openmp"], _TORCH["has_spect
 @public
 def typename(obj: Any, /) -> str:
     """The full name of an object's type; of a tensor the older one with its dtype (`torch.FloatTensor`)."""
-    from rushlight._engine.core.tensor import Tensor
-
     if isinstance(obj, Tensor):
         return f"torch.{TYPE_NAMES[obj.dtype.name]}Tensor"
     module = getattr(obj, "__module__", None) or ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rushlight._base.errors import warn_once
-from rushlight._base.lazy import require
+from rushlight._base.lazy import LazyModule, require
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.core import convert
 from rushlight._engine.core.creation import MAX_DIMS, TO_A_NUMBER
@@ -22,6 +22,8 @@ from rushlight._ops.forms import forms
 from rushlight._surface.methods import method
 from rushlight._surface.registry import SPACES, composite
 from rushlight._types.dtype import BY_NAME
+
+printed: Any = LazyModule("rushlight._engine.core.describe")
 
 __all__: list[str] = []
 
@@ -240,9 +242,7 @@ def index_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fa
 
 @method
 def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
-    from rushlight._engine.core.describe import describe
-
-    return describe(self, tensor_contents)
+    return printed.describe(self, tensor_contents)
 
 
 @method

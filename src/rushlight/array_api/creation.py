@@ -6,6 +6,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor
+from rushlight.array_api.manipulation import stack
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid", "ones", "ones_like",
@@ -49,8 +50,6 @@ def _holds_arrays(items: Any) -> bool:
 
 def _stacked(items: Any, dtype: Any, device: Any) -> Tensor:
     """A nested sequence with arrays among its items, of one shape."""
-    from rushlight.array_api.manipulation import stack
-
     parts = [asarray(item) for item in items]
     shapes = {p.shape for p in parts}
     if len(shapes) > 1:

@@ -14,18 +14,22 @@ from typing import Any
 
 from rushlight import SPARSE_LAYOUTS, Tensor, enable_grad, no_grad, tensor
 from rushlight._interface.autograd import edge_of
+from rushlight._interface.base import LazyModule
 from rushlight._interface.base import numpy as np
 from rushlight._interface.tensors import alias, overlaps_itself
 from rushlight.autograd import grad
 from rushlight.autograd.graph import Node
 
+forward_ad: Any = LazyModule("rushlight.autograd.forward_ad")
+transforms: Any = LazyModule("rushlight.func")
+
 __all__ = [
-    "STAND_INS", "GradcheckError", "get_analytical_jacobian", "get_numerical_jacobian", "get_numerical_jacobian_wrt_specific_input", "gradcheck",
-    "gradgradcheck",
+    "GradcheckError", "get_analytical_jacobian", "get_numerical_jacobian", "get_numerical_jacobian_wrt_specific_input", "gradcheck",
+    "gradgradcheck", "set_stand_in",
 ]  # fmt: skip
 
 # How a function of sparse tensors becomes one of strided tensors: `rushlight.sparse` adds it, without which there are none.
-STAND_INS: list[Callable[..., Any]] = []
+_stand_in: Callable[..., Any] | None = None
 FAST = (
     "\nBoth numbers are projections of Jacobians onto random directions, as fast_mode=True asks for; without it, the whole Jacobians are compared and "
     "printed.\n"
@@ -41,6 +45,12 @@ class GradcheckError(RuntimeError):
 
 def _tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def set_stand_in(function: Callable[..., Any]) -> None:
+    """Choose what makes a function of sparse tensors one of strided tensors."""
+    global _stand_in
+    _stand_in = function
 
 
 def _is_sparse(x: Any) -> bool:
@@ -212,8 +222,8 @@ def gradcheck(
     if check_batched_forward_grad and not check_forward_ad:
         raise AssertionError("Setting check_batched_forward_grad=True requires check_forward_ad to be True")
     given = _tuple(inputs)
-    if STAND_INS and any(_is_sparse(x) for x in given):
-        func, given = STAND_INS[0](func, given, bool(masked))
+    if _stand_in is not None and any(_is_sparse(x) for x in given):
+        func, given = _stand_in(func, given, bool(masked))
     check = _Check(func, given, eps, atol, rtol, nondet_tol)
     try:
         check.prepare()
@@ -375,11 +385,9 @@ class _Check:
 
     def _moved(self, i: int, direction: Tensor) -> list[Any]:
         """The tangents of the outputs along a direction of one input."""
-        from rushlight.autograd.forward_ad import dual_level, make_dual, unpack_dual
-
-        with dual_level():
-            made = self._moving(i)(make_dual(self.wrt[i], direction))
-            pairs = [unpack_dual(o) for o in made]
+        with forward_ad.dual_level():
+            made = self._moving(i)(forward_ad.make_dual(self.wrt[i], direction))
+            pairs = [forward_ad.unpack_dual(o) for o in made]
             return [_array(value) * 0 if moved is None else _array(moved) for value, moved in pairs]
 
     def batched_backward(self) -> None:
@@ -401,12 +409,10 @@ class _Check:
 
     def batched_forward(self) -> None:
         """Forward mode along several directions at once against each."""
-        from rushlight.func import jvp, vmap
-
         for i, x in enumerate(self.wrt):
             directions = [_random(x, self.rng) for _ in range(2)]
             stacked = tensor(np.stack([d.numpy() for d in directions]), dtype=x.dtype)
-            both = vmap(lambda t, i=i: jvp(self._moving(i), (self.wrt[i],), (t,))[1])(stacked)
+            both = transforms.vmap(lambda t, i=i: transforms.jvp(self._moving(i), (self.wrt[i],), (t,))[1])(stacked)
             for k, direction in enumerate(directions):
                 for j, wanted in enumerate(self._moved(i, direction)):
                     if not self.close(_array(both[j][k]), wanted):

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rushlight._interface.base import import_whole
+from rushlight._native.target import host_target
 
 __all__ = [
     "Event", "Stream", "StreamContext", "current_device", "current_stream", "device_count", "get_capabilities", "is_available", "is_initialized",
@@ -55,8 +56,6 @@ def synchronize(device: Any = None) -> None:
 def get_capabilities() -> Mapping[str, Any]:
     """What the processor can do: its name and cores, and True or False for each extension of its instructions."""
     import llvmlite.binding as llvm
-
-    from rushlight._native.target import host_target
 
     target = host_target()
     there = {

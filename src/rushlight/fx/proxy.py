@@ -279,9 +279,7 @@ class Proxy:
 
 
 def _INDEX_OF_TENSOR() -> Any:
-    from rushlight import Tensor
-
-    return getattr(Tensor, "__getitem__", None)
+    return getattr(rushlight.Tensor, "__getitem__", None)
 
 
 def _is_method(function: Any) -> bool:

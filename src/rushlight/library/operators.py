@@ -12,13 +12,15 @@ from typing import Any
 
 import rushlight
 from rushlight import Tag
-from rushlight._interface.base import tree_flatten, tree_unflatten
+from rushlight._interface.base import LazyModule, tree_flatten, tree_unflatten
 from rushlight._interface.devices import backends, private_type
 from rushlight._interface.dispatch import dispatch, has_override
-from rushlight._interface.functorch import LEVELS, top_level
+from rushlight._interface.functorch import LEVELS, BatchedTensor, top_level
 from rushlight._interface.tensors import FUNCTION_MODE, STATE, inherit
 from rushlight.library.applied import applied_class
 from rushlight.library.schema import Argument, FunctionSchema
+
+builtin: Any = LazyModule("rushlight.library.builtin")
 
 __all__ = [
     "HERE",
@@ -295,8 +297,6 @@ class OpOverload:
 
 
 def _batched() -> type:
-    from rushlight._interface.functorch import BatchedTensor
-
     return BatchedTensor
 
 
@@ -453,9 +453,7 @@ def namespace(name: str) -> OpNamespace:
     """The namespace of this name, empty until something is defined in it."""
     found = _SPACES.get(name)
     if found is None:
-        from rushlight.library.builtin import BuiltinNamespace
-
-        found = _SPACES[name] = BuiltinNamespace() if name == "aten" else OpNamespace(name)
+        found = _SPACES[name] = builtin.BuiltinNamespace() if name == "aten" else OpNamespace(name)
     return found
 
 

@@ -17,6 +17,7 @@ from rushlight._engine.dispatch.watch import Observer, observe, unobserve
 from rushlight._interface.base import require
 from rushlight._interface.dispatch import HOOKS, observed_call, on_observers
 from rushlight._interface.tensors import OBSERVED, STATE
+from rushlight.autograd import Function
 
 __all__ = ["Observer", "observe", "range_of", "unobserve"]
 
@@ -112,8 +113,6 @@ class _Swap:
 
     def _functions(self) -> None:
         """`Function.apply` of the user's own functions."""
-        from rushlight.autograd import Function
-
         plain = Function.apply.__func__  # type: ignore[attr-defined]
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:

@@ -84,9 +84,7 @@ def write(out: Any, obj: Any, pickler_class: Any, pickle_module: Any, protocol: 
 
 
 def _is_module(cls: type) -> bool:
-    from rushlight import nn
-
-    return issubclass(cls, nn.Module)
+    return issubclass(cls, rushlight.nn.Module)
 
 
 def _source(cls: type) -> tuple[str | None, str | None]:
@@ -285,9 +283,7 @@ def _text(value: Any) -> str:
 
 def _dtype_of(storage_type: Any) -> Any:
     if storage_type is UntypedStorage:
-        from rushlight import uint8
-
-        return uint8
+        return rushlight.uint8
     dtype = storage_type.dtype if isinstance(storage_type, StorageType) else None
     if dtype is None:
         raise pickle.UnpicklingError("corrupt reference to a storage: it has no type")

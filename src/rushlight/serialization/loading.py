@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from rushlight import device as Device
-from rushlight._interface.base import shorten
+from rushlight._interface.base import LazyModule, shorten
 from rushlight.serialization import legacy, memory
 from rushlight.serialization.allowed import always_allowed, user_globals
 from rushlight.serialization.archive import ArchiveReader
@@ -24,6 +24,8 @@ from rushlight.serialization.saving import check_dill
 from rushlight.serialization.unpickler import SafeUnpickler, global_names
 from rushlight.storage import UntypedStorage
 from rushlight.utils.serialization import config
+
+safetensors: Any = LazyModule("rushlight.serialization.safetensors")
 
 __all__ = ["MAP_LOCATION", "get_unsafe_globals_in_checkpoint", "load"]
 
@@ -75,8 +77,6 @@ def load(
         if isinstance(f, (str, os.PathLike)):
             path = os.fspath(f)
             if path.endswith(".safetensors"):
-                from rushlight.serialization import safetensors
-
                 return safetensors.load_for(path, map_location)
             with open(path, "rb") as file:
                 return _load(file, path, map_location, trusting, path if mapped else None, options)

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import rushlight
+from rushlight._interface.base import LazyModule
+from rushlight._interface.kinds import RANGES, SCHEMES, Quantizer, make_quantized
 from rushlight.serialization import memory
 from rushlight.storage import TypedStorage
+
+nested: Any = LazyModule("rushlight.nested.kinds")
 
 __all__ = [
     "CHECKS", "DimRange", "JaggedType", "get_layout", "rebuild_device_tensor", "rebuild_device_tensor_from_numpy", "rebuild_from_type_v2", "rebuild_meta_tensor_no_storage",
@@ -246,8 +250,6 @@ def rebuild_qtensor(
     backward_hooks: Any,
 ) -> Any:
     """A quantized tensor over the integers in `storage`."""
-    from rushlight._interface.kinds import RANGES, SCHEMES, Quantizer, make_quantized
-
     dtype = getattr(storage, "dtype", None)
     if dtype not in RANGES or not isinstance(quantizer_params, tuple) or len(quantizer_params) not in (3, 4):
         raise RuntimeError("corrupt file: a quantized tensor needs a quantized dtype, a scheme and its scales")
@@ -282,8 +284,6 @@ def _table(x: Any, dims: int) -> list[Any]:
 
 def rebuild_nested_tensor(buffer: Any, sizes: Any, strides: Any, storage_offsets: Any) -> Any:
     """A nested tensor over a flat buffer, given the shape, strides and offset of each item."""
-    from rushlight.nested.kinds import from_items, make_strided
-
     if CHECKS.waiting is not None:
         raise RuntimeError(
             "nested tensors cannot be read from a file in the legacy format; save them in the zip format"
@@ -296,7 +296,7 @@ def rebuild_nested_tensor(buffer: Any, sizes: Any, strides: Any, storage_offsets
     ):
         raise RuntimeError("corrupt file: a nested tensor needs a flat buffer")
     if isinstance(sizes, rushlight.Tensor) and sizes.dim() == 0 or not len(sizes):
-        return from_items([])
+        return nested.from_items([])
     shapes, steps, places = _table(sizes, 2), _table(strides, 2), _table(storage_offsets, 1)
     if not len(shapes) == len(steps) == len(places):
         raise RuntimeError("corrupt file: a nested tensor needs as many strides and offsets as sizes")
@@ -310,8 +310,8 @@ def rebuild_nested_tensor(buffer: Any, sizes: Any, strides: Any, storage_offsets
         packed, end = packed and place == end and item.is_contiguous(), end + item.numel()
         items.append(item)
     if packed and end == buffer.numel():
-        return make_strided(buffer.detach(), shapes)
-    return from_items(items).detach()
+        return nested.make_strided(buffer.detach(), shapes)
+    return nested.from_items(items).detach()
 
 
 class JaggedType:
@@ -331,8 +331,6 @@ class DimRange:
 
 def rebuild_njt(parts: Any) -> Any:
     """A jagged nested tensor of its parts: values, offsets, and what says how they go together."""
-    from rushlight.nested.kinds import make_jagged
-
     if not isinstance(parts, dict) or not all(
         isinstance(parts.get(name), rushlight.Tensor) for name in ("values", "offsets")
     ):
@@ -366,7 +364,7 @@ def rebuild_njt(parts: Any) -> Any:
             raise RuntimeError("corrupt file: the items of a jagged tensor must lie inside its values")
 
     CHECKS.soon(check)
-    made = make_jagged(values, offsets, lengths, ragged)
+    made = nested.make_jagged(values, offsets, lengths, ragged)
     return made.requires_grad_(True) if parts.get("requires_grad") else made
 
 

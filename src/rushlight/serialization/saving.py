@@ -12,6 +12,7 @@ from typing import Any
 
 import rushlight
 from rushlight import qscheme as QScheme
+from rushlight._interface.base import LazyModule
 from rushlight._interface.memory import SAVING, TYPED_STORAGES
 from rushlight.serialization import legacy, memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
@@ -22,6 +23,8 @@ from rushlight.serialization.replacing import replacing
 from rushlight.storage import TypedStorage, UntypedStorage
 from rushlight.utils.hooks import warn_if_has_hooks
 from rushlight.utils.serialization import config
+
+nested: Any = LazyModule("rushlight.nested.kinds")
 
 __all__ = ["check_dill", "save"]
 
@@ -276,10 +279,8 @@ def _tensor_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _nested_recipe(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     """The function that makes a nested tensor of its parts, and the parts."""
-    from rushlight.nested.kinds import StridedNested, parts_of
-
-    parts = parts_of(tensor)
-    if type(tensor) is not StridedNested:
+    parts = nested.parts_of(tensor)
+    if type(tensor) is not nested.StridedNested:
         held = dict(zip(("values", "offsets", "lengths", "_ragged_idx"), parts, strict=True))
         held.update(_metadata_cache={}, requires_grad=tensor.requires_grad)
         return rebuild.rebuild_from_type_v2, (rebuild.rebuild_njt, rebuild.JaggedType, (held,), {})

@@ -7,7 +7,9 @@ import threading
 from time import perf_counter_ns
 from typing import Any
 
-from rushlight._interface.base import free_after_fork
+from rushlight._interface.base import LazyModule, free_after_fork
+
+profiler: Any = LazyModule("rushlight.profiler")
 
 __all__ = ["ExecutionStats", "ThroughputBenchmark", "format_time"]
 
@@ -115,9 +117,7 @@ class ThroughputBenchmark:
         run = _Run(self._module, self._inputs, config)
         if not profiler_output_path:
             return ExecutionStats(run.measure(), config)
-        from rushlight.profiler import profile
-
-        with profile() as prof:
+        with profiler.profile() as prof:
             measured = run.measure()
         prof.export_chrome_trace(profiler_output_path)
         return ExecutionStats(measured, config)

@@ -6,15 +6,18 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rushlight._base.lazy import LazyModule
 from rushlight._base.tracebacks import shorten
-from rushlight._engine.autograd.engine import run_backward
+from rushlight._engine.autograd.engine import filled, run_backward
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, split_edge
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.override import as_arguments, dispatch
 
-__all__ = ["backward", "filled", "grad", "zero_gradients"]
+lifted: Any = LazyModule("rushlight._engine.functorch.lifted")
+
+__all__ = ["backward", "grad", "zero_gradients"]
 
 
 def _tensors(value: Any) -> tuple[Any, ...]:
@@ -248,29 +251,6 @@ def grad(
         raise
 
 
-def filled(
-    found: Sequence[Any],
-    wanted: Sequence[Any],
-    allow_unused: bool | None,
-    materialize: bool,
-    create_graph: bool = False,
-) -> tuple[Any, ...]:
-    """The gradients, with zeros (that require a gradient with `create_graph`) or None for inputs that were not reached, or RuntimeError."""
-    result: list[Any] = []
-    for k, (tensor, gradient) in enumerate(zip(wanted, found, strict=True)):
-        if gradient is None and materialize:
-            if isinstance(tensor, GradientEdge):
-                raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
-            gradient = OPS["zeros_like"](tensor, requires_grad=create_graph)
-        elif gradient is None and not allow_unused:
-            raise RuntimeError(
-                f"The differentiated Tensor at index {k} appears to not have been used in the graph. Set allow_unused=True if this is the desired "
-                "behavior."
-            )
-        result.append(gradient)
-    return tuple(result)
-
-
 def _batched(
     outputs: Any,
     inputs: Any,
@@ -300,15 +280,15 @@ def _batched(
     count = sizes.pop()
     if not count:
         raise RuntimeError("is_grads_batched needs at least one entry in grad_outputs")
-    from rushlight._engine.functorch.lifted import pull_rows
-
     seeds = tuple(
         [s if s._spec.dtype is o._spec.dtype else OPS["to_dtype"](s, o._spec.dtype) for s, o in zip(seeds, outs)]
     )
     ins = _tensors(inputs)
     _check_roots(outs)
     keep = create_graph if retain_graph is None else retain_graph
-    return filled(pull_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads, create_graph)
+    return filled(
+        lifted.pull_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads, create_graph
+    )
 
 
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:

@@ -13,6 +13,7 @@ from threading import RLock
 from typing import Any
 
 from rushlight._base.forking import free_after_fork
+from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.hooks import after_node, before_node, retain, run_leaf_hooks, run_tensor_hooks
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, Node, split_edge
 from rushlight._engine.core.hooks import HOOKS, OPS
@@ -24,7 +25,9 @@ from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
-__all__ = ["accumulate_into", "queue_callback", "run_backward", "task_number", "will_run"]
+anomaly: Any = LazyModule("rushlight._engine.autograd.anomaly")
+
+__all__ = ["accumulate_into", "filled", "queue_callback", "run_backward", "task_number", "will_run"]
 
 
 _ACCUMULATING = free_after_fork(RLock())
@@ -374,6 +377,27 @@ def _run(node: Any, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
             return found if hooks is None else after_node(node, hooks, found, tuple(grads))
     elif extra.pre_hooks is not None:
         grads = before_node(extra.pre_hooks, grads)
-    from rushlight._engine.autograd.anomaly import run_watched
+    return anomaly.run_watched(node, grads)
 
-    return run_watched(node, grads)
+
+def filled(
+    found: Sequence[Any],
+    wanted: Sequence[Any],
+    allow_unused: bool | None,
+    materialize: bool,
+    create_graph: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients, with zeros (that require a gradient with `create_graph`) or None for inputs that were not reached, or RuntimeError."""
+    result: list[Any] = []
+    for k, (tensor, gradient) in enumerate(zip(wanted, found, strict=True)):
+        if gradient is None and materialize:
+            if isinstance(tensor, GradientEdge):
+                raise RuntimeError("materialize_grads cannot be used when the given input is a GradientEdge")
+            gradient = OPS["zeros_like"](tensor, requires_grad=create_graph)
+        elif gradient is None and not allow_unused:
+            raise RuntimeError(
+                f"The differentiated Tensor at index {k} appears to not have been used in the graph. Set allow_unused=True if this is the desired "
+                "behavior."
+            )
+        result.append(gradient)
+    return tuple(result)

@@ -18,6 +18,7 @@ from rushlight._engine.indexing.view import link_view
 from rushlight._types.spec import Spec
 
 inspect: Any = LazyModule("inspect")
+anomaly: Any = LazyModule("rushlight._engine.autograd.anomaly")
 
 __all__ = ["Function", "FunctionCtx", "FunctionMeta", "FunctionNode", "once_differentiable"]
 
@@ -467,9 +468,7 @@ def _wrap(node: FunctionNode, args: Sequence[Any], outputs: Sequence[Any], recor
             if is_tensor
         ]
         if STATE.word & ANOMALY:
-            from rushlight._engine.autograd.anomaly import remember
-
-            remember(node)
+            anomaly.remember(node)
             node._more().place = user_frame()
     plain = {id(t) for t in node._non_differentiable or ()}
     several = (

@@ -16,6 +16,7 @@ from rushlight._base.errors import describe_code
 from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.edges import is_flat
 from rushlight._engine.core.hooks import HOOKS, OPS, last_change
+from rushlight._engine.core.memory import zeros_spec
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.dispatch.native_plans import next_sequence, register_slots
@@ -23,6 +24,8 @@ from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import Size
 from rushlight._types.spec import Spec
+
+handles: Any = LazyModule("rushlight._base.handles")
 
 __all__ = [
     "AccumulateGrad", "GradientEdge", "Node", "OpNode", "Packed", "SavedTensor", "check_attached", "next_sequence", "node_class", "packed",
@@ -168,23 +171,19 @@ class Node:
 
     def register_hook(self, hook: Any) -> Any:
         """`hook(grad_inputs, grad_outputs)` runs after the node and may replace the gradients of its inputs."""
-        from rushlight._base.handles import RemovableHandle
-
         extra = self._more()
         if extra.post_hooks is None:
             extra.post_hooks = OrderedDict()
-        handle = RemovableHandle(extra.post_hooks)
+        handle = handles.RemovableHandle(extra.post_hooks)
         extra.post_hooks[handle.id] = hook
         return handle
 
     def register_prehook(self, hook: Any) -> Any:
         """`hook(grad_outputs)` runs before the node and may replace them."""
-        from rushlight._base.handles import RemovableHandle
-
         extra = self._more()
         if extra.pre_hooks is None:
             extra.pre_hooks = OrderedDict()
-        handle = RemovableHandle(extra.pre_hooks)
+        handle = handles.RemovableHandle(extra.pre_hooks)
         extra.pre_hooks[handle.id] = hook
         return handle
 
@@ -365,8 +364,6 @@ class FlatBackward(Node):
         return len(self.specs)
 
     def apply(self, grads: list[Tensor | None]) -> Sequence[Tensor | None]:
-        from rushlight._engine.core.memory import zeros_spec
-
         return [*grads, *[None if spec is None else zeros_spec(spec) for spec in self.specs]]
 
 

@@ -17,6 +17,7 @@ from math import prod
 from typing import Any
 
 from rushlight._base.errors import MisfitError, NotDifferentiableError
+from rushlight._engine.core.creation import tensor
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Literal, Slot, differentiate
 from rushlight._types.dtype import COMPLEX128, FLOAT64
@@ -724,8 +725,6 @@ def _listed(call: SavedCall, values: Sequence[Any]) -> tuple[Any, ...]:
 
 def _number(value: Any) -> Tensor:
     """A Python number as PyTorch keeps it in place of a tensor."""
-    from rushlight._engine.core.creation import tensor
-
     return tensor(value, dtype=FLOAT64 if type(value) is float else COMPLEX128 if type(value) is complex else None)
 
 

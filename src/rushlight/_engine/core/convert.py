@@ -9,41 +9,28 @@ from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.core.creation import to_array
+from rushlight._engine.core.creation import python_dtype, to_array
 from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.integers import as_int, as_ints
-from rushlight._engine.core.memory import (
-    check_resizable,
-    device_of,
-    empty_spec,
-    has_memory,
-    is_host_memory,
-    lend,
-    moved,
-    own,
-    read_element,
-)
+from rushlight._engine.core.memory import empty_spec, has_memory, is_host_memory, lend, moved, own, read_element
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes, window_of
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.determinism import grown
 from rushlight._engine.dispatch.fast import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
 from rushlight._engine.dispatch.inplace_calls import InplaceCaller, make_inplace
-from rushlight._engine.dispatch.lowered_call import MOVE
 from rushlight._engine.dispatch.native_plans import detach_plan, item_plan, nested_reader
 from rushlight._engine.dispatch.underivable import underived
-from rushlight._engine.indexing.inplace import check_captured, check_writable
+from rushlight._engine.indexing.inplace import check_captured, check_writable, grow
 from rushlight._engine.indexing.view import link_view
 from rushlight._engine.kinds.kinds import Kind
-from rushlight._engine.sharing.shared import relocate, seen_by_others
 from rushlight._ops.bodies import C_NAME
 from rushlight._ops.forms import forms
 from rushlight._ops.memory import IMAGINARY
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import BOOL, DType
-from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.formats import FORMATS, MemoryFormat
 from rushlight._types.layout import (
     LARGEST,
@@ -56,7 +43,7 @@ from rushlight._types.layout import (
     preserved,
     suggests_channels_last,
 )
-from rushlight._types.spec import Spec, bytes_on, check_memory, check_sizes
+from rushlight._types.spec import Spec, bytes_on, check_memory
 
 __all__ = ["ITEMS", "clone", "contiguous", "copy_", "detach", "item", "numpy_of", "to", "to_device", "tolist"]
 
@@ -300,7 +287,7 @@ def to_device(x: Tensor, device: Device) -> Tensor:
     return made
 
 
-MOVE.append(to_device)
+HOOKS.move = to_device
 
 
 @forms(
@@ -364,8 +351,6 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[DType | None, Device | None, bo
         elif value is None:
             continue
         elif isinstance(value, type) and value in (float, int, bool, complex):
-            from rushlight._engine.core.creation import python_dtype
-
             dtype = python_dtype(value)
         else:
             raise TypeError(f"to() received an invalid combination of arguments: got {type(value).__name__}")
@@ -510,39 +495,6 @@ def resize_(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None =
     if x._storage is not None:
         bump(x._storage)
     return x
-
-
-def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
-    """`resize_` for results, which may want gradients."""
-    if strides is None and tuple(x._spec.shape) == tuple(shape):
-        return x
-    spec = Spec.of(x._spec.dtype, x.device, shape, strides, x._spec.conj)
-    check_sizes(spec)
-    if HOOKS.lazy_clones:
-        own(x)
-    storage = x._storage
-    if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
-        start = x._ptr - storage.ptr
-        grown = _larger(storage, start + spec.nbytes)
-        if seen_by_others(x) or storage.windows or storage.owner is not None:  # they go along
-            grown = relocate(storage, grown)
-        else:
-            grown.stamp = storage.stamp
-        storage, place = grown, grown.ptr + start
-    else:
-        place = x._ptr
-    x._storage, x._ptr, x._spec = storage, place, spec
-    return x
-
-
-def _larger(storage: Any, nbytes: int) -> Any:
-    """New memory of so many bytes that begins with the storage's; RuntimeError where the memory may not move."""
-    check_resizable(storage)
-    device = device_of(storage)
-    grown, size = empty_spec(Spec.of(BYTE, device, (nbytes,))), Spec.of(BYTE, device, (storage.nbytes,))
-    copy_(make(grown._storage, size, grown._ptr), make(storage, size, storage.ptr))
-    grown._storage.stamp = storage.stamp
-    return grown._storage
 
 
 # ***** another tensor's memory *****

@@ -25,7 +25,7 @@ class Hooks:
     """Functions that later modules provide, and what somebody may switch on.  Reading a field costs what reading a global does."""
 
     __slots__ = (
-        "accumulate", "asks", "data_of", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "new_meta",
+        "accumulate", "asks", "data_of", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
         "nonzero", "operator_name", "override", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
         "whole_view",
     )  # fmt: skip
@@ -63,6 +63,8 @@ class Hooks:
     """Indices of the elements that are not zero, one tensor a dim: `indexing.dynamic`."""
     masked_select: Callable[[Any, Any], Any]
     """`x[mask]`: `indexing.dynamic`."""
+    move: Callable[[Any, Any], Any]
+    """A tensor on another device: `core.convert`."""
     # Backward.
     make_accumulator: Callable[[Any], Any]
     """The node that accumulates a leaf's gradient: `autograd.node`."""
@@ -78,7 +80,7 @@ class Hooks:
         for name, provider in (
             ("new_meta", "core.tensor"), ("data_of", "core.tensor"), ("storage_from_owner", "core.memory"), ("untyped_storage", "core.storage"),
             ("whole_view", "_surface.engine_ops"), ("legacy_constructor", "_surface.settings"), ("override", "dispatch.override"),
-            ("nonzero", "indexing.dynamic"), ("masked_select", "indexing.dynamic"), ("make_accumulator", "autograd.node"),
+            ("nonzero", "indexing.dynamic"), ("masked_select", "indexing.dynamic"), ("move", "core.convert"), ("make_accumulator", "autograd.node"),
             ("accumulate", "autograd.engine"),
         ):  # fmt: skip
             setattr(self, name, _missing(name, provider))

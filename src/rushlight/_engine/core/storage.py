@@ -8,6 +8,7 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
+from rushlight._engine.core.creation import tensor
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import integer
 from rushlight._engine.core.memory import (
@@ -28,6 +29,7 @@ from rushlight._types.promotion import default_dtype
 from rushlight._types.spec import Spec
 
 shared: Any = LazyModule("rushlight._engine.sharing.shared")
+mapped: Any = LazyModule("rushlight._engine.sharing.mapped")
 
 __all__ = ["TYPED_STORAGES", "TypedStorage", "UntypedStorage", "storage_tensor", "storage_type"]
 
@@ -122,9 +124,7 @@ class UntypedStorage(AnyStorage):
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """The first bytes of a file, mapped; with `shared` writes reach the file, which is made and enlarged where need be."""
-        from rushlight._engine.sharing.mapped import map_file
-
-        return cls(native=map_file(filename, shared, nbytes))
+        return cls(native=mapped.map_file(filename, shared, nbytes))
 
     @classmethod
     def from_buffer(
@@ -391,8 +391,6 @@ class TypedStorage(AnyStorage, metaclass=_StorageMeta):
                 raise TypeError(f"Argument 'wrap_storage' must be UntypedStorage, but got {type(wrap_storage)}")
             self._untyped = wrap_storage
         elif args and not isinstance(args[0], int):
-            from rushlight._engine.core.creation import tensor
-
             self._untyped = untyped_storage(tensor(list(args[0]), dtype=self.dtype))
         else:
             self._untyped = UntypedStorage(self.dtype.itemsize * (args[0] if args else 0), device=device)

@@ -9,6 +9,7 @@ from rushlight._base.lazy import require
 from rushlight._engine.autograd.edges import argument_places
 from rushlight._engine.autograd.node import node_class
 from rushlight._engine.core.hooks import OPS
+from rushlight._engine.core.memory import zeros_spec
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Backward, differentiate_graph
@@ -190,8 +191,6 @@ class BackwardSpec:
         return None if key is None else PlanNote(key)
 
     def _zeros(self, number: int) -> Tensor:
-        from rushlight._engine.core.memory import zeros_spec
-
         return zeros_spec(self.out_specs[number])
 
     def _from_some(self, saved: Sequence[Any], grads: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -11,7 +11,7 @@ from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.memory import own
 from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, SAVED_HOOKS, STATE, new_plan_table
-from rushlight._engine.core.tensor import Tensor, alias, edge_of, make
+from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import Caller, plan_for, unordered
@@ -408,8 +408,6 @@ def _copy_of(x: Tensor) -> Tensor:
         _STATE.word = before
     copy._rg, copy._node, copy._autograd_meta = x._rg, x._node, None
     if x._autograd_meta is not None and x._autograd_meta.output_nr:
-        from rushlight._engine.core.tensor import meta_of
-
         meta_of(copy).output_nr = x._autograd_meta.output_nr
     return copy
 

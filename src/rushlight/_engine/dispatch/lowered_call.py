@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import NotDifferentiableError
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import number_bounds
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
@@ -24,7 +25,6 @@ from rushlight._types.spec import Spec, check_memory
 __all__ = [
     "bounds_of",
     "common_device",
-    "MOVE",
     "node_name",
     "on_one_device",
     "lowered_call",
@@ -160,9 +160,6 @@ def common_device(name: str, tensors: Sequence[Tensor]) -> Device:
     )
 
 
-MOVE: list[Callable[[Tensor, Device], Tensor]] = []  # what copies a tensor to a device; set by `_engine.core.convert`
-
-
 def on_one_device(tensors: list[Tensor], written: int = 0) -> list[Tensor]:
     """The operands of a call with 0-dim tensors of the host copied to the device of the others, as PyTorch allows them beside those.
 
@@ -175,7 +172,7 @@ def on_one_device(tensors: list[Tensor], written: int = 0) -> list[Tensor]:
     if len(elsewhere) != 1 or backend_of(elsewhere[0]).shapes_only:
         return tensors
     return [
-        MOVE[0](t, elsewhere[0]) if k >= written and not t._spec.ndim and t._spec.device is not elsewhere[0] else t
+        HOOKS.move(t, elsewhere[0]) if k >= written and not t._spec.ndim and t._spec.device is not elsewhere[0] else t
         for k, t in enumerate(tensors)
     ]
 

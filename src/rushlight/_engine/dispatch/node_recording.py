@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._base.errors import user_code, user_frame
+from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import Node, next_sequence, packed
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import ANOMALY, SAVED_HOOKS, STATE
 from rushlight._engine.core.tensor import Tensor, alias, edge_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
+
+anomaly: Any = LazyModule("rushlight._engine.autograd.anomaly")
 
 __all__ = ["record", "recording", "watch"]
 
@@ -88,9 +91,7 @@ def _save(node: Any, backward_spec: BackwardSpec, inputs: Sequence[Any], made: S
 def watch(node: Node) -> None:
     """Anomaly mode keeps the user's line; saved-tensor hooks pack what was saved."""
     if STATE.word & ANOMALY:
-        from rushlight._engine.autograd.anomaly import remember
-
-        remember(node)
+        anomaly.remember(node)
         node._more().place = user_frame()
     if STATE.word & SAVED_HOOKS and STATE.saved_hooks:
         for i, item in enumerate(node.saved):  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from rushlight._engine.dispatch.plan import number_words
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.results import with_out
 from rushlight._engine.dispatch.watch import observed
-from rushlight._engine.indexing.inplace import check_inference, overlaps_partly, share_memory
+from rushlight._engine.indexing.inplace import check_inference, grow, overlaps_partly, share_memory
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._ops.table import Operator
 from rushlight._types.dtype import DType
@@ -171,8 +171,6 @@ def write_out(name: str, out: Tensor, result: Tensor, exact: bool = False) -> No
                 f"shape {list(result.shape)}. This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless they "
                 "have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
             )
-        from rushlight._engine.core.convert import grow
-
         shape, strides = tuple(result._spec.shape), tuple(result._spec.strides)
         grow(out, shape, strides if is_dense(shape, strides) else None)
     elif overlaps_itself(out._spec.shape, out._spec.strides):

@@ -61,6 +61,10 @@ class BatchedTensor(Transformed):
     value: Tensor
     shared = False
 
+    def over(self, *insides: Tensor) -> Any:
+        (value,) = insides
+        return batched(value, self.level)
+
     @property
     def inside(self) -> Tensor:
         return self.value
@@ -135,9 +139,7 @@ def batched(value: Tensor, level: int, shared: bool = False) -> Any:
     if isinstance(value, Transformed) and value.level > level:
         if isinstance(value, BatchedTensor):
             return batched(batched(value.value.transpose(0, 1), level, shared), value.level)
-        from rushlight._engine.functorch.dual import dual
-
-        return dual(batched(value.primal, level, shared), batched(value.tangent, level, shared), value.level)
+        return value.over(*[batched(part, level, shared) for part in value.insides])
     spec = value._spec
     made = make_kind(BatchedTensor, Spec.of(spec.dtype, spec.device, tuple(spec.shape)[1:], tuple(spec.strides)[1:]))
     made.value, made.level = value, level
@@ -187,14 +189,11 @@ def peeled(x: Any, level: int) -> Any:
     if isinstance(x, BatchedTensor):
         found = peeled(x.value, level)
         return None if found is None else batched(found.transpose(0, 1), x.level)
-    from rushlight._engine.functorch.dual import DualTensor, dual
-
-    assert isinstance(x, DualTensor)
-    primal, tangent = peeled(x.primal, level), peeled(x.tangent, level)
-    if primal is None and tangent is None:
+    found = [part for part in (peeled(inside, level) for inside in x.insides) if part is not None]
+    if not found:
         return None
-    size = (primal if primal is not None else tangent).shape[0]
-    return dual(in_front(x.primal, level, size), in_front(x.tangent, level, size), x.level)
+    size = found[0].shape[0]
+    return x.over(*[in_front(inside, level, size) for inside in x.insides])
 
 
 def in_front(x: Tensor, level: int, size: int) -> Any:
@@ -210,9 +209,7 @@ def lifted(x: Tensor, level: int, size: int) -> Any:
     if isinstance(x, Transformed) and x.level > level:
         if isinstance(x, BatchedTensor):
             return batched(lifted(x.value, level, size), x.level)
-        from rushlight._engine.functorch.dual import dual
-
-        return dual(lifted(x.primal, level, size), lifted(x.tangent, level, size), x.level)
+        return x.over(*[lifted(inside, level, size) for inside in x.insides])
     return batched(x.expand((size, *x.shape)), level, shared=True)
 
 

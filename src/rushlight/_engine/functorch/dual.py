@@ -51,6 +51,10 @@ class DualTensor(Transformed):
     primal: Tensor
     tangent: Tensor
 
+    def over(self, *insides: Tensor) -> Any:
+        primal, tangent = insides
+        return dual(primal, tangent, self.level)
+
     @property
     def inside(self) -> Tensor:
         return self.primal

@@ -15,9 +15,11 @@ from rushlight._engine.core.hooks import OPS
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.call import Caller, make_function
+from rushlight._engine.functorch.batched import BatchedTensor, batched, check_result
+from rushlight._engine.functorch.dual import dual
 from rushlight._engine.functorch.transformed import LEVELS, Transformed, rewrap, table_function, tensors_in
 from rushlight._engine.kinds.kinds import call_name, make_kind
-from rushlight._types.dtype import BOOL, UINT8
+from rushlight._types.dtype import BOOL, INT64, UINT8
 
 __all__ = ["FunctionalTensor", "functional", "value_below", "value_of"]
 
@@ -72,8 +74,6 @@ class FunctionalTensor(Transformed):
 
     @classmethod
     def in_place(cls, level: int, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        from rushlight._engine.functorch.batched import check_result
-
         target = args[0]
         if not isinstance(target, FunctionalTensor):
             raise RuntimeError(
@@ -129,9 +129,6 @@ def value_below(x: Any, level: int) -> Any:
 
 def _below(x: Any, level: int, change: Callable[[Any, int], Any]) -> Any:
     """A batched or dual tensor with `function` applied to the tensors inside."""
-    from rushlight._engine.functorch.batched import BatchedTensor, batched
-    from rushlight._engine.functorch.dual import dual
-
     if isinstance(x, BatchedTensor):
         return batched(change(x.value, level), x.level)
     return dual(change(x.primal, level), change(x.tangent, level), x.level)
@@ -207,8 +204,6 @@ def _scattered(value: Any, remake: Callable[[Any], Any], part: Any) -> Any:
 
 
 def _count(value: Any) -> Any:
-    from rushlight._types.dtype import INT64
-
     ones = OPS["zeros"]((value.numel(),), dtype=INT64, device=value.device) + 1
     return table_function("cumsum")(ones, 0) - 1
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from rushlight._engine.core.state import STATE, TRANSFORMS, VMAP
 from rushlight._engine.core.tensor import Tensor
-from rushlight._engine.functorch.batched import BatchedTensor, batched, each_item, peeled, size_of
+from rushlight._engine.functorch.batched import BatchedTensor, batched, each_item, peeled, size_of, stacked
 from rushlight._engine.functorch.dual import DualTensor, dual
 from rushlight._engine.functorch.transformed import LEVELS, Level, rewrap, tensors_in, top_level
+from rushlight._engine.random.random import keep_states
 
 __all__ = ["ELEMENTWISE", "RANDOM"]
 
@@ -124,8 +125,6 @@ def _different(function: Any, args: Sequence[Any], kwargs: dict[str, Any], level
     if held:
         return each_item(number, lambda *a, **k: below(function, a, k), args, kwargs)
     rows = [below(function, args, kwargs) for _ in range(level.size)]
-    from rushlight._engine.functorch.batched import stacked
-
     return stacked(rows, number)
 
 
@@ -136,8 +135,6 @@ def _same(function: Any, args: Sequence[Any], kwargs: dict[str, Any], level: Lev
         raise RuntimeError(
             "Vmap does not currently support same randomness with a batched tensor input. Please file an issue with functorch"
         )
-    from rushlight._engine.random.random import keep_states
-
     restore, number = keep_states(), level.number
 
     def repeated(*a: Any, **k: Any) -> Any:
@@ -164,8 +161,6 @@ def _random(level: int, function: Any, *args: Any, **kwargs: Any) -> Any:
 )
 def _drop(level: int, function: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
     """Dropout of a tangent.  Dropouts are affine, so the same draws on the tangent and on zeros give the linear part."""
-    from rushlight._engine.random.random import keep_states
-
     restore = keep_states()
 
     def again(x: Any) -> Any:

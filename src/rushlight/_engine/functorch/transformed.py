@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
+from rushlight._engine.core.convert import parse_to
 from rushlight._engine.core.state import STATE, TRANSFORMS, VMAP, inherit
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.call import Caller, make_function
@@ -206,6 +207,10 @@ class Transformed(Kind):
     rank: ClassVar[int] = 100  # asked before the kinds that say how elements are stored
     level: int
 
+    def over(self, *insides: Tensor) -> Any:
+        """A tensor of the same level with other tensors inside."""
+        raise NotImplementedError(f"{type(self).__name__} holds no tensors that could be replaced")
+
     @classmethod
     def answer(cls, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         top = top_level((args, kwargs))
@@ -384,8 +389,6 @@ def _mh(level: int, function: Any, x: Any) -> Any:
 
 @Transformed.implements("to")
 def _to(level: int, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    from rushlight._engine.core.convert import parse_to
-
     dtype, _, _, copy, _ = parse_to(*args, **kwargs)
     if dtype is not None and dtype is not x.dtype:
         return table_function("to_dtype")(x, dtype)

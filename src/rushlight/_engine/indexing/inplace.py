@@ -8,14 +8,15 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._engine.autograd.hooks import retain, stop_retaining
 from rushlight._engine.autograd.node import Node
-from rushlight._engine.core.hooks import OPS, bump
-from rushlight._engine.core.memory import empty_spec, root_of
+from rushlight._engine.core.hooks import HOOKS, OPS, bump
+from rushlight._engine.core.memory import check_resizable, device_of, empty_spec, own, root_of
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, edge_of, make, meta_of
 from rushlight._engine.indexing.view import Window, as_strided, refusal, regenerate
+from rushlight._engine.sharing.shared import relocate, seen_by_others
 from rushlight._types.dtype import UINT8 as BYTE
 from rushlight._types.layout import is_dense
-from rushlight._types.spec import Spec, check_memory
+from rushlight._types.spec import Spec, check_memory, check_sizes
 
 __all__ = [
     "apart",
@@ -183,3 +184,39 @@ def overlaps_partly(a: Tensor, b: Tensor) -> bool:
 def _span(x: Tensor) -> int:
     spec = x._spec
     return (1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True))) * spec.dtype.itemsize
+
+
+# ***** results that get more memory *****
+
+
+def grow(x: Tensor, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Tensor:
+    """`resize_` for results, which may want gradients."""
+    if strides is None and tuple(x._spec.shape) == tuple(shape):
+        return x
+    spec = Spec.of(x._spec.dtype, x.device, shape, strides, x._spec.conj)
+    check_sizes(spec)
+    if HOOKS.lazy_clones:
+        own(x)
+    storage = x._storage
+    if storage is not None and (x._ptr - storage.ptr) + spec.nbytes > storage.nbytes:
+        start = x._ptr - storage.ptr
+        grown = _larger(storage, start + spec.nbytes)
+        if seen_by_others(x) or storage.windows or storage.owner is not None:  # they go along
+            grown = relocate(storage, grown)
+        else:
+            grown.stamp = storage.stamp
+        storage, place = grown, grown.ptr + start
+    else:
+        place = x._ptr
+    x._storage, x._ptr, x._spec = storage, place, spec
+    return x
+
+
+def _larger(storage: Any, nbytes: int) -> Any:
+    """New memory of so many bytes that begins with the storage's; RuntimeError where the memory may not move."""
+    check_resizable(storage)
+    device = device_of(storage)
+    grown, size = empty_spec(Spec.of(BYTE, device, (nbytes,))), Spec.of(BYTE, device, (storage.nbytes,))
+    OPS["copy_"](make(grown._storage, size, grown._ptr), make(storage, size, storage.ptr))
+    grown._storage.stamp = storage.stamp
+    return grown._storage

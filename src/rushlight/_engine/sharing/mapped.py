@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight._base.errors import warn_once
 from rushlight._base.lazy import LazyModule
+from rushlight._base.lazy import numpy as np
 from rushlight._engine.core.creation import finish, python_dtype
 from rushlight._engine.core.integers import as_int
 from rushlight._engine.core.memory import MEMORY, from_address
@@ -98,8 +99,6 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
             f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater than actual buffer length ({length} bytes)"
         )
     if raw.readonly:
-        from rushlight._base.lazy import numpy as np
-
         address = np.frombuffer(raw, dtype=np.uint8).__array_interface__["data"][0]
         warn_once(
             "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can write to the underlying "

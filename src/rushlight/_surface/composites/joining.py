@@ -17,7 +17,7 @@ from rushlight._surface.registry import SPACES, composite, function_of
 from rushlight._types.device import as_device
 from rushlight._types.dtype import INT32, INT64
 from rushlight._types.layout import broadcast_shapes
-from rushlight._types.promotion import result_type
+from rushlight._types.promotion import default_dtype, result_type
 
 __all__: list[str] = []
 
@@ -296,8 +296,6 @@ def chain_matmul(*matrices: Any) -> Tensor:
 def _window(name: str, coefficients: Any) -> None:
     def function(window_length: int, periodic: bool = True, *args: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False,
                  layout: Any = None, pin_memory: bool = False, **kwargs: Any) -> Tensor:  # fmt: skip
-        from rushlight._types.promotion import default_dtype
-
         kind = dtype or default_dtype()
         if not kind.is_floating_point:
             raise RuntimeError(f"{name} expects floating point dtypes, got: {kind!r}")

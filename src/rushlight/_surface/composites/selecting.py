@@ -10,7 +10,7 @@ from rushlight._engine.dispatch.fast import RUNS
 from rushlight._engine.indexing import dynamic
 from rushlight._ops.forms import forms
 from rushlight._surface.composites.measures import into
-from rushlight._surface.registry import composite
+from rushlight._surface.registry import composite, function_of
 from rushlight._types.dtype import INT64
 
 __all__: list[str] = []
@@ -51,8 +51,6 @@ def _extreme(name: str) -> None:
 
 def torch_call(name: str, *args: Any, **kwargs: Any) -> Any:
     """A table operator's function, with `out=` and overrides."""
-    from rushlight._surface.registry import function_of
-
     if RUNS.now is not None and "out" not in kwargs:
         return convert.call(name, *args, **kwargs)
     return function_of(name)(*args, **kwargs)

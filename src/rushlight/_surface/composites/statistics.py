@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from rushlight._engine.core import convert
+from rushlight._engine.core.creation import as_shape
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.results import result_type_of
 from rushlight._ops.bodies import CPP_NAME
@@ -74,8 +75,6 @@ def median(input: Tensor, dim: Any = None, keepdim: bool = False, *, out: Any = 
 @forms("(self: Tensor, *size: int) -> Tensor", "(self: Tensor, size: Sequence[int]) -> Tensor")
 def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     """Summed over the dims that were broadcast from `size`."""
-    from rushlight._engine.core.creation import as_shape
-
     target = as_shape(size)
     extra = self._spec.ndim - len(target)
     if extra < 0 or any(t not in (1, s) for s, t in zip(self._spec.shape[extra:], target, strict=True)):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import rushlight
 from rushlight import Tensor
 from rushlight.fx.interpreter import Interpreter
 from rushlight.fx.node import Node, map_aggregate
@@ -32,10 +33,8 @@ class TensorMetadata(NamedTuple):
 
 def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) -> TensorMetadata:
     """See `TensorMetadata`."""
-    import rushlight as torch
-
-    formats = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
-    fits = {torch.channels_last: 4, torch.channels_last_3d: 5}
+    formats = (rushlight.contiguous_format, rushlight.channels_last, rushlight.channels_last_3d)
+    fits = {rushlight.channels_last: 4, rushlight.channels_last_3d: 5}
     possible = [each for each in formats if fits.get(each, result.dim()) == result.dim()] if include_contiguity else []
     layout = next((each for each in possible if result.is_contiguous(memory_format=each)), None)
     return TensorMetadata(

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import rushlight
 from rushlight import Tensor
 from rushlight._interface.autograd import zero_gradients
 from rushlight._interface.operators import is_function
@@ -492,8 +493,6 @@ class Module(HookedCall, StateDict, Convertible):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile this module's call, in place; the arguments are those of `rushlight.compile`."""
-        import rushlight
-
         self._compiled_call_impl = rushlight.compile(self._call_impl, *args, **kwargs)
 
 

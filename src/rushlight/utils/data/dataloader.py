@@ -6,18 +6,20 @@ import itertools
 import math
 import multiprocessing
 import os
-import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-import rushlight
-from rushlight._interface.base import require, shorten
+from rushlight._interface.base import LazyModule, require, shorten
 from rushlight.utils.data._utils.collate import default_collate, default_convert
+from rushlight.utils.data._utils.datasets import create_fetcher, is_pipe, seeded
 from rushlight.utils.data._utils.worker import ExceptionWrapper, Setup, StreamEnded, WorkerInfo, get_worker_info
 from rushlight.utils.data.dataset import Dataset, IterableDataset
 from rushlight.utils.data.sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler, draw_seed
+
+graph_settings: Any = LazyModule("rushlight.utils.data.graph_settings")
+worker_pool: Any = LazyModule("rushlight.utils.data._utils.worker_pool")
 
 __all__ = ["DataLoader", "WorkerInfo", "default_collate", "default_convert", "get_worker_info"]
 
@@ -36,33 +38,6 @@ class _DatasetKind:
     @staticmethod
     def create_fetcher(kind: int, dataset: Any, auto_collation: bool, collate_fn: Any, drop_last: bool) -> Any:
         return create_fetcher(kind, dataset, auto_collation, collate_fn, drop_last)
-
-
-def create_fetcher(kind: int, dataset: Any, auto_collation: bool, collate_fn: Any, drop_last: bool) -> Any:
-    """What asks a dataset of this kind for samples."""
-    from rushlight.utils.data._utils.fetch import IterableFetcher, MapFetcher
-
-    return (MapFetcher, IterableFetcher)[kind](dataset, auto_collation, collate_fn, drop_last)
-
-
-def seeded(dataset: Any, seed: int) -> Any:
-    """A graph of data pipes whose random parts all derive their numbers from `seed`."""
-    from rushlight.utils.data.graph_settings import apply_random_seed
-
-    return apply_random_seed(dataset, rushlight.Generator().manual_seed(seed))
-
-
-def apply_sharding(dataset: Any, workers: int, worker: int) -> None:
-    """Tell the pipes that share work which part is this worker's."""
-    from rushlight.utils.data.graph_settings import apply_sharding
-
-    apply_sharding(dataset, workers, worker)
-
-
-def is_pipe(dataset: Any) -> bool:
-    """Whether a dataset is a pipe that yields."""
-    pipes = sys.modules.get("rushlight.utils.data.datapipes.datapipe")  # not loaded: there are none
-    return pipes is not None and isinstance(dataset, pipes.IterDataPipe)
 
 
 class _InfiniteConstantSampler(Sampler[None]):
@@ -160,9 +135,7 @@ class DataLoader(Generic[T_co]):
                         f"DataLoader with IterableDataset: expected unspecified {name} option, but got {name}={value}"
                     )
             if shuffle is not None and not wrong:
-                from rushlight.utils.data.graph_settings import apply_shuffle_settings
-
-                self.dataset = apply_shuffle_settings(self.dataset, shuffle=shuffle)
+                self.dataset = graph_settings.apply_shuffle_settings(self.dataset, shuffle=shuffle)
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
@@ -413,8 +386,6 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def _start_workers(self) -> None:
         require("numpy.random")  # workers seed it; those that are forked find it loaded
-        from rushlight.utils.data._utils.worker_pool import WorkerPool
-
         loader = self._loader
         context = loader.multiprocessing_context or multiprocessing.get_context()
         common: dict[str, Any] = {
@@ -422,7 +393,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             "auto_collation": self._auto_collation, "collate_fn": self._collate_fn, "drop_last": self._drop_last,
             "init_fn": loader.worker_init_fn, "shared_seed": self._shared_seed,
         }  # fmt: skip
-        self._pool = WorkerPool(
+        self._pool = worker_pool.WorkerPool(
             context, self._num_workers, lambda **own: Setup(**common, **own, state=self._state_of(own["worker"]))
         )
         self._links = self._pool.links

@@ -38,6 +38,7 @@ from rushlight._backends.cpu.random.random_uniform import (
     to_exponential,
     to_geometric,
 )
+from rushlight._backends.cpu.runtime.stubs import bind, native_address
 from rushlight._native import NativeFunction
 
 __all__ = ["kernel", "native_kernel", "take_address"]
@@ -82,14 +83,10 @@ def kernel(name: str, kind: str = "") -> Callable[..., Any]:
     key = (name, kind)
     bound = _bound.get(key)
     if bound is None:
-        from rushlight._backends.cpu.runtime.stubs import bind
-
         bound = _bound[key] = bind(native_kernel(name, kind), nogil=True)
     return bound
 
 
 def take_address() -> int:
     """The address of the compiled `mt_take`; a generator's block must hold it before a kernel draws."""
-    from rushlight._backends.cpu.runtime.stubs import native_address
-
     return native_address(mt_take)

@@ -26,7 +26,19 @@ from rushlight.nn.parameter import Parameter
 from rushlight.storage import UntypedStorage
 from rushlight.utils.data._utils.arena import Arena
 
-__all__ = ["Inbox", "Outbox", "ParentGone", "Sender"]
+__all__ = ["ENDS", "forked", "Inbox", "Outbox", "ParentGone", "Sender"]
+
+# The main process' ends of all connections, to be closed by a worker that was forked with copies of them: a worker whose main process
+# is gone must find its connection closed.
+ENDS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def forked() -> None:
+    """In a new worker: let go of what belongs to the main process alone."""
+    for end in list(ENDS):
+        end.close()
+    ENDS.clear()
+
 
 _HEAD = struct.Struct(
     "<QHHHH"

@@ -16,7 +16,9 @@ from typing import Any
 
 import rushlight
 from rushlight.utils.data import _utils
+from rushlight.utils.data._utils.datasets import apply_sharding, create_fetcher, is_pipe, seeded
 from rushlight.utils.data._utils.randomness import get_random, set_random
+from rushlight.utils.data._utils.wire import ParentGone, Sender, forked
 
 __all__ = ["ExceptionWrapper", "Setup", "StreamEnded", "WorkerInfo", "get_worker_info", "run"]
 
@@ -132,10 +134,7 @@ def _seed(setup: Setup) -> None:
 
 def run(setup: Setup) -> None:
     """The life of a worker."""
-    from rushlight.utils.data._utils import worker_pool
-    from rushlight.utils.data._utils.wire import ParentGone, Sender
-
-    worker_pool.forked()
+    forked()
     gc.freeze()  # what came from the parent is not looked through again: looking would copy its pages
     with contextlib.suppress(OSError, ValueError):
         faulthandler.enable(os.fdopen(setup.report.number, "w", closefd=False))
@@ -171,8 +170,6 @@ class _Fetching:
 
     def start(self, shared_seed: int | None, state: dict[str, Any] | None = None, first: bool = False) -> None:
         """Make the fetcher, for a new pass through the data."""
-        from rushlight.utils.data.dataloader import apply_sharding, create_fetcher, is_pipe, seeded
-
         setup = self.setup
         self.ended = False
         try:

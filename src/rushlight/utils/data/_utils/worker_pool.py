@@ -10,31 +10,21 @@ import select
 import signal
 import socket
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from rushlight.utils.data import _utils
-from rushlight.utils.data._utils.wire import Inbox, Outbox
+from rushlight.utils.data._utils.wire import ENDS, Inbox, Outbox
+from rushlight.utils.data._utils.worker import run
 
-__all__ = ["WorkerPool", "forked"]
+__all__ = ["WorkerPool"]
 
 _KEYS = itertools.count(1)
-# The main process' ends of all connections, to be closed by a worker that was forked with copies of them: a worker whose main process
-# is gone must find its connection closed.
-_ENDS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 _LOOK = 1.0  # seconds after which the processes are looked at, should the system not have told of an end
 _MEMORY = {
     signal.SIGBUS: " It is possible that dataloader's workers are out of shared memory. Please try to raise your shared memory limit.",
     signal.SIGKILL: " The system does that to processes when memory runs out.",
 }
-
-
-def forked() -> None:
-    """In a new worker: let go of what belongs to the main process alone."""
-    for end in list(_ENDS):
-        end.close()
-    _ENDS.clear()
 
 
 class Handle:
@@ -57,11 +47,9 @@ class Link:
     """One worker, as the main process sees it."""
 
     def __init__(self, context: Any, worker: int, setup: Callable[..., Any]) -> None:
-        from rushlight.utils.data._utils.worker import run
-
         self.worker = worker
         self.sock, theirs = socket.socketpair()
-        _ENDS.add(self.sock)
+        ENDS.add(self.sock)
         key = next(_KEYS)
         self.inbox, self.outbox = Inbox(self.sock, key), Outbox(self.sock)
         self.report = os.memfd_create("rushlight-report") if hasattr(os, "memfd_create") else -1
