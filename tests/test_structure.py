@@ -220,6 +220,7 @@ LAZY = {
     "rushlight.serialization": "storages are rarely pickled",
     "rushlight.serialization.safetensors": "needs an extra",
     "rushlight.utils.data._utils.fetch": "workers load it themselves",
+    "rushlight.utils.data._utils.wire": "loaders without workers need no messages",
     "rushlight.utils.data._utils.worker_pool": "loaders without workers need none",
     "rushlight.utils.data.graph_settings": "data pipes are rare",
 }

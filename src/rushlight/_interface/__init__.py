@@ -6,11 +6,12 @@
 | `tensors` | state of the thread, specs, checks of arguments, dims and strides | ordinary Python over tensors |
 | `operators` | the table and its functions, registering composites, casts, settings of operators | composites of `nn`, `sparse`, `nested` |
 | `autograd` | recording a backward rule, edges, versions, callbacks | `autograd`, composites with a backward of their own |
-| `kinds` | dispatch types: subclasses that say what an operator does with them | `sparse`, `nested`, `masked`, quantized files |
+| `kinds` | dispatch types: subclasses that say what an operator does with them | `sparse`, `nested`, `masked` |
 | `dispatch` | overrides, observers of calls, regions of automatic casts | `library`, `profiler`, `amp`, `overrides` |
 | `functorch` | levels of function transforms | `autograd.functional`, `library`, `distributions` |
 | `devices` | backends, states of random generators | `random`, `serialization`, `utils.data` |
-| `memory` | storages, what files and pickles are made of | `serialization`, `utils.data` |
+| `memory` | storages, and tensors over them | `serialization`, `utils.data` |
+| `files` | pickled forms, quantized tensors, checksums | `serialization` |
 | `processes` | memory that processes share | `multiprocessing`, `utils.data` |
 | `programs` | what a callable does, as a graph with effects | `fx` |
 | `multi_tensor` | one update rule over all parameters | `optim` |

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from rushlight._engine.kinds.kinds import Kind, call_name, make_kind
-from rushlight._engine.kinds.quantized import RANGES, SCHEMES, Quantizer, make_quantized
 from rushlight._engine.kinds.sparse_printing import describe_sparse
+from rushlight._engine.sharing.pickling import form_there
 
 __all__ = [
     "Kind",  # base class; see its module for how calls reach a handler
     "make_kind",  # a tensor of such a class
     "call_name",  # the key of a function in the table of handlers
     "describe_sparse",  # `repr` of a sparse tensor
-    # Quantized tensors, for files.
-    "RANGES",  # dtype -> integers, least, greatest
-    "SCHEMES",
-    "Quantizer",  # scheme, scale, zero point, axis
-    "make_quantized",
+    "form_there",  # its form in a file that is being written
 ]

@@ -15,8 +15,7 @@ import rushlight
 from rushlight import Size, Tensor, is_grad_enabled
 from rushlight import jagged as JAGGED
 from rushlight._interface.autograd import record, record_all
-from rushlight._interface.kinds import Kind, make_kind
-from rushlight._interface.memory import form_there
+from rushlight._interface.kinds import Kind, form_there, make_kind
 from rushlight._interface.tensors import Spec, alias, contiguous_strides
 
 __all__ = ["Jagged", "Nested", "RaggedSize", "StridedNested", "adopt", "from_items", "items", "like", "make_jagged", "make_strided", "values_of",

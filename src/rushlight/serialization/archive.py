@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rushlight import get_num_threads
-from rushlight._interface.memory import crc32, joined
+from rushlight._interface.files import crc32, joined
 
 __all__ = ["ArchiveReader", "ArchiveWriter"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import sparse
-from rushlight._interface.kinds import SCHEMES
+from rushlight._interface.files import SCHEMES
 from rushlight._interface.memory import TYPED_STORAGES
 from rushlight.serialization import rebuild
 from rushlight.serialization.memory import BY_NAME, DType

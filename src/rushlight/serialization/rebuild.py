@@ -9,7 +9,7 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.base import LazyModule
-from rushlight._interface.kinds import RANGES, SCHEMES, Quantizer, make_quantized
+from rushlight._interface.files import RANGES, SCHEMES, Quantizer, make_quantized
 from rushlight.serialization import memory
 from rushlight.storage import TypedStorage
 

@@ -13,7 +13,8 @@ from typing import Any
 import rushlight
 from rushlight import qscheme as QScheme
 from rushlight._interface.base import LazyModule
-from rushlight._interface.memory import SAVING, TYPED_STORAGES
+from rushlight._interface.files import SAVING
+from rushlight._interface.memory import TYPED_STORAGES
 from rushlight.serialization import legacy, memory, rebuild
 from rushlight.serialization.archive import ArchiveWriter
 from rushlight.serialization.locations import check_module_version_greater_or_equal, location_tag

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from rushlight import SPARSE_LAYOUTS, Tensor, is_grad_enabled
 from rushlight import layout as Layout
-from rushlight._interface.kinds import Kind, make_kind
-from rushlight._interface.memory import form_there, is_host_memory
+from rushlight._interface.kinds import Kind, form_there, make_kind
+from rushlight._interface.memory import is_host_memory
 from rushlight._interface.tensors import Spec, alias
 
 __all__ = [

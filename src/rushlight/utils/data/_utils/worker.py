@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import rushlight
+from rushlight._interface.base import LazyModule
 from rushlight.utils.data import _utils
 from rushlight.utils.data._utils.datasets import apply_sharding, create_fetcher, is_pipe, seeded
 from rushlight.utils.data._utils.randomness import get_random, set_random
-from rushlight.utils.data._utils.wire import ParentGone, Sender, forked
+
+wire: Any = LazyModule("rushlight.utils.data._utils.wire")
 
 __all__ = ["ExceptionWrapper", "Setup", "StreamEnded", "WorkerInfo", "get_worker_info", "run"]
 
@@ -134,22 +136,22 @@ def _seed(setup: Setup) -> None:
 
 def run(setup: Setup) -> None:
     """The life of a worker."""
-    forked()
+    wire.forked()
     gc.freeze()  # what came from the parent is not looked through again: looking would copy its pages
     with contextlib.suppress(OSError, ValueError):
         faulthandler.enable(os.fdopen(setup.report.number, "w", closefd=False))
     rushlight.set_num_threads(1)
     _seed(setup)
-    sender = Sender(setup.sock, setup.key, _utils.MP_STATUS_CHECK_INTERVAL)
+    sender = wire.Sender(setup.sock, setup.key, _utils.MP_STATUS_CHECK_INTERVAL)
     _sender.append(sender)
     _info[0] = WorkerInfo(setup.worker, setup.workers, setup.base_seed + setup.worker, setup.dataset)
     try:
         _serve(setup, sender)
-    except ParentGone:
+    except wire.ParentGone:
         pass
     except BaseException as error:
         # Not a sample's fault: the process is told to end (or its own code is wrong), and says where it was.
-        with contextlib.suppress(ParentGone):
+        with contextlib.suppress(wire.ParentGone):
             sender.send((-1, -1, traceback.format_exc(), None))
         code = error.code if isinstance(error, SystemExit) else 1
         sys.exit(code if isinstance(code, int) else int(code is not None))
