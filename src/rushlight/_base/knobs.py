@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -35,16 +36,19 @@ def _parse_bool(text: str) -> bool:
 
 
 class Knob(Generic[T]):
-    """One setting.  `get` prefers a value set in code, then the environment, then the default (may be a function)."""
+    """One setting.  `get` prefers a value set in code, then the environment, then the default (may be a function).
 
-    __slots__ = ("_value", "default", "doc", "env", "kind", "name")
+    `former` is the environment variable's name in the version before: it is still read, with a FutureWarning.
+    """
+
+    __slots__ = ("_value", "default", "doc", "env", "former", "kind", "name")
 
     def __init__(
-        self, name: str, *, env: str, kind: Callable[[str], T], default: T | Callable[[], T], doc: str
+        self, name: str, *, env: str, kind: Callable[[str], T], default: T | Callable[[], T], doc: str, former: str = ""
     ) -> None:
         if name in KNOBS:
             raise ValueError(f"knob {name!r} is registered twice")
-        self.name, self.env, self.kind, self.default, self.doc = name, env, kind, default, doc
+        self.name, self.env, self.kind, self.default, self.doc, self.former = name, env, kind, default, doc, former
         self._value: T = _UNSET
         KNOBS[name] = self
 
@@ -52,12 +56,19 @@ class Knob(Generic[T]):
         """The current value."""
         if self._value is not _UNSET:
             return self._value
-        text = os.environ.get(self.env)
+        env, text = self.env, os.environ.get(self.env)
+        if text is None and self.former in os.environ:
+            env, text = self.former, os.environ[self.former]
+            warnings.warn(
+                f"{env} is called {self.env} now; the old name will not be read in the next version",
+                FutureWarning,
+                stacklevel=2,
+            )
         if text is not None:
             try:
                 self._value = _parse_bool(text) if self.kind is bool else self.kind(text)  # type: ignore[assignment]
             except ValueError as error:
-                raise ValueError(f"environment variable {self.env}={text!r}: {error}") from None
+                raise ValueError(f"environment variable {env}={text!r}: {error}") from None
         else:
             self._value = self.default() if callable(self.default) else self.default
         return self._value

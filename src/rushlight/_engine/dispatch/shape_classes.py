@@ -28,13 +28,14 @@ from rushlight._types.shape_env import FOLLOWS, LEAST, ShapeEnv
 from rushlight._types.spec import Spec
 from rushlight._types.symbols import SpecializationError
 
-__all__ = ["CHECK", "FAMILIES", "ShapeClasses", "Found", "SymbolicSpec", "abstracted", "casting", "symbolic"]
+__all__ = ["CHECK", "SHAPE_CLASSES", "ShapeClasses", "Found", "SymbolicSpec", "abstracted", "casting", "symbolic"]
 
-FAMILIES: Knob[bool] = Knob(
-    "shape_classes", env="RUSHLIGHT_FAMILIES", kind=bool, default=True, doc="Use what was derived for one set of sizes again for others.",
+SHAPE_CLASSES: Knob[bool] = Knob(
+    "shape_classes", env="RUSHLIGHT_SHAPE_CLASSES", former="RUSHLIGHT_FAMILIES", kind=bool, default=True,
+    doc="Use what was derived for one set of sizes again for others.",
 )  # fmt: skip
 CHECK: Knob[bool] = Knob(
-    "check_families", env="RUSHLIGHT_CHECK_FAMILIES", kind=bool, default=False,
+    "check_shape_classes", env="RUSHLIGHT_CHECK_SHAPE_CLASSES", former="RUSHLIGHT_CHECK_FAMILIES", kind=bool, default=False,
     doc="Derive every plan that was cast from a plan template anew as well, and raise AssertionError where they differ.",
 )  # fmt: skip
 
@@ -263,7 +264,7 @@ class ShapeClasses:
         `literal(values, sizes)`, a text of
         all that is cast from it); `sizes` come before those of the specs.  With `again` it is known that this is not the first of its shape class.
         """
-        if HOOKS.recorder is not None or LOG.get() or not FAMILIES.get():
+        if HOOKS.recorder is not None or LOG.get() or not SHAPE_CLASSES.get():
             return None
         if any(s is not None and s.released for s in specs):  # symbolic specs have no such flag
             return None
@@ -305,7 +306,7 @@ def casting(
     order = None if tuple(sizes) == tuple(found.sizes) else [sizes.index(n) for n in found.sizes]
 
     def cast(specs: tuple[Spec, ...], *sizes: int) -> Any:
-        if HOOKS.recorder is not None or LOG.get() or not FAMILIES.get():
+        if HOOKS.recorder is not None or LOG.get() or not SHAPE_CLASSES.get():
             return None
         values = sizes if order is None else tuple([sizes[k] for k in order])
         found = shape_class.found(values)

@@ -1,6 +1,6 @@
 """Plans of new sizes: cast from what was derived for other sizes, they are what would be derived in full.
 
-The knob `check_families` has every such plan derived in full as well and compared: kernels with the numbers of their calls, specs of results,
+The knob `check_shape_classes` has every such plan derived in full as well and compared: kernels with the numbers of their calls, specs of results,
 graphs of backward.  The tests here run operators over sizes, strides and layouts with it, and compare values with NumPy.
 """
 
@@ -197,7 +197,7 @@ def results_of(function: Any, call: Any, rest: tuple[Any, ...], seed: int) -> li
 
 
 def told(error: Exception) -> tuple[type, str]:
-    """An error's type and text, sizes left out: with `RUSHLIGHT_CHECK_FAMILIES` they are named by their symbols."""
+    """An error's type and text, sizes left out: with `RUSHLIGHT_CHECK_SHAPE_CLASSES` they are named by their symbols."""
     return type(error), re.sub(r"<[^<>]*>|\d+", "#", str(error))
 
 
@@ -234,7 +234,7 @@ def test_operators_in_other_sizes(key: str) -> None:
                     s: s + (choose.choice([0, 1, 6, choose.randrange(40)]) if seed else 0)
                     for s in set().union(*map(dims_of, values))
                 }
-                with shape_classes.FAMILIES.scoped(False):
+                with shape_classes.SHAPE_CLASSES.scoped(False):
                     wanted = results_of(without, call, (sizes, layout, grad), seed)
                 with shape_classes.CHECK.scoped(True):
                     found = results_of(with_families, call, (sizes, layout, grad), seed)
@@ -464,7 +464,7 @@ def test_what_is_watched_is_not_cast(prepared: list[str]) -> None:
     prepared.clear()
     assert rl.explain(lambda: rl.ones(51, 5).exp()).__call__().operators.count("exp") == 1
     assert "exp" in prepared
-    with shape_classes.FAMILIES.scoped(False):
+    with shape_classes.SHAPE_CLASSES.scoped(False):
         prepared.clear()
         rl.ones(52, 5).exp()
         assert "exp" in prepared
@@ -643,7 +643,7 @@ def same_without_families(run: Callable[[], list[Any]]) -> None:
     clear_plans()
     found = run()
     clear_plans()
-    with shape_classes.FAMILIES.scoped(False):
+    with shape_classes.SHAPE_CLASSES.scoped(False):
         wanted = run()
     clear_plans()
     for a, b in zip(found, wanted, strict=True):
