@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rushlight._backends.cpu.epilogue.epilogue_native import E_HEAD, MOST_WORDS
-from rushlight._backends.cpu.gemm.blas_native import A_WORD, AFTER
+from rushlight._backends.cpu.gemm.blas_native import A_INDEX, AFTER
 from rushlight._backends.cpu.kernels import kernel_address
 from rushlight._backends.cpu.program.steps import RectangleStep
 
@@ -20,7 +20,7 @@ def with_epilogue(ints: list[int], sizes: Sequence[int], after: RectangleStep | 
         return ints
     made = [*ints[:2], len(sizes), *sizes]
     made += [0] * (8 - len(made)) + ints[8:]
-    made[AFTER], made[A_WORD] = len(made), len(sizes)
+    made[AFTER], made[A_INDEX] = len(made), len(sizes)
     return [*made, *epilogue_words(len(sizes), 2, after)]
 
 

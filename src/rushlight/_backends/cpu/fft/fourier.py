@@ -373,11 +373,11 @@ def _by_lanes(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     tiles = -(-count // family.lanes)
     units = tiles * (t.batch // max(count, 1))
     chunk = max(1, _PIECE // (n * family.lanes))
-    words = [
+    constants = [
         main.at, edge.at, what, int(t.inverse or what == PAIRS), n, count, x_lane, t.src_step, y_lane, t.dst_step, *ways,
         0 if twiddles is None else twiddles.ptr, tiles, chunk, units, _bits(t.scale / (2 if what == HALVES else 1)), *_outer(outer),
     ]  # fmt: skip
-    call.into(t, _Kernel("lanes", -(-units // chunk), words, (main, edge, twiddles)), nbytes, source)
+    call.into(t, _Kernel("lanes", -(-units // chunk), constants, (main, edge, twiddles)), nbytes, source)
 
 
 def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
@@ -391,21 +391,21 @@ def _by_matrix(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     rows = t.batch
     chunk = max(1, _PIECE // n)
 
-    def words(tile_chunk: int, tiles: int) -> list[int]:
+    def constants(tile_chunk: int, tiles: int) -> list[int]:
         return [
             plan.at, what, int(t.inverse), n1, n2, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step, rows, chunk,
             _bits(t.scale / (2 if what == HALVES else 1)), tile_chunk, -(-tiles // tile_chunk), *_outer(t.others),
         ]  # fmt: skip
 
     if what != COMPLEX or not t.near() or n * item <= _NEAR:
-        call.into(t, _Kernel("whole", -(-rows // chunk), words(1, 1), keep), nbytes, source)
+        call.into(t, _Kernel("whole", -(-rows // chunk), constants(1, 1), keep), nbytes, source)
         return
     pitch = item * lanes * across
     between = along * lanes * (pitch if pitch % 2048 else pitch + item * lanes) + 64
     column_chunk, row_chunk = max(1, _PIECE // (lanes * n1)), max(1, _PIECE // (lanes * n2))
-    columns = _Kernel("columns", rows * -(-across // column_chunk), words(column_chunk, across), keep)
+    columns = _Kernel("columns", rows * -(-across // column_chunk), constants(column_chunk, across), keep)
     mid = call.add(t, columns, [between * rows], (source,), False)
-    call.into(t, _Kernel("rows", rows * -(-along // row_chunk), words(row_chunk, along), keep), nbytes, mid)
+    call.into(t, _Kernel("rows", rows * -(-along // row_chunk), constants(row_chunk, along), keep), nbytes, mid)
 
 
 def _convolved(t: _Transform) -> tuple[int, int]:
@@ -424,11 +424,11 @@ def _by_chirp(call: _Call, t: _Transform, nbytes: int, source: int) -> None:
     filter_ = _filter(family, n, m)
     twiddles = _table(family, ROOT_PARTS, t.size, 0, 0, t.size // 4 + 1) if what in (HALVES, PAIRS) else None
     chunk = max(1, _PIECE // (4 * m))
-    words = [
+    constants = [
         plan.at, what, int(t.inverse), *plan.sizes, n, chirps.ptr, filter_.ptr, 0 if twiddles is None else twiddles.ptr, t.src_step, t.dst_step,
         t.batch, chunk, _bits(t.scale / m / (2 if what == HALVES else 1)), *_outer(t.others),
     ]  # fmt: skip
-    call.into(t, _Kernel("chirp", -(-t.batch // chunk), words, (plan, chirps, filter_, twiddles)), nbytes, source)
+    call.into(t, _Kernel("chirp", -(-t.batch // chunk), constants, (plan, chirps, filter_, twiddles)), nbytes, source)
 
 
 def _filter(family: _Family, n: int, m: int) -> Any:

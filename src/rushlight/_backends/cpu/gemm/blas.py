@@ -211,7 +211,7 @@ def library_for(kind: str) -> Blas:
     return library if KINDS[kind][0] and library.path is not None and library.multiplies(kind) else _NONE
 
 
-G_WORDS = BATCHES - 8  # words of a product's constants after the head, without batches
+GEMM_CONSTANTS = BATCHES - 8  # words of a product's constants after the head, without batches
 _LEAST = 1 << 16  # multiplications below which the library's small kernels are faster than packing
 _DTYPES = {
     "f32": FLOAT32,

@@ -4,7 +4,7 @@
 some consecutive batches.  Pieces depend on the sizes alone and each calls BLAS with one thread, so results do not
 depend on the number of threads, and BLAS's threads do not compete with ours.
 
-The words of `ints` from 8 on are named below.  Strides count elements.
+The constants `ints[8...]` are named below.  Strides count elements.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ __all__ = ["AFTER", "BATCHES", "G", "KINDS", "make_driver", "make_gemm"]
 # ints[8 + ...]; they end with size and strides of A, B, C for each batch dim
 G = {name: 8 + n for n, name in enumerate(
     ("m", "n", "k", "a_row", "a_col", "b_row", "b_col", "c_row", "c_col", "alpha", "alpha_im", "beta", "beta_im",
-     "tile_m", "tile_n", "tiles_m", "tiles_n", "chunk", "total", "dims", "after", "a_word")
+     "tile_m", "tile_n", "tiles_m", "tiles_n", "chunk", "total", "dims", "after", "a_index")
 )}  # fmt: skip
 M, N, K, A_ROW, A_COL, B_ROW, B_COL, C_ROW, C_COL, ALPHA, ALPHA_IM, BETA, BETA_IM = range(8, 21)
 TILE_M, TILE_N, TILES_M, TILES_N, CHUNK, TOTAL, DIMS = range(21, 28)
-A_WORD = (
+A_INDEX = (
     AFTER + 1
     # `after`: offset of the epilogue's words (0: no epilogue, the sums are C); index of A among the call's arrays; B
     # follows
@@ -148,17 +148,17 @@ def make_driver(
         columns = min(ints.i64[TILE_N], ints.i64[N] - column)
         first = piece // tiles * ints.i64[CHUNK]
         last = min(first + ints.i64[CHUNK], ints.i64[TOTAL])
-        at, after = ints.i64[A_WORD], ints.i64[AFTER] != 0
-        to, words = bufs.ptr[0], ints
+        at, after = ints.i64[A_INDEX], ints.i64[AFTER] != 0
+        to, constants = bufs.ptr[0], ints
         slot: i64 = -1
         pitch = (columns + 15) // 16 * 16
         if after:
             slot = borrow(c_size * rows * pitch)
             if slot < 0:
                 return rl_fail(bufs, piece, 4, 0, 0, 0)
-            to, words = borrowed(slot), stack(8 * BATCHES)
-            memcpy(words, ints, 8 * BATCHES)
-            words.i64[C_ROW], words.i64[C_COL] = pitch, i64(1)
+            to, constants = borrowed(slot), stack(8 * BATCHES)
+            memcpy(constants, ints, 8 * BATCHES)
+            constants.i64[C_ROW], constants.i64[C_COL] = pitch, i64(1)
         failed: i32 = 0
         for batch in range(first, last):
             a = row * ints.i64[A_ROW]
@@ -175,7 +175,7 @@ def make_driver(
                 c += i * dims.i64[3]
                 d -= 1
             pa, pb = bufs.ptr[at] + size * a, bufs.ptr[at + 1] + size * b
-            if rectangle(bufs, words, to if after else to + c_size * c, pa, pb, rows, columns) != 0:
+            if rectangle(bufs, constants, to if after else to + c_size * c, pa, pb, rows, columns) != 0:
                 failed = rl_fail(bufs, piece, 4, 0, 0, 0)
             elif after:
                 failed = failed | run_epilogue(

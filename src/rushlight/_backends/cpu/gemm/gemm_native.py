@@ -197,11 +197,11 @@ def _make_straight(form: Form, nbytes: int, other: NativeFunction) -> NativeFunc
         slot = borrow(max(i64(nbytes), size * k * n + 64))
         if slot < 0:
             return other(ints, c, a, b, m, n)
-        words = stack(8 * BATCHES)
-        memcpy(words, ints, 8 * BATCHES)
-        words.i64[B_ROW], words.i64[B_COL] = n, i64(1)
+        constants = stack(8 * BATCHES)
+        memcpy(constants, ints, 8 * BATCHES)
+        constants.i64[B_ROW], constants.i64[B_COL] = n, i64(1)
         transpose(borrowed(slot), b, n, ints.i64[B_COL], k)
-        status = other(words, c, a, borrowed(slot), m, n)
+        status = other(constants, c, a, borrowed(slot), m, n)
         give_back(slot)
         return status
 

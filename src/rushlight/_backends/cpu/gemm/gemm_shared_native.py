@@ -6,8 +6,8 @@ from __future__ import annotations
 from rushlight._backends.cpu.epilogue.epilogue_native import run_epilogue
 from rushlight._backends.cpu.gemm.blas_native import (
     A_COL,
+    A_INDEX,
     A_ROW,
-    A_WORD,
     AFTER,
     B_COL,
     B_ROW,
@@ -27,7 +27,7 @@ from rushlight._backends.cpu.scratch_native import borrow, borrowed, give_back
 from rushlight._native import extern, i32, i64, native, ptr
 from rushlight._native.function import NativeFunction
 
-__all__ = ["P_BEFORE", "P_WORDS", "make_shared"]
+__all__ = ["P_BEFORE", "PACK_CONSTANTS", "make_shared"]
 
 rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 
@@ -36,7 +36,7 @@ rl_fail = extern("rl_fail", "i32(ptr, i64, i64, i64, i64, i64)")
 # is in memory), whether rows of its rectangles run along k
 P_DEPTH, P_PIECES, P_CHUNK = BATCHES, BATCHES + 1, BATCHES + 2
 P_REACH, P_BEFORE, P_ALONG = P_CHUNK + 2, P_CHUNK + 4, P_CHUNK + 6
-P_WORDS = 10
+PACK_CONSTANTS = 10
 # rows of A or columns of B that a prologue computes at once, about, and blocks of k, if they run along k; otherwise it
 # computes MADE * SPAN of them for one block of k
 MADE, SPAN = 16, 4
@@ -68,7 +68,7 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
         form.widths[side],
         (form.source, form.other)[side].itemsize,
     )
-    step_word, k_word = ((A_ROW, A_COL), (B_COL, B_ROW))[side]
+    step_field, k_field = ((A_ROW, A_COL), (B_COL, B_ROW))[side]
     before = form.before if side else 0
     pair, twice = (
         form.pair,
@@ -108,7 +108,7 @@ def _make_side(form: Form, side: int, pack: NativeFunction) -> NativeFunction:
     def pack_side(bufs, ints, piece, out, padded, x, first, count, start, stop, aside):
         if ints.i64[P_BEFORE + side] != 0:
             return pack_made(bufs, ints, piece, out, padded, first, count, start, stop, aside)
-        depth, step, k_step = ints.i64[P_DEPTH], ints.i64[step_word], ints.i64[k_word]
+        depth, step, k_step = ints.i64[P_DEPTH], ints.i64[step_field], ints.i64[k_field]
         p = start
         while p < stop:
             words = (pair * min(depth, stop - p) + group - 1) // group
@@ -190,7 +190,7 @@ def _make_shared_multiply(form: Form, a_packed: NativeFunction) -> NativeFunctio
         column = piece % ints.i64[TILES_N] * ints.i64[TILE_N]
         rows, columns = min(ints.i64[TILE_M], m - row), min(ints.i64[TILE_N], n - column)
         m_padded, n_padded = (m + mr - 1) // mr * mr, (pair * n + nr - 1) // nr * nr
-        a = bufs.ptr[ints.i64[A_WORD]]
+        a = bufs.ptr[ints.i64[A_INDEX]]
         b = a + a_packed(m_padded, k)
         c = bufs.ptr[0] + c_size * (row * c_row + column * c_col)
         slot: i64 = 0

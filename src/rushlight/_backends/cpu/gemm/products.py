@@ -15,7 +15,7 @@ from typing import Any
 
 from rushlight._backends.cpu.epilogue.constants import with_epilogue, with_prologues
 from rushlight._backends.cpu.gemm.blas import (
-    G_WORDS,
+    GEMM_CONSTANTS,
     form_address,
     gemm_ints,
     gemm_kernel,
@@ -26,7 +26,7 @@ from rushlight._backends.cpu.gemm.blas import (
 )
 from rushlight._backends.cpu.gemm.choice import amx_works, entry, known, name_of
 from rushlight._backends.cpu.gemm.gemm_form import COLUMNS, Form, block_of_depth
-from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, P_WORDS
+from rushlight._backends.cpu.gemm.gemm_shared_native import P_BEFORE, PACK_CONSTANTS
 from rushlight._backends.cpu.gemm.prepare import LARGE_SIDE, LARGE_WORK
 from rushlight._backends.cpu.gemm.product_spec import Fusion, ProductShape, ProductTypes
 from rushlight._backends.cpu.launches import Launch
@@ -222,7 +222,7 @@ def _shared(forms: Sequence[Form], shape: ProductShape, fusion: Fusion = _UNFUSE
     )
     constants = [m, n, k, *a_strides, *b_strides, *c_strides, 0, 0, 0, 0, tile_m, tile_n, tiles_m, tiles_n, 1, 1, 0, 0, 1,
              depth, pieces_m, *chunks, *reach, 0, 0, *map(int, along)]  # fmt: skip
-    assert len(constants) == G_WORDS + P_WORDS
+    assert len(constants) == GEMM_CONSTANTS + PACK_CONSTANTS
     second = [tiles_m * tiles_n, 1, 1, m * n * form.result.itemsize, 0, 0, 0, 0, *constants]
     second = with_epilogue(second, fusion.sizes, fusion.epilogue)
     k_words = -(-form.pair * k // tile.group)

@@ -4,7 +4,7 @@ Fortran passes everything by address, so a call is a list of addresses: the kern
 letters first, then the matrices, column-major, then the routine's work arrays), copies the operands in, calls, and
 copies the results out, whatever their strides.  One piece is some consecutive matrices, each computed by one thread.
 
-The words of `ints` from 8 on are named below; `lapack.py` writes them.  Steps count bytes.
+The constants `ints[8...]` are named below; `lapack.py` writes them.  Steps count bytes.
 """
 
 from __future__ import annotations

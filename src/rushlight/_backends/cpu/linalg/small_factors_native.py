@@ -4,7 +4,7 @@ A piece is some groups of matrices.  A group's matrices are copied to a workspac
 are contiguous, so that every step is done for all of them at once; lanes differ only where rows are exchanged.  Lanes
 beyond the last matrix hold copies of it, whose results are discarded.
 
-The words of `ints` from 8 on are named below; `small_factors.py` writes them.  Steps count bytes.
+The constants `ints[8...]` are named below; `small_factors.py` writes them.  Steps count bytes.
 """
 
 from __future__ import annotations

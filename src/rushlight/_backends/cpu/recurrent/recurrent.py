@@ -61,7 +61,7 @@ def _rows_in_pairs(batch: int, rows: int) -> int:
     return -(-batch // (2 * rows)) * 2 * rows
 
 
-class _Words:
+class _Constants:
     """The constants of a call: the same descriptor for each of its kernels, after a head of their own."""
 
     __slots__ = ("nbytes", "parts", "pieces", "words")
@@ -118,7 +118,7 @@ def recurrence_call(step: ExternStep) -> list[Launch]:
     shape = Shape(mode, kind, _tile(kind, batch), host_tiles(kind)[-1], extra)
     groups = shape.groups(units) if way else -(-units // shape.columns)
     rows = step.outputs[0].shape[0]
-    words = _Words(call, rows, shape, groups, step.params.get("keep", True))
+    words = _Constants(call, rows, shape, groups, step.params.get("keep", True))
     ints = words.ints(max(words.pieces, words.parts), rows * units * units * GATES[mode], step.sizes)
     pack, main, other = _kernels(shape, way)
     operands = (-1, *range(len(step.inputs)))
