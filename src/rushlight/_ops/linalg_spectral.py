@@ -38,7 +38,8 @@ def _qr(a: Any, mode: str) -> tuple[Any, Any]:
     "qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)", name="linalg_qr", spaces=("linalg",), method=False, out="exact", like=columns_first,
 )  # fmt: skip
 def linalg_qr(a: Any, mode: str) -> Any:
-    """(Q, R) with A = Q R, Q with orthonormal columns and R upper triangular; `mode` is "reduced", "complete" or "r" (Q empty)."""
+    """(Q, R) with A = Q R, Q with orthonormal columns and R upper triangular; `mode` is "reduced", "complete" or "r" (Q
+    empty)."""
     return _qr(a, mode)
 
 
@@ -300,7 +301,8 @@ def _pinv_of(a: Any, atol: Any, rtol: Any, hermitian: bool) -> tuple[Any, Any]:
 
 
 def pinv_gradient(ct: Any, P: Any, a: Any) -> Any:
-    """Golub, Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems" (1973), for matrices of constant rank."""
+    """Golub, Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems" (1973), for
+    matrices of constant rank."""
     g, Ph = mH(ct), mH(P)
     if a.shape[-2] <= a.shape[-1]:
         K = times(g, P)
@@ -411,7 +413,8 @@ def _pseudo_inverse(a: Any, rcond: float) -> tuple[Any, Any, Any]:
     method=False, node="LinalgLstsqBackward0", like=_over_rows, static=("rcond",),
 )  # fmt: skip
 def lstsq(a: Any, b: Any, rcond: float) -> Any:
-    """X of least norm among those with the least |A X - B|; singular values up to rcond times the greatest count as 0.  B: matrices."""
+    """X of least norm among those with the least |A X - B|; singular values up to rcond times the greatest count as 0.
+    B: matrices."""
     lead = common_batch(a, b)
     P, rank, info = _pseudo_inverse(a, rcond)
     return times(expanded(P, lead), expanded(b, lead)), rank, info, P

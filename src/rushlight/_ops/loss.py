@@ -1,7 +1,7 @@
 """Losses.
 
-They take the arguments of `torch.nn.functional`, the deprecated `size_average` and `reduce` included, so that a loss with its
-reduction is one operator: one kernel forward, one backward.
+They take the arguments of `torch.nn.functional`, the deprecated `size_average` and `reduce` included, so that a loss
+with its reduction is one operator: one kernel forward, one backward.
 """
 
 from __future__ import annotations
@@ -463,7 +463,8 @@ def _bce_shapes(x: Any, target: Any) -> None:
 @operator(f"binary_cross_entropy(Tensor input, Tensor target, Tensor? weight=None, {LEGACY}) -> Tensor", promote="opmath", spaces=NN,
           method=False, constants=("weight",), like="operands")  # fmt: skip
 def binary_cross_entropy(x: Any, target: Any, weight: Any, size_average: Any, reduce: Any, reduction: str) -> Any:
-    """-(target log input + (1 - target) log(1 - input)), each log not below -100.  RuntimeError for inputs and targets outside of [0, 1]."""
+    """-(target log input + (1 - target) log(1 - input)), each log not below -100.  RuntimeError for inputs and targets
+    outside of [0, 1]."""
     _bce_shapes(x, target)
     x, target = prim.within_unit(x, argument="input"), prim.within_unit(target, argument="target")
     yes = prim.maximum(prim.log(x), build.full_like(x, -100.0))
@@ -606,7 +607,8 @@ def kl_div(x: Any, y: Any, size_average: Any, reduce: Any, reduction: str, log_t
 def poisson_nll_loss(
     x: Any, y: Any, log_input: bool, full: bool, size_average: Any, eps: float, reduce: Any, reduction: str
 ) -> Any:
-    """exp(input) - target * input (input - target * log(input + eps) unless `log_input`): Poisson counts; `full` adds Stirling's term."""
+    """exp(input) - target * input (input - target * log(input + eps) unless `log_input`): Poisson counts; `full` adds
+    Stirling's term."""
     flags = [given_dtype(v) is BOOL for v in (x, y)]
     if all(flags) or flags[0] and not log_input or flags[1] and full:
         raise RuntimeError(

@@ -80,7 +80,8 @@ def mm(a: Any, b: Any) -> Any:
 
 @operator("bmm(Tensor input, Tensor mat2) -> Tensor", out="exact")
 def bmm(a: Any, b: Any) -> Any:
-    """out[b] = input[b] @ mat2[b]: the products of as many pairs of matrices (b, n, m) and (b, m, p) as the batch holds."""
+    """out[b] = input[b] @ mat2[b]: the products of as many pairs of matrices (b, n, m) and (b, m, p) as the batch
+    holds."""
     _batches("bmm", a, b)
     return build.dot(a, b)
 
@@ -170,7 +171,8 @@ def _matmul_node(input: Any, other: Any) -> str:
 
 @operator("matmul(Tensor input, Tensor other) -> Tensor", out="exact", node=_matmul_node, aliases=("linalg.matmul",))
 def matmul(a: Any, b: Any) -> Any:
-    """out[..., i, j] = sum over k of input[..., i, k] other[..., k, j]; the dims before broadcast, and a vector stands for a row or a column."""
+    """out[..., i, j] = sum over k of input[..., i, k] other[..., k, j]; the dims before broadcast, and a vector stands
+    for a row or a column."""
     return product(a, b)
 
 

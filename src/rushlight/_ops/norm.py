@@ -114,7 +114,8 @@ def _(ct: Any, outs: Any, x: Any, normalized_shape: Any, weight: Any, bias: Any,
 @operator("rms_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor", promote="opmath",
           spaces=("torch", "nn.functional"), method=False, like="image", node="FusedRmsNormBackward0")  # fmt: skip
 def rms_norm(x: Any, normalized_shape: Any, weight: Any, eps: float | None) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight over each trailing block of `normalized_shape`; `eps` defaults to that of the dtype."""
+    """x / sqrt(mean(x^2) + eps) * weight over each trailing block of `normalized_shape`; `eps` defaults to that of the
+    dtype."""
     dims = _trailing("rms_norm", x, normalized_shape, weight)
     eps = (
         epsilon(given_dtype(x))

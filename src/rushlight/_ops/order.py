@@ -39,7 +39,8 @@ def _sorted(x: Any, dim: int, descending: bool, stable: bool) -> tuple[Any, Any]
     like=like_input,
 )
 def sort(x: Any, dim: int, descending: bool, stable: bool) -> Any:
-    """values[i] <= values[i + 1] and values[i] = input[indices[i]] along dim (>= with `descending`); NaN counts as greatest."""
+    """values[i] <= values[i + 1] and values[i] = input[indices[i]] along dim (>= with `descending`); NaN counts as
+    greatest."""
     return _sorted(x, dim, descending, stable)
 
 

@@ -144,7 +144,8 @@ def _cell(x: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, states: list[Any],
     f"lstm_step(Tensor input, Tensor h, Tensor c, {_WEIGHTS}) -> (Tensor h_n, Tensor c_n)", spaces=(), method=False, promote="same", like="contiguous",
 )  # fmt: skip
 def lstm_step(x: Any, h: Any, c: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> Any:
-    """One step of an LSTM, c = f c + i g and h = o tanh(c), from input (N, features) or (features) and the state before."""
+    """One step of an LSTM, c = f c + i g and h = o tanh(c), from input (N, features) or (features) and the state
+    before."""
     return _cell(x, w_ih, w_hh, b_ih, b_hh, [h, c], "lstm")
 
 

@@ -512,7 +512,8 @@ def _gaps(x: Any, y: Any) -> Any:
 @operator("cdist_core(Tensor x1, Tensor x2, Scalar p) -> Tensor", spaces=(), method=False, promote="same", promote_over=("x1", "x2"),
           static=("p",), like="contiguous", node="CdistBackward0")  # fmt: skip
 def cdist_core(x: Any, y: Any, p: Any) -> Any:
-    """The p-norm distances of every row of x1 (*, P, M) to every row of x2 (*, R, M), whose leading dims are equal: (*, P, R)."""
+    """The p-norm distances of every row of x1 (*, P, M) to every row of x2 (*, R, M), whose leading dims are equal: (*,
+    P, R)."""
     gap = _gaps(x, y)
     return powers(gap, float(p), (len(gap.shape) - 1,))
 

@@ -138,7 +138,8 @@ class _Reader:
 
 
 def cubic_weights(t: Any, a: float = -0.75) -> tuple[Any, Any, Any, Any]:
-    """The weights of four neighbours at a distance of 1 + t, t, 1 - t, 2 - t: Keys' cubic convolution (1981) with this slope."""
+    """The weights of four neighbours at a distance of 1 + t, t, 1 - t, 2 - t: Keys' cubic convolution (1981) with this
+    slope."""
 
     def near(x: Any) -> Any:
         return (x * (a + 2.0) - (a + 3.0)) * x * x + 1.0

@@ -107,7 +107,8 @@ def hash_tensor(x: Any, dim: Any, *, keepdim: bool, mode: int) -> Any:
     method=False,
 )
 def conv_tbc(x: Any, weight: Any, bias: Any, pad: int) -> Any:
-    """out[t, b, o] = bias[o] + sum over k, c of x[t + k - pad, b, c] weight[k, c, o]: sequences (time, batch, channels)."""
+    """out[t, b, o] = bias[o] + sum over k, c of x[t + k - pad, b, c] weight[k, c, o]: sequences (time, batch,
+    channels)."""
     if len(x.shape) != 3:
         raise RuntimeError("Input must have 3 dims: time, batch, in_channel")
     if len(weight.shape) != 3:

@@ -516,7 +516,8 @@ _incomplete(
 
 @operator("frexp(Tensor input) -> (Tensor mantissa, Tensor exponent)", like="operands", out="exact")
 def frexp(x: Any) -> tuple[Any, Any]:
-    """mantissa and exponent with input = mantissa * 2^exponent and 0.5 <= |mantissa| < 1; zeros, infinities and NaN have exponent 0."""
+    """mantissa and exponent with input = mantissa * 2^exponent and 0.5 <= |mantissa| < 1; zeros, infinities and NaN
+    have exponent 0."""
     dtype = given_dtype(x)
     if not dtype.is_floating_point:
         raise RuntimeError("torch.frexp() only supports floating-point dtypes")

@@ -347,7 +347,8 @@ def _split_sizes(x: Any, sections: Any, dim: int) -> list[int]:
 @view("split(Tensor input, ints split_size_or_sections, int dim=0) -> Tensor[]",
       node=lambda split_size_or_sections, **_: "SplitBackward0" if isinstance(split_size_or_sections, int) else "SplitWithSizesBackward0")  # fmt: skip
 def split(x: Any, split_size_or_sections: Any, dim: int) -> Any:
-    """out[k] = input[..., k size:(k + 1) size, ...]: parts of one size (the last may be smaller), or of the sizes listed, along dim."""
+    """out[k] = input[..., k size:(k + 1) size, ...]: parts of one size (the last may be smaller), or of the sizes
+    listed, along dim."""
     _no_scalar("split", x)
     dim = wrap(dim, x)
     return _cut(x, dim, _split_sizes(x, split_size_or_sections, dim))

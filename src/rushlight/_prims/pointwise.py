@@ -136,7 +136,8 @@ _real("digamma", "Derivative of lgamma.", numbers.wide(numbers.digamma), lambda 
 
 
 def trigamma(x: Any) -> Any:
-    """Derivative of digamma: the recurrence lifts x above 10, where the asymptotic series holds; below 1/2 by reflection."""
+    """Derivative of digamma: the recurrence lifts x above 10, where the asymptotic series holds; below 1/2 by
+    reflection."""
     below = x < 0.5
     y = build.select(below, 1.0 - x, x)
     total = build.zeros_like(x)

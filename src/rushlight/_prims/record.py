@@ -252,9 +252,11 @@ class ProgramPrimitive(Primitive):
 
 
 class EffectPrimitive(ProgramPrimitive):
-    """A primitive with an effect.  `spec`, `reference`, `vjp`, `jvp` and `samples` are those of any primitive, with references as arrays.
+    """A primitive with an effect.  `spec`, `reference`, `vjp`, `jvp` and `samples` are those of any primitive, with
+    references as arrays.
 
-    `reference` is a pure function: it returns the new contents of the changed reference, and does not modify its operands.
+    `reference` is a pure function: it returns the new contents of the changed reference, and does not modify its
+    operands.
     """
 
     __slots__ = ("effect",)

@@ -1,10 +1,11 @@
-"""From a graph that changes memory to one that only computes: what is written becomes a further value.
+"""Rewrite a graph that changes memory to one that only computes: a write becomes a new value.
 
-A reference to memory is an array of its elements, `read` is that array, and `write` makes another array, in which the views that it goes through
-are put in the place of the old elements.  What memory holds at the end is an output, where the graph gives the reference.  Random streams stay as
-they are: a draw gives the stream afterwards, and is a function of its operands already.
+A reference to memory becomes an array of its elements, `read` returns that array, and `write` makes another array, with
+the written elements of its views replaced.  The final contents of memory are an output if the graph returns the
+reference.  Random streams are unchanged: a draw returns the stream afterwards, and is a function of its operands
+already.
 
-    >>> from rushlight._graph.core import GraphBuilder
+>>> from rushlight._graph.core import GraphBuilder
     >>> from rushlight._graph.printer import to_source
     >>> from rushlight._prims.effects import prim
     >>> from rushlight._transforms.functionalize import functionalize
@@ -19,7 +20,7 @@ they are: a draw gives the stream afterwards, and is a function of its operands 
         v0 = prim.full(shape=(3,), value=2.0, dtype=FLOAT32)  # float32[3]
         v1 = prim.mul(x0, v0)  # float32[3]
         return (v1,)
-    >>> made.written                        # output 0 is what input 0 holds afterwards
+    >>> made.written                        # output 0 is the final contents of input 0
     [(0, 0)]
 """
 

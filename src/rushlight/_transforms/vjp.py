@@ -82,9 +82,9 @@ def vjp(
     every input of the graph.  `outputs` is the number of the graph's outputs that are results; further ones are
     residuals for the rule.  `overwritten` lists inputs that do not survive the forward (in-place): they cannot be
     saved.  `only` lists the available values if the forward has run already: the rest is recomputed, and
-    NotImplementedError raised where it cannot be.  RuntimeError if a path to `wrt` leads through a primitive that has no
-    derivative; a graph that changes memory is functionalized first.  Effects stay in the forward, and their results are
-    saved.
+    NotImplementedError raised where it cannot be.  RuntimeError if a path to `wrt` leads through a primitive that has
+    no derivative; a graph that changes memory is functionalized first.  Effects stay in the forward, and their results
+    are saved.
     """
     count = len(graph.outputs) if outputs is None else outputs
     mask = (

@@ -34,7 +34,8 @@ _TEXTS: dict[str, Device] = {}  # by the text given
 
 
 class Device:
-    """`Device("cpu")`, `Device("cuda", 1)`, `Device("cuda:1")`; printed and compared as PyTorch does.  Equal ones are one object."""
+    """`Device("cpu")`, `Device("cuda", 1)`, `Device("cuda:1")`; printed and compared as PyTorch does.  Equal ones are
+    one object."""
 
     __slots__ = ("backend", "index", "type")
 

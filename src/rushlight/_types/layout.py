@@ -243,7 +243,8 @@ def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int]:
 
 
 def restride(shape: Sequence[int], strides: Sequence[int]) -> Shape:
-    """Strides of a fresh result shaped like an operand ("preserve format"): the same if dense, else dense in the same order."""
+    """Strides of a fresh result shaped like an operand ("preserve format"): the same if dense, else dense in the same
+    order."""
     if is_contiguous(shape, strides):
         return contiguous_strides(shape)
     if len(shape) == 4 and is_channels_last(shape, strides):

@@ -60,7 +60,8 @@ class Spec:
         conj: bool = False,
         released: bool = False,
     ) -> Spec:
-        """The spec with these fields; strides default to row-major.  RuntimeError for a layout that `checked_strides` refuses."""
+        """The spec with these fields; strides default to row-major.  RuntimeError for a layout that `checked_strides`
+        refuses."""
         shape = tuple(shape)
         if strides is not None:
             strides = tuple(strides)

@@ -27,7 +27,8 @@ from rushlight._native.function import NativeFunction
 
 __all__ = ["GRAD_SLOTS", "STRETCH", "block_queries", "make_attention_grad", "make_collect"]
 
-# ints[8 + ...]; `span` keys make a piece, `parts` pieces a head; `own`: sums for the queries are collected later; `first`: the first operand's buffer
+# ints[8 + ...]; `span` keys make a piece, `parts` pieces a head; `own`: sums for the queries are collected later;
+# `first`: the first operand's buffer
 GRAD_SLOTS = (
     "queries", "keys", "width", "depth", "scale", "masking", "span", "heads", "dims", "parts", "own", "first",
     "ct_row", "ct_col", "q_row", "q_col", "k_row", "k_col", "v_row", "v_col", "mask_row", "mask_col",

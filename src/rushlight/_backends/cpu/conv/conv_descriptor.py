@@ -44,13 +44,14 @@ chunk chunks images_inside channels_inside form flip taps_first packed operand e
 # taps_first: kernel taps are the outer loop of the steps and channels the inner one; 0: the other way round.
 # packed: offset in bytes of the weights' panels in memory packed in advance; -1: each piece packs its own.
 # operand: index of x among the arrays of the call; w and the bias follow.
-# epilogue: NO_EPILOGUE, or the layout of the rectangles it takes.  epilogue_at: offset in bytes of its constants from here.
+# epilogue: NO_EPILOGUE, or the layout of the rectangles it takes.  epilogue_at: offset in bytes of its constants from
+# here.
 
 # The box of a piece and of one part of its steps: first and one past the last of each.
 BOX = Words("""n0 n1 d0 d1 h0 h1 w0 w1 o0 o1 group chunk_no c0 c1 td0 td1 th0 th1 tw0 tw1
 s_c s_n s_d s_h s_w phase len_d len_h len_w columns steps""")
-# Values of `form`: the rows of the register tile are output channels or positions; BOTH uses the tile with fewer rows for a
-# remainder, LOW for all rows.
+# Values of `form`: the rows of the register tile are output channels or positions; BOTH uses the tile with fewer rows
+# for a remainder, LOW for all rows.
 CHANNELS, POSITIONS = 0, 2
 BOTH, LOW = 0, 1
 POSITIONS_LOW = POSITIONS + LOW

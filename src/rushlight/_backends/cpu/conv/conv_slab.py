@@ -328,8 +328,8 @@ def _make_channels(kind: str, source: str, spaced: dict[int, Spaced]) -> NativeF
 
 
 def make_slab(kind: str, source: str, panels: Panels, spaced: dict[int, Spaced]) -> NativeFunction:
-    """`void(desc, box, slab, x)`: fills the slab.  `panels` transpose squares of packed elements, `spaced` pad positions
-    of so many channels."""
+    """`void(desc, box, slab, x)`: fills the slab.  `panels` transpose squares of packed elements, `spaced` pad
+    positions of so many channels."""
     size, given_size = held_type(kind).itemsize, fetch_of(source, kind)[0].itemsize
     fill_inside, fill_wide, fill_channels = (
         _make_inside(kind, source, panels),
@@ -387,8 +387,8 @@ def make_scattered(kind: str, source: str, group: int) -> NativeFunction:
 
 
 def make_weights(kind: str, source: str, tile: RegisterTile, width: int) -> NativeFunction:
-    """`void(desc, box, out, w)`: packs the box's output channels as panels of `width`, [words of steps][width][steps in a
-    word]."""
+    """`void(desc, box, out, w)`: packs the box's output channels as panels of `width`, [words of steps][width][steps in
+    a word]."""
     memory, real = fetch_of(source, kind)[0], held_type(kind)
     plain, size, given_size, group = memory is real, real.itemsize, memory.itemsize, tile.group
     pack, scattered = make_pack(tile.panels, width), extern(f"scattered_{source}_{kind}", SCATTER)

@@ -9,8 +9,8 @@ __all__ = ["D_BYTES", "REAL", "T_BYTES", "D", "T", "item_of"]
 REAL: dict[str, Type] = {"f32": f32, "f64": f64, "f16": f32, "bf16": f32}
 
 # ints[8 + ...]: blocks; counts and blocking; geometry in three spatial dims; strides in elements; prepared rows; groups
-# given to the epilogue together; the last three as in `conv_descriptor.W`, except that `epilogue_at` counts from the first
-# constant.
+# given to the epilogue together; the last three as in `conv_descriptor.W`, except that `epilogue_at` counts from the
+# first constant.
 # together: lanes are channels, `mix` of them of one group; `x_g`, `y_g` and `bias_g` are then strides of channels,
 # `groups` counts vectors.
 # placed: input rows are read in place; `edge` and `edge_last` are the blocks that may reach beyond a row (`tile` may be

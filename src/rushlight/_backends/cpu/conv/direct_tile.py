@@ -178,10 +178,10 @@ class Reads(NamedTuple):
 class DirectTile:
     """A block of results: `text` is the LLVM text of its kernel, `symbol`.
 
-    `symbol(desc, lines, from, weights, out, count)`: lines[0...] are addresses of the block's input rows, `desc` is
-    its descriptor (`direct_descriptor.T`).  Kernel column j begins at `columns[j]`: a phase (`phase` bytes apart) and an
-    element in it, counted from `from` positions (`position` bytes apart).  With `whole` only whole vectors are loaded, and
-    vectors that straddle two are combined from them.  A kernel of `height` rows (`stride` input rows between result
+    `symbol(desc, lines, from, weights, out, count)`: lines[0...] are addresses of the block's input rows, `desc` is its
+    descriptor (`direct_descriptor.T`).  Kernel column j begins at `columns[j]`: a phase (`phase` bytes apart) and an
+    element in it, counted from `from` positions (`position` bytes apart).  With `whole` only whole vectors are loaded,
+    and vectors that straddle two are combined from them.  A kernel of `height` rows (`stride` input rows between result
     rows, `dilation` between kernel rows) is applied `steps` times, each `step` bytes of lines further, to each of
     `planes` planes of input, whose lines are `plane` bytes apart.  `weights` begin with one number for each channel
     that is added in the end, or a vector of them where `channelwise`; the weights follow in the same form, in the order
@@ -389,8 +389,8 @@ class RowMover:
     `narrowed`.
 
     `copy(to, x, n)` copies n elements; `part(to, other, x, n)` sends the even ones of 2 n to `to`, the odd ones to
-    `other`; `positions(to, step, x, gap, n, valid)` copies n vectors from `gap` to `step` bytes apart, with zeros for all
-    but the first `valid` elements; `widened` does so with vectors of bfloat16, which become float32, and `narrowed`
+    `other`; `positions(to, step, x, gap, n, valid)` copies n vectors from `gap` to `step` bytes apart, with zeros for
+    all but the first `valid` elements; `widened` does so with vectors of bfloat16, which become float32, and `narrowed`
     rounds them on the way back (and writes `valid` elements).
     """
 

@@ -54,8 +54,8 @@ TWIDDLES, FACTORS, ROOT_PAIRS, ROOT_PARTS, CHIRPS, FILTER, LANE_FACTORS, COLUMN_
 SEQUENCES, ELEMENTS, NEITHER = range(3)
 
 # ints[8 + ...]; steps are in bytes.  `main` and `edge` are addresses of tile plans: the number of passes, then for each
-# its function, m, s and twiddles.  `src_way`, `dst_way`: SEQUENCES, ELEMENTS or NEITHER.  `outer`: the number of dims that
-# follow (size, step in the source, step in the result), the last one innermost
+# its function, m, s and twiddles.  `src_way`, `dst_way`: SEQUENCES, ELEMENTS or NEITHER.  `outer`: the number of dims
+# that follow (size, step in the source, step in the result), the last one innermost
 LANES = Words(
     """main edge kind inverse n count src_lane src_step dst_lane dst_step src_way dst_way twiddles tiles chunk
 units scale outer""",
@@ -125,7 +125,8 @@ def make_tables(kind: str, lanes: int) -> NativeFunction:
     """`tables(out, what, n, a, b)` fills tables with n-th roots of unity:
 
     TWIDDLES:       the twiddles of a pass of radix `a`, n = a m: for each p < m roots p k, k = 1 .. a - 1
-    FACTORS:        the factors of a matrix of a x b, n = a b: for each tile of columns and each row the roots row * column, lane by lane
+    FACTORS:        the factors of a matrix of a x b, n = a b: for each tile of columns and each row the roots
+                    row * column, lane by lane
     ROOT_PAIRS:     n / 4 + 1 roots k, n = 2 h, each as a pair
     ROOT_PARTS:     the same, all real parts, then all imaginary ones
     CHIRPS:         `a` chirps: root k * k of n = 2 a

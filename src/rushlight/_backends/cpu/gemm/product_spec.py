@@ -50,7 +50,8 @@ class ProductShape(NamedTuple):
 
 
 class ProductTypes(NamedTuple):
-    """The dtypes of A (`source`), C (`result`) and B (`other`, by default A's); `conjugated` operands are read as conjugates."""
+    """The dtypes of A (`source`), C (`result`) and B (`other`, by default A's); `conjugated` operands are read as
+    conjugates."""
 
     source: DType
     result: DType

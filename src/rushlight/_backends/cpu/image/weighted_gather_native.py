@@ -196,20 +196,20 @@ def _make_by_points(
 
 
 def make_weighted_gather(dtype: str) -> NativeFunction:
-    """The kernel of `weighted_gather`.  bufs: result, x, each tap's indices, each tap's weights; a piece is a part of the
-    points of an item."""
+    """The kernel of `weighted_gather`.  bufs: result, x, each tap's indices, each tap's weights; a piece is a part of
+    the points of an item."""
     return _make_by_points("sums", dtype, _make_sums, False)
 
 
 def make_gather_weights(dtype: str) -> NativeFunction:
-    """The kernel of `gather_weights`.  bufs: each tap's weights, y, x, each tap's indices; a piece is a part of the points
-    of an item."""
+    """The kernel of `gather_weights`.  bufs: each tap's weights, y, x, each tap's indices; a piece is a part of the
+    points of an item."""
     return _make_by_points("dots", dtype, _make_dots, True)
 
 
 def make_weighted_scatter(dtype: str) -> NativeFunction:
-    """The kernel of `weighted_scatter`.  bufs: result, y, each tap's indices, each tap's weights; a piece is a few channels of
-    an item."""
+    """The kernel of `weighted_scatter`.  bufs: result, y, each tap's indices, each tap's weights; a piece is a few
+    channels of an item."""
     real = REAL[dtype]
     width, every = real.itemsize, _make_channels("pours", real, _make_pours)
 

@@ -181,8 +181,8 @@ class FourierPass:
         return f"{t.declared()}define void @{self.symbol}({arguments}) {{\nentry:\n{t.writer.text}\n}}\n"
 
     def _enter(self, t: _Lanes) -> None:
-        """Emit distances between the r elements of a butterfly (`legs`) and between butterflies (`iterations`), and the head
-        of their loop."""
+        """Emit distances between the r elements of a butterfly (`legs`) and between butterflies (`iterations`), and the
+        head of their loop."""
         w, r = t.writer, self.radix
         w.say(f"%iterations = mul i64 %m, {'1' if self.first or not self.last else '%s'}", "%ms = mul i64 %m, %s")
         w.say(
@@ -269,8 +269,8 @@ class FourierMoves:
     `strided_in[swap](src, lane, step, tile, n)` and `strided_out[swap](tile, dst, lane, step, n)` do so for strided
     numbers: sequences begin `lane` bytes apart, and their elements are `step` bytes apart.
 
-    `transpose(src, step, tile, n)`: transposes n / lanes squares of a matrix whose rows begin `step` bytes apart and hold
-    tile elements, into a tile.
+    `transpose(src, step, tile, n)`: transposes n / lanes squares of a matrix whose rows begin `step` bytes apart and
+    hold tile elements, into a tile.
 
     Real sequences of even length n = 2 h are transformed as h complex numbers, adjacent pairs.  With Z their transform
     and w = exp(-2 pi i / n),

@@ -53,7 +53,8 @@ def _squares(T: Any) -> NativeFunction:
 
 
 def _update(T: Any) -> NativeFunction:
-    """One element of the update: the gradient over the root of its second moment, which is r c / mean and at least `floor`."""
+    """One element of the update: the gradient over the root of its second moment, which is r c / mean and at least
+    `floor`."""
 
     @native(f"{T}({T}, {T}, {T}, {T}, {T})", name=f"rl_adafactor_update_{T}", inline=True)
     def update(g, c, r, mean, floor):

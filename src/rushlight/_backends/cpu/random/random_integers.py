@@ -56,7 +56,8 @@ def make_bernoulli(size: str) -> NativeFunction:
 
 
 def make_bernoulli_each(size_and_p: str) -> NativeFunction:
-    """`bernoulli(state, out, n, p, one)` with a probability for each element, float32 or float64 (uniforms of the same dtype)."""
+    """`bernoulli(state, out, n, p, one)` with a probability for each element, float32 or float64 (uniforms of the same
+    dtype)."""
     size, _, p_kind = size_and_p.partition("_")
     T, P = _OF_SIZE[int(size)], f64 if p_kind == "f64" else f32
     itemsize, p_size, per_element = T.itemsize, P.itemsize, P.itemsize // 4

@@ -67,8 +67,8 @@ class Shape:
     )
 
     def __init__(self, mode: str, kind: str, tile: RegisterTile, transposer: RegisterTile, extra: bool = False) -> None:
-        """`transposer` is the tile whose packing routine is used for weights; `extra`: in the backward, saved values have
-        cotangents too."""
+        """`transposer` is the tile whose packing routine is used for weights; `extra`: in the backward, saved values
+        have cotangents too."""
         gates = GATES[mode]
         self.mode, self.tile, self.transposer, self.extra = mode, tile, transposer, extra
         self.real: Type = f32 if kind == "f32" else f64
