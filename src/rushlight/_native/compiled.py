@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from rushlight._base.lazy import LazyModule
+from rushlight._native.cache import default_cache
 from rushlight._native.function import NativeFunction, digest_of
 from rushlight._native.jit import COMPILER_SOURCES
 from rushlight._native.objectcode import ahead, obtain, wanted
-from rushlight._native.sources import sources_digest
+from rushlight._native.sources import files_below, sources_digest
 from rushlight._native.target import host_target
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 else:
     compiler = LazyModule("rushlight._native.compiler")  # only when something is compiled: it needs `ast`
 
-__all__ = ["cached_object", "compile_native", "compile_text", "native_ahead", "text_ahead"]
+__all__ = ["cached_object", "compile_named", "compile_native", "compile_text", "native_ahead", "text_ahead"]
 
 _LANGUAGE = (
     *COMPILER_SOURCES,
@@ -41,6 +42,27 @@ def compile_native(
     """
     functions = list(functions)
     return obtain(opt, partial(_unit, functions, extra, imported), *_parts(functions, extra, opt, imported))
+
+
+def compile_named(
+    name: str, make: Callable[[], Iterable[NativeFunction]], opt: str = "native", imported: tuple[str, ...] = ()
+) -> bytes:
+    """As `compile_native`, of functions that `name` and the sources of `_native`, `_host` and the CPU's backend determine.
+
+    A hit in the disk cache needs neither the functions nor a digest of their code, which takes milliseconds for large ones.
+    """
+    kept = default_cache()
+    key = kept.key("named", opt, sources_digest(_named_sources()), name)
+    data = kept.get(key)
+    if data is None:
+        data = compile_native(make(), opt=opt, imported=imported)
+        kept.put(key, data)
+    return data
+
+
+@cache
+def _named_sources() -> tuple[str, ...]:
+    return (*files_below("_native"), *files_below("_host"), *files_below("_backends/cpu"))
 
 
 def native_ahead(functions: Iterable[NativeFunction], opt: str = "native") -> None:

@@ -19,7 +19,7 @@ from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._native import jit
-from rushlight._native.compiled import compile_native, compile_text, native_ahead
+from rushlight._native.compiled import compile_named, compile_text, native_ahead
 
 __all__ = [
     "SHORT",
@@ -71,11 +71,12 @@ def conv_symbols(form: ConvForm) -> dict[str, int]:
         name = f"loops {key}"
         if name not in _LOADED:
             symbols = [loop.symbol for loop in loops]
-            _LOADED.setdefault(name, jit.load(compile_native(loops), symbols, imports))
+            _LOADED.setdefault(name, jit.load(compile_named(f"conv {name}", lambda: loops), symbols, imports))
         imports.update({loop.symbol: _LOADED[name][loop.symbol] for loop in loops})
         symbols = [function.symbol for function in kernels]
         if key not in _LOADED:
-            _LOADED.setdefault(key, jit.load(compile_native(kernels, opt="quick"), symbols, imports))
+            data = compile_named(f"conv {key}", lambda: kernels, opt="quick")
+            _LOADED.setdefault(key, jit.load(data, symbols, imports))
         _SYMBOLS[key] = {**imports, **{symbol: _LOADED[key][symbol] for symbol in symbols}}
     return _SYMBOLS[key]
 

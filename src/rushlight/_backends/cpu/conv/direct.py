@@ -29,7 +29,7 @@ from rushlight._backends.cpu.program.steps import ExternStep, Operand
 from rushlight._backends.cpu.runtime import runtime as _runtime
 from rushlight._backends.cpu.runtime.stubs import make_kernel_callable
 from rushlight._native import jit
-from rushlight._native.compiled import cached_object, compile_native, compile_text
+from rushlight._native.compiled import cached_object, compile_named, compile_text
 from rushlight._native.target import host_target
 from rushlight._types.layout import numel
 from rushlight._types.symbols import settled
@@ -169,7 +169,8 @@ def _callable(source: str, target: str, added: str, lanes: int, weights: bool) -
             )
             imports[transposer.transpose_symbol] = transposer_code[transposer.transpose_symbol]
             function = make_direct(source, target, added, mover, transposer)
-        loaded = jit.load(compile_native([function]), [function.symbol], imports)
+        data = compile_named(f"direct {key} {lanes}", lambda: [function])
+        loaded = jit.load(data, [function.symbol], imports)
         _CALLABLES.setdefault(key, make_kernel_callable(loaded[function.symbol], function.symbol, loaded))
     return _CALLABLES[key]
 

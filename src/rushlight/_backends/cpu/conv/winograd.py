@@ -27,7 +27,7 @@ from rushlight._backends.cpu.program.steps import ExternStep
 from rushlight._backends.cpu.runtime import stubs
 from rushlight._base.knobs import Knob
 from rushlight._native import jit
-from rushlight._native.compiled import compile_native, compile_text
+from rushlight._native.compiled import compile_named, compile_text
 
 __all__ = ["WINOGRAD", "winograd_call"]
 
@@ -132,11 +132,16 @@ def _kernels(form: ConvForm, tile: RegisterTile) -> tuple[Callable[..., Any], Ca
     for part in (Winograd(tile.lanes, tile.rows), tile):
         loaded = _loaded(part.text, part.symbols, partial(compile_text, part.text), {})
         symbols |= {symbol: loaded[symbol] for symbol in part.symbols}
-    kernels = []
+    kernels, tiles = [], " ".join(t.key for t in (tile, *form.tiles))
     for function in (make_winograd_weights(form, tile), make_winograd(form)):
         key = f"{function.symbol} {tile.lanes} {tile.vectors}"
         if key not in _KERNELS:
-            loaded = _loaded(key, (function.symbol,), partial(compile_native, [function], opt="quick"), symbols)
+            loaded = _loaded(
+                key,
+                (function.symbol,),
+                partial(compile_named, f"{key} {tiles}", partial(list, [function]), "quick"),
+                symbols,
+            )
             _KERNELS.setdefault(key, stubs.make_kernel_callable(loaded[function.symbol], function.symbol))
         kernels.append(_KERNELS[key])
     return kernels[0], kernels[1], symbols[tile.symbol]

@@ -44,7 +44,8 @@ from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._base.log import log
 from rushlight._native import jit
-from rushlight._native.compiled import compile_native
+from rushlight._native.compiled import compile_named, compile_native
+from rushlight._native.function import NativeFunction
 from rushlight._native.target import TargetDescription, host_target
 from rushlight._native.types import f32, i32, i64
 from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
@@ -267,13 +268,14 @@ def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> 
     if key not in _LOADED:
         wide = i64 if library.wide else i32
         least = _LEAST if library.path is not None else 0
-        function = make_gemm(
-            kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least)
-        )
         parts_ahead(forms)
-        _LOADED.setdefault(
-            key, jit.load(compile_native([function], opt="quick"), [symbol], {**_imports(forms), **library.symbols})
-        )
+
+        def make() -> list[NativeFunction]:
+            present = library.path is not None
+            return [make_gemm(kind, present, wide, library.gated, lambda block: make_tiled(forms, block, least))]
+
+        data = compile_named(f"{key} {library.wide} {library.gated} {least}", make, opt="quick")
+        _LOADED.setdefault(key, jit.load(data, [symbol], {**_imports(forms), **library.symbols}))
     return _LOADED[key][symbol]
 
 
@@ -308,9 +310,12 @@ def form_address(forms: tuple[Form, ...]) -> int:
     key = " ".join(["form", *(form.key for form in forms)])
     if key not in _LOADED:
         parts_ahead(forms)
-        first = forms[0]
-        function = make_driver("rl_gemm_form", first.source.itemsize, first.result.itemsize, make_tiled(forms), None, 0)
-        _LOADED.setdefault(key, jit.load(compile_native([function], opt="quick"), [function.symbol], _imports(forms)))
+        first, symbol = forms[0], "rl_gemm_form"
+
+        def make() -> list[NativeFunction]:
+            return [make_driver(symbol, first.source.itemsize, first.result.itemsize, make_tiled(forms), None, 0)]
+
+        _LOADED.setdefault(key, jit.load(compile_named(key, make, opt="quick"), [symbol], _imports(forms)))
     return _LOADED[key]["rl_gemm_form"]
 
 
@@ -319,9 +324,8 @@ def shared_addresses(form: Form) -> tuple[int, int]:
     key = f"shared {form.key}"
     if key not in _LOADED:
         parts_ahead([form])
-        functions = make_shared(form)
-        data = compile_native(functions, opt="quick")
-        _LOADED.setdefault(key, jit.load(data, [f.symbol for f in functions], _imports([form])))
+        data = compile_named(key, lambda: make_shared(form), opt="quick")
+        _LOADED.setdefault(key, jit.load(data, ["rl_pack", "rl_multiply"], _imports([form])))
     return _LOADED[key]["rl_pack"], _LOADED[key]["rl_multiply"]
 
 
