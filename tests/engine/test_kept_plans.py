@@ -564,3 +564,52 @@ def test_operators_declared_outside_of_the_package_are_derived_anew(keeping: Non
             del OPERATORS[declared.name]
         second_process()
     assert derived.count("scaled_by_a_program") >= 2
+
+
+# ***** changes in place *****
+
+
+def changed_in_place() -> list[Any]:
+    found = []
+    for n in (3, 5, 6):
+        x = rl.linspace(-2, 2, 2 * n).view(2, n)
+        x.mul_(3).add_(rl.ones(n)).clamp_(min=-1.5)
+        w = rl.ones(n, requires_grad=True)
+        y = (x * w).add_(w).sigmoid_() + F.relu(x * w, inplace=True)
+        y.sum().backward()
+        half = rl.arange(n).to(rl.float16).exp_()
+        found += [x.numpy().copy(), y.detach().numpy(), w.grad.numpy(), half.numpy()]
+    return found
+
+
+def test_changes_in_place(keeping, derived):
+    wanted = changed_in_place()
+    second_process()
+    hits = store().hits
+    assert alike(changed_in_place(), wanted)
+    assert store().hits > hits + 15
+    with CHECK_PLANS.scoped(False):
+        clear_plans()
+        changed_in_place()
+        second_process()
+        derived.clear()
+        assert alike(changed_in_place(), wanted)
+        assert not derived
+
+
+def test_refusals_of_changes_in_place(keeping):
+    def refused() -> list[str]:
+        found = []
+        leaf = rl.ones(3, requires_grad=True)
+        for call in (lambda: leaf.mul_(2), lambda: rl.ones(3).add_(rl.ones(2, 3)), lambda: rl.ones(3, dtype=rl.int64).mul_(1.5),
+                     lambda: rl.ones(1).expand(3).mul_(2)):  # fmt: skip
+            with pytest.raises(RuntimeError) as error:
+                call()
+            found.append(str(error.value))
+        return found
+
+    rl.ones(3).mul_(2)
+    wanted = refused()
+    second_process()
+    rl.ones(3).mul_(2)
+    assert refused() == wanted

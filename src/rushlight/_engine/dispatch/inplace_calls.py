@@ -7,6 +7,7 @@ from typing import Any
 
 from rushlight._backends.registry import backend_of
 from rushlight._base.errors import NotDifferentiableError, user_code
+from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.node import next_sequence
 from rushlight._engine.core.hooks import HOOKS, OPS, bump
 from rushlight._engine.core.memory import own
@@ -18,7 +19,7 @@ from rushlight._engine.dispatch.call import Caller, plan_for, unordered
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import make_dispatch
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
-from rushlight._engine.dispatch.lower import differentiate, trace_operator
+from rushlight._engine.dispatch.lower import Slot, differentiate, trace_operator
 from rushlight._engine.dispatch.lowered_call import (
     bounds_of,
     common_device,
@@ -29,7 +30,8 @@ from rushlight._engine.dispatch.lowered_call import (
 from rushlight._engine.dispatch.native_plans import inplace_plan as native_inplace
 from rushlight._engine.dispatch.node_recording import watch
 from rushlight._engine.dispatch.out import OVERLAP, SELF_OVERLAP, for_target
-from rushlight._engine.dispatch.plan import fitting, number_words
+from rushlight._engine.dispatch.plan import PlanShape, fitting, number_words
+from rushlight._engine.dispatch.plan_store import further_note, inplace_key, keep, packing
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.shape_classes import Found, ShapeClasses, SymbolicSpec, casting
 from rushlight._engine.dispatch.underivable import underivable_inplace
@@ -47,6 +49,7 @@ from rushlight._engine.indexing.inplace import (
 )
 from rushlight._graph.core import Graph, GraphBuilder, evaluate
 from rushlight._prims import build
+from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import overlaps_itself
 from rushlight._types.promotion import can_cast
@@ -55,6 +58,8 @@ from rushlight._types.spec import Spec
 from rushlight._types.symbols import SpecializationError
 
 __all__ = ["InplaceCaller", "make_inplace"]
+
+kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with the first plan
 
 _STATE = STATE
 IDEMPOTENT = frozenset(
@@ -95,7 +100,13 @@ class InplaceCaller:
         wants = (
             bool(wrt) and "no_history" not in op.tags and (target.dtype.is_floating_point or target.dtype.is_complex)
         )
+        key = inplace_key(op, template, specs, wrt if wants else (), device)
+        kept = None if key is None else self._kept(key, template, specs, wrt if wants else (), device)
+        if kept is not None:
+            return kept
         found = self._cast(template, specs, wrt if wants else ()) if backend_of(device).symbolic else None
+        if found is not None and key is not None:
+            self._keep_cast(key, template, specs, wrt if wants else (), found)
         if found is not None:
             plan_template, values, sizes, _ = found
             if plan_template.backward is None:
@@ -113,7 +124,7 @@ class InplaceCaller:
                 device,
                 GRAPH_CALLS,
             )
-            backward_spec.origin = (op, template, specs)
+            backward_spec.origin, backward_spec.record = (op, template, specs), key
             return self._recording(template, run, backward_spec, specs, bounds)
         try:
             graph = self._traced(template, specs)
@@ -133,6 +144,10 @@ class InplaceCaller:
         bounds = bounds_of(op, template, target.dtype)
         run = inplace_runner(forward, specs, target)
         exe = getattr(run, "keep", None)
+        if key is not None and refused is None:
+            keep(key, lambda: self._packed(template, specs, wrt if wants else (), device))
+            if backward_spec is not None:
+                backward_spec.record = key
         if refused is None and backward_spec is None:
             return self._plain(template, run, exe, specs, len(graph.inputs) - len(specs), bounds)
         if backward_spec is not None:
@@ -141,6 +156,59 @@ class InplaceCaller:
         node = node_name(op, template, specs, inplace=True)
         plan = underivable_inplace(inplace_plan(run, None, wrt, len(specs), op.tags, self.name), op, refused, wrt, node)
         return fitting(unordered(op, template, plan), len(specs), target.dtype, bounds)
+
+    # ***** what is kept on disk *****
+
+    def _shape(self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int]) -> PlanShape:
+        """What the record of a call says beside its program and derivative."""
+        in_complex = any(type(item) is Slot and item.kind == "complex" for item in template)
+        name = node_name(self.op, template, specs, inplace=True) if wrt else ""
+        return PlanShape(name, 1, in_complex, wrt, [True] if wrt else [])
+
+    def _kept(
+        self, key: bytes, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], device: Device
+    ) -> Callable[..., Any] | None:
+        """The plan that an earlier process kept, None where there is none."""
+        numbers = sum(type(item) is Slot and item.kind not in ("tensor", "list") for item in template)
+
+        def derive(*_: Any) -> bytes | None:
+            return self._packed(template, specs, wrt, device)
+
+        found = kept_plans.kept_inplace(key, specs, numbers, device, derive)
+        if found is None or (found[0].backward is None) != (not wrt):
+            return None
+        record, exe = found
+        bounds = bounds_of(self.op, template, specs[0].dtype)
+        run = inplace_run(exe, len(specs), record.specs[1:], record.in_complex)
+        if record.backward is None:
+            return self._plain(template, run, exe, specs, numbers, bounds)
+        record.backward.derive = lambda: differentiate(self.op, template, specs, wrt, [True])
+        backward_spec = BackwardSpec(record.name, record.backward, record.wrt, [True], device, GRAPH_CALLS)
+        backward_spec.origin, backward_spec.record = (self.op, template, specs), key
+        return self._recording(template, run, backward_spec, specs, bounds)
+
+    def _keep_cast(
+        self, key: bytes, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], found: Found
+    ) -> None:
+        """Keep what is cast from a plan template."""
+        plan_template, values, sizes, _ = found
+        backward = None if plan_template.backward is None else plan_template.backward.at(sizes)
+        shape, made = self._shape(template, specs, wrt), [specs[0], *plan_template.specs(values)]
+        keep(key, lambda: packing.packed_plan(shape, made, plan_template.packed(sizes), backward))
+
+    def _packed(
+        self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], device: Device
+    ) -> bytes | None:
+        """The record of a call, derived in full."""
+        backward = differentiate(self.op, template, specs, wrt, [True]) if wrt else None
+        whole = written(self._traced(template, specs) if backward is None else backward.forward, specs[0].dtype)
+        if whole is None or backend_of(device).shapes_only:
+            return None
+        made = [specs[0], *[Spec.of(v.dtype, device, v.shape) for v in whole.outputs[1:]]]
+        exe = executable(whole, [*specs, *[None] * (len(whole.inputs) - len(specs))], made, aliases={0: 0})
+        shape = self._shape(template, specs, wrt)
+        data: bytes | None = packing.packed_plan(shape, made, packing.packed_program(exe, device), backward)
+        return data
 
     def _cast_plain(
         self, template: tuple[Any, ...], plan_template: KernelTemplate, values: tuple[int, ...], specs: Sequence[Spec]
@@ -169,6 +237,9 @@ class InplaceCaller:
         ) -> Callable[..., Any] | None:
             if checked and overlaps_itself(specs[0].shape, specs[0].strides):
                 return None
+            note = further_note(lambda: inplace_key(self.op, template, specs, (), specs[0].device))
+            if note is not None:
+                self._keep_cast(note.key, template, specs, (), Found(plan_template, values, sizes, found.shape_class))
             return self._cast_plain(template, plan_template, values, specs)
 
         self._recent = plan, (lambda known: casting(found, specs, 0, self._maker(template, ()), cast, known), False)

@@ -26,7 +26,7 @@ from rushlight._graph.packing import RecordError
 from rushlight._types.device import CPU, Device
 from rushlight._types.spec import Spec
 
-__all__ = ["KeptCall", "kept_call", "kept_graph_plan", "kept_view"]
+__all__ = ["KeptCall", "kept_call", "kept_graph_plan", "kept_inplace", "kept_view"]
 
 
 class KeptCall:
@@ -89,6 +89,19 @@ def kept_graph_plan(
     return passing(record.passed, _shape(record).around(exe, in_specs, record.specs, None))
 
 
+def kept_inplace(
+    key: bytes, specs: Sequence[Spec], numbers: int, device: Device, derive: Callable[..., bytes | None]
+) -> tuple[PlanRecord, Any] | None:
+    """The record of a kept change in place of the first of these tensors, and its executable; None where there is none.
+
+    The first spec of the record is that of the tensor, the others are those of what is kept for the derivative.  `derive` gives the record anew.
+    """
+    found = _read(key, [*specs, *[None] * numbers], device, derive, written=1)
+    if found is None or found[1] is None or found[0].passed or found[0].specs[0] is not specs[0]:
+        return None
+    return found
+
+
 def kept_view(key: bytes, spec: Spec, derive: Callable[[], Any]) -> ViewRecord | None:
     """The kept layouts and derivatives of a view of a tensor with this spec; None where there are none.
 
@@ -112,7 +125,7 @@ def kept_view(key: bytes, spec: Spec, derive: Callable[[], Any]) -> ViewRecord |
 
 
 def _read(
-    key: bytes, in_specs: Sequence[Spec | None], device: Device, derive: Callable[..., Any]
+    key: bytes, in_specs: Sequence[Spec | None], device: Device, derive: Callable[..., Any], written: int = 0
 ) -> tuple[PlanRecord, Any] | None:
     """The record with this key and its executable (None: it shows its inputs under other layouts); None where there is no record that can be used."""
     kept = store()
@@ -124,7 +137,7 @@ def _read(
         if record.layouts is None:
             if not record.specs:
                 raise RecordError("no results")
-            exe = executable_of(record.program, in_specs, record.specs, device)
+            exe = executable_of(record.program, in_specs, record.specs[written:], device)
             if exe is None:
                 return None
     except (RecordError, NotImplementedError) as error:
@@ -148,7 +161,10 @@ def _check(
     """AssertionError where a record is another than what is derived now."""
     note = PlanNote(key)
     lowered = derive(note)
-    if isinstance(lowered, list):
+    fresh: bytes | None
+    if lowered is None or isinstance(lowered, bytes):
+        fresh = lowered
+    elif isinstance(lowered, list):
         fresh = packed_layouts(lowered)
     else:
         exe = executable(lowered.forward, lowered.in_specs, lowered.specs)

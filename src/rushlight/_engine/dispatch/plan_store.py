@@ -30,7 +30,7 @@ from rushlight._types.promotion import default_dtype
 from rushlight._types.spec import Spec
 
 __all__ = [
-    "CHECK_PLANS", "KEEP_PLANS", "PlanNote", "call_key", "flush", "further_note", "graph_key", "keep", "part_key", "program_key", "store", "view_key",
+    "CHECK_PLANS", "KEEP_PLANS", "PlanNote", "call_key", "flush", "further_note", "graph_key", "inplace_key", "keep", "part_key", "program_key", "store", "view_key",
 ]  # fmt: skip
 
 KEEP_PLANS: Knob[bool] = Knob(
@@ -149,6 +149,14 @@ def program_key(kind: str, *parts: Any) -> bytes | None:
     h = hasher(b"program")
     h.update("\0".join([kind, default_dtype().name, *texts]).encode())
     return h.digest()
+
+
+def inplace_key(
+    op: Operator, template: Sequence[Any], specs: Sequence[Spec], wrt: Sequence[int], device: Device
+) -> bytes | None:
+    """The key of the in-place form of a call, which records a node for the tensors numbered `wrt`; None where none is kept."""
+    key = call_key(op, template, specs, wrt, device)
+    return None if key is None else digest(b"inplace" + key)
 
 
 def view_key(op: Operator, template: Sequence[Any], spec: Spec, wants: bool) -> bytes | None:

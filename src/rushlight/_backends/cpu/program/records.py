@@ -117,12 +117,16 @@ def literal(data: Any) -> str:
     return "\n".join(parts)
 
 
-_FLOAT_SLOT = re.compile(r"s\((-?\d+)\)(?=:b?float)")
+_NUMBER = re.compile(r"s\((-?\d+)\)(:b?float)?")
 
 
 def _filled(text: str, values: Sequence[int]) -> str:
-    """The text of a kernel with the values of its slots: floats as they are written where they are part of the kernel."""
-    return _FLOAT_SLOT.sub(lambda m: repr(unpack("<d", pack("<q", int(m[1])))[0]), with_numbers(text, values))
+    """The text of a kernel with the values of its slots, as they are written where they are part of the kernel."""
+
+    def number(m: re.Match[str]) -> str:
+        return repr(unpack("<d", pack("<q", int(m[1])))[0]) + m[2] if m[2] else m[1]
+
+    return _NUMBER.sub(number, with_numbers(text, values))
 
 
 # ***** and back *****
