@@ -297,7 +297,9 @@ def test_every_knob_is_documented() -> None:
     former = {knob.former for knob in KNOBS.values()}
     for path in PAGES:
         named = set(re.findall(r"\bRUSHLIGHT_[A-Z_]+[A-Z]\b", path.read_text(encoding="utf-8")))
-        assert named <= expected | former | NOT_KNOBS, f"{path} names settings that do not exist: {sorted(named - expected)}"
+        assert named <= expected | former | NOT_KNOBS, (
+            f"{path} names settings that do not exist: {sorted(named - expected)}"
+        )
 
 
 def test_log_topics_are_documented() -> None:

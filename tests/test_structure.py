@@ -205,7 +205,7 @@ LAZY = {
     "rushlight._engine.autograd.saved": "what nodes show is rarely asked for",
     "rushlight._engine.core.describe": "a program may print nothing",
     "rushlight._engine.core.lazy_clone": "lazy clones are rare",
-    "rushlight._engine.functorch.lifted": "batched gradients are rare",
+    "rushlight._engine.functorch.gradients": "batched gradients are rare",
     "rushlight._engine.sharing.ipc": "most programs have one process",
     "rushlight._engine.sharing.mapped": "mapped files are rare",
     "rushlight._engine.sharing.shared": "most programs have one process",

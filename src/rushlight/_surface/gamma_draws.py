@@ -17,7 +17,7 @@ from rushlight._base.lazy import numpy as np
 from rushlight._engine.autograd.node import Node, check_attached
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, edge_of
-from rushlight._engine.functorch.numpy_callback import hosted
+from rushlight._engine.functorch.numpy_callback import call_numpy
 from rushlight._engine.random import random as streams
 from rushlight._engine.random.random import Generator
 from rushlight._engine.random.sampling import check_generator, fresh, not_implemented, overridable
@@ -265,7 +265,7 @@ def _no_second(name: str) -> Callable[..., Any]:
 def standard_gamma_grad(input: Tensor, output: Tensor) -> Tensor:
     """The derivatives of the gamma numbers `output` by their shapes `input`."""
     gradient = _no_second("_standard_gamma_grad")
-    return hosted("StandardGammaGradBackward0", _gamma_derivative, [input, output], gradient)[0]
+    return call_numpy("StandardGammaGradBackward0", _gamma_derivative, [input, output], gradient)[0]
 
 
 @composite("_dirichlet_grad", overridable=False)
@@ -274,4 +274,4 @@ def dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
 
     That is the derivative of the i-th element, a beta number, divided by 1 - x.
     """
-    return hosted("DirichletGradBackward0", _beta_derivative, [x, alpha, total], _no_second("_dirichlet_grad"))[0]
+    return call_numpy("DirichletGradBackward0", _beta_derivative, [x, alpha, total], _no_second("_dirichlet_grad"))[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import rushlight
 from rushlight import Tensor, enable_grad
-from rushlight._interface.functorch import basis, pull_rows
+from rushlight._interface.functorch import basis, vjp_rows
 from rushlight.autograd import grad
 from rushlight.func import hessian as func_hessian
 from rushlight.func import jacfwd
@@ -180,7 +180,7 @@ def _forward(strategy: str, create_graph: bool, strict: bool, vectorize: bool) -
 
 def _rows_at_once(outputs: Sequence[Tensor], given: Sequence[Tensor], create_graph: bool) -> list[Any]:
     """All rows of the Jacobian from one backward over a batch."""
-    found = pull_rows(outputs, given, basis(outputs), create_graph)
+    found = vjp_rows(outputs, given, basis(outputs), create_graph)
     rows, start = [], 0
     for out in outputs:
         row = []

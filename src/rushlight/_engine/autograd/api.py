@@ -15,7 +15,7 @@ from rushlight._engine.core.state import FUNCTION_MODE, GRAD, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, edge_of, make, plain_classes
 from rushlight._engine.dispatch.override import as_arguments, dispatch
 
-lifted: Any = LazyModule("rushlight._engine.functorch.lifted")
+gradients: Any = LazyModule("rushlight._engine.functorch.gradients")
 
 __all__ = ["backward", "grad", "zero_gradients"]
 
@@ -287,7 +287,7 @@ def _batched(
     _check_roots(outs)
     keep = create_graph if retain_graph is None else retain_graph
     return filled(
-        lifted.pull_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads, create_graph
+        gradients.vjp_rows(outs, ins, seeds, create_graph, keep), ins, allow_unused, materialize_grads, create_graph
     )
 
 

@@ -1,7 +1,7 @@
 """Batched tensors: what `vmap` gives to the function that it runs.
 
 A `BatchedTensor` shows one item of a batch; inside is the tensor with the batch in its first dim.  An operator on it is the derived operator for
-the whole batch (`_engine.functorch.derived`), so it is one kernel, views stay views of the memory outside, and gradients flow on the tensors inside.
+the whole batch (`_engine.functorch.batched_operators`), so it is one kernel, views stay views of the memory outside, and gradients flow on the tensors inside.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.functorch.aliasing import Windows, families, join, link, without_grad
-from rushlight._engine.functorch.derived import batched_operator
+from rushlight._engine.functorch.batched_operators import batched_operator
 from rushlight._engine.functorch.transformed import (
     LEVELS,
     Transformed,

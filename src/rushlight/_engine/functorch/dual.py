@@ -1,6 +1,6 @@
 """Dual tensors: a value and its tangent, for forward mode.
 
-An operator on them is the derived operator with tangents (`_engine.functorch.derived`): value and tangent come out of
+An operator on them is the derived operator with tangents (`_engine.functorch.batched_operators`): value and tangent come out of
 one graph.  Where an operator has a hand-written gradient, its transpose gives the tangent, so both modes choose alike
 at corners.
 """
@@ -18,7 +18,7 @@ from rushlight._engine.dispatch.bind import bind, flatten
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.functorch.aliasing import Windows, join, leave, link, relatives, without_grad
 from rushlight._engine.functorch.batched import BatchedTensor, batched, check_result, in_front, kept, peeled, widen
-from rushlight._engine.functorch.derived import tangent_operator
+from rushlight._engine.functorch.batched_operators import tangent_operator
 from rushlight._engine.functorch.transformed import (
     LEVELS,
     Transformed,

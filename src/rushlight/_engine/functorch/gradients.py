@@ -20,21 +20,21 @@ from rushlight._engine.core.tensor import Tensor, accumulator_of, alias, edge_of
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.modes import enable_grad
 from rushlight._engine.functorch.batched import BatchedTensor, batched, in_front, peeled
-from rushlight._engine.functorch.derived import batched_graph
+from rushlight._engine.functorch.batched_operators import batched_graph
 from rushlight._engine.functorch.dual import DualTensor, dual, parts
 from rushlight._engine.functorch.functional import FunctionalTensor, functional, value_below, value_of
-from rushlight._engine.functorch.numpy_callback import hosted
+from rushlight._engine.functorch.numpy_callback import call_numpy
 from rushlight._engine.functorch.transformed import LEVELS, Level, Transformed, table_function, tensors_in, top_level
 from rushlight._types.device import CPU
 from rushlight._types.dtype import FLOAT32
 
-__all__ = ["cut", "depends_on_others", "fresh", "plain_parts", "pull"]
+__all__ = ["cut", "depends_on_others", "fresh", "plain_parts", "vjp_through"]
 
 
 # ***** gradients *****
 
 
-def pull(
+def vjp_through(
     outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True
 ) -> list[Any]:
     """The gradients of `outs` by `ins` with cotangents `cts`; None for an input that no path reaches."""
@@ -44,10 +44,10 @@ def pull(
     outs, cts = [o for o, _ in chosen], [c for _, c in chosen]
     top = top_level([outs, ins])
     if top is None:
-        return _pull_plain(outs, ins, cts, create_graph, keep)
+        return _vjp_plain(outs, ins, cts, create_graph, keep)
     level = top.level
     if isinstance(top, FunctionalTensor):
-        found = pull(
+        found = vjp_through(
             [value_of(o) for o in outs],
             [value_of(i) for i in ins],
             [value_below(c, level) for c in cts],
@@ -56,19 +56,19 @@ def pull(
         )
         return [None if g is None else functional(g, level) for g in found]
     if isinstance(top, BatchedTensor):
-        return _pull_batch(outs, ins, cts, level, create_graph, keep)
+        return _vjp_batch(outs, ins, cts, level, create_graph, keep)
     pairs = [parts(o, level) for o in outs]
     primal_ins = [p[0] if (p := parts(i, level)) is not None else i for i in ins]
     ct_pairs = [parts(c, level) or (c, None) for c in cts]
     values = [o if p is None else p[0] for o, p in zip(outs, pairs, strict=True)]
-    grads = pull(values, primal_ins, [u for u, _ in ct_pairs], create_graph, True)
+    grads = vjp_through(values, primal_ins, [u for u, _ in ct_pairs], create_graph, True)
     moving = [*values, *[p[1] for p in pairs if p is not None]]
     seeds = [*[du for _, du in ct_pairs], *[u for (u, _), p in zip(ct_pairs, pairs, strict=True) if p is not None]]
-    moves = pull(moving, primal_ins, seeds, create_graph, keep)
+    moves = vjp_through(moving, primal_ins, seeds, create_graph, keep)
     return [g if m is None else dual(m * 0 if g is None else g, m, level) for g, m in zip(grads, moves, strict=True)]
 
 
-def _pull_batch(
+def _vjp_batch(
     outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], level: int, create_graph: bool, keep: bool
 ) -> list[Any]:
     size = next(v for v in (peeled(t, level) for t in tensors_in([outs, ins])) if v is not None).shape[0]
@@ -84,7 +84,7 @@ def _pull_batch(
             create_graph,
             keep,
         )
-    found = pull(whole, inside, seeds, create_graph, keep)
+    found = vjp_through(whole, inside, seeds, create_graph, keep)
     return [None if g is None else batched(g, level) for g in found]
 
 
@@ -104,21 +104,21 @@ def _pull_shared(
     def alone(ct: Any) -> Any:
         return items.to(ct.dtype).reshape(size, size, *[1] * (ct.ndim - 1)) * ct
 
-    found = pull_rows(outs, ins, [alone(c) for c in cts], create_graph, keep)
+    found = vjp_rows(outs, ins, [alone(c) for c in cts], create_graph, keep)
     # By a batched input each item's gradient lies on the diagonal; all else is zero.
     return [
         None if g is None else batched(g if v is None else g.sum(0), level) for g, v in zip(found, inside, strict=True)
     ]
 
 
-def _pull_plain(
+def _vjp_plain(
     outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool
 ) -> list[Any]:
     top = top_level(cts)
     if isinstance(top, DualTensor):  # a gradient is linear in the cotangents
         pairs = [parts(c, top.level) or (c, None) for c in cts]
-        grads = pull(outs, ins, [u for u, _ in pairs], create_graph, True)
-        moves = pull(outs, ins, [du for _, du in pairs], create_graph, keep)
+        grads = vjp_through(outs, ins, [u for u, _ in pairs], create_graph, True)
+        moves = vjp_through(outs, ins, [du for _, du in pairs], create_graph, keep)
         return [g if m is None or g is None else dual(g, m, top.level) for g, m in zip(grads, moves, strict=True)]
     wanted = [i for i in ins if i.requires_grad]
     if not wanted:
@@ -127,14 +127,14 @@ def _pull_plain(
     return [next(found) if i.requires_grad else None for i in ins]
 
 
-def pull_rows(
+def vjp_rows(
     outs: Sequence[Any], ins: Sequence[Any], cts: Sequence[Any], create_graph: bool, keep: bool = True
 ) -> list[Any]:
-    """`pull` for all rows of the cotangents at once; gradients have the rows as their first dim."""
+    """`vjp_through` for all rows of the cotangents at once; gradients have the rows as their first dim."""
     size = next(c for c in cts if c is not None).shape[0]
     with Level("vmap", size) as level:
         seeds = [None if c is None else batched(c, level.number) for c in cts]
-        found = pull(outs, ins, seeds, create_graph, keep)
+        found = vjp_through(outs, ins, seeds, create_graph, keep)
     return [None if g is None else in_front(g, level.number, size) for g in found]
 
 
@@ -201,19 +201,21 @@ def _ones_like(x: Any) -> Any:
     return x.new_ones(tuple(x.shape))
 
 
-def hosted_lifted(name: str, function: Callable[..., Any], inputs: Sequence[Any], gradient: Any) -> list[Any]:
-    """`hosted` on transformed tensors: item by item for a batch; tangents by the transpose of the gradient."""
+def call_numpy_transformed(name: str, function: Callable[..., Any], inputs: Sequence[Any], gradient: Any) -> list[Any]:
+    """`call_numpy` on transformed tensors: item by item for a batch; tangents by the transpose of the gradient."""
     top = top_level([inputs])
     assert top is not None
     level = top.level
     if isinstance(top, BatchedTensor):
         size = top.value.shape[0]
-        rows = [hosted(name, function, [in_front(x, level, size)[k] for x in inputs], gradient) for k in range(size)]
+        rows = [
+            call_numpy(name, function, [in_front(x, level, size)[k] for x in inputs], gradient) for k in range(size)
+        ]
         stack = table_function("stack")
         return [batched(stack(list(column)), level) for column in zip(*rows, strict=True)]
     pairs = [parts(x, level) for x in inputs]
     values = [x if p is None else p[0] for x, p in zip(inputs, pairs, strict=True)]
-    outs = hosted(name, function, values, gradient)
+    outs = call_numpy(name, function, values, gradient)
     if gradient is None:
         return outs
     floats = [o.dtype.is_floating_point or o.dtype.is_complex for o in outs]
@@ -223,7 +225,7 @@ def hosted_lifted(name: str, function: Callable[..., Any], inputs: Sequence[Any]
         grads = gradient([s if s is not None else None for s in seeds], values, outs)
         chosen = [(grads[k], pairs[k][1]) for k in moving if grads[k] is not None]  # type: ignore[index]
         wanted = [s for s in seeds if s is not None]
-        found = iter(pull([g for g, _ in chosen], wanted, [t for _, t in chosen], True))
+        found = iter(vjp_through([g for g, _ in chosen], wanted, [t for _, t in chosen], True))
     tangents = [next(found) if flag else None for flag in floats]
     return [o if t is None else dual(o, t, level) for o, t in zip(outs, tangents, strict=True)]
 
@@ -318,7 +320,9 @@ def grad_of_transformed(
         if seed is None and out.numel() != 1:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
     cts = [o * 0 + 1 if s is None else s for o, s in zip(outs, seeds, strict=True)]
-    found = pull(outs, ins, [c.detach() if s is None else c for c, s in zip(cts, seeds, strict=True)], create_graph)
+    found = vjp_through(
+        outs, ins, [c.detach() if s is None else c for c, s in zip(cts, seeds, strict=True)], create_graph
+    )
     return filled(
         [x.detach() * 0 if g is None and materialize else g for g, x in zip(found, ins, strict=True)],
         ins,
@@ -333,4 +337,4 @@ def active() -> bool:
     return bool(stack) and any(level.kind != "dual" for level in stack)
 
 
-TRANSFORMS.update(grad=grad_of_transformed, run=run_node, hosted=hosted_lifted, pull=pull, active=active)
+TRANSFORMS.update(grad=grad_of_transformed, run=run_node, call_numpy=call_numpy_transformed, active=active)

@@ -1,6 +1,6 @@
 """Functions that NumPy computes over tensors' memory: its LAPACK and its Fourier transforms.
 
-    (inverse,) = hosted("LinalgInvExBackward0", np.linalg.inv, [a], gradient)
+    (inverse,) = call_numpy("LinalgInvExBackward0", np.linalg.inv, [a], gradient)
 
 Inputs on another device are copied to the host, and the outputs to the device of the first.
 `gradient(grads, inputs, outputs)` is written in tensor operations, so it can be differentiated again: then the outputs are computed
@@ -21,13 +21,13 @@ from rushlight._engine.core.state import GRAD, STATE, TRANSFORMS
 from rushlight._engine.core.tensor import Tensor, edge_of, meta_of
 from rushlight._engine.kinds.kinds import Kind
 
-__all__ = ["HostedNode", "hosted"]
+__all__ = ["NumpyCallbackNode", "call_numpy"]
 
 Gradient = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
-class HostedNode(Node):
-    """The backward of one hosted call: it keeps inputs and outputs, and the versions they had."""
+class NumpyCallbackNode(Node):
+    """The backward of one `call_numpy`: it keeps inputs and outputs, and the versions they had."""
 
     __slots__ = ("count", "gradient", "inputs", "outputs", "recompute", "versions")
 
@@ -64,21 +64,21 @@ class HostedNode(Node):
         self.inputs = self.outputs = self.recompute = None
 
 
-_CLASSES: dict[str, type[HostedNode]] = {}
+_CLASSES: dict[str, type[NumpyCallbackNode]] = {}
 
 
-def _class(name: str) -> type[HostedNode]:
+def _class(name: str) -> type[NumpyCallbackNode]:
     if name not in _CLASSES:
-        _CLASSES[name] = type(name, (HostedNode,), {"__slots__": ()})
+        _CLASSES[name] = type(name, (NumpyCallbackNode,), {"__slots__": ()})
     return _CLASSES[name]
 
 
-def hosted(
+def call_numpy(
     name: str, function: Callable[..., Any], inputs: Sequence[Tensor], gradient: Gradient | None
 ) -> list[Tensor]:
     """The results of `function`, called with the inputs as NumPy arrays; without `gradient` there is no derivative."""
     if HOOKS.asks and any(isinstance(x, Kind) for x in inputs):
-        return TRANSFORMS["hosted"](name, function, inputs, gradient)
+        return TRANSFORMS["call_numpy"](name, function, inputs, gradient)
     for x in inputs:
         if x._storage is None:
             raise NotImplementedError(f"{name.removesuffix('Backward0')} on tensors without memory (device meta)")
@@ -91,7 +91,7 @@ def hosted(
         node.count, node.gradient, node.inputs = len(outs), gradient, list(inputs)
         node.versions = [x._storage.version for x in inputs]
         node.outputs = [convert.detach(out) for out in outs]
-        node.recompute = lambda: hosted(name, function, inputs, gradient)
+        node.recompute = lambda: call_numpy(name, function, inputs, gradient)
         for number, out in enumerate(outs):
             if out._spec.dtype.is_floating_point or out._spec.dtype.is_complex:
                 out._node, out._rg = node, True

@@ -10,7 +10,7 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import enable_grad
 from rushlight._engine.functorch.dual import dual, parts
-from rushlight._engine.functorch.lifted import cut, fresh, pull
+from rushlight._engine.functorch.gradients import cut, fresh, vjp_through
 from rushlight._engine.functorch.transformed import Level, tensors_in
 from rushlight._surface.functorch.reverse import _own, basis, jacrev
 from rushlight._surface.functorch.trees import (
@@ -192,7 +192,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         output = func(*tree_unflatten(own, structure))
         outs, shape = tensors_of(output, "linearize(f, *primals): expected f(*primals) to return only tensors")
         seeds = [fresh(T["ones_like"](o).detach()) for o in outs]
-        grads = pull(outs, own, seeds, True)
+        grads = vjp_through(outs, own, seeds, True)
 
     def jvp_fn(*tangents: Any) -> Any:
         moves, other = tree_flatten(tangents)
@@ -210,7 +210,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
                     f"tangent:{i} with dtype {move.dtype!r} in flattened pytree doesn't match the dtype {x.dtype!r} of the corresponding primal."
                 )
         pairs = [(g, m) for g, m in zip(grads, moves, strict=True) if g is not None]
-        found = pull([g for g, _ in pairs], seeds, [m for _, m in pairs], False)
+        found = vjp_through([g for g, _ in pairs], seeds, [m for _, m in pairs], False)
         mine = [*own, *seeds]
         return tree_unflatten(
             [T["zeros_like"](o).detach() if t is None else cut(t, mine) for o, t in zip(outs, found, strict=True)],

@@ -10,7 +10,7 @@ from rushlight._base.tracebacks import shorten
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import enable_grad, is_grad_enabled
 from rushlight._engine.functorch.batched import for_all, levels_shared, lifted
-from rushlight._engine.functorch.lifted import cut, depends_on_others, fresh, pull
+from rushlight._engine.functorch.gradients import cut, depends_on_others, fresh, vjp_through
 from rushlight._engine.functorch.transformed import LEVELS, Level, tensors_in
 from rushlight._surface.functorch.trees import (
     check_argnums,
@@ -93,7 +93,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
                     )
                 graph = depends_on_others([output], own)
                 found = (
-                    pull([output], own, [T["ones_like"](output)], graph, keep=False)
+                    vjp_through([output], own, [T["ones_like"](output)], graph, keep=False)
                     if output.requires_grad
                     else [None] * len(own)
                 )
@@ -153,10 +153,10 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         >>> pull(torch.ones(2))
         (tensor([1.0000, 0.5403]),)
     """
-    return pulling(func, primals, has_aux, primals)
+    return recorded_vjp(func, primals, has_aux, primals)
 
 
-def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, changeable: Any) -> Any:
+def recorded_vjp(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, changeable: Any) -> Any:
     """`vjp`, of a function that may change the tensors in `changeable`."""
     leaves, structure = tree_flatten(primals)
     aux = None
@@ -202,7 +202,7 @@ def pulling(func: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, c
         graph = (
             create_graph if create_graph is not None else is_grad_enabled() and depends_on_others([*outs, *cts], own)
         )
-        grads = pull(outs, own, cts, graph)
+        grads = vjp_through(outs, own, cts, graph)
         same = levels_shared([*outs, *cts])
         filled = [
             T["zeros_like"](x) if g is None else for_all(cut(g, own), same) for x, g in zip(leaves, grads, strict=True)
@@ -264,7 +264,7 @@ def jacrev(
             def reduced(*values: Any) -> Any:
                 return func(*replaced(args, argnums, values[0] if isinstance(argnums, int) else values), **kwargs)
 
-            found = pulling(reduced, chosen(args, argnums, as_tuple=True), has_aux, (args, kwargs))
+            found = recorded_vjp(reduced, chosen(args, argnums, as_tuple=True), has_aux, (args, kwargs))
             output, vjp_fn = found[0], found[1]
             outs, shape = tensors_of(output, "jacrev: expected f(*args) to return only tensors")
             check_real("jacrev", outs, "output")
@@ -289,4 +289,4 @@ def jacrev(
     return wrapped
 
 
-__all__ += ["basis", "name_of", "pulling"]
+__all__ += ["basis", "name_of", "recorded_vjp"]
