@@ -24,16 +24,18 @@ from rushlight._native.types import Type
 __all__ = ["bind"]
 
 
-def bind(function: NativeFunction, *, nogil: bool = False, unit: Unit | None = None) -> Callable[..., Any]:
+def bind(
+    function: NativeFunction, *, nogil: bool = False, unit: Unit | None = None, opt: str = "native"
+) -> Callable[..., Any]:
     """A built-in function that calls a native one.
 
     Arguments: an int for an integer type (OverflowError when it does not fit), anything that has `__float__` for a float type, a bool or int for
     i1, an address, a Storage or None for ptr.  `nogil` runs it with the GIL released.  `unit` has the symbols that the function calls (None: the
-    host, and what devices that are loaded have added).
+    host, and what devices that are loaded have added).  `opt` is one of `llvm_compiler.OPT_LEVELS`.
     """
     linked = runtime() if unit is None else unit
     stub = f"{function.symbol}.stub"
-    data = compile_native([function], _stub_text(function, stub, nogil))
+    data = compile_native([function], _stub_text(function, stub, nogil), opt)
     loaded = jit.load(data, [stub], linked.symbols)
     return linked.make_callable(loaded[stub], function.symbol.encode(), loaded, -1, 0)
 

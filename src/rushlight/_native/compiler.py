@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
+from rushlight._base.digest import digest
 from rushlight._native.emitter import NativeError, Val
 from rushlight._native.expressions import Expressions
 from rushlight._native.function import NativeFunction
@@ -33,14 +34,21 @@ class Unit:
         self._globals: dict[str, str] = {}
         self._keep: list[NativeFunction] = []
         self._strings: dict[bytes, str] = {}
+        self._identities: dict[int, bytes | None] = {}
+        self._alike: dict[bytes, NativeFunction] = {}
         for root in self.roots:
             if root.symbol in self._taken:
                 raise NativeError(f"two functions of one unit are called {root.symbol!r}; give one of them name=...")
             self.symbol(root)
 
     def symbol(self, function: NativeFunction) -> str:
-        """The name of a function in this unit; asks for its compilation."""
+        """The name of a function in this unit; asks for its compilation, unless another one is the same."""
         found = self._symbols.get(id(function))
+        if found is None and (identity := self._identity(function)) is not None:
+            same = self._alike.setdefault(identity, function)
+            if same is not function:
+                self._keep.append(function)
+                found = self._symbols[id(function)] = self._symbols[id(same)]
         if found is None:
             found, n = function.symbol, 0
             while found in self._taken:
@@ -51,6 +59,24 @@ class Unit:
             self._todo.append(function)
             self._keep.append(function)
         return found
+
+    def _identity(self, function: NativeFunction) -> bytes | None:
+        """A digest of the name and code of a function and of all it calls; None for functions that call themselves in the end.
+
+        A factory that is called twice makes functions that are the same but for where they lie.
+        """
+        number = id(function)
+        if number not in self._identities:
+            self._identities[number] = None  # what meets it again from below calls itself
+            own, called = function.own_parts()
+            parts = [own]
+            for other in called:
+                part = self._identity(other)
+                if part is None:
+                    return None
+                parts.append(part)
+            self._identities[number] = digest(b"".join(parts))
+        return self._identities[number]
 
     def declare(self, symbol: str, text: str) -> str:
         """Add a declaration or global once; returns `@symbol`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from rushlight._backends.cpu.conv.conv_descriptor import LOW, NO_EPILOGUE, POSITION_ROWS, POSITIONS, W, filled_channels
@@ -314,7 +314,7 @@ def cut_tiles(desc, tile):
 
 _BLOCKS = ("form", "images_inside", "block_n", "block_d", "block_h", "block_w", "block_o")
 _FIELD = {name: k for k, name in enumerate(W)}
-_bound = cache(bind)
+_bound = cache(partial(bind, opt="quick"))  # called once for a plan: LLVM's passes would take longer than they save
 
 
 def _ask(function: Any, desc: dict[str, int], *more: Any) -> tuple[array[int], Any]:
