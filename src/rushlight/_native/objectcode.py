@@ -10,7 +10,7 @@ from rushlight._native.cache import default_cache
 from rushlight._native.shipped import shipped_pack
 from rushlight._native.workers import wanted
 
-__all__ = ["FILE_BYTES", "ahead", "file_of", "in_file", "obtain", "wanted"]
+__all__ = ["FILE_BYTES", "ahead", "begins_empty", "file_of", "in_file", "obtain", "wanted"]
 
 FILE_BYTES = 2 * DIGEST_BYTES
 
@@ -34,6 +34,18 @@ def obtain(opt: str, make: Callable[[], str], *parts: str | bytes) -> bytes:
             data = jit.compile_object(make() if text is None else text, opt)
         cache.put(key, data)
     return data
+
+
+def begins_empty() -> bool:
+    """Whether nothing at all is compiled yet: no process kept anything for this machine, and the package brings nothing.
+
+    Then workers may begin at once with what every program needs.
+    """
+    pack = shipped_pack()
+    if not default_cache().fresh or (pack is not None and pack.rows):
+        return False
+    workers.expect_many()
+    return workers.wanted()
 
 
 def ahead(opt: str, make: Callable[[], str], *parts: str | bytes) -> None:

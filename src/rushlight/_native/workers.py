@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     json, select, threading = LazyModule("json"), LazyModule("select"), LazyModule("threading")
 
-__all__ = ["COMPILE_WORKERS", "close", "compiled_here", "knows", "send", "take", "wanted"]
+__all__ = ["COMPILE_WORKERS", "close", "compiled_here", "expect_many", "knows", "send", "take", "wanted"]
 
 
 def _default_count() -> int:
@@ -275,6 +275,11 @@ _COMPILED = [0]
 def compiled_here() -> None:
     """Count a compilation of this process."""
     _COMPILED[0] += 1
+
+
+def expect_many() -> None:
+    """Say that this process will compile a lot, before it has."""
+    _COMPILED[0] = max(_COMPILED[0], BURST)
 
 
 def wanted() -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from rushlight._backends.cpu.cold_start import compile_ahead
 from rushlight._backends.cpu.compile import Executable, ProgramTemplate, build
 from rushlight._backends.cpu.elements import reader_of
 from rushlight._backends.cpu.kernels import host
@@ -92,6 +93,7 @@ class CpuBackend(Backend):
         self._routines: dict[tuple[str, Any], Callable[..., Any]] = {}
         # The runtime's own functions: memory is asked for in every call that makes a tensor.
         self._alloc, self._alloc_zeroed = storage.alloc, storage.alloc_zeroed
+        compile_ahead()
 
     @property
     def target(self) -> Any:

@@ -44,7 +44,7 @@ from rushlight._base.knobs import Knob
 from rushlight._base.lazy import require
 from rushlight._base.log import log
 from rushlight._native import jit
-from rushlight._native.compiled import compile_named, compile_native
+from rushlight._native.compiled import compile_named, compile_native, native_ahead
 from rushlight._native.function import NativeFunction
 from rushlight._native.target import TargetDescription, host_target
 from rushlight._native.types import f32, i32, i64
@@ -260,21 +260,39 @@ def _prefers_own(library: Blas) -> bool:
     return usually_own() if wanted in ("auto", "fixed") else wanted == "generated"
 
 
+def product_ahead(kind: str) -> None:
+    """Let workers compile what `gemm_address` will be asked for, where our own kernel will be it."""
+    library = library_for(kind)
+    if _prefers_own(library):
+        forms = _forms(kind, host_tiles(_TILE_KINDS[_DTYPES[kind].name]))
+        native_ahead([_around(forms, kind, library)], opt="quick")
+        parts_ahead(forms)
+
+
+def _forms(kind: str, tiles: tuple[RegisterTile, ...]) -> tuple[Form, ...]:
+    return with_narrow(tuple(Form(_DTYPES[kind], _DTYPES[kind], tile) for tile in tiles))
+
+
+def _least(library: Blas) -> int:
+    """Multiplications from which a product is worth packing; fewer go to the library, where there is one."""
+    return _LEAST if library.path is not None else 0
+
+
+def _around(forms: tuple[Form, ...], kind: str, library: Blas) -> NativeFunction:
+    """The kernel around our own tiles, not compiled yet."""
+    wide, least = i64 if library.wide else i32, _least(library)
+    return make_gemm(kind, library.path is not None, wide, library.gated, lambda block: make_tiled(forms, block, least))
+
+
 def tiled_address(kind: str, tiles: tuple[RegisterTile, ...], library: Blas) -> int:
     """The address of the same kernel around our own tiles; thin products still use the library where there is one."""
-    forms = with_narrow(tuple(Form(_DTYPES[kind], _DTYPES[kind], tile) for tile in tiles))
+    forms = _forms(kind, tiles)
     key = " ".join(["gemm", kind, *(form.tile.key for form in forms), str(library.path)])
     symbol = f"rl_gemm_{kind}"
     if key not in _LOADED:
-        wide = i64 if library.wide else i32
-        least = _LEAST if library.path is not None else 0
         parts_ahead(forms)
-
-        def make() -> list[NativeFunction]:
-            present = library.path is not None
-            return [make_gemm(kind, present, wide, library.gated, lambda block: make_tiled(forms, block, least))]
-
-        data = compile_named(f"{key} {library.wide} {library.gated} {least}", make, opt="quick")
+        name = f"{key} {library.wide} {library.gated} {_least(library)}"
+        data = compile_named(name, lambda: [_around(forms, kind, library)], opt="quick")
         _LOADED.setdefault(key, jit.load(data, [symbol], {**_imports(forms), **library.symbols}))
     return _LOADED[key][symbol]
 

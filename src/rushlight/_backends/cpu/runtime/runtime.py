@@ -19,7 +19,8 @@ from rushlight._host.dispatch_words import HOST
 from rushlight._host.runtime import Unit
 from rushlight._host.runtime import runtime as host_runtime
 from rushlight._native import jit, native, static
-from rushlight._native.compiled import compile_native
+from rushlight._native.compiled import compile_native, native_ahead
+from rushlight._native.objectcode import begins_empty
 
 if TYPE_CHECKING:
     import ctypes
@@ -69,6 +70,8 @@ class CpuRuntime(Unit):
     """
 
     def __init__(self) -> None:
+        if begins_empty():  # the host's unit and this one are compiled side by side
+            native_ahead(_ROOTS, imported=(HOST.symbol,))
         host = host_runtime()
         data = compile_native(_ROOTS, imported=(HOST.symbol,))
         self._loaded = jit.load(data, [f.symbol for f in _ROOTS], {HOST.symbol: host.table})

@@ -46,6 +46,6 @@ def native_address(function: NativeFunction) -> int:
     return found[1][function.symbol]
 
 
-def bind(function: NativeFunction, *, nogil: bool = False) -> Callable[..., Any]:
+def bind(function: NativeFunction, *, nogil: bool = False, opt: str = "native") -> Callable[..., Any]:
     """A built-in function that calls a native one, which may use what kernels use; see `_host.stubs.bind`."""
-    return stubs.bind(function, nogil=nogil, unit=_runtime.runtime())
+    return stubs.bind(function, nogil=nogil, unit=_runtime.runtime(), opt=opt)
