@@ -708,3 +708,51 @@ def test_unit_text_is_for_any_machine():
     assert "llvm.x86.sse2.pause" in compile_unit([rl_parallel_for], "x86_64")
     with pytest.raises(NativeError, match="two functions"):
         compile_unit([make_sum(f32), make_sum(f32)], "x86_64")
+
+
+def _make_scale(factor: int, inner: int):
+    @native("i64(i64)", name="added")
+    def added(x):
+        return x + inner
+
+    @native("i64(i64)", name="scaled")
+    def scaled(x):
+        return added(x) * factor
+
+    return scaled
+
+
+def test_equal_functions_are_compiled_once():
+    """A factory that is called twice with the same makes one function of a unit; with anything else, deep inside too, two."""
+    same, again, other, deeper = _make_scale(3, 1), _make_scale(3, 1), _make_scale(4, 1), _make_scale(3, 2)
+
+    @native("i64(i64)")
+    def all_of(x):
+        return same(x) + again(x) + 100 * other(x) + 1000 * deeper(x)
+
+    text = compile_unit([all_of], "x86_64")
+    assert text.count("define internal") == 5  # three that scale, two that add
+    x = 5
+    assert bind(all_of)(x) == 2 * (x + 1) * 3 + 100 * (x + 1) * 4 + 1000 * (x + 2) * 3
+
+
+def _make_even(start: int):
+    @native("i64(i64)", name="even")
+    def even(n):
+        return 1 if n == start else odd(n - 1)
+
+    @native("i64(i64)", name="odd")
+    def odd(n):
+        return 0 if n == start else even(n - 1)
+
+    return even
+
+
+def test_functions_that_call_each_other_are_never_merged():
+    from_zero, from_one = _make_even(0), _make_even(1)
+
+    @native("i64(i64)")
+    def both(n):
+        return from_zero(n) * 10 + from_one(n)
+
+    assert [bind(both)(n) for n in (2, 3)] == [10, 1]

@@ -341,6 +341,29 @@ print(work(1), workers._COMPILED[0] > 0)
     assert warm[1] == "False"
 
 
+def test_workers_begin_at_once_where_nothing_is_compiled(run_python, tmp_path):
+    """The runtime and products are sent for with an empty cache, and never again."""
+    code = """
+import rushlight as torch
+from rushlight._native import workers
+sent = []
+send = workers.send
+workers.send = lambda key, opt, text, processor: (sent.append(text), send(key, opt, text, processor))
+x = torch.ones(64, 64)
+print(sum("@rl_gemm_f32(" in text for text in sent), sum("@rl_parallel_for(" in text for text in sent) > 0, (x @ x).sum().item())
+"""
+    env = {**os.environ, "RUSHLIGHT_CACHE_DIR": str(tmp_path / "cache"), "RUSHLIGHT_SHIPPED": "0"}
+    env |= {"RUSHLIGHT_COMPILE_WORKERS": "1", "RUSHLIGHT_GEMM": "generated"}
+
+    def printed(**more):
+        return run_python("-c", code, env={**env, **more}, timeout=300, check=True).stdout.split()
+
+    assert printed() == ["1", "True", "262144.0"]
+    assert printed() == ["0", "False", "262144.0"]
+    elsewhere = str(tmp_path / "another")
+    assert printed(RUSHLIGHT_CACHE_DIR=elsewhere, RUSHLIGHT_COMPILE_WORKERS="0") == ["0", "False", "262144.0"]
+
+
 def test_default_cache_is_what_obtain_looks_into():
     assert objectcode.default_cache is default_cache
     assert CACHE_DIR.get() == default_cache().root
