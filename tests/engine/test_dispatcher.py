@@ -774,5 +774,5 @@ def test_plans_of_plain_calls_are_native():
 
     x = torch.ones(3)
     torch.exp(x)
-    plan, inputs = ready().found(torch.exp, (x,), None)
+    plan, inputs = ready().find_plan(torch.exp, (x,), None)
     assert type(plan) is ready().Plan and inputs[0] is x

@@ -43,7 +43,7 @@ from rushlight._host.dispatch_words import (
     T_SLOTS,
     T_USED,
 )
-from rushlight._host.plan_table_native import empty_table, find, forget, hash_words, put
+from rushlight._host.plan_table_native import empty_table, find, forget, hash_words, new_entry, put
 from rushlight._host.python_native import (
     Py_DecRef,
     Py_IncRef,
@@ -85,14 +85,14 @@ __all__ = [
     "dispatcher_dealloc",
     "dispatcher_get",
     "entry_dealloc",
+    "py_cache_plan",
+    "py_cached_plans",
     "py_describe",
     "py_dispatcher",
-    "py_shape_class",
-    "py_forget",
     "py_find_plan",
+    "py_forget",
     "py_guard",
-    "py_cached_plans",
-    "py_cache_plan",
+    "py_shape_class",
 ]
 
 
@@ -158,9 +158,8 @@ def cast_entry(self, words, n):
         Py_IncRef(known.ptr[E_KEEP])
         keep = pair(known.ptr[E_KEEP], specs)
         if keep is not None:
-            entry = put(
-                self + 8 * D_PLANS, words, n, plan, known.ptr[E_PICKS], known.i64[E_PICK_COUNT], known.ptr[E_WRAP], keep
-            )
+            entry = new_entry(words, n, plan, known.ptr[E_PICKS], known.i64[E_PICK_COUNT], known.ptr[E_WRAP], keep)
+            entry = put(self + 8 * D_PLANS, entry)
             Py_DecRef(keep)
     if plan is not None:
         Py_DecRef(plan)
@@ -404,7 +403,7 @@ def cache_words(self, words, n, args, sized):
         words = shape_class
     entry = ptr(0)
     if n >= 0:
-        entry = put(table, words, n, args.ptr[3], numbers, count, args.ptr[5], args.ptr[6])
+        entry = put(table, new_entry(words, n, args.ptr[3], numbers, count, args.ptr[5], args.ptr[6]))
     free(numbers)
     return entry
 

@@ -30,7 +30,7 @@ from rushlight._host.python_native import (
 )
 from rushlight._native import i64, memcpy, native, u64
 
-__all__ = ["empty_table", "find", "forget", "hash_words", "put"]
+__all__ = ["empty_table", "find", "forget", "hash_words", "new_entry", "put"]
 
 
 @native("i64(ptr, i64)", inline=True)
@@ -142,17 +142,20 @@ def new_entry(words, n, plan, picks, count, wrap, keep):
     return entry
 
 
-@native("ptr(ptr, ptr, i64, ptr, ptr, i64, ptr, ptr)")
-def put(table, words, n, plan, picks, count, wrap, keep):
-    """Cache a plan under a key.  Returns the entry (borrowed), null with an exception set."""
+@native("ptr(ptr, ptr)")
+def put(table, entry):
+    """Put an entry into the table, or in the place of one with the same key.  Takes over the reference; returns the entry (borrowed).
+
+    Null with an exception set, also where there is no entry.
+    """
+    if entry is None:
+        return None
     if table.ptr[T_SLOTS] is None or 2 * table.i64[T_USED] > table.i64[T_MASK]:
         size = i64(8) if table.ptr[T_SLOTS] is None else 2 * (table.i64[T_MASK] + 1)
         if grow(table, size) != 0:
+            Py_DecRef(entry)
             return PyErr_NoMemory()
-    entry = new_entry(words, n, plan, picks, count, wrap, keep)
-    if entry is None:
-        return None
-    place = find(table, words, n, entry.i64[E_HASH])
+    place = find(table, entry.ptr[E_WORDS], entry.i64[E_COUNT], entry.i64[E_HASH])
     before = place.ptr[0]
     place.ptr[0] = entry
     if before is not None:

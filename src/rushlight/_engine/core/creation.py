@@ -19,7 +19,7 @@ from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import RUNS, PlanSequence, ran, spoil
-from rushlight._engine.dispatch.native_plans import constants_plan, kernel_plan, native_device, ready
+from rushlight._engine.dispatch.native_plans import Results, constants_plan, kernel_plan, native_device, ready
 from rushlight._engine.dispatch.plan_store import packing, program_key
 from rushlight._engine.dispatch.plan_templates import KernelTemplate
 from rushlight._engine.dispatch.shape_classes import ShapeClasses, abstracted, symbolic
@@ -211,7 +211,7 @@ def _filling(exe: Any, value: Any, spec: Spec) -> Any:
     return (
         again
         if bounds is not None and type(value) is not int
-        else kernel_plan(exe, again, [None], [spec], bounds=bounds)
+        else kernel_plan(exe, again, [None], Results([spec], 1, False), bounds=bounds)
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, update_wrapper
 from itertools import count
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._backends.registry import backend_of
 from rushlight._base import errors
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rushlight._host.device_records import NativeDevice
 
 __all__ = [
-    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "find_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
+    "DYNAMIC", "EITHER", "LIST", "STATIC", "Bounds", "Recast", "Recording", "Results", "choose_plan", "constant_plan", "constants_plan", "detach_plan", "find_plan", "fresh_plan", "identity_plan", "inplace_plan", "is_function", "item_plan",
     "cache_plan", "cache_shape_class", "cacheable", "cached_plans", "kernel_plan", "make_dispatcher", "make_guard", "native_device", "next_sequence", "nested_reader", "out_plan", "part_plan", "ready", "register_slots", "retyped_plan", "shifted_plan", "show_plan", "sequence_plan",
     "view_plan",
 ]  # fmt: skip
@@ -432,24 +432,42 @@ def _saved(backward_spec: Any, in_specs: Sequence[Spec | None]) -> list[tuple[in
     return rows
 
 
-def kernel_plan(
-    exe: Any, fallback: Callable[..., Any], in_specs: Sequence[Spec | None], specs: Sequence[Spec], n_shown: int = 0, backward_spec: Any = None,
-    edges: Sequence[int] = (), mask: Sequence[bool] = (), several: bool = False, bounds: Bounds = None,
-) -> Any:  # fmt: skip
-    """A native plan that runs `exe` and makes tensors with `specs`, or `fallback` where that cannot be: tensors may no longer have `in_specs`.
+class Results(NamedTuple):
+    """What a native plan makes: tensors of `specs`, the first `n_shown` for the caller (as a tuple if `several`) and the others for backward."""
 
-    With a backward spec it records a node whose edges lead to the arguments numbered `edges`; `mask` says which of the results that are shown
-    (the first `n_shown`) have gradients.  Numbers that are not ints within `bounds`, where there are any, go to `fallback`.
+    specs: Sequence[Spec]
+    n_shown: int
+    several: bool
+
+
+class Recording(NamedTuple):
+    """The node that a native plan records: `edges` are the arguments to which its edges lead, `mask` says which shown results have gradients."""
+
+    backward_spec: Any
+    edges: Sequence[int]
+    mask: Sequence[bool]
+
+
+def kernel_plan(
+    exe: Any,
+    fallback: Callable[..., Any],
+    in_specs: Sequence[Spec | None],
+    results: Results,
+    node: Recording | None = None,
+    bounds: Bounds = None,
+) -> Any:
+    """A native plan that runs `exe` on tensors with `in_specs` (None: a number), or `fallback` where there can be none.
+
+    Calls with tensors of other specs go to `fallback`, and calls with numbers that are not ints within `bounds`, where there are any.
     """
+    specs = results.specs
     program = _program(exe, in_specs, bounds)
     if program is None or program["n_results"] != len(specs) or not 0 < len(specs) <= 60:
         return fallback
-    recording = _NO_RECORDING
-    if backward_spec is not None:
-        recording = _recording(backward_spec, edges, mask, _saved(backward_spec, in_specs))
+    recording = _NO_RECORDING if node is None else _recording(*node, _saved(node.backward_spec, in_specs))
     values = {
         "given": len(in_specs), "program": program, "specs": specs, "input_specs": [s for s in in_specs if s is not None],
-        "n_shown": n_shown or len(specs), "several": int(several), "records": int(backward_spec is not None), "recording": recording,
+        "n_shown": results.n_shown, "several": int(results.several), "records": int(node is not None), "recording": recording,
     }  # fmt: skip
     return _plan("KERNEL", fallback, values, (exe,))
 

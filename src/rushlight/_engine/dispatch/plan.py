@@ -16,7 +16,7 @@ from rushlight._engine.core.tensor import Tensor, make
 from rushlight._engine.dispatch.backward_spec import BackwardSpec, GraphCalls
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.lower import Backward
-from rushlight._engine.dispatch.native_plans import Bounds
+from rushlight._engine.dispatch.native_plans import Bounds, Recording, Results
 from rushlight._engine.dispatch.native_plans import kernel_plan as native_plan
 from rushlight._engine.dispatch.node_recording import recording
 from rushlight._engine.dispatch.plan_store import PlanNote, packing
@@ -65,14 +65,10 @@ class PlanShape:
             or (backward_spec is not None and STATE.word & (ANOMALY | SAVED_HOOKS))
         ):
             return closure
-        edges = () if backward_spec is None else backward_spec.wrt
-        several = self.several or self.n_results > 1
+        node = None if backward_spec is None else Recording(backward_spec, backward_spec.wrt, self.mask)
+        results = Results(specs, self.n_results, self.several or self.n_results > 1)
         return backend_of(specs[0].device).bind(
-            exe,
-            closure,
-            lambda: native_plan(
-                exe, closure, in_specs, specs, self.n_results, backward_spec, edges, self.mask, several, self.bounds
-            ),
+            exe, closure, lambda: native_plan(exe, closure, in_specs, results, node, self.bounds)
         )
 
     def closure(
