@@ -466,7 +466,8 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
             raise TypeError(
                 "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
             )
-        if not is_host_memory(x._spec):
+        device = x._spec.device
+        if not (device.backend or backend_of(device)).host_readable:
             if not force:
                 raise TypeError(
                     f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."

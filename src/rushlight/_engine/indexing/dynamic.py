@@ -12,9 +12,8 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import empty_spec, has_memory
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, make, plain_classes
-from rushlight._engine.dispatch.native_plans import native_device
 from rushlight._engine.kinds.kinds import Kind
-from rushlight._types.device import CPU
+from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import BOOL, INT64
 from rushlight._types.layout import broadcast_shapes
 from rushlight._types.spec import Spec, check_memory
@@ -58,16 +57,22 @@ def _count(mask: Tensor) -> tuple[int, int, array[int]]:
 _SMALL, _DIMS = 1 << 13, 32  # elements and dims up to which one call counts, allocates and writes
 
 
-def _coordinates(mask: Tensor, sizes: Any) -> tuple[int, Any]:
-    """(count, storage of int64) of what is set in a small dense mask: all first coordinates, all second ones, ... by these sizes."""
-    device = native_device(mask._spec.device)
-    assert device is not None
-    return device.coordinates(mask._ptr, sizes)
+# By device the native function that counts, allocates and writes the coordinates of a small dense mask, None where there is none:
+# `(address, sizes)` gives (count, storage of int64): all first coordinates, all second ones, ... by these sizes.
+_COUNTERS: dict[Device, Any] = {}
 
 
-def _is_small(x: Tensor) -> bool:
-    """Whether one native call counts, allocates and writes: only where the host reads the memory."""
-    return 0 < x._spec.numel <= _SMALL and x._spec.ndim <= _DIMS and backend_of(x._spec.device).native
+def _small_counter(x: Tensor) -> Any:
+    """That function for a tensor, None where the tensor is larger than one call should take."""
+    spec = x._spec
+    if not 0 < spec.numel <= _SMALL or spec.ndim > _DIMS:
+        return None
+    device = spec.device
+    counter = _COUNTERS.get(device, ...)
+    if counter is ...:
+        backend = backend_of(device)
+        counter = _COUNTERS[device] = backend.native_device.coordinates if backend.native else None
+    return counter
 
 
 @lru_cache(maxsize=512)
@@ -80,8 +85,9 @@ def nonzero_places(x: Tensor) -> Tensor:
     """Flat places (row-major) of what is not zero, int64."""
     mask = _as_mask(x)
     n = mask._spec.numel
-    if _is_small(mask):
-        count, storage = _coordinates(mask, (n,))
+    coordinates = _small_counter(mask)
+    if coordinates is not None:
+        count, storage = coordinates(mask._ptr, (n,))
         return make(storage, _places_spec(count), storage.ptr)
     count, where, _before = _count(mask)
     made = empty_spec(Spec.of(INT64, x._spec.device, (count,)))
@@ -93,8 +99,10 @@ def nonzero_places(x: Tensor) -> Tensor:
 def nonzero(x: Tensor) -> Tensor:
     """Coordinates of what is not zero: (count, ndim) int64, in row-major order."""
     ndim = x._spec.ndim
-    if ndim and _is_small(x):
-        count, storage = _coordinates(_as_mask(x), x._spec.shape)
+    coordinates = _small_counter(x) if ndim else None
+    if coordinates is not None:
+        mask = _as_mask(x)
+        count, storage = coordinates(mask._ptr, x._spec.shape)
         return make(storage, _places_spec(count, ndim), storage.ptr)  # as in PyTorch: `unbind(1)` gives dense tensors
     places = nonzero_places(x)
     count = places._spec.numel
@@ -115,8 +123,10 @@ def nonzero_tuple(x: Tensor) -> tuple[Tensor, ...]:
         return (nonzero_places(x),)
     if x._spec.ndim == 0:
         return (nonzero_places(x),)
-    if _is_small(x) and not isinstance(x, Kind):
-        count, storage = _coordinates(_as_mask(x), x._spec.shape)
+    coordinates = _small_counter(x)
+    if coordinates is not None and not isinstance(x, Kind):
+        mask = _as_mask(x)
+        count, storage = coordinates(mask._ptr, x._spec.shape)
         spec, start = _places_spec(count), storage.ptr
         return tuple([make(storage, spec, start + 8 * count * d) for d in range(x._spec.ndim)])
     return tuple(nonzero(x).unbind(1))
