@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rushlight._base.knobs import Knob
-from rushlight._native import Field, Listed, Record, i64, listed, ptr, pyobject
+from rushlight._native import Listed, Record, i64, listed, ptr, pyobject
 
 __all__ = [
     "CAST", "CAST_CONSTANTS", "CAST_OFFSET", "CHECKED", "CHECK_TABLES", "CHOOSE", "CONSTANT", "DETACH", "FRESH", "FROM_NUMBER", "FROM_RESULT", "FROM_TENSOR",
@@ -216,39 +216,78 @@ def packed(record: Record, values: Mapping[str, Any]) -> tuple[array[int], list[
     return array("q", words), keep
 
 
+_INT, _OBJECT, _INTS, _OBJECTS, _RECORD, _RECORDS = range(6)
+_LAYOUTS: dict[Record, list[tuple[int, int, Any]]] = {}
+
+
+def _layout(record: Record) -> list[tuple[int, int, Any]]:
+    """(word, what is put there, declared type) of each field: looked up once, since plans are packed all the time."""
+    found = _LAYOUTS.get(record)
+    if found is None:
+        found = _LAYOUTS[record] = [(field.place, *_put_as(field.declared)) for field in record]
+    return found
+
+
+def _put_as(kind: Any) -> tuple[int, Any]:
+    if isinstance(kind, Record):
+        return _RECORD, kind
+    if isinstance(kind, Listed):
+        item = kind.item
+        return (_RECORDS if isinstance(item, Record) else _OBJECTS if item is pyobject else _INTS), item
+    return (_OBJECT if kind is pyobject else _INT), kind
+
+
 def _fill(words: list[int], base: int, record: Record, values: Mapping[str, Any], keep: list[Any]) -> None:
-    if len(values) != len(record.by_name) or not values.keys() <= record.by_name.keys():
-        missing, unknown = record.by_name.keys() - values.keys(), values.keys() - record.by_name.keys()
+    names = record.by_name
+    if len(values) != len(names) or not values.keys() <= names.keys():
+        missing, unknown = names.keys() - values.keys(), values.keys() - names.keys()
         raise TypeError(f"{record.label}: no value for {sorted(missing)}, no such field as {sorted(unknown)}")
-    for field in record:
-        at, kind, value = base + field.place, field.declared, values[field.name]
-        if isinstance(kind, Record):
+    _put(words, base, record, [values[name] for name in names], keep)
+
+
+def _put(words: list[int], base: int, record: Record, row: Sequence[Any], keep: list[Any]) -> None:
+    """Put the values of a record's fields, in their order, at a word."""
+    if CHECKED:
+        _check_row(record, row)
+    for (place, how, kind), value in zip(_layout(record), row, strict=True):
+        at = base + place
+        if how == _INT:
+            words[at] = int(value)
+        elif how == _OBJECT:
+            keep.append(value)
+            words[at] = 0 if value is None else id(value)
+        elif how == _RECORD:
             _fill(words, at, kind, value, keep)
-        elif isinstance(kind, Listed):
-            _put_list(words, at, kind.item, value, keep)
         else:
-            words[at] = _word(record, field, kind, value, keep)
+            start = len(words)
+            words[at] = start - at
+            if how == _INTS:
+                words += value
+            elif how == _OBJECTS:
+                keep += value
+                words += [0 if item is None else id(item) for item in value]
+            else:
+                width = len(kind)
+                words += [0] * (width * len(value))
+                for k, item in enumerate(value):
+                    _put(words, start + k * width, kind, item, keep)
 
 
-def _put_list(words: list[int], at: int, item: Any, values: Sequence[Any], keep: list[Any]) -> None:
-    start = len(words)
-    words[at] = start - at
-    if not isinstance(item, Record):
-        words += [_word(None, None, item, value, keep) for value in values]
-        return
-    words += [0] * (len(item) * len(values))
-    for k, row in enumerate(values):
-        _fill(words, start + k * len(item), item, dict(zip(item.by_name, row, strict=True)), keep)
+def _check_row(record: Record, row: Sequence[Any]) -> None:
+    """TypeError where a value is not of its field's type."""
+    for field, value in zip(record, row, strict=True):
+        kind = field.declared
+        if isinstance(kind, Listed):
+            if kind.item is not pyobject and not isinstance(kind.item, Record):
+                for item in value:
+                    _check_word("an item of a list", kind.item, item)
+        elif kind is not pyobject and not isinstance(kind, Record):
+            _check_word(f"{record.label}.{field.name}", kind, value)
 
 
-def _word(record: Record | None, field: Field | None, kind: Any, value: Any, keep: list[Any]) -> int:
-    if kind is pyobject:
-        keep.append(value)
-        return 0 if value is None else id(value)
-    if CHECKED and (type(value) is not int or not (0 if kind is ptr else -1 << 63) <= value < 1 << 63):
-        where = "an item of a list" if field is None or record is None else f"{record.label}.{field.name}"
+def _check_word(where: str, kind: Any, value: Any) -> None:
+    if type(value) is not int or not (0 if kind is ptr else -1 << 63) <= value < 1 << 63:
         raise TypeError(f"{where} is {kind!r}, not {value!r}")
-    return int(value)
 
 
 def list_place(words: Sequence[int], field_at: int) -> int:

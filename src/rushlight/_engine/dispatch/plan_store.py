@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -239,7 +240,17 @@ def _on_exit() -> None:
     """Write what waits when the process ends."""
     if not _REGISTERED:
         _REGISTERED.append(True)
-        atexit.register(flush)
+        atexit.register(_flush_at_exit)
+
+
+def _flush_at_exit() -> None:
+    """Write what waits; a fault of ours must not look like one of the program that ends."""
+    try:
+        flush()
+    except Exception as error:
+        if CHECK_PLANS.get():
+            raise
+        warnings.warn(f"plans are not kept: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=1)
 
 
 if hasattr(os, "register_at_fork"):
