@@ -29,6 +29,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS, PARAMETERS, FILES_IN_FOLDER = 120, 8, 20
+# The room by which public packages use the others.
+INTERFACE = "_interface"
 STARTS = 9  # processes whose median counts
 # Pages about the CPU itself may name its backend.
 CPU_PAGES = ("cpu/", "cpu.py", "__config__.py")
@@ -201,7 +203,8 @@ def functions(house: House) -> dict[str, Figure]:
 def imports(house: House) -> dict[str, Figure]:
     late = (house.modules[m].at(i.line) for m, found in house.imports.items() for i in found if not i.top)
     public = [m for m in house.modules if house.room(m) == "public"]
-    inner = [house.modules[m].at(i.line) for m in public for i in house.imports[m] if house.room(i.module) != "public"]
+    rooms = {"public", INTERFACE}
+    inner = [house.modules[m].at(i.line) for m in public for i in house.imports[m] if house.room(i.module) not in rooms]
     found = {"late imports": places(sorted(set(late)))}
     for label, with_late in (("at module level", False), ("with late imports", True)):
         knots = circles(house, with_late)
@@ -209,7 +212,16 @@ def imports(house: House) -> dict[str, Figure]:
         found[f"modules in circles, {label}"] = Figure(sum(map(len, knots)))
         found[f"modules in the largest circle, {label}"] = Figure(max(map(len, knots), default=0))
     found["imports of private rooms from public packages"] = places(sorted(set(inner)))
+    found["names of the interface"] = places(sorted(_interface(house)))
     return found
+
+
+def _interface(house: House) -> Iterator[str]:
+    """The names that the interface's modules show."""
+    for module, source in house.modules.items():
+        for node in source.tree.body if house.room(module) == INTERFACE else ():
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                yield from (f"{source.label} {n.value}" for n in ast.walk(node.value) if isinstance(n, ast.Constant))
 
 
 def circles(house: House, late: bool) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""What users call: functions, methods, in-place and `out=` forms made from the operator table, and what is written by hand."""
+"""Public functions and methods: those made from the operator table, in-place and `out=` forms included, and those written by hand."""
 
 from __future__ import annotations
 

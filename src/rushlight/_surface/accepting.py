@@ -1,4 +1,4 @@
-"""What a Python function over tensors takes: the types of its arguments, as its annotations or its forms say, and what its `out=` may be.
+"""Argument checks of Python functions over tensors: types from annotations or forms, and valid `out=`.
 
 Rows of the operator table are bound by their schemas (`_engine.dispatch.bind`).  Composites are plain Python; they say the same in their signatures,
 and where PyTorch's own parser stands before a function, what does not fit is a TypeError before its body runs.
@@ -69,7 +69,7 @@ class _Form:
             self.named.setdefault(name, _OPTIONS.get(name))
 
     def misfit(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, frozenset[str], Any, int] | str | None:
-        """What does not fit: (argument, words, value, position from 1 or 0) of one of a wrong type, a text for all else; None where all fits."""
+        """The first mismatch: (argument, words, value, position from 1 or 0) for a wrong type, a text otherwise; None where everything fits."""
         order = self.order
         if len(args) > len(order) and self.more is None:
             return f"takes {len(order)} positional arguments but {len(args)} were given"
@@ -94,7 +94,7 @@ class _Form:
         return None
 
     def plain(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """Arguments that fit, with plain numbers and dtypes for what stands for them."""
+        """The arguments, with stand-ins of numbers and dtypes replaced by plain ones."""
         order, more = self.order, self.more[0] if self.more is not None else None
         return (
             [_plain(order[i][1] if i < len(order) else more, value) for i, value in enumerate(args)],
@@ -122,7 +122,7 @@ class Accepting:
 
     @property
     def forms(self) -> list[_Form]:
-        """Its forms: those that were given to it, else its own signature."""
+        """The forms of the function: registered ones, else its own signature."""
         if self._forms is None:
             self._read()
         assert self._forms is not None
@@ -163,7 +163,7 @@ class Accepting:
         return found
 
     def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
-        """The arguments, with plain numbers and dtypes for what stands for them; TypeError for arguments that no form takes."""
+        """The arguments, with stand-ins of numbers and dtypes replaced by plain ones; TypeError for arguments that no form takes."""
         key = (*map(type, args), *kwargs, *map(type, kwargs.values())) if kwargs else tuple(map(type, args))
         if key in self._known:
             return args, kwargs
@@ -284,7 +284,7 @@ def _settled_by_types(form: _Form, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def _plain(words: _Kinds, value: Any) -> Any:
-    """A value that fits these words as what it stands for."""
+    """The plain value that a fitting argument stands for."""
     if words is None or type(value) in _PLAIN or "Tensor" in words and isinstance(value, Tensor):
         return value
     if isinstance(value, (tuple, list)):
@@ -347,7 +347,7 @@ _SAID = {
     "Sequence[float]": "tuple of floats",
     "Sequence[Tensor]": "tuple of Tensors",
 }
-# What `**options: Factory` and its kin stand for.
+# Keywords that `**options: Factory` and its like stand for.
 _MAKING = ("dtype", "layout", "device", "pin_memory", "requires_grad")
 _GROUPS = {"Like": _MAKING, "Factory": (*_MAKING, "out", "names"), "Random": (*_MAKING, "out", "names", "generator")}
 _OPTIONS: dict[str, _Kinds] = {

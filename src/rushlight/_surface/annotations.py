@@ -17,7 +17,7 @@ __all__ = ["Names", "UnknownType", "home_of", "imports_of"]
 
 _TYPING = ("Any", "Literal", "NamedTuple", "NoReturn", "Optional", "Self", "TypeAlias", "TypeVar", "Union", "overload")
 _COLLECTIONS = ("Callable", "Iterable", "Iterator", "Mapping", "Sequence")
-# What may stand in a form or follow from a schema, whatever the function's module imports.
+# Names that a form or a schema may use, independent of the imports of the function's module.
 WORDS: dict[str, tuple[str, str]] = {
     **{name: ("typing", name) for name in _TYPING},
     **{name: ("collections.abc", name) for name in _COLLECTIONS},
@@ -50,7 +50,7 @@ class Names:
 
     def use(self, module: str, name: str) -> str:
         """The word by which the stub says `name` of `module`."""
-        if module == "rushlight":  # what the package's page shows comes from elsewhere
+        if module == "rushlight":  # the package re-exports names of other modules
             module, name = imports_of(module).get(name, (module, name))
         known = self.imports.get((module, name))
         if known is not None:

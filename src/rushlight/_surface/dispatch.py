@@ -293,7 +293,7 @@ class ExcludeDispatchKeyGuard:
 
 
 class Tag(enum.Enum):
-    """What is true of an operator."""
+    """Properties of an operator."""
 
     __module__ = "torch"
 

@@ -1,4 +1,4 @@
-"""The operators that the engine's own loops use, given to it once the table is complete."""
+"""Operators for the engine's own loops, provided once the table is complete."""
 
 from __future__ import annotations
 

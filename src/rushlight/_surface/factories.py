@@ -129,16 +129,24 @@ def _sized(name: str, make: Callable[[Spec], Tensor]) -> None:
 
     factory.__name__ = factory.__qualname__ = name
     factory.__doc__ = f"`torch.{name}(*size, dtype=None, device=None, requires_grad=False)`"
-    shown: list[Any] = [factory]  # what overrides are shown: its learner
+    shown: list[Any] = [factory]  # the function that overrides see: the caching form
     factory.shown = shown  # type: ignore[attr-defined]
     composite(name, overridable=False, learns=("size", *_OPTIONS, "memory_format"), tensors=0)(factory)
 
 
-_OPTIONS = ("dtype", "device", "layout", "requires_grad", "pin_memory", "out", "names")  # what `_options` reads
+_OPTIONS = (
+    "dtype",
+    "device",
+    "layout",
+    "requires_grad",
+    "pin_memory",
+    "out",
+    "names",
+)  # the keywords that `_options` reads
 
 
 def _noted(made: Tensor, spec: Spec, make: Callable[[Spec], Tensor]) -> Tensor:
-    """A fresh tensor that `make` made; while a call is learnt, how it is made is noted."""
+    """A new tensor from `make`.  While a call is recorded, the recording notes how it is made."""
     if (
         RUNS.now is not None
         and make in (fresh, zeros_spec)
@@ -263,7 +271,7 @@ def full(size: Any, fill_value: Any, **kwargs: Any) -> Tensor:
     if dtype is None:
         dtype = out.dtype if out is not None else number_dtype(value)
         if isinstance(value, complex) and out is None and dtype is not COMPLEX128:
-            dtype = COMPLEX64  # whatever narrower float is the default, as in PyTorch
+            dtype = COMPLEX64  # even where a narrower float is the default, as in PyTorch
     spec = spec_for(as_shape((size,)), dtype, device)
     _filling("full", value, spec.dtype)
     return _into(out, finish(creation.full(tuple(spec.shape), value, spec), requires_grad))

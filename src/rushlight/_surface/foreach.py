@@ -125,7 +125,7 @@ def function(full: str) -> Callable[..., Any]:
 
     def changed(
         *args: Any, **kwargs: Any
-    ) -> Any:  # what was learned asks of every tensor by itself whether a transform lets it be changed
+    ) -> Any:  # cached plans check each tensor themselves: a transform may forbid the change
         return call(*args, **kwargs) if LEVELS.stack else learner(*args, **kwargs)
 
     return functools.update_wrapper(changed, call)

@@ -59,7 +59,7 @@ def handle_torch_function(
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorator: makes a function overridable; `dispatcher(*args)` says which of its arguments are asked."""
+    """Decorator: makes a function overridable; `dispatcher(*args)` returns the arguments whose classes take part."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

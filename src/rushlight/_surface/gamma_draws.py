@@ -211,7 +211,9 @@ def _gamma_slopes(precision: Precision, a: Any, x: Any) -> Any:
 
 def _beta_terms(w: Any, side: Any, a: Any, b: Any, s: Any, log_x: Any, away: Any) -> tuple[Any, Any]:
     moved = s + side * w
-    change = -np.logaddexp(0.0, -moved) - log_x  # of log x; that of log(1 - x) differs by the way in log odds
+    change = (
+        -np.logaddexp(0.0, -moved) - log_x
+    )  # of log x; the change of log(1 - x) is smaller by the change of the log odds
     return (a + b) * change - side * b * w, side * (change - away)
 
 

@@ -1,4 +1,4 @@
-"""What Tensor has kept from older days of PyTorch: element-by-element functions, `new`, shared memory, names that only explain themselves."""
+"""Legacy methods of Tensor: element-by-element functions, `new`, shared memory, names whose errors say what replaced them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
 @method
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
-    """What `Module.load_state_dict` puts where this tensor was, given `other` from the state: a copy into it, or with `assign` `other` itself."""
+    """The replacement of this tensor in `Module.load_state_dict`: a copy of `other` into it, or with `assign` `other` itself."""
     return convert.detach(other if assign else convert.copy_(self, other))
 
 

@@ -147,7 +147,7 @@ def planned(kwargs: dict[str, Any], floats: bool = False) -> bool:
 
 
 def options(kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """What keywords add to the key of a plan."""
+    """The part of a plan's key that comes from keywords."""
     return kwargs.get("dtype"), kwargs.get("device")
 
 

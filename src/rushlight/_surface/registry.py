@@ -78,7 +78,7 @@ class Space(MutableMapping[str, Any]):
 
     @property
     def made(self) -> Mapping[str, Any]:
-        """What is there already, by name."""
+        """The functions that were made already, by name."""
         return self._made
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -180,11 +180,11 @@ def composite(
     return register
 
 
-MOST = 16  # how many loose arguments (`*tensors`) are learnt
+MOST = 16  # loose arguments (`*tensors`) up to which plans are cached
 
 
 def _declared_names(function: Any) -> list[str]:
-    """The names of a function's arguments, for `make_learner`: anything may be a tensor."""
+    """The names of a function's arguments, for `make_learner`; any argument may be a tensor."""
     while hasattr(function, "__wrapped__"):
         function = function.__wrapped__
     code = function.__code__
@@ -281,7 +281,7 @@ def _overridable(function: Callable[..., Any], name: str, apart: bool, declared:
     public.__name__ = public.__qualname__ = name
     public.__doc__ = function.__doc__
     public.__wrapped__ = function  # type: ignore[attr-defined]
-    shown: list[Any] = [public]  # what overrides are shown; its learner, where there is one
+    shown: list[Any] = [public]  # the function that overrides see: the caching form, where there is one
     public.shown = shown  # type: ignore[attr-defined]
     if not checked:
         public.guards = FUNCTION_MODE | OBSERVED, False  # type: ignore[attr-defined]
@@ -382,7 +382,7 @@ def with_inplace_flag(name: str) -> Callable[..., Any]:
 
 
 def asking(function: Callable[..., Any], learns: Sequence[str] = ()) -> Callable[..., Any]:
-    """A function in plain Python as users have it: modes and classes with a say are asked first.  For `learns` see `composite`."""
+    """The public form of a plain Python function: modes and subclasses may override it.  For `learns` see `composite`."""
     hooks, state, plain = HOOKS, STATE, plain_classes
 
     @functools.wraps(function)

@@ -91,7 +91,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
                 f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}"
             )
     determinism.MODE.on, determinism.MODE.warns = mode, warn_only
-    clear_plans()  # those that make memory leave it as it is
+    clear_plans()  # plans that allocate leave new memory as it is
 
 
 @public
@@ -149,7 +149,7 @@ def get_float32_matmul_precision() -> str:
 
 
 _PRECISION = ["highest"]
-# What programs have allowed a library to use inside of float32 operations; what is not here was left open.
+# (Backend, operator) -> the precision that a program allows inside of float32 operations; no entry: not set.
 FP32_PRECISION: dict[tuple[str, str], str] = {("cuda", "conv"): "tf32", ("cuda", "rnn"): "tf32"}
 
 
@@ -187,7 +187,7 @@ _FLOATS8 = {
 
 
 class _Limits:
-    """What is known of the numbers of a dtype: one object for each, which nobody can change."""
+    """Facts about the numbers of a dtype: one immutable object for each dtype."""
 
     __slots__ = ()
 

@@ -21,7 +21,7 @@ __all__ = ["Form", "Parameter", "operator_forms", "python_forms", "render"]
 
 _BASES = {"Scalar": "Scalar", "int": "int", "float": "float", "bool": "bool", "str": "str", "dtype": "dtype", "device": "DeviceLike",
           "layout": "layout", "memory_format": "memory_format", "Generator": "Generator", "ints": "Any", "any": "Any", "Tensor": "Tensor"}  # fmt: skip
-# What an argument of this name is wherever a function of ours leaves its type open.
+# Name of an argument -> its type, for functions that leave it open.
 _BY_NAME = {
     "dtype": "dtype | None", "device": "DeviceLike", "layout": "layout | None", "memory_format": "memory_format | None", "generator": "Generator | None",
     "requires_grad": "bool", "pin_memory": "bool", "keepdim": "bool", "kernel_size": "int | Sequence[int]",
@@ -30,7 +30,7 @@ _BY_NAME = {
 }  # fmt: skip
 # The same for arguments that a schema calls `any`.
 _ANY = {"dims": "int | Sequence[Sequence[int]]", "padding": "str | int | Sequence[int]"}
-# What `**options: Factory` and its kin stand for in a form: the keywords that functions which make tensors have in common.
+# Keywords that `**options: Factory` and its like stand for in a form: those that all factories of tensors share.
 _LIKE = "dtype: dtype | None = None, layout: layout | None = None, device: DeviceLike = None, pin_memory: bool = False, requires_grad: bool = False"
 _FACTORY = f"out: Tensor | None = None, {_LIKE}"
 _OPTIONS = {"Like": _LIKE, "Factory": _FACTORY, "Random": f"generator: Generator | None = None, {_FACTORY}"}

@@ -74,7 +74,7 @@ def public_modules() -> list[str]:
 
 
 def public_names(module: ModuleType) -> dict[str, Any]:
-    """What users may take from a module: its names that are not private and not tools of its own making."""
+    """The public names of a module: those that are neither private nor imported for its own use."""
     found = {}
     for name in sorted({*dir(module), *getattr(module, "__all__", ())}):
         if name.startswith("_") and name not in ("__version__", "__config__", "__future__"):

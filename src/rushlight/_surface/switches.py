@@ -199,7 +199,7 @@ def compiled_with_cxx11_abi() -> bool:
     return True
 
 
-# What PyTorch's builds may lack: factorisations, Intel's MKL (the BLAS is NumPy's), OpenMP (the threads are our own), Fourier transforms.
+# Features that builds of PyTorch may lack: factorisations, Intel's MKL (the BLAS is NumPy's), OpenMP (the threads are our own), Fourier transforms.
 _TORCH["has_lapack"], _TORCH["has_mkl"], _TORCH["has_openmp"], _TORCH["has_spectral"] = True, False, False, True
 
 

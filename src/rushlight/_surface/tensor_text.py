@@ -28,7 +28,7 @@ def _tensor_str(self: Any, indent: int) -> str:
 
 
 def _str(self: Any, *, tensor_contents: str | None = None) -> str:
-    """What `repr` says of a tensor."""
+    """The `repr` of a tensor."""
     if tensor_contents is not None:
         raise NotImplementedError("_str: rushlight has no printed form with other contents")
     return repr(self)

@@ -42,7 +42,7 @@ def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Any:
 
 @method
 def __array_wrap__(self: Tensor, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-    """What a NumPy function of a tensor returns: again a tensor, so `np.sin(x)` stays in the program's own type."""
+    """Wrap the result of a NumPy function of a tensor: `np.sin(x)` is a tensor again."""
     if array.dtype == bool:
         array = array.astype("uint8")  # PyTorch's old choice for NumPy's comparisons, kept
     return SPACES["torch"]["from_numpy"](array)
@@ -206,7 +206,7 @@ def __setitem__(self: Tensor, index: Any, value: Any) -> None:
     indexing.set_item(self, index, value)
 
 
-# What is an index and nothing else.
+# Types that can only be indices.
 _INDICES = frozenset((bool, int, slice, type(None), type(...), *plain_classes))
 
 

@@ -36,7 +36,7 @@ LinAlgError.__module__, LinAlgError.__qualname__, LinAlgError.__name__ = (
     "torch._C",
     "_LinAlgError",
     "_LinAlgError",
-)  # what tracebacks say
+)  # as tracebacks name it
 SPACES["linalg"]["LinAlgError"] = LinAlgError
 
 # ***** what the functions share *****

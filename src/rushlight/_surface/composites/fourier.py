@@ -60,7 +60,7 @@ def _as_float(x: Tensor, want_complex: bool) -> Any:
 
 
 def _factor(norm: str | None, forward: bool) -> str:
-    """What the sums are multiplied by, as the operators take it."""
+    """The factor of the sums, in the form that the operators take."""
     norm = "backward" if norm is None else norm
     if norm not in NORMS:
         raise RuntimeError(f'Invalid normalization mode: "{norm}"')

@@ -19,7 +19,7 @@ __all__: list[str] = []
 _BAD = re.compile(r"index (-?\d+) is out of bounds for dimension \d+ with size (\d+)")
 
 
-# Of a target that is no class; PyTorch's losses differ in it.
+# The error for a target that is no class; PyTorch's losses differ in it.
 _ERRORS: dict[str, type[Exception]] = {
     "cross_entropy": IndexError, "multi_margin_loss": RuntimeError, "multilabel_margin_loss": RuntimeError, "nll_loss": IndexError,
 }  # fmt: skip
@@ -52,7 +52,7 @@ def _checked(name: str) -> Callable[..., Any]:
     loss.__name__ = loss.__qualname__ = name
     loss.__doc__ = OPERATORS[name].doc
     loss.operator = OPERATORS[name]  # type: ignore[attr-defined]
-    import inspect  # whoever asks for `nn.functional` has it already
+    import inspect  # loaded with `nn.functional` anyway
 
     loss.__signature__ = schema_signature(OPERATORS[name], inspect)  # type: ignore[attr-defined]
     return loss

@@ -16,7 +16,7 @@ _LEVELS: list[Level] = []
 
 
 class UnpackedDualTensor(NamedTuple):
-    """What `unpack_dual` gives: the value, and the tangent or None."""
+    """The result of `unpack_dual`: the value, and the tangent or None."""
 
     primal: Tensor
     tangent: Tensor | None

@@ -18,7 +18,7 @@ __all__ = ["debug_unwrap", "functionalize"]
 
 
 def debug_unwrap(tensor: Tensor, *, recurse: bool = True) -> Tensor:
-    """What is inside of a tensor that a transform made: the whole batch, or the value without its tangent; for looking at, not for computing.
+    """The tensor inside a transformed tensor: the whole batch, or the value without its tangent; for looking at, not for computing.
 
     With `recurse`, through all levels.
     """

@@ -49,7 +49,7 @@ def _without(tree: Any, own: Sequence[Any]) -> Any:
 
 
 def _shown(x: Any, own: Sequence[Any]) -> Any:
-    """What those outside see: cut from the transform, and one for all items where `_own` alone made a batch of it."""
+    """The result as seen outside: cut from the transform; one tensor for all items where `_own` alone made it a batch."""
     return for_all(cut(x, own), levels_shared([x])) if isinstance(x, Tensor) else x
 
 
