@@ -74,9 +74,11 @@ class Executable(Protocol):
 
 
 class ProgramTemplate(Protocol):
-    """A program with symbolic sizes; `numbers` are formulas whose values `cast` takes."""
+    """A program with symbolic sizes."""
 
-    numbers: Sequence[Any]
+    @property
+    def numbers(self) -> Sequence[Any]:
+        """Formulas over the sizes, whose values `cast` takes."""
 
     def cast(self, values: Sequence[Any], first: int = 0) -> Executable:
         """The program for one set of sizes; `values[first:]` are those of `numbers`."""

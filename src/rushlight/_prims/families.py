@@ -133,7 +133,7 @@ def pointwise(
         require_equal(name, *xs)
         return xs[0].shape, result(xs[0].dtype)
 
-    none = isinstance(rules, not_differentiable)
+    vjp, jvp = (rules, rules) if isinstance(rules, not_differentiable) else (_vjp(rules), _jvp(rules))
     return Primitive(
         name,
         doc,
@@ -142,7 +142,7 @@ def pointwise(
         reference=reference,
         lower=("scalar", name),
         samples=samples,
-        vjp=rules if none else _vjp(rules),
-        jvp=rules if none else _jvp(rules),
-        batch=batch_pointwise(name),  # type: ignore[arg-type]
+        vjp=vjp,
+        jvp=jvp,
+        batch=batch_pointwise(name),
     )

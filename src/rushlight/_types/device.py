@@ -142,8 +142,8 @@ def rename_private_type(name: str) -> None:
     _private.append(name)
 
 
-CPU = Device("cpu")
-META = Device("meta")
+CPU: Device = Device("cpu")
+META: Device = Device("meta")
 # The device of factories: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
 _DEFAULT_CHANGED: list[Callable[[], None]] = []
