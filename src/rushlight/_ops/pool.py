@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rushlight._ops.bodies import HALF, as_float, isnan, lowest, narrow, not_implemented, refuse, wide
 from rushlight._ops.resize import mixed
@@ -64,13 +64,25 @@ def as_row(shape: Ints, specs: Any) -> Ints | None:
     return shape[1] * shape[2], 1, shape[1]
 
 
+class _Pooling(NamedTuple):
+    """The arguments of a pooling over its last dims: each an int or one for each dim (`stride` None: that of the kernel)."""
+
+    kernel_size: Any
+    stride: Any
+    padding: Any
+    dilation: Any
+    ceil_mode: bool
+
+
 class _Windows:
     """The geometry of a pooling's windows: sizes of the result, and the reach beyond the input on either side."""
 
-    def __init__(
-        self, x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool, name: str
-    ) -> None:
-        n = len(kernel)
+    def __init__(self, x: Any, n: int, pooling: _Pooling, name: str) -> None:
+        kernel = _ints(pooling.kernel_size, n, f"{name}: kernel_size")
+        stride = pooling.stride
+        stride = kernel if not stride and stride != 0 else _ints(stride, n, f"{name}: stride")
+        padding = _ints(pooling.padding, n, f"{name}: padding")
+        dilation = _ints(pooling.dilation, n, f"{name}: dilation")
         self.kernel, self.stride, self.padding, self.dilation = kernel, stride, padding, dilation
         self.space: Ints = tuple(x.shape[-n:])
         for k, s, p, d in zip(kernel, stride, padding, dilation, strict=True):
@@ -87,7 +99,7 @@ class _Windows:
                     f"pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={d}"
                 )
         self.out: Ints = tuple(
-            self._count(*g, ceil_mode) for g in zip(self.space, kernel, stride, padding, dilation, strict=True)
+            self._count(*g, pooling.ceil_mode) for g in zip(self.space, kernel, stride, padding, dilation, strict=True)
         )
         if any(o < 1 for o in self.out):
             raise RuntimeError(
@@ -188,21 +200,9 @@ def _flat_index(w: _Windows, position: Any) -> Any:
     return index
 
 
-def _max_windows(
-    x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, name: str
-) -> tuple[Any, _Windows]:
+def _max_windows(x: Any, n: int, pooling: _Pooling, name: str) -> tuple[Any, _Windows]:
     images = _batched(x, n, name)
-    kernel = _ints(kernel_size, n, f"{name}: kernel_size")
-    steps = kernel if not stride and stride != 0 else _ints(stride, n, f"{name}: stride")
-    return images, _Windows(
-        images,
-        kernel,
-        steps,
-        _ints(padding, n, f"{name}: padding"),
-        _ints(dilation, n, f"{name}: dilation"),
-        ceil_mode,
-        name,
-    )
+    return images, _Windows(images, n, pooling, name)
 
 
 def _declare_max(n: int) -> None:
@@ -210,7 +210,7 @@ def _declare_max(n: int) -> None:
 
     def prepare(x: Any, size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple[Any, _Windows]:
         refuse(x, f"max_pool{n}d", "bc")
-        return _max_windows(x, n, size, stride, padding, dilation, ceil_mode, f"max_pool{n}d()")
+        return _max_windows(x, n, _Pooling(size, stride, padding, dilation, ceil_mode), f"max_pool{n}d()")
 
     def with_indices(x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
         images, w = prepare(x, kernel_size, stride, padding, dilation, ceil_mode)
@@ -274,15 +274,12 @@ def _divisor(w: _Windows, shape: Ints, dtype: Any, count_include_pad: bool, divi
     return build.convert(total, dtype)
 
 
-def _avg_windows(x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> tuple[Any, _Windows]:
-    images, w = _max_windows(x, n, kernel_size, stride, padding, 1, ceil_mode, f"avg_pool{n}d()")
-    return images, w
+def _avg_windows(x: Any, n: int, pooling: _Pooling) -> tuple[Any, _Windows]:
+    return _max_windows(x, n, pooling, f"avg_pool{n}d()")
 
 
-def _avg(
-    x: Any, n: int, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, override: int | None
-) -> Any:
-    images, w = _avg_windows(x, n, kernel_size, stride, padding, ceil_mode)
+def _avg(x: Any, n: int, pooling: _Pooling, include: bool, override: int | None) -> Any:
+    images, w = _avg_windows(x, n, pooling)
     if override == 0:
         raise RuntimeError("divisor must be not zero")
     padded = w.padded(wide(images), 0)
@@ -301,18 +298,8 @@ def _avg(
     return _unbatched(narrow(total / divisor, x.dtype), x)
 
 
-def _avg_back(
-    ct: Any,
-    x: Any,
-    n: int,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    include: bool,
-    override: int | None,
-) -> Any:
-    images, w = _avg_windows(x, n, kernel_size, stride, padding, ceil_mode)
+def _avg_back(ct: Any, x: Any, n: int, pooling: _Pooling, include: bool, override: int | None) -> Any:
+    images, w = _avg_windows(x, n, pooling)
     grad = wide(ct if len(ct.shape) == len(images.shape) else build.expand_dims(ct, (0,)))
     share = grad / _divisor(w, grad.shape, grad.dtype, include, override)
     windows = prim.broadcast(share, shape=(*share.shape, *w.kernel), dims=tuple(range(n + 2)))
@@ -337,20 +324,13 @@ def _declare_avg(n: int) -> None:
             raise IndexError(
                 f"Dimension out of range (avg_pool2d() expects a 3D or 4D tensor, but got: {list(x.shape)})"
             )
-        return _avg(x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        pooling = _Pooling(kernel_size, stride, padding, 1, ceil_mode)
+        return _avg(x, n, pooling, count_include_pad, divisor_override)
 
-    def rule(
-        ct: Any,
-        out: Any,
-        x: Any,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor_override: Any = None,
-    ) -> Any:
-        return _avg_back(ct, x, n, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    def rule(ct: Any, out: Any, x: Any, *arguments: Any) -> Any:
+        kernel_size, stride, padding, ceil_mode, include, *override = arguments
+        pooling = _Pooling(kernel_size, stride, padding, 1, ceil_mode)
+        return _avg_back(ct, x, n, pooling, include, override[0] if override else None)
 
     operator(
         f"avg_pool{n}d(Tensor input, int[{n}] kernel_size, int[{n}]? stride=None, int[{n}] padding=0, bool ceil_mode=False, "
@@ -537,7 +517,7 @@ def lp_pool_core(x: Any, norm_type: float, kernel_size: Any, stride: Any, ceil_m
         raise not_implemented("avg_pool3d_out_frame", x.dtype)
     x = as_float(x) if x.dtype.kind in "bui" else x
     size = wide(x)
-    images, w = _avg_windows(x, n, kernel_size, stride, 0, ceil_mode)
+    images, w = _avg_windows(x, n, _Pooling(kernel_size, stride, 0, 1, ceil_mode))
     raised = prim.pow(wide(images), build.full_like(size if len(size.shape) == n + 2 else wide(images), norm_type))
     windows = w.windows(w.padded(raised, 0))
     total = prim.sum(windows, dims=tuple(range(n + 2, 2 * n + 2)))
