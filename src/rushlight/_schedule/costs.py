@@ -33,9 +33,9 @@ class Facts:
 
     def cost(self, policy: Policy) -> float:
         """The cost of an element, including 1 for moving it."""
-        total = 1.0
+        total, costs, plain = 1.0, policy.costs.get, policy.plain_cost
         for primitive in self.primitives:
-            total += policy.cost(primitive)
+            total += costs(primitive, plain)
         return total
 
     def add_store(self, s: Store) -> None:
