@@ -8,6 +8,8 @@ from .repeat import Steps, repeat
 from .writer import BITS, Check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .writer import Val
 
 # ***** any dtype *****
@@ -50,7 +52,7 @@ def rsqrt(x: Val) -> Val:
     return 1.0 / sqrt(x)
 
 
-def _rounding(intrinsic: str):
+def _rounding(intrinsic: str) -> Callable[[Val], Val]:
     return lambda x: x.em.call(intrinsic, x)
 
 
@@ -141,7 +143,7 @@ def _fmod_text(like: Val, name: str) -> str:
 
 
 def within_unit(x: Val, argument: str) -> Val:
-    """x; a check is recorded for what lies outside of [0, 1], or is NaN."""
+    """x, with a check that it lies in [0, 1] and is no NaN."""
     em = x.em
     inside = x.ge(em.const(x.type, 0.0)) & x.le(em.const(x.type, 1.0))
     em.checks.append(Check(f"{argument}_outside_unit", ~inside, em.width))
@@ -231,12 +233,14 @@ def int_pow(x: Val, y: Val, signed: bool) -> Val:
 
 
 def _twos(x: Val) -> Val:
-    """How many factors of 2 there are; 0 for 0."""
+    """The number of trailing zero bits; 0 for 0."""
     return x.em.call("llvm.cttz", x) & (BITS[x.type] - 1)
 
 
 def _subtractions() -> Steps:
-    """State: an odd number and one that still has to be taken into account; either less the other is even (J. Stein, J. Comp. Phys. 1, 1967)."""
+    """State: an odd number, and the number that remains.  The difference of odd numbers is even (J. Stein, J. Comp.
+    Phys. 1, 1967).
+    """
 
     def step(k: Val, state: list[Val], x: Val, y: Val) -> list[Val]:
         a, b = state
@@ -251,7 +255,7 @@ _SUBTRACTIONS = _subtractions()
 
 
 def int_gcd(x: Val, y: Val, signed: bool) -> Val:
-    """The greatest common divisor without divisions: those of vectors are slow on every machine."""
+    """The greatest common divisor without divisions, which are slow for vectors."""
     em = x.em
     x, y = int_abs(x, signed), int_abs(y, signed)  # the smallest stays as it is: an unsigned number from here on
     either = x | y

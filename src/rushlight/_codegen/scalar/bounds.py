@@ -1,4 +1,4 @@
-"""How far each function may be from the exact result; the tests hold the generated code to it."""
+"""Largest errors of the functions; tests hold the generated code to them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["BOUNDS", "Bound"]
 class Bound(NamedTuple):
     """Largest error in units in the last place of the exact result, for float32 and float64, with fused multiply-add.
 
-    `absolute32` and `absolute64` are allowed instead where the function crosses zero between its poles: there a relative
-    bound is out of reach of a method that adds terms of size one.
+    `absolute32` and `absolute64` are allowed instead where the function crosses zero between its poles: there a
+    relative bound is out of reach of a method that adds terms of size one.
     """
 
     float32: float

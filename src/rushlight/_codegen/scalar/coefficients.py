@@ -1,7 +1,7 @@
 """Polynomial coefficients, highest power first, computed by `tools/fit_coefficients.py`; do not edit.
 
-The names end in the precision; LITE ones are evaluated in float64 for results in float32.  The comment gives the largest
-error, weighted as that script says (in most rows the relative error of the function).
+The names end in the precision; LITE ones are evaluated in float64 for results in float32. The comment gives the
+largest error, weighted as that script says (in most rows the relative error of the function).
 """
 
 EXP_F32 = (  # error 2**-28.2

@@ -37,7 +37,7 @@ def mul(z: Pair, w: Pair) -> Pair:
 
 
 def div(z: Pair, w: Pair) -> Pair:
-    """Smith's division: by the larger part of the divisor first, and by 0 each part for itself."""
+    """Smith's division, which divides by the larger part of the divisor first; by 0 it divides each part alone."""
     (a, b), (c, d) = z, w
     em = a.em
     wide = c.abs().ge(d.abs())
@@ -55,7 +55,7 @@ def square_norm(z: Pair) -> Val:
 
 
 def modulus(z: Pair) -> Val:
-    """|z|, without overflow on the way: infinite if a part is."""
+    """|z| without intermediate overflow; infinite if a part is."""
     em, type = z[0].em, z[0].type
     if type == "float":
         wide = (z[0].to("double"), z[1].to("double"))
@@ -124,7 +124,9 @@ _STEP = 680.0  # exp(x) overflows above 709; exp(x - 680) does not where exp(x) 
 
 
 def _lowered(x: Val, size: Val) -> tuple[Val, Val]:
-    """(x', factor): exp(x) = exp(x') * factor for a large x, sinh and cosh likewise for a large |x|; the product comes after one with a sine."""
+    """(x', factor): exp(x) = exp(x') * factor for a large x, sinh and cosh likewise for a large |x|; the product comes
+    after one with a sine.
+    """
     em = x.em
     far = size.gt(709.0)
     return em.select(far, x - em.const(x.type, _STEP).copysign(x), x), em.select(
@@ -164,7 +166,7 @@ def expm1(z: Pair) -> Pair:
 
 
 def _log_modulus(z: Pair) -> Val:
-    """log |z|, with care where |z| is near 1."""
+    """log |z|, accurate where |z| is near 1."""
     em = z[0].em
     r = modulus(z)
     a, b = z[0].abs(), z[1].abs()
@@ -280,7 +282,7 @@ def acosh(z: Pair) -> Pair:
 
 
 def _select_endless(z: Pair, endless: Val, finite: Val) -> Val:
-    """At infinity only the direction is left of the inverse functions."""
+    """The inverse functions at infinity, which depend on the direction alone."""
     return finite.em.select(_endless(z), endless, finite)
 
 

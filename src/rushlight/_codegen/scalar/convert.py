@@ -1,4 +1,4 @@
-"""Conversions between every pair of dtypes, bit casts, and the making and taking apart of complex numbers.
+"""Conversions between every pair of dtypes, bit casts, and parts of complex numbers.
 
 Floats that no integer can hold become what x86 gives and PyTorch therefore returns there: the smallest integer of the
 32- or 64-bit type that the conversion goes through, cut to the target's width.
@@ -33,7 +33,9 @@ def to_int64(x: Val) -> Val:
 
 
 def _to_unsigned(x: Val, bits: int, convert: Callable[[Val], Val]) -> Val:
-    """As compilers for x86 do it: the upper half is moved down and its top bit put back; negative values wrap."""
+    """A float as unsigned i64, as compilers for x86 convert it: the upper half is moved down and its top bit restored.
+    Negative values wrap.
+    """
     middle = 2.0 ** (bits - 1)
     high = x.ge(middle)
     moved = convert(x.em.select(high, x - middle, x))
@@ -63,7 +65,7 @@ def bfloat16_part(x: Val) -> Val:
 
 
 def _half_from_bits(x: Val) -> Val:
-    """A half as float without the hardware's conversion: a product puts the exponent right, of subnormal halves too."""
+    """A half as float without the hardware's conversion: a product corrects the exponent, also of subnormal halves."""
     em, bits = x.em, x.bits().to("i32", signed=False)
     sign, rest = (bits & 0x8000) << 16, (bits & 0x7FFF) << 13
     value = (em.bitcast(rest, "float") * 2.0**112).bits()
@@ -84,7 +86,9 @@ def _half_bits(x: Val) -> Val:
 
 
 def _from_float8(x: Val, name: str) -> Val:
-    """A float8 as float: its bits as a float's, and a product that puts the exponent right, of subnormal numbers too."""
+    """A float8 as float: its bits as those of a float, and a product that corrects the exponent, also of subnormal
+    numbers.
+    """
     em, form, bits = x.em, FLOAT8_FORMATS[name], x.to("i32", signed=False)
     if name == "float8_e8m0fnu":
         power = em.select(bits.eq(0), em.const("i32", 1 << 22), bits << 23)
@@ -166,7 +170,9 @@ def convert_real(x: Val, source: DType, target: DType) -> Val:
 
 
 def convert(x: Value, source: DType, target: DType) -> Value:
-    """`x` of dtype `source` as `target`; complex to real drops the imaginary part, complex to bool asks for either part."""
+    """`x` of dtype `source` as `target`; complex to real drops the imaginary part, complex to bool asks for either
+    part.
+    """
     if source.kind == "c":
         re, im = x  # type: ignore[misc]
         if target.kind == "b":
@@ -182,7 +188,7 @@ def convert(x: Value, source: DType, target: DType) -> Value:
 
 
 def bitcast(x: Value, source: DType, target: DType) -> Value:
-    """The same bytes read as another dtype of the same size."""
+    """The bytes as another dtype of the same size."""
     if source.itemsize != target.itemsize:
         raise NotImplementedError(f"bitcast from {source.name} to {target.name}: the sizes differ")
     if source.kind == "c":

@@ -109,7 +109,7 @@ def _through_wide(
 
 
 def _lanes(value: Value, narrow: Writer, start: int) -> Value:
-    """The lanes of `value` from `start` on, as many as `narrow` has."""
+    """As many lanes of `value` from `start` on as `narrow` has."""
     if isinstance(value, tuple):
         return tuple(_lanes(part, narrow, start) for part in value)  # type: ignore[return-value]
     if narrow.width == 1:

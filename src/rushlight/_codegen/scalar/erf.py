@@ -29,7 +29,9 @@ def _erf32(x: Val) -> Val:
 
 
 def _erfc_positive(a: Val, coefficients: tuple[float, ...], exp_coefficients: tuple[float, ...]) -> Val:
-    """erfc(a) for a >= 0: exp(-a*a), with the rounding error of the square put back, times a polynomial in (a-4)/(a+4)."""
+    """erfc(a) for a >= 0: exp(-a*a), with the rounding error of the square put back, times a polynomial in
+    (a-4)/(a+4).
+    """
     em, f = a.em, FORMATS[a.type]
     a = a.min_c(27.5)
     p = em.horner((a - 4.0) / (a + 4.0), coefficients)

@@ -61,7 +61,9 @@ def reduce_ln2(x: Val, offset: float) -> tuple[Val, Val]:
 
 
 def scale(p: Val, bits: Val) -> Val:
-    """p * 2**n, where `bits` end in n + 2 * bias: half of n at a time, so that the exponent may leave the normal range."""
+    """p * 2**n, where `bits` end in n + 2 * bias: half of n at a time, so that the exponent may leave the normal
+    range.
+    """
     em, f = p.em, FORMATS[p.type]
     half = bits.lshr(1)
     return p * em.bitcast(half << f.mantissa, p.type) * em.bitcast((bits - half) << f.mantissa, p.type)

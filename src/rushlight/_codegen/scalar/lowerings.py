@@ -1,4 +1,4 @@
-"""Which function lowers which primitive, by kind of dtype."""
+"""Tables of the functions that lower primitives, for each kind of dtype."""
 
 from __future__ import annotations
 

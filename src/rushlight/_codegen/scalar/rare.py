@@ -1,4 +1,4 @@
-"""Lanes that need a slow way: a helper function that looks whether there are any, and only then goes it."""
+"""Rare cases: a helper function computes them only where some lane needs it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ exit:
 
 
 def _lanes(symbol: str, like: Val, limit: float, name: str) -> str:
-    """A loop over the lanes: few instructions, however wide the vector."""
+    """A loop over the lanes, whose code does not grow with the vector."""
     type, width, vt, module = like.type, like.em.width, like.vt, like.em.module
     module.declarations[f"@{symbol}"] = f"declare double @{symbol}(double)"
     module.declarations["@llvm.fabs.f64"] = "declare double @llvm.fabs.f64(double)"

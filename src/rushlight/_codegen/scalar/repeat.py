@@ -1,4 +1,4 @@
-"""Functions that are computed step by step: a loop over all lanes, until no lane wants another step."""
+"""Iterations: a loop over all lanes that ends when every lane has converged."""
 
 from __future__ import annotations
 

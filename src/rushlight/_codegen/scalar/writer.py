@@ -53,7 +53,7 @@ def mem_lanes(dtype: DType) -> int:
 
 
 class ModuleText:
-    """What a module needs beside its functions: declarations, helper functions, constant tables.  `str()` gives the text."""
+    """Declarations, helper functions and constant tables of a module.  `str()` gives their text."""
 
     __slots__ = ("declarations", "definitions")
 
@@ -205,7 +205,7 @@ def _cast_name(source: str, target: str, signed: bool) -> str:
     return "sext" if signed else "zext"
 
 
-class Pairs(tuple):
+class Pairs(tuple["Val", "Val"]):
     """The real and the imaginary parts of complex lanes, and `raw`, the vector in which they alternate as they do in memory.
 
     Parts that nobody uses cost nothing: instruction selection drops them.
@@ -221,7 +221,7 @@ class Pairs(tuple):
 
 
 class Check(NamedTuple):
-    """A condition under which the kernel must fail: `kind` names the error, the i1 lanes of `bad` that are set are at fault."""
+    """A condition on which the kernel fails.  `kind` names the error; `bad` holds the failing lanes as i1."""
 
     kind: str
     bad: Val
@@ -229,7 +229,7 @@ class Check(NamedTuple):
 
 
 class _Body:
-    """What emitters of different widths in one function share."""
+    """State that emitters of different widths in one function share."""
 
     __slots__ = ("checks", "count", "lines", "module", "prefix", "scopes", "siblings")
 
@@ -276,7 +276,7 @@ class Writer:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Within it, what is emitted is forgotten afterwards: for a block that does not dominate the code after it."""
+        """A context whose values are not reused after it: a block that does not dominate the code that follows."""
         self._body.scopes.append({})
         try:
             yield
@@ -284,7 +284,7 @@ class Writer:
             self._body.scopes.pop()
 
     def emit(self, text: str, type: str) -> Val:
-        """The value of the instruction `text`; an identical one that is visible here is used again."""
+        """The value of the instruction `text`.  An identical instruction that is visible here is reused."""
         scopes = self._body.scopes
         for scope in scopes:
             name = scope.get(text)

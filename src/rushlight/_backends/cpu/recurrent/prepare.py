@@ -1,4 +1,4 @@
-"""Rewrites of recurrent layers for their routine."""
+"""Recurrent layers rewritten for their routine."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FEW_ROWS = 2  # too few to pay for packing the weight
 
 
 def stepwise(node: Node) -> Any:
-    """The decomposition for hardly any rows; else None."""
+    """The decomposition for few rows; None where the routine takes the layer."""
     few = node.outputs[0].shape[0] <= FEW_ROWS or not all(numel(v.shape) for v in node.outputs)
     return node.prim.decompose if few else None
 
 
 def spared(graph: Graph) -> Graph:
-    """The graph without the results of recurrent layers that only their gradient needs, if nothing reads them."""
+    """The graph without results of recurrent layers that only their gradient reads, where it has no gradient."""
     layers = [node for node in graph.nodes if node.prim.name == "recurrence" and node.params["keep"]]
     if not layers:
         return graph
@@ -42,5 +42,5 @@ def spared(graph: Graph) -> Graph:
 
 
 def _results(node: Node) -> int:
-    """The number of results besides those for the gradient: the outputs and the last states."""
+    """The number of results that are not for the gradient: outputs and last states."""
     return 3 if node.params["mode"] == "lstm" else 2
