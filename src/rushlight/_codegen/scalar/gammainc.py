@@ -1,7 +1,8 @@
-"""The regularised incomplete gamma functions P(a, x) and Q(a, x) = 1 - P(a, x), computed in float64; float32 is rounded from it.
+"""The regularised incomplete gamma functions P(a, x) and Q(a, x) = 1 - P(a, x), computed in float64; float32 is
+rounded from it.
 
-P by its power series for x < a + 1 (Abramowitz and Stegun 6.5.29), Q by its continued fraction beyond (6.5.31, W. J. Lentz's method); each
-gives the other by subtraction from 1 only where it is the larger of the two.
+P by its power series for x < a + 1 (Abramowitz and Stegun 6.5.29), Q by its continued fraction beyond (6.5.31, W. J.
+Lentz's method); each gives the other by subtraction from 1 only where it is the larger of the two.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ _SERIES, _FRACTION = _series(), _fraction()
 def _uniform(a: Val, x: Val, upper: bool) -> Val:
     """For huge a, N. M. Temme's uniform expansion to its first term (SIAM J. Math. Anal. 10, 1979); m = (x - a) / a:
 
-    Q = erfc(e sqrt(a / 2)) / 2 + (1/m - 1/e) exp(-a e^2 / 2) / sqrt(2 pi a), e^2 = 2 (m - log1p(m)), with the sign of m.
+    Q = erfc(e sqrt(a / 2)) / 2 + (1/m - 1/e) exp(-a e^2 / 2) / sqrt(2 pi a), e^2 = 2 (m - log1p(m)), with the sign of
+    m.
     """
     em = a.em
     m = (x - a) / a

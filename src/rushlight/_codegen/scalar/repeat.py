@@ -29,8 +29,9 @@ never:
 
 
 class Steps(NamedTuple):
-    """An iteration: `start(*args)` gives the state; `step(k, state, *args)` the next one, k = 1, 2, ...; `going(k, state, *args)` the lanes
-    that want step k.  The first item of the state is the result.  A lane that is done must keep its result through further steps.
+    """An iteration: `start(*args)` gives the state; `step(k, state, *args)` the next one, k = 1, 2, ...; `going(k,
+    state, *args)` the lanes that want step k. The first item of the state is the result. A lane that is done must
+    keep its result through further steps.
     """
 
     start: Callable[..., list[Val]]

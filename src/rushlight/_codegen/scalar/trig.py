@@ -1,8 +1,8 @@
 """Sine, cosine, tangent and their inverses.
 
-sin and cos reduce the argument by multiples of pi, tan by multiples of pi / 2, with the constant in three parts and fused
-multiplications whose rounding errors vanish; this holds up to `SMALL_ARGUMENT`.  For a larger lane, or
-infinity, the C library is called, in double.
+sin and cos reduce the argument by multiples of pi, tan by multiples of pi / 2, with the constant in three parts and
+fused multiplications whose rounding errors vanish; this holds up to `SMALL_ARGUMENT`. For a larger lane, or infinity,
+the C library is called, in double.
 """
 
 from __future__ import annotations

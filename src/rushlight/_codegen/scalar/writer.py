@@ -206,7 +206,8 @@ def _cast_name(source: str, target: str, signed: bool) -> str:
 
 
 class Pairs(tuple["Val", "Val"]):
-    """The real and the imaginary parts of complex lanes, and `raw`, the vector in which they alternate as they do in memory.
+    """The real and the imaginary parts of complex lanes, and `raw`, the vector in which they alternate as they do in
+    memory.
 
     Parts that nobody uses cost nothing: instruction selection drops them.
     """
@@ -245,8 +246,9 @@ class _Body:
 class Writer:
     """Emits instructions of one vector width into the body of one function.
 
-    `width` 1 means scalars.  `fma` says whether the target multiplies and adds in one instruction: without it polynomials
-    use `llvm.fmuladd` (two roundings), error terms take several instructions, and float16 is converted with integers.
+    `width` 1 means scalars. `fma` says whether the target multiplies and adds in one instruction: without it
+    polynomials use `llvm.fmuladd` (two roundings), error terms take several instructions, and float16 is converted
+    with integers.
     """
 
     __slots__ = ("_body", "_literals", "fma_hardware", "lines", "module", "width")
@@ -417,10 +419,11 @@ class Writer:
         return self._fma("llvm.fma" if self.fma_hardware else "llvm.fmuladd", a, b, c)
 
     def fma_exact(self, a: Val | float, b: Val | float, c: Val | float) -> Val:
-        """a * b + c for error terms: what a single rounding would give, but for the last bit of a result that is not exact.
+        """a * b + c for error terms: what a single rounding would give, but for the last bit of a result that is not
+        exact.
 
-        Without the instruction float32 is computed in double, and double in two parts (T. J. Dekker's product); there the
-        exponents must leave some room.
+        Without the instruction float32 is computed in double, and double in two parts (T. J. Dekker's product); there
+        the exponents must leave some room.
         """
         if self.fma_hardware:
             return self._fma("llvm.fma", a, b, c)

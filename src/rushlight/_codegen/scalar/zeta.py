@@ -1,7 +1,9 @@
-"""Hurwitz' zeta function zeta(s, q) = sum over k >= 0 of (q + k)^-s, for s > 1, computed in float64; float32 is rounded from it.
+"""Hurwitz' zeta function zeta(s, q) = sum over k >= 0 of (q + k)^-s, for s > 1, computed in float64; float32 is
+rounded from it.
 
-After twenty terms by Euler's and Maclaurin's formula (Abramowitz and Stegun 23.1.30 and 25.4.7).  For negative q = f - m with 0 < f < 1 and whole
-s, the m terms with negative bases are those of positive ones: zeta(s, q) = zeta(s, f) + (-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)).
+After twenty terms by Euler's and Maclaurin's formula (Abramowitz and Stegun 23.1.30 and 25.4.7). For negative q = f -
+m with 0 < f < 1 and whole s, the m terms with negative bases are those of positive ones: zeta(s, q) = zeta(s, f) +
+(-1)^s (zeta(s, 1 - f) - zeta(s, 1 - q)).
 """
 
 from __future__ import annotations
