@@ -5,7 +5,7 @@ none), and ended when there was nothing to do for a while.  A thread here feeds 
 begun when it is needed is compiled by whoever needs it.  Answers are checked: number, size, digest, and that they are objects for this
 machine.  A worker that dies, hangs or answers anything else is killed, the log says so, and from then on this process compiles for itself.
 
-Children of a fork have no workers and begin anew; processes of `multiprocessing` start none unless the knob says so.
+A fork ends the workers; parent and child begin anew. Processes of `multiprocessing` start none unless the knob says so.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class _Pool:
         self.tasks: dict[bytes, _Task] = {}
         self.queue: deque[_Task] = deque()
         self.workers: set[_Worker] = set()
-        self.threads = 0
+        self.threads: set[threading.Thread] = set()
         self.idle = 0
         self.failed = False
         self.setting = b""
@@ -186,10 +186,11 @@ class _Pool:
                 return
             self.tasks[key] = task = _Task(level, text)
             self.queue.append(task)
-            if self.idle < len(self.queue) and self.threads < COMPILE_WORKERS.get():
+            if self.idle < len(self.queue) and len(self.threads) < COMPILE_WORKERS.get():
                 self.setting = self.setting or _setting(*processor())
-                threading.Thread(target=self._feed, name="rushlight-compile", daemon=True).start()
-                self.threads += 1
+                thread = threading.Thread(target=self._feed, name="rushlight-compile", daemon=True)
+                self.threads.add(thread)
+                thread.start()
             self.changed.notify()
 
     def take(self, key: bytes) -> tuple[bytes | None, str | None]:
@@ -224,7 +225,7 @@ class _Pool:
             self._give_up(error)
         finally:
             with self.lock:
-                self.threads -= 1
+                self.threads.discard(threading.current_thread())
                 if worker is not None:
                     self.workers.discard(worker)
             if worker is not None:
@@ -316,36 +317,34 @@ def take(key: bytes) -> tuple[bytes | None, str | None]:
 
 
 def close() -> None:
-    """End all workers."""
-    if _POOL:
-        pool = _POOL.pop()
-        with pool.lock:
-            pool.failed = True
-            pool.queue.clear()
-            workers = list(pool.workers)
-            pool.changed.notify_all()
-        for worker in workers:
-            try:
-                os.kill(worker.pid, 9)
-                os.waitpid(worker.pid, 0)
-            except OSError:
-                pass
+    """End all workers, and the threads that feed them; what was sent for is compiled by whoever asks for it."""
+    if not _POOL:
+        return
+    pool = _POOL.pop()
+    with pool.lock:
+        pool.failed = True
+        pool.queue.clear()
+        for worker in pool.workers:  # as long as it is listed nobody has waited for it
+            os.kill(worker.pid, 9)
+        pool.changed.notify_all()
+        threads = list(pool.threads)
+    for thread in threads:
+        thread.join(_LAST)
 
 
 _REGISTERED: list[Any] = []
+_LAST = 5.0  # seconds to wait for threads whose workers were killed
 
 
 def _register() -> None:
+    """End workers with the process, and before a fork: Python warns of threads then, and the child shall not hold the pipes."""
     import atexit
 
     _REGISTERED.append(atexit.register(close))
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(before=close, after_in_child=_forget)
 
 
 def _forget() -> None:
-    """The workers of a parent are none of the child's: it closes its ends of their pipes."""
+    """A child has compiled nothing yet."""
     _COMPILED[0] = 0
-    if _POOL:
-        for worker in _POOL.pop().workers:
-            os.close(worker.sink)
-            os.close(worker.source)
+    _POOL.clear()
