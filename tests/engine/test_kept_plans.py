@@ -288,6 +288,23 @@ def test_sizes_that_were_not_kept_are_derived(keeping):
     )
 
 
+def test_a_new_size_beside_kept_ones_makes_a_plan_template(keeping, monkeypatch):
+    from rushlight._engine.dispatch import shape_classes
+
+    def step(n: int) -> Any:
+        return (rl.arange(3.0 * n).view(3, n).exp() * 2).numpy()
+
+    step(5)
+    second_process()
+    made: list[Any] = []
+    derive = shape_classes._derive
+    monkeypatch.setattr(shape_classes, "_derive", lambda *args: made.append(args[2]) or derive(*args))
+    step(5)
+    assert not made
+    np.testing.assert_allclose(step(7), np.exp(np.arange(21, dtype=np.float32)).reshape(3, 7) * 2, rtol=1e-5)
+    assert len(made) >= 3
+
+
 # ***** every operator *****
 
 

@@ -144,7 +144,13 @@ class Caller:
             key, specs, numbers, device, (op, template, specs), GRAPH_CALLS,
             lambda *_: lowered_call(op, template, specs, wrt, device),
         )  # fmt: skip
-        return (None, None) if found is None else (found.plan, found.refused)
+        if found is None:
+            return None, None
+        if backend_of(device).symbolic and specs:
+            sizes: list[int] = []
+            head = abstracted(template, sizes) if "sized" in op.tags else template
+            self.shape_classes.meet((head, _STATE.word, tuple(wrt)), specs, sizes)
+        return found.plan, found.refused
 
     def _derived(
         self, template: tuple[Any, ...], specs: Sequence[Spec], wrt: Sequence[int], device: Device

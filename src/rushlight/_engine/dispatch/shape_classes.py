@@ -256,6 +256,13 @@ class ShapeClasses:
             len(shape_class.plan_templates) + len(shape_class.general) for shape_class in list(self._known.values())
         )
 
+    def meet(self, head: tuple[Any, ...], specs: Sequence[Spec | None], sizes: Sequence[int] = ()) -> None:
+        """Note a plan that an earlier process derived: the next one of its shape class is not the first, and is made as a plan template."""
+        if SHAPE_CLASSES.get() and not any(s is not None and s.released for s in specs):
+            key, _ = ready().describe(tuple(specs), tuple(sizes))
+            if (head, key) not in self._known:
+                self._known[head, key] = Family()
+
     def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
              sizes: Sequence[int] = (), again: bool = False) -> Found | None:  # fmt: skip
         """The plan template for these specs with the values of its `numbers`, or None where it is to be derived in full.

@@ -110,10 +110,11 @@ def view_plan(
     wants = bool(STATE.word & GRAD) and tensor._rg
     key = view_key(op, template, spec, wants)
     kept = None if key is None else kept_plans.kept_view(key, spec, lambda: ViewPieces(op, template, spec, wants))
-    if kept is not None:
-        return _planned(origin, op, spec, kept, kept.layouts, kept.backwards, None, key), None
     sizes: list[int] = []
     head = abstracted(tuple(template), sizes)
+    if kept is not None:
+        shape_classes.meet((head, STATE.word, wants), [spec], sizes)
+        return _planned(origin, op, spec, kept, kept.layouts, kept.backwards, None, key), None
     found = (
         shape_classes.find((head, STATE.word, wants), [spec], _template_maker(op, head, wants), sizes)
         if backend_of(spec.device).symbolic
