@@ -26,7 +26,7 @@ class EffectOrderError(RuntimeError):
 
 
 class Value:
-    """One array-valued result in a graph: `shape`, `dtype`, and the node that makes it (None for an input).
+    """One array in a graph: `shape`, `dtype`, and the node that computes it (None for an input).
 
     `weak` marks a Python number given at run time: it takes the dtype of what it meets.  Operators (`+`, `<`, ...) are the kind
     layer for operator bodies: they broadcast and accept Python numbers.  `==` stays identity; use `build.eq` for comparison.
@@ -44,8 +44,8 @@ class Value:
         return len(self.shape)
 
     def __repr__(self) -> str:
-        made = self.node.prim.name if self.node is not None else "input"
-        return f"Value({self.dtype.name}{list(self.shape)} from {made})"
+        source = self.node.prim.name if self.node is not None else "input"
+        return f"Value({self.dtype.name}{list(self.shape)} from {source})"
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -157,7 +157,7 @@ class Graph:
 
 
 def _freeze(value: Any) -> Any:
-    """A key that tells apart what `==` does not: True from 1 from 1.0, 0.0 from -0.0."""
+    """A key that distinguishes values which `==` does not: True, 1 and 1.0; 0.0 and -0.0."""
     if isinstance(value, (tuple, list)):
         return tuple([_freeze(item) for item in value])
     if isinstance(value, (float, complex)):
@@ -166,7 +166,7 @@ def _freeze(value: Any) -> Any:
 
 
 def call_key(primitive: Primitive, inputs: Sequence[Value], params: dict[str, Any]) -> Any:
-    """What makes two calls the same."""
+    """A key: two calls with equal keys compute the same."""
     return primitive, tuple(map(id, inputs)), tuple(sorted([(k, _freeze(v)) for k, v in params.items()]))
 
 
@@ -207,10 +207,10 @@ class GraphBuilder:
         node = self._known.get(key)
         if node is None:
             try:
-                found = primitive.spec(*inputs, **params)
+                avals = primitive.spec(*inputs, **params)
             except ValueError as error:
                 raise MisfitError(str(error)) from error
-            node = Node(primitive, tuple(inputs), params, found if primitive.multiple else [found])
+            node = Node(primitive, tuple(inputs), params, avals if primitive.multiple else [avals])
             self._known[key] = node
             self.nodes.append(node)
         return node.outputs if primitive.multiple else node.outputs[0]
@@ -234,10 +234,10 @@ class GraphBuilder:
             if type(item) is not Value:
                 raise _no_array(primitive, item)
         try:
-            found = primitive.spec(*inputs, **params)
+            avals = primitive.spec(*inputs, **params)
         except ValueError as error:
             raise MisfitError(str(error)) from error
-        node = Node(primitive, tuple(inputs), params, found if primitive.multiple else [found])
+        node = Node(primitive, tuple(inputs), params, avals if primitive.multiple else [avals])
         self.nodes.append(node)
         if effect.replaces:
             self._replaced[inputs[0]] = node.outputs[0]
@@ -318,7 +318,7 @@ def live_nodes(nodes: Sequence[Node], outputs: Sequence[Value]) -> list[Node]:
 
 
 def trace(function: Callable[..., Any], avals: Sequence[tuple[Any, ...]]) -> Graph:
-    """Run `function` on fresh values and return what it did.
+    """The graph of the primitive calls that `function` makes on new values.
 
     `avals` holds (shape, dtype) or (shape, dtype, weak) for each argument; the function returns a value or a sequence of them.
     """
@@ -341,21 +341,21 @@ def evaluate(
     """
     if len(arguments) != len(graph.inputs):
         raise TypeError(f"the graph has {len(graph.inputs)} inputs, got {len(arguments)} arguments")
-    held: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arguments, strict=True)}
+    values: dict[int, Any] = {id(v): a for v, a in zip(graph.inputs, arguments, strict=True)}
     for node in graph.nodes:
-        inputs = [held[id(v)] for v in node.inputs]
+        inputs = [values[id(v)] for v in node.inputs]
         result = node.prim(*inputs, **node.params) if apply is None else apply(node, inputs)
         for value, item in zip(node.outputs, result if node.prim.multiple else (result,), strict=True):
-            held[id(value)] = item
-    return [held[id(v)] for v in graph.outputs]
+            values[id(value)] = item
+    return [values[id(v)] for v in graph.outputs]
 
 
 def rebuilt(
     graph: Graph, apply: Callable[[Node, list[Any]], Any] | None = None, builder: GraphBuilder | None = None
 ) -> Graph:
-    """`graph` written anew, from new inputs: `apply(node, inputs)` says what stands for each node, as in `evaluate`.
+    """A copy of `graph` with new inputs.  `apply(node, inputs)` gives the values that replace each node's results, as in `evaluate`.
 
-    Equal calls become one node, and what nothing reads any more is left out.
+    Equal calls become one node; dead nodes are dropped.
     """
     builder = GraphBuilder() if builder is None else builder
     inputs = [builder.input_like(v) for v in graph.inputs]

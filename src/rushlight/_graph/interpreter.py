@@ -1,7 +1,6 @@
-"""One walk over a graph, many readings.
+"""Readings of a graph by `core.evaluate`: expansion and counts.
 
-`core.evaluate` is the walk; what a node means is up to the reader.  `expand` reads a graph into the current builder, replacing
-primitives that a backend does not claim by their decompositions.
+`expand` copies a graph and replaces the primitives that a backend does not claim by their decompositions.
 
     >>> from rushlight._graph.core import trace
     >>> from rushlight._graph.interpreter import count, expand
@@ -38,7 +37,7 @@ def expand(graph: Graph, claims: Callable[[Node], bool]) -> Graph:
 
 def count(graph: Graph) -> dict[str, int]:
     """How often each primitive occurs."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for node in graph.nodes:
-        found[node.prim.name] = found.get(node.prim.name, 0) + 1
-    return found
+        counts[node.prim.name] = counts.get(node.prim.name, 0) + 1
+    return counts

@@ -93,22 +93,22 @@ def parse(text: str) -> Graph:
         raise ValueError("expected one function")
     function = module.body[0]
     builder = _Plain()
-    held: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for argument in function.args.args:
         kind, shape, dtype, weak = _parse_kind(argument)
-        held[argument.arg] = builder.reference(kind, shape, dtype) if kind else builder.input(shape, dtype, weak)
+        values[argument.arg] = builder.reference(kind, shape, dtype) if kind else builder.input(shape, dtype, weak)
     outputs: Sequence[Value] | None = None
     for statement in function.body:
         if outputs is not None:
             raise _fault(statement, "a statement after return")
         if isinstance(statement, ast.Return):
-            outputs = [_lookup(item, held) for item in _items(statement.value)]
+            outputs = [_lookup(item, values) for item in _items(statement.value)]
         elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            results = _parse_call(statement.value, builder, held)
+            results = _parse_call(statement.value, builder, values)
             for target, value in zip(_items(statement.targets[0]), results, strict=True):
-                if not isinstance(target, ast.Name) or target.id in held:
+                if not isinstance(target, ast.Name) or target.id in values:
                     raise _fault(target, "expected a new name")
-                held[target.id] = value
+                values[target.id] = value
         else:
             raise _fault(statement, "expected `names = prim.name(...)` or `return`")
     if outputs is None:
@@ -134,10 +134,10 @@ def _items(node: ast.AST | None) -> list[ast.expr]:
     return [node] if isinstance(node, ast.expr) else []
 
 
-def _lookup(node: ast.expr, held: dict[str, Value]) -> Value:
-    if not isinstance(node, ast.Name) or node.id not in held:
+def _lookup(node: ast.expr, values: dict[str, Value]) -> Value:
+    if not isinstance(node, ast.Name) or node.id not in values:
         raise _fault(node, "expected a name defined above")
-    return held[node.id]
+    return values[node.id]
 
 
 def _parse_kind(argument: ast.arg) -> tuple[str, tuple[int, ...], DType, bool]:
@@ -155,14 +155,14 @@ def _parse_kind(argument: ast.arg) -> tuple[str, tuple[int, ...], DType, bool]:
     return kind, tuple(int(size) for size in sizes.split(",") if size.strip()), BY_NAME[name], bool(tail)
 
 
-def _parse_call(node: ast.expr, builder: GraphBuilder, held: dict[str, Value]) -> Sequence[Value]:
+def _parse_call(node: ast.expr, builder: GraphBuilder, values: dict[str, Value]) -> Sequence[Value]:
     called = node.func if isinstance(node, ast.Call) else None
     name = called.attr if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "prim" else ""
     primitive = PRIMITIVES.get(name) or EFFECTS.get(name)
     if primitive is None:
         raise _fault(node, "expected a call of a primitive")
     assert isinstance(node, ast.Call)
-    inputs = [_lookup(item, held) for item in node.args]
+    inputs = [_lookup(item, values) for item in node.args]
     params = {keyword.arg or "": _parse_literal(keyword.value) for keyword in node.keywords}
     with builder:
         result = primitive(*inputs, **params)

@@ -1,7 +1,7 @@
 """Rewriting: local rules, applied while a graph is built.
 
-A rule looks at one node and returns what stands for its result, or None.  It may call primitives; what it builds goes through
-the rules as well, so one walk from inputs to outputs reaches a fixed point.
+A rule looks at one node and returns the value that replaces its result, or None.  It may call primitives; the nodes that it
+builds go through the rules as well, so one walk from inputs to outputs reaches a fixed point.
 
     >>> from rushlight._graph.rewrite import rewrite, rule
     >>> @rule("neg")
@@ -59,7 +59,7 @@ class RewritingBuilder(GraphBuilder):
                 self._table.setdefault(name, []).append(item)
 
     def bind(self, primitive: Primitive, inputs: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Add (or find) the node, then replace it if a rule knows better."""
+        """Add (or find) the node, then replace it if a rule applies."""
         result = super().bind(primitive, inputs, params)
         rules = self._table.get(primitive.name)
         if rules is None:
@@ -68,9 +68,9 @@ class RewritingBuilder(GraphBuilder):
         if node in self._rewritten:
             return self._rewritten[node]
         for item in rules:
-            found = item(node)
-            if found is not None:
-                result = found
+            replacement = item(node)
+            if replacement is not None:
+                result = replacement
                 break
         self._rewritten[node] = result
         return result

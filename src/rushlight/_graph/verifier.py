@@ -91,10 +91,10 @@ def _check_node(node: Node, known: set[Value]) -> str:
         if value not in known:
             return f"operand {i} ({describe(value)}) is read before it is made"
     try:
-        found = node.prim.spec(*node.inputs, **node.params)
-    except Exception as error:  # whatever a spec raises is the fault we report
+        avals = node.prim.spec(*node.inputs, **node.params)
+    except Exception as error:  # any error of a spec is the fault to report
         return f"its spec refuses the operands: {error}"
-    promised = found if node.prim.multiple else [found]
+    promised = avals if node.prim.multiple else [avals]
     if len(promised) != len(node.outputs):
         return f"has {len(node.outputs)} results, its spec says {len(promised)}"
     for i, (value, (shape, dtype)) in enumerate(zip(node.outputs, promised, strict=True)):

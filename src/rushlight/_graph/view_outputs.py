@@ -1,4 +1,4 @@
-"""Graphs that only move dims about: their results are their inputs under other strides."""
+"""View-only outputs: graphs whose results are their inputs under other strides."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ def moved_layouts(graph: Graph, specs: Sequence[Any]) -> list[tuple[int, tuple[i
 
     `specs` has shape, strides and dtype of each input that is a tensor, None for others.
     """
-    held: dict[int, Any] = {}
+    layouts: dict[int, Any] = {}
     for i, (value, spec) in enumerate(zip(graph.inputs, specs, strict=True)):
         if spec is not None:
-            held[id(value)] = (i, tuple(spec.shape), tuple(spec.strides), 0)
+            layouts[id(value)] = (i, tuple(spec.shape), tuple(spec.strides), 0)
     for node in graph.nodes:
         rule = node.prim.layout
-        source = held.get(id(node.inputs[0])) if node.inputs else None
+        source = layouts.get(id(node.inputs[0])) if node.inputs else None
         if rule is None or source is None or len(node.inputs) != 1:
             return None
         number, shape, strides, offset = source
-        found = rule(shape, strides, offset, **node.params)
-        if found is None:
+        layout = rule(shape, strides, offset, **node.params)
+        if layout is None:
             return None
-        held[id(node.outputs[0])] = (number, *found)
+        layouts[id(node.outputs[0])] = (number, *layout)
     result = []
     for value in graph.outputs:
-        if id(value) not in held or value.dtype is not specs[held[id(value)][0]].dtype:
+        if id(value) not in layouts or value.dtype is not specs[layouts[id(value)][0]].dtype:
             return None
-        result.append(held[id(value)])
+        result.append(layouts[id(value)])
     return result

@@ -1,4 +1,4 @@
-"""What the backward nodes of one signature share: the node class, where saved values come from, and the backward graph."""
+"""Backward specs: the node class, the sources of saved values and the backward graph that the nodes of one signature share."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class GraphCalls(NamedTuple):
 
 
 class BackwardSpec:
-    """What the backward nodes of one signature share: the node class, where saved values come from, and the graph."""
+    """Shared by the backward nodes of one signature: the node class, the sources of saved values, and the backward graph."""
 
     __slots__ = (
-        "_device", "_fast", "_found", "_graphs", "_in_order", "_origin", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs",
+        "_backward", "_device", "_fast", "_graphs", "_in_order", "_origin", "last_map", "last_plan", "last_spec", "last_word", "mask", "_out_specs",
         "_places", "_plans", "_results", "_some", "cls", "n_results", "outputs", "record", "sources", "wrt",
     )  # fmt: skip
 
     def __init__(
         self,
         name: str,
-        found: Backward | BackwardAt | KeptBackward,
+        backward: Backward | BackwardAt | KeptBackward,
         wrt: Sequence[int],
         mask: Sequence[bool],
         device: Device,
@@ -60,7 +60,7 @@ class BackwardSpec:
         """`graphs` runs the backward graph; `results` are the specs of the results and residuals, where they are known."""
         self.cls = node_class(name)
         self.wrt, self.n_results, self.mask = tuple(wrt), len(mask), tuple(mask)
-        self.sources, self.outputs, self._found, self._device = found.saved, found.outputs, found, device
+        self.sources, self.outputs, self._backward, self._device = backward.saved, backward.outputs, backward, device
         self._graphs, self._results = graphs, results
         self._out_specs: list[Spec] | None = None
         self._plans: Any = None
@@ -77,31 +77,31 @@ class BackwardSpec:
 
     @property
     def plans(self) -> Any:
-        """What runs the backward graph (see `graph_caller`)."""
+        """The caller of the backward graph (see `graph_caller`)."""
         if self._plans is None:
-            self._plans = self._graphs.caller(self._found, self.cls.__name__)
+            self._plans = self._graphs.caller(self._backward, self.cls.__name__)
         return self._plans
 
     @property
     def graph(self) -> Graph:
         """The backward graph."""
-        return self._found.graph
+        return self._backward.graph
 
     @property
     def forward(self) -> Graph:
         """The forward graph, with residuals after its results."""
-        return self._found.forward
+        return self._backward.forward
 
     @property
     def out_specs(self) -> list[Spec]:
-        """What the forward's results are, row-major."""
+        """The specs of the forward's results, row-major."""
         if self._out_specs is None:
             self._out_specs = [Spec.of(v.dtype, self._device, v.shape) for v in self._results or self.forward.outputs]
         return self._out_specs
 
     @property
     def origin(self) -> Any:
-        """(operator, template, specs) of the call, where there is one; set as a function, it is made when somebody asks."""
+        """(operator, template, specs) of the call, if there is one.  It may be set as a function, which is called on first use."""
         if callable(self._origin):
             self._origin = self._origin()
         return self._origin
@@ -124,64 +124,63 @@ class BackwardSpec:
             key = (grad._spec, STATE.word)
             plan = self._fast.get(key)
             if plan is None:
-                if STATE.word & GRAD:  # create_graph: what is recorded depends on more than specs
-                    made = self.plans(*saved, grad)
-                    return [None if o is None else made[o] for o in self.outputs]
+                if STATE.word & GRAD:  # create_graph: the plan depends on more than specs
+                    results = self.plans(*saved, grad)
+                    return [None if o is None else results[o] for o in self.outputs]
                 plan = self._fast[key] = self._prepared((*saved, grad))
             self.last_spec, self.last_word, self.last_plan = grad._spec, STATE.word, plan
-            made = plan(*saved, grad)
-            return made if self._in_order else [None if o is None else made[o] for o in self.outputs]
+            results = plan(*saved, grad)
+            return results if self._in_order else [None if o is None else results[o] for o in self.outputs]
         return self._backward_of(saved, grads, self._run)
 
     def backward_of(self, saved: Sequence[Any], grads: list[Tensor | None]) -> list[Tensor | None]:
-        """The same where saved values may be laid out otherwise than they were."""
-        return self._backward_of(saved, grads, lambda saved, given: self.plans(*saved, *given))
+        """`backward` for saved values whose layout may have changed."""
+        return self._backward_of(saved, grads, lambda saved, cotangents: self.plans(*saved, *cotangents))
 
     def _backward_of(
         self, saved: Sequence[Any], grads: list[Tensor | None], run: Callable[..., Any]
     ) -> list[Tensor | None]:
         results, residuals = grads[: self.n_results], grads[self.n_results :]
-        found: list[Tensor | None] = [None] * len(self.outputs)
+        gradients: list[Tensor | None] = [None] * len(self.outputs)
         if any(g is not None for g in results):
-            found = self._from_results(saved, results, run)
-        if any(
-            g is not None for g in residuals
-        ):  # backward was differentiated, and its gradient reached what the forward kept
-            found = self._sums(found, self._from_some(saved, [*[None] * self.n_results, *residuals]))
-        return found
+            gradients = self._from_results(saved, results, run)
+        # Residuals have gradients if the backward was differentiated.
+        if any(g is not None for g in residuals):
+            gradients = self._sums(gradients, self._from_some(saved, [*[None] * self.n_results, *residuals]))
+        return gradients
 
     def _from_results(
         self, saved: Sequence[Any], grads: Sequence[Tensor | None], run: Callable[..., Any]
     ) -> list[Tensor | None]:
-        if self._found.parts and any(g is None and flag for g, flag in zip(grads, self.mask, strict=True)):
+        if self._backward.parts and any(g is None and flag for g, flag in zip(grads, self.mask, strict=True)):
             try:
                 return self._from_some(saved, grads)
-            except NotImplementedError:  # what is saved does not suffice
+            except NotImplementedError:  # the saved values do not suffice
                 pass
-        given = [self._zeros(i) if g is None else g for i, g in enumerate(grads) if self.mask[i]]
-        made = run(saved, given)
-        return [None if o is None else made[o] for o in self.outputs]
+        cotangents = [self._zeros(i) if g is None else g for i, g in enumerate(grads) if self.mask[i]]
+        results = run(saved, cotangents)
+        return [None if o is None else results[o] for o in self.outputs]
 
-    def _run(self, saved: Sequence[Any], given: Sequence[Tensor]) -> Any:
-        """What the backward graph gives for several gradients."""
+    def _run(self, saved: Sequence[Any], cotangents: Sequence[Tensor]) -> Any:
+        """The results of the backward graph for several cotangents."""
         if STATE.word & GRAD:
-            return self.plans(*saved, *given)
-        key = (STATE.word, *[g._spec for g in given])
+            return self.plans(*saved, *cotangents)
+        key = (STATE.word, *[g._spec for g in cotangents])
         plan = self._fast.get(key)
         if plan is None:
-            plan = self._fast[key] = self._prepared((*saved, *given))
-        return plan(*saved, *given)
+            plan = self._fast[key] = self._prepared((*saved, *cotangents))
+        return plan(*saved, *cotangents)
 
     def _prepared(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The plan of the backward graph for these inputs, outside of any graph."""
-        found, name, note = self._found, self.cls.__name__, self._note(inputs)
+        backward, name, note = self._backward, self.cls.__name__, self._note(inputs)
         if note is not None:
             kept = self._graphs.kept_plan(note, name, inputs, lambda: self.graph)
             if kept is not None:
                 return kept
-        if self._plans is None and type(found) is BackwardAt and found.shared.found.graph.nodes:
-            # of most sizes there is one call: what keeps plans for more is not made yet
-            return self._graphs.sized_plan(found, name, inputs, note)
+        if self._plans is None and type(backward) is BackwardAt and backward.shared.symbolic.graph.nodes:
+            # Most sizes are called once: a caller with a table of plans is made by the second call.
+            return self._graphs.sized_plan(backward, name, inputs, note)
         plan: Callable[..., Any] = self.plans.prepare(inputs, note)
         return plan
 
@@ -194,7 +193,7 @@ class BackwardSpec:
         return zeros_spec(self.out_specs[number])
 
     def _from_some(self, saved: Sequence[Any], grads: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """The gradients that come from some of the results and residuals alone."""
+        """The gradients from some of the results and residuals alone."""
         n, total = self.n_results, len(self.forward.outputs)
         mask = (*[g is not None for g in grads], *[False] * (total - len(grads)))
         if mask not in self._some:
@@ -208,8 +207,8 @@ class BackwardSpec:
                 derived.outputs,
             )
         call, picks, outputs = self._some[mask]
-        made = call(*[saved[i] for i in picks], *[g for g in grads if g is not None])
-        return [None if o is None else made[o] for o in outputs]
+        results = call(*[saved[i] for i in picks], *[g for g in grads if g is not None])
+        return [None if o is None else results[o] for o in outputs]
 
     @staticmethod
     def _sums(some: Sequence[Tensor | None], more: Sequence[Tensor | None]) -> list[Tensor | None]:
@@ -220,30 +219,30 @@ register_slots("R_SPEC", BackwardSpec, ("last_spec", "last_word", "last_plan", "
 
 
 class SizedBackward:
-    """A `Backward` with symbolic sizes, and what is shared by all that are made of it."""
+    """A `Backward` with symbolic sizes, and the plan templates that all sizes share."""
 
-    __slots__ = ("_graphs", "_shape_env", "shape_classes", "found", "passes")
+    __slots__ = ("_graphs", "_shape_env", "passes", "shape_classes", "symbolic")
 
-    def __init__(self, found: Backward, shape_env: ShapeEnv) -> None:
-        self.found, self._shape_env, self.shape_classes = found, shape_env, ShapeClasses()
-        self.passes = bool(passed_inputs(found.graph))  # whether some of its results are what it is given
+    def __init__(self, symbolic: Backward, shape_env: ShapeEnv) -> None:
+        self.symbolic, self._shape_env, self.shape_classes = symbolic, shape_env, ShapeClasses()
+        self.passes = bool(passed_inputs(symbolic.graph))  # whether some of its results are inputs
         self._graphs: Any = None
 
     def graphs(self, sizes: Sequence[Any]) -> list[Graph]:
         """Forward and backward graph for sizes, which may be symbolic."""
         if self._graphs is None:
             numbers: list[Any] = []
-            frames = [graph_frame(g, numbers) for g in (self.found.forward, self.found.graph)]
+            frames = [graph_frame(g, numbers) for g in (self.symbolic.forward, self.symbolic.graph)]
             self._graphs = (frames, self._shape_env.compiled(numbers, guarded=False))
         frames, numbers_at = self._graphs
         values = numbers_at(*sizes)
         return [graph_from(frame, values) for frame in frames]
 
     def literal(self, sizes: Sequence[int]) -> list[str]:
-        """The graphs for one set of sizes, and what is kept between them, as text."""
+        """The graphs for one set of sizes and the saved values, as text."""
         lines = require("rushlight._graph.listing").graph_lines
         return [
-            f"{self.found.saved} {self.found.outputs}",
+            f"{self.symbolic.saved} {self.symbolic.outputs}",
             *(line for graph in self.graphs(sizes) for line in lines(graph)),
         ]
 
@@ -253,19 +252,19 @@ class SizedBackward:
 
 
 class BackwardAt:
-    """A `Backward` whose graphs are made when somebody asks for them."""
+    """A `Backward` for one set of sizes; its graphs are made on first use."""
 
-    __slots__ = ("_made", "outputs", "parts", "saved", "shared", "sizes")
+    __slots__ = ("_graphs", "outputs", "parts", "saved", "shared", "sizes")
 
     def __init__(self, shared: SizedBackward, sizes: Sequence[int]) -> None:
         self.shared, self.sizes = shared, sizes
-        self.saved, self.outputs, self.parts = shared.found.saved, shared.found.outputs, shared.found.parts
-        self._made: list[Graph] | None = None
+        self.saved, self.outputs, self.parts = shared.symbolic.saved, shared.symbolic.outputs, shared.symbolic.parts
+        self._graphs: list[Graph] | None = None
 
     def _graph(self, which: int) -> Graph:
-        if self._made is None:
-            self._made = self.shared.graphs(self.sizes)
-        return self._made[which]
+        if self._graphs is None:
+            self._graphs = self.shared.graphs(self.sizes)
+        return self._graphs[which]
 
     @property
     def forward(self) -> Graph:
@@ -279,6 +278,6 @@ class BackwardAt:
 
 
 def passed_inputs(graph: Graph) -> dict[int, int]:
-    """The outputs that are inputs: their places."""
+    """The number of the input for each output that is one."""
     where = {id(v): i for i, v in enumerate(graph.inputs)}
     return {j: where[id(v)] for j, v in enumerate(graph.outputs) if id(v) in where}

@@ -1,4 +1,4 @@
-"""From a graph and layouts to what runs it: the program, and the compiled form."""
+"""Executables: a graph and layouts compiled by the backend of a device."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ def _laid_out(
 
 
 def _through_conjugates(graph: Graph, in_specs: Sequence[Spec | None], out_specs: Sequence[Spec]) -> Graph:
-    """The graph around memory that holds conjugates (of real numbers: negatives): it turns what it reads from there, and what it writes there."""
+    """The graph with a conjugation (of real numbers: a negation) at each input and output whose memory holds conjugates."""
     builder = GraphBuilder()
     inputs = [builder.input(v.shape, v.dtype, v.weak) for v in graph.inputs]
     with builder:
-        read = [_turned(v) if s is not None and s.conj else v for v, s in zip(inputs, in_specs, strict=True)]
-        made = [_turned(v) if s.conj else v for v, s in zip(evaluate(graph, read), out_specs, strict=True)]
-    return builder.finish(made)
+        operands = [_conjugated(v) if s is not None and s.conj else v for v, s in zip(inputs, in_specs, strict=True)]
+        results = evaluate(graph, operands)
+        outputs = [_conjugated(v) if s.conj else v for v, s in zip(results, out_specs, strict=True)]
+    return builder.finish(outputs)
 
 
-def _turned(v: Any) -> Any:
+def _conjugated(v: Any) -> Any:
     return prim.conj(v) if v.dtype.is_complex else build.convert(prim.neg(build.convert(v, v.dtype.wide)), v.dtype)

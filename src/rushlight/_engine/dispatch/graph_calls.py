@@ -1,4 +1,4 @@
-"""Graphs as functions of tensors: `graph_caller` runs a graph by plans kept by signature, and records a node where gradients are wanted."""
+"""Graphs as functions of tensors: `graph_caller` runs a graph by plans, one for each signature, and records a node where gradients are wanted."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ kept_plans: Any = LazyModule("rushlight._engine.dispatch.kept_plans")  # with th
 stepping: Any = LazyModule("rushlight._engine.dispatch.stepping")  # with the first graph that is run
 
 
-def graph_caller(found: Backward | BackwardAt | Graph, name: str) -> Any:
-    """A function that runs a graph (of a `Backward`: its backward graph) on tensors and Python numbers, recording a node where gradients are wanted.
+def graph_caller(what: Backward | BackwardAt | Graph, name: str) -> Any:
+    """A function that runs a graph, or the backward graph of a `Backward`, on tensors and Python numbers.
 
-    Returns a tuple of tensors.  A graph output that is an input comes back as that very tensor.  What is recorded and takes steps (see `stepping`) is
-    recorded step by step.
+    It returns a tuple of tensors, and records nodes called `name` where gradients are wanted.  A graph output that is an input comes back as that
+    very tensor.  A graph with a primitive that has steps (see `stepping`) is recorded step by step.
     """
-    if isinstance(found, BackwardAt):
-        return _sized_caller(found, name)
-    graph = found if isinstance(found, Graph) else found.graph
+    if isinstance(what, BackwardAt):
+        return _sized_caller(what, name)
+    graph = what if isinstance(what, Graph) else what.graph
     return (
         _caller(graph, lambda: graph, name, lambda inputs, note: _graph_plan(graph, name, inputs, note))
         if graph.nodes
@@ -47,8 +47,8 @@ def graph_caller(found: Backward | BackwardAt | Graph, name: str) -> Any:
 
 
 def _sized_caller(backward: BackwardAt, name: str) -> Any:
-    """The same for the backward graph of one set of sizes."""
-    alike = backward.shared.found.graph
+    """`graph_caller` of a backward graph for one set of sizes."""
+    alike = backward.shared.symbolic.graph
     return (
         _caller(alike, lambda: backward.graph, name, lambda inputs, note: _sized_plan(backward, name, inputs, note))
         if alike.nodes
@@ -57,7 +57,7 @@ def _sized_caller(backward: BackwardAt, name: str) -> Any:
 
 
 def _chooser(graph: Graph) -> Any:
-    """What runs a graph that only passes inputs on."""
+    """A function that runs a graph without nodes: its outputs are inputs."""
     where = {id(v): i for i, v in enumerate(graph.inputs)}
     picks = [where[id(v)] for v in graph.outputs]
 
@@ -74,9 +74,9 @@ def _caller(
     name: str,
     make: Callable[[Sequence[Any], PlanNote | None], Callable[..., Any]],
 ) -> Any:
-    """A function that runs the plan that `make` gives for its arguments, kept by their signature.
+    """A function that runs the plan for the signature of its arguments; `make` makes it.
 
-    `graph()` is what it computes, `alike` the same but perhaps for its sizes.
+    `graph()` is the graph that it computes; `alike` has the same nodes, perhaps for other sizes.
     """
     plans = new_plan_table()
     state = STATE
@@ -113,7 +113,7 @@ def device_of_specs(specs: Sequence[Spec | None]) -> Device:
 def _graph_plan(
     graph: Graph, name: str, inputs: Sequence[Any], note: PlanNote | None = None
 ) -> Callable[..., Any]:  # fmt: skip
-    """The plan of a graph; `note`, where a record is kept of it, takes what it is made of."""
+    """The plan of a graph.  `note` takes the parts of the plan, if they are kept on disk."""
     HOOKS.operator_name = name
     specs = [i._spec if isinstance(i, Tensor) else None for i in inputs]
     device = device_of_specs(specs)
@@ -143,12 +143,12 @@ def _sized_plan(
                 else PlanTemplate(lowered, shape_env)
             )
 
-        found = shared.shape_classes.find((STATE.word, grads), specs, make, backward.sizes, again=True)
-        if found is not None:
-            plan_template, values, sizes, _ = found
+        known = shared.shape_classes.find((STATE.word, grads), specs, make, backward.sizes, again=True)
+        if known is not None:
+            plan_template, values, sizes, _ = known
             if isinstance(plan_template, ShowTemplate):
                 return showing(plan_template.layouts(values), specs, note)
-            passed = passed_places(shared.found.graph)
+            passed = passed_places(shared.symbolic.graph)
             if note is not None:
                 note.passed = passed
             return passing(passed, plan_template.plan(values, sizes, specs, record=note))
@@ -158,9 +158,9 @@ def _sized_plan(
 def _lowered_graph(
     graph: Graph, name: str, specs: Sequence[Any], grads: Sequence[bool], device: Device, of: Callable[..., Any]
 ) -> LoweredCall | None:  # fmt: skip
-    """The lowered call of a plan for what `graph` computes; None where it shows its inputs otherwise and nothing is recorded.
+    """The lowered call of a graph; None where all outputs are views of inputs and nothing is recorded.
 
-    A result wants a gradient where a path leads to it from an input that wants one.
+    A result wants a gradient if a path leads to it from an input that wants one.
     """
     passed = passed_inputs(graph)
     rest = Graph(graph.inputs, graph.nodes, [v for j, v in enumerate(graph.outputs) if j not in passed])
@@ -173,10 +173,10 @@ def _lowered_graph(
     several = len(rest.outputs) == 1 and not passed
     if not any(mask):
         return LoweredCall(rest, specs, results, of, device, several=several)
-    found = differentiate_graph(rest, len(mask), wrt, mask)
-    found.parts = True
+    backward = differentiate_graph(rest, len(mask), wrt, mask)
+    backward.parts = True
     return LoweredCall(
-        found.forward, specs, results, of, device, name, found, wrt, mask, several=several, graphs=GRAPH_CALLS
+        backward.forward, specs, results, of, device, name, backward, wrt, mask, several=several, graphs=GRAPH_CALLS
     )
 
 

@@ -30,14 +30,14 @@ def recording(run: Callable[..., Any], n_results: int, backward_spec: BackwardSp
     return _recording_any(run, backward_spec)
 
 
-def record(backward_spec: BackwardSpec, inputs: Sequence[Any], made: Sequence[Tensor]) -> Any:
-    """A node for one call, whatever it saves."""
+def record(backward_spec: BackwardSpec, inputs: Sequence[Any], results: Sequence[Tensor]) -> Any:
+    """The backward node of one call; `results` end with the residuals."""
     node = backward_spec.cls.__new__(backward_spec.cls)
     node.info = backward_spec
     node._edges = [edge_of(inputs[i]) for i in backward_spec.wrt]
     node._seq = next_sequence()
     node._extra = None
-    _save(node, backward_spec, inputs, made)
+    _save(node, backward_spec, inputs, results)
     if STATE.word & (ANOMALY | SAVED_HOOKS):
         watch(node)
     return node
@@ -57,21 +57,21 @@ def _recording_many(run: Callable[..., Any], n_results: int, backward_spec: Back
     """Several results, or results and residuals."""
 
     def plan(*inputs: Any) -> Any:
-        made = run(*inputs)
-        made = made if type(made) is tuple else (made,)
-        node = record(backward_spec, inputs, made)
-        for number, out in enumerate(made[:n_results]):
+        results = run(*inputs)
+        results = results if type(results) is tuple else (results,)
+        node = record(backward_spec, inputs, results)
+        for number, out in enumerate(results[:n_results]):
             if backward_spec.mask[number]:
                 out._node, out._rg = node, True
                 if number:
                     out._autograd_meta = HOOKS.new_meta()
                     out._autograd_meta.output_nr = number
-        return made[0] if n_results == 1 else made[:n_results]
+        return results[0] if n_results == 1 else results[:n_results]
 
     return plan
 
 
-def _save(node: Any, backward_spec: BackwardSpec, inputs: Sequence[Any], made: Sequence[Tensor]) -> None:
+def _save(node: Any, backward_spec: BackwardSpec, inputs: Sequence[Any], results: Sequence[Tensor]) -> None:
     items: list[Any] = []
     versions: list[int | None] = []
     for kind, number in backward_spec.sources:
@@ -80,7 +80,7 @@ def _save(node: Any, backward_spec: BackwardSpec, inputs: Sequence[Any], made: S
             if isinstance(item, Tensor) and item._autograd_meta is not None and item._autograd_meta.inference:
                 raise RuntimeError(NOT_SAVED)
         else:
-            item = alias(made[number if kind == "output" else backward_spec.n_results + number])
+            item = alias(results[number if kind == "output" else backward_spec.n_results + number])
         items.append(item)
         is_tensor = isinstance(item, Tensor)
         versions.append((item._storage.stamp if item._storage is not None else 0) if is_tensor else None)
@@ -89,7 +89,7 @@ def _save(node: Any, backward_spec: BackwardSpec, inputs: Sequence[Any], made: S
 
 
 def watch(node: Node) -> None:
-    """Anomaly mode keeps the user's line; saved-tensor hooks pack what was saved."""
+    """Remember the user's line in anomaly mode; pack the saved values with saved-tensor hooks."""
     if STATE.word & ANOMALY:
         anomaly.remember(node)
         node._more().place = user_frame()

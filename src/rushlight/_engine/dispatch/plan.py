@@ -124,7 +124,7 @@ class LoweredCall(PlanShape):
 
 
 def fitting(plan: Callable[..., Any], n: int, dtype: DType, bounds: Bounds) -> Callable[..., Any]:
-    """The plan behind a check that the numbers among its arguments, all after the first n, lie in the range of a dtype that has `bounds`."""
+    """The plan behind a check of its numbers, the arguments after the first n: they must lie in the range of `dtype`, which has `bounds`."""
     if bounds is None:
         return plan
 
@@ -149,15 +149,15 @@ def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], in
 
     def call(inputs: Sequence[Any]) -> Any:
         words = [inputs[i] for i in numbers]
-        # Another thread may take a tensor's memory away in the meantime: it is held until the call returns.
-        held = [(inputs[i]._ptr, inputs[i]._spec, inputs[i]._storage) for i, _ in tensors]
-        for (_, wanted), (_, found, _) in zip(tensors, held, strict=True):
-            if found is not wanted:
-                check_memory(found)
+        # Another thread may replace a tensor's memory meanwhile: the storage is held until the call returns.
+        operands = [(inputs[i]._ptr, inputs[i]._spec, inputs[i]._storage) for i, _ in tensors]
+        for (_, expected), (_, actual, _) in zip(tensors, operands, strict=True):
+            if actual is not expected:
+                check_memory(actual)
                 raise RuntimeError(
                     "the memory of a tensor was changed by another thread while an operator was about to read it"
                 )
-        return exe(*[ptr for ptr, _, _ in held], *(number_words(words) if in_complex else words))
+        return exe(*[ptr for ptr, _, _ in operands], *(number_words(words) if in_complex else words))
 
     if len(specs) == 1:
         spec = specs[0]
@@ -175,7 +175,7 @@ def _runner(exe: Any, in_specs: Sequence[Spec | None], specs: Sequence[Spec], in
 
 
 def number_words(values: list[Any]) -> list[Any]:
-    """Python numbers as kernel words: complex ones become two."""
+    """Python numbers as kernel arguments; a complex number becomes two."""
     if not any(type(v) is complex for v in values):
         return values
     words: list[Any] = []
@@ -185,16 +185,16 @@ def number_words(values: list[Any]) -> list[Any]:
 
 
 def _quiet(run: Callable[..., Any], specs: Sequence[Spec]) -> Callable[..., Any]:
-    """A plan that records nothing; inference mode marks its results."""
+    """A plan without a backward node; in inference mode it marks its results."""
     if not STATE.word & INFERENCE:
         return run
 
     def marked(*inputs: Any) -> Any:
-        made = run(*inputs)
-        for tensor in made if type(made) is tuple else (made,):
+        results = run(*inputs)
+        for tensor in results if type(results) is tuple else (results,):
             meta = HOOKS.new_meta()
             meta.inference = True
             tensor._autograd_meta = meta
-        return made
+        return results
 
     return marked

@@ -26,7 +26,7 @@ __all__ = [
 
 
 class PlanTemplate:
-    """The lowered call of a plan with symbolic sizes, and its program: plans are cast from it."""
+    """A lowered call with symbolic sizes and its program; plans for single sizes are cast from it."""
 
     __slots__ = ("_again", "_alike", "_backward", "_device", "_ends", "_packed", "_program", "numbers", "lowered")
 
@@ -40,7 +40,7 @@ class PlanTemplate:
         self._packed = PackedTemplate(self._program, self._device, shape_env)
         self.numbers += self._program.numbers
         self._backward = None if lowered.backward is None else SizedBackward(lowered.backward, shape_env)
-        self._again: Any = None  # how native plans are made like the first one; False where there are none
+        self._again: Any = None  # casts native plans from the first one; False where plans are not native
 
     def executable(self, values: Sequence[int]) -> Any:
         """The executable for one set of sizes, of which `values` are the numbers."""
@@ -87,15 +87,15 @@ class PlanTemplate:
             backward = None if self._backward is None else self._backward.at(sizes)
             record.take(self.lowered, specs, lambda: packed.filled(sizes), lambda: backward)
         if self._again:
-            late = LazyFallback(
+            fallback = LazyFallback(
                 lambda: self.lowered.closure(self.executable(values), self._inputs(in_specs), specs, backward_spec)
             )
-            held = (*specs, *[s for s in in_specs if s is not None])
+            kept_specs = (*specs, *[s for s in in_specs if s is not None])
             if self._again.changes is not None:
-                return self._again.cast(late, values, held, backward_spec)
+                return self._again.cast(fallback, values, kept_specs, backward_spec)
             constants = self._program.constants(values, self._first)
             if constants is not None:
-                return self._again.plan(late, constants, held, backward_spec)
+                return self._again.plan(fallback, constants, kept_specs, backward_spec)
         exe = self.executable(values)
         plan = self.lowered.around(exe, self._inputs(in_specs), specs, backward_spec)
         if self._again is None:
@@ -106,11 +106,11 @@ class PlanTemplate:
         return plan
 
     def _inputs(self, in_specs: Sequence[Spec | None]) -> list[Spec | None]:
-        """The specs of all inputs, of which those of tensors are given: numbers come after them."""
+        """The specs of all inputs: those of the tensors, then None for each number."""
         return [*in_specs, *[None] * (len(self.lowered.in_specs) - len(in_specs))]
 
     def literal(self, values: Sequence[int], sizes: Sequence[int]) -> str:
-        """All that a plan for these sizes is made of, as text."""
+        """The parts of a plan for these sizes, as text."""
         lowered = self.lowered
         head = f"{lowered.name} {lowered.n_results} {lowered.wrt} {lowered.mask} {lowered.refused} {lowered.several} {self.specs(values)}"
         back = [] if self._backward is None else self._backward.literal(sizes)
@@ -151,10 +151,9 @@ def _framed(data: Any, numbers: list[Any]) -> Any:
 
 
 class KernelTemplate:
-    """A program with symbolic sizes and no plan around it; `weak` are the dtypes of the Python numbers that it takes.
+    """A program with symbolic sizes, without a plan around it.  `weak` lists the dtypes of its Python numbers.
 
-    `backward` differentiates what it does, where that is recorded: then the program gives what is kept for it after the first of its results, which
-    goes where an input is.
+    `backward` is the derivative, where one is recorded.  Then the residuals follow the first result, which is written to the memory of an input.
     """
 
     __slots__ = ("_again", "_device", "_ends", "_packed", "_program", "backward", "numbers", "weak")
@@ -175,7 +174,7 @@ class KernelTemplate:
         self._ends = _noted(out_specs[1:], self.numbers)
         self.weak = [v.dtype for v, spec in zip(graph.inputs, in_specs, strict=True) if spec is None]
         self.backward = None if backward is None else SizedBackward(backward, shape_env)
-        self._again: Any = None  # how native plans are made like the first one; False where there are none
+        self._again: Any = None  # casts native plans from the first one; False where plans are not native
 
     def executable(self, values: Sequence[int]) -> Any:
         """The executable for one set of sizes, of which `values` are the numbers."""
@@ -192,9 +191,9 @@ class KernelTemplate:
         make: Callable[[Any], Callable[..., Any]],
         around: Callable[..., Callable[..., Any]],
     ) -> Callable[..., Any]:
-        """The plan of a change of a tensor with spec `target`, without results.
+        """The plan that changes a tensor with spec `target` in place.
 
-        `make(executable)` is what runs it in Python, `around(executable, that)` the plan, which is native where it can be.
+        `make(executable)` makes the Python form; `around(executable, python_form)` the plan, native where possible.
         """
         if self._again:
             return self._again.cast(LazyFallback(lambda: make(self.executable(values))), values, (target,), None)
@@ -216,7 +215,7 @@ class KernelTemplate:
 
 
 def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, int, int]]:
-    """Append the sizes and strides of specs to `numbers`: their dtypes, and where shapes and strides begin and end."""
+    """Append the sizes and strides of specs to `numbers`.  Returns the dtype of each, and where its shape and strides begin and end."""
     ends = []
     for spec in specs:
         start, n = len(numbers), len(spec.shape)
@@ -226,7 +225,7 @@ def _noted(specs: Sequence[Any], numbers: list[Any]) -> list[tuple[DType, int, i
 
 
 def _like(shape_env: ShapeEnv, spec: Any, others: Sequence[Any]) -> int | None:
-    """Which of the others a spec is whatever the sizes, if it is one of them."""
+    """Index of the other spec that this one equals for every size; None where there is none."""
     if spec.conj:
         return None
     wanted = [shape_env.written(n) for n in (*spec.shape, *spec.strides)]
@@ -237,27 +236,27 @@ def _like(shape_env: ShapeEnv, spec: Any, others: Sequence[Any]) -> int | None:
 
 
 def _specs_at(ends: Sequence[tuple[DType, int, int, int]], values: Sequence[int], device: Device) -> list[Spec]:
-    """The specs that were noted, for one set of sizes."""
+    """The specs of `_noted` for one set of sizes."""
     return [Spec.of(dtype, device, values[a:b], values[b:c]) for dtype, a, b, c in ends]
 
 
 class LazyFallback:
-    """What a native plan leaves calls to, made when it first does."""
+    """Python fallback of a native plan; built on first use."""
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_make", "_plan")
 
     def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
         self._make = make
-        self._made: Callable[..., Any] | None = None
+        self._plan: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any) -> Any:
-        if self._made is None:
-            self._made = self._make()
-        return self._made(*args)
+        if self._plan is None:
+            self._plan = self._make()
+        return self._plan(*args)
 
 
 class ShowTemplate:
-    """Layouts with symbolic sizes under which a graph shows its inputs."""
+    """Layouts of view-only outputs with symbolic sizes."""
 
     __slots__ = ("_layouts", "numbers")
 
@@ -267,15 +266,15 @@ class ShowTemplate:
 
     def layouts(self, values: Sequence[int]) -> list[tuple[int, tuple[int, ...], tuple[int, ...], int]]:
         """The layouts for one set of sizes."""
-        found, at = [], 0
+        layouts, at = [], 0
         for number, n in self._layouts:
-            found.append((number, tuple(values[at : at + n]), tuple(values[at + n : at + 2 * n]), values[at + 2 * n]))
+            layouts.append((number, tuple(values[at : at + n]), tuple(values[at + n : at + 2 * n]), values[at + 2 * n]))
             at += 2 * n + 1
-        return found
+        return layouts
 
     @property
     def offsets(self) -> list[int]:
-        """Which of the values say where each view begins."""
+        """Indices of the values that are offsets of views."""
         ends = list(accumulate(2 * n + 1 for _, n in self._layouts))
         return [end - 1 for end in ends]
 
@@ -292,7 +291,7 @@ def showing(
     specs: Sequence[Spec | None],
     note: PlanNote | None = None,
 ) -> Callable[..., Any]:
-    """A plan that shows inputs under other layouts (see `moved_layouts`), outside of any graph; it returns a tuple."""
+    """A plan whose results are views of its inputs (see `moved_layouts`).  It records nothing and returns a tuple."""
     if note is not None:
         note.show(layouts)
     parts: list[tuple[int, Spec, int]] = []
@@ -314,21 +313,21 @@ def showing(
 
 
 def passed_places(graph: Graph) -> list[int]:
-    """For each output of a graph the input that it is, or -1; empty where none is one."""
+    """For each output of a graph the number of the input that it is, or -1; empty where no output is an input."""
     where = {id(v): i for i, v in enumerate(graph.inputs)}
     places = [where.get(id(v), -1) for v in graph.outputs]
     return places if any(p >= 0 for p in places) else []
 
 
 def passing(places: Sequence[int], plan: Callable[..., Any]) -> Callable[..., Any]:
-    """`plan`, which gives what a graph computes, with the outputs that are inputs between; `places` are those of `passed_places`."""
+    """`plan` with the outputs that are inputs put among its results; `places` are those of `passed_places`."""
     if not places:
         return plan
     computed = sum(p < 0 for p in places)
 
     def run(*args: Any) -> Any:
-        made = plan(*args) if computed else ()
-        made = iter((made,) if computed == 1 else made)
-        return tuple([args[p] if p >= 0 else next(made) for p in places])
+        results = plan(*args) if computed else ()
+        results = iter((results,) if computed == 1 else results)
+        return tuple([args[p] if p >= 0 else next(results) for p in places])
 
     return run

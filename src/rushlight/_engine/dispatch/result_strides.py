@@ -19,9 +19,10 @@ __all__ = ["gradient_strides", "image_like", "operand_strides"]
 
 
 def image_like(shape: tuple[int, ...], specs: Sequence[Any]) -> tuple[int, ...] | None:
-    """Strides of an image made beside others: channels last where one of as many dims is, else None (row-major)."""
-    beside = [s for s in specs if s.ndim == len(shape)] if len(shape) in (4, 5) else []
-    strides = next((found for s in beside if (found := image_strides(shape, s.shape, s.strides)) is not None), None)
+    """Channels-last strides if an operand of as many dims is channels last, else None (row-major)."""
+    images = [s for s in specs if s.ndim == len(shape)] if len(shape) in (4, 5) else []
+    candidates = [image_strides(shape, s.shape, s.strides) for s in images]
+    strides = next((c for c in candidates if c is not None), None)
     return None if strides is None or is_contiguous(shape, strides) else strides
 
 
@@ -81,6 +82,6 @@ def operand_strides(shape: tuple[int, ...], specs: Sequence[Spec], numbers: bool
 
 
 def gradient_strides(shape: tuple[int, ...], specs: Sequence[Any]) -> Any:
-    """Strides of what a graph computes, a gradient mostly: those of operands of its shape; where there are none, an image lies as another does."""
+    """Strides of a graph's result, mostly a gradient: those of operands of its shape; without such operands, those of an image among them."""
     same = [s for s in specs if s.shape == shape]
     return operand_strides(shape, same) if same else image_like(shape, specs)
