@@ -56,8 +56,8 @@ class Indices:
         """A checked index from data, and its width."""
         depth = self.fn.depth(atom.vars)
         memo = self.fn.scopes[depth].memo
-        found = memo.get(atom)
-        if found is None:
+        known = memo.get(atom)
+        if known is None:
             value, width = self.values.x(atom.value)
             guard = None
             if atom.guard is not None:
@@ -74,8 +74,8 @@ class Indices:
 
             index, bad = self.fn.write(depth, emit)
             self.fn.check(depth, bad, width, atom.code, value, atom.dim, size)
-            found = memo[atom] = (index, width)
-        return found
+            known = memo[atom] = (index, width)
+        return known
 
     def varies(self, vars: frozenset[Any]) -> bool:
         """Whether an expression of `vars` differs between lanes."""
@@ -92,8 +92,8 @@ class Indices:
         assert lanes is not None
         depth = self.fn.depth(ix.vars)
         memo = self.fn.scopes[depth].memo
-        found = memo.get(("v", ix))
-        if found is None:
+        known = memo.get(("v", ix))
+        if known is None:
             w = lanes.width
             em = self.fn.emitter(w)
             uniform = [(a, c) for a, c in ix.terms if a is lanes.var or not self.varies(a.vars)]
@@ -105,8 +105,8 @@ class Indices:
                 steps = em.lane_index("i64") if a is lanes.var else self.vector_atom(a)
                 factor = self.fn.slot(c)
                 total = self.fn.write(depth, lambda: total + (steps if c == 1 else steps * em.splat(factor, "i64")))  # noqa: B023
-            found = memo["v", ix] = total
-        return found
+            known = memo["v", ix] = total
+        return known
 
     def vector_atom(self, atom: Any) -> Val:
         depth = self.fn.depth(atom.vars)

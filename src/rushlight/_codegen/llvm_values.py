@@ -48,10 +48,10 @@ class Values:
             return self.constant(e, 1), 1
         depth = self.fn.depth(e.vars)
         memo = self.fn.scopes[depth].memo
-        found = memo.get(e)
-        if found is None:
-            found = memo[e] = getattr(self, "x_" + e.kind)(e, depth)
-        return found
+        known = memo.get(e)
+        if known is None:
+            known = memo[e] = getattr(self, "x_" + e.kind)(e, depth)
+        return known
 
     def constant(self, e: Expr, width: int) -> Value:
         """A literal, or the value of a slot."""
@@ -203,8 +203,8 @@ class Values:
         assert lanes is not None
         mask = lanes.mask
         if guard is not None:
-            held = self.wide(guard, lanes.width)
-            mask = held if mask is None else self.fn.write(depth, lambda: held & mask)
+            holds = self.wide(guard, lanes.width)
+            mask = holds if mask is None else self.fn.write(depth, lambda: holds & mask)
         varying = [(a, c) for a, c in ix.terms if self.indices.varies(a.vars)]
         if not varying and mask is not None:
             return self.loads.load_common(buffer, ix, mask, depth), 1

@@ -204,12 +204,12 @@ class Writer:
         self.lines.append(self.indent + line)
 
     def name(self, thing: Any, letter: str) -> str:
-        found = self.names.get(thing)
-        if found is None:
+        name = self.names.get(thing)
+        if name is None:
             n = self.counts[letter]
             self.counts[letter] = n + 1
-            found = self.names[thing] = f"{letter}{n}"
-        return found
+            name = self.names[thing] = f"{letter}{n}"
+        return name
 
     def slot(self, key: Any) -> str:
         return f"s{self.slots.setdefault(key, len(self.slots))}"
@@ -236,9 +236,9 @@ class Writer:
         return "+".join(parts)
 
     def x(self, x: Expr) -> str:
-        found = self.names.get(x)
-        if found is not None:
-            return found
+        known = self.names.get(x)
+        if known is not None:
+            return known
         if x.kind == "const":
             key = number_slot(x.value, x.dtype)
             return f"{pinned(x.value)!r}:{x.dtype.name}" if key is None else f"{self.slot(key)}:{x.dtype.name}"
@@ -308,8 +308,8 @@ class Writer:
                 if item.position is not None
                 else ""
             )
-            made = f"value of {self.name(item.twin, 'r')}" if item.twin is not None else f"{item.op} {value}{at}"
-            self.put(f"{self.name(item, 'r')} = {made} : {item.dtype.name}")
+            text = f"value of {self.name(item.twin, 'r')}" if item.twin is not None else f"{item.op} {value}{at}"
+            self.put(f"{self.name(item, 'r')} = {text} : {item.dtype.name}")
         self.indent = before
 
     def s_Scan(self, s: Scan) -> None:

@@ -78,11 +78,11 @@ class Nest:
             return  # a result has room for one value
         ix, x = substitute(self.builder, {b: a.ix for a, b in zip(early.loops, late.loops, strict=True)})
         known = facts_of([early]).seen
-        found = expensive_part(store.value, store.buffer.dtype, lambda e: x(e) in known, self.policy)
-        if found is None:
+        part = expensive_part(store.value, store.buffer.dtype, lambda e: x(e) in known, self.policy)
+        if part is None:
             return
-        early.stores.append(Store(store.buffer, ix(store.ix), x(found)))
-        store.value = replace_part(self.builder, store.value, found, self.builder.load(store.buffer, store.ix))
+        early.stores.append(Store(store.buffer, ix(store.ix), x(part)))
+        store.value = replace_part(self.builder, store.value, part, self.builder.load(store.buffer, store.ix))
 
     def split_dims(self) -> None:
         """Split loops so that divisions in index expressions vanish."""
@@ -449,7 +449,7 @@ def rows_ahead(facts: Facts, lane: Var, policy: Policy) -> list[tuple[Buffer, Ix
     prefetched by the processor.
     """
     most = policy.row_ahead_bytes
-    found: dict[tuple[Buffer, Ix], int] = {}
+    rows: dict[tuple[Buffer, Ix], int] = {}
     for buffer, ix, weight in facts.accesses:
         picked = [a for a, c in ix.terms if type(a) is Data and c == 1 and lane in a.vars]
         plain = [(a, c) for a, c in ix.terms if type(a) is Var]
@@ -465,8 +465,8 @@ def rows_ahead(facts: Facts, lane: Var, policy: Policy) -> list[tuple[Buffer, Ix
         lines = -(-size // policy.line_bytes)
         if most // 8 <= size <= most and lane.size >= 2 * lines:
             each = next(n for n in (8, 4, 2) if lane.size >= n * lines)
-            found[buffer, Ix(tuple(plain), ix.const + min(c for _, c in plain))] = each
-    return [(buffer, ix, each) for (buffer, ix), each in found.items()]
+            rows[buffer, Ix(tuple(plain), ix.const + min(c for _, c in plain))] = each
+    return [(buffer, ix, each) for (buffer, ix), each in rows.items()]
 
 
 def pair_items(items: Sequence[Item], loops: Sequence[Var]) -> None:
@@ -502,9 +502,9 @@ def expensive_part(x: Expr, dtype: Any, shared: Callable[[Expr], bool], policy: 
         facts.add(x)
         return x if facts.cost(policy) >= policy.expensive else None
     for a in x.args if x.kind == "op" else ():
-        found = expensive_part(a, dtype, shared, policy)
-        if found is not None:
-            return found
+        part = expensive_part(a, dtype, shared, policy)
+        if part is not None:
+            return part
     return None
 
 

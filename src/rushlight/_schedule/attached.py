@@ -40,23 +40,25 @@ def _follows(schedule: Placement, product: LibraryCall, before: int, group: Grou
     library = schedule.target.library
     if product.epilogue is not None or not library.has_epilogue(product.node):
         return False
-    made = product.outputs[0]
+    result = product.outputs[0]
     operands = {s.buffer for s in product.inputs}
     written = stores_of(group)
     rewritten = [
         (k, *schedule.overlaps.get(i, ())) for i, k in schedule.aliases.items() if schedule.targets[i].buffer in written
     ]
     shared = {schedule.input_buffers[j] for inputs in rewritten for j in inputs}
-    if operands & (written | shared) or made.strides != contiguous_strides(product.node.outputs[0].shape):
+    if operands & (written | shared) or result.strides != contiguous_strides(product.node.outputs[0].shape):
         return False
     for other in schedule.groups[before + 1 : at]:
-        if made.buffer in reads_of(other) or any(b.role == "input" for b in stores_of(other)):
+        if result.buffer in reads_of(other) or any(b.role == "input" for b in stores_of(other)):
             return False
-    kept = made.buffer in schedule.outputs or any(made.buffer in reads_of(other) for other in schedule.groups[at + 1 :])
-    found = library.epilogue(product.node, made.buffer, group, schedule.args, kept, schedule.target)
-    if found is None or len(found.stored) > schedule.policy.max_stores:
+    kept = result.buffer in schedule.outputs or any(
+        result.buffer in reads_of(other) for other in schedule.groups[at + 1 :]
+    )
+    epilogue = library.epilogue(product.node, result.buffer, group, schedule.args, kept, schedule.target)
+    if epilogue is None or len(epilogue.stored) > schedule.policy.max_stores:
         return False
-    product.epilogue = found
+    product.epilogue = epilogue
     schedule.groups[at] = product
     del schedule.groups[before]
     schedule.notes.append(f"group {at} is done in rectangles of group {before}")
@@ -95,9 +97,9 @@ def _precedes(schedule: Placement, product: LibraryCall, which: int) -> None:
     ):  # it may be what the group reads
         return
     target, shape = schedule.target, product.node.inputs[which].shape
-    found = target.library.prologue(source, shape, group, schedule.args, target)
-    if found is not None:
-        product.prologues[which] = found
+    prologue = target.library.prologue(source, shape, group, schedule.args, target)
+    if prologue is not None:
+        product.prologues[which] = prologue
         del schedule.groups[writers[0]]
         schedule.notes.append(f"group {writers[0]} is done while group {at} packs its operand {which}")
 

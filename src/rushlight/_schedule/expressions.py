@@ -58,10 +58,10 @@ class Builder:
     def _make(
         self, key: Any, kind: str, args: tuple[Expr, ...], value: Any, dtype: DType, vars: frozenset[Any]
     ) -> Expr:
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = Expr(kind, args, value, dtype, vars, len(self._known))
-        return found
+        expr = self._known.get(key)
+        if expr is None:
+            expr = self._known[key] = Expr(kind, args, value, dtype, vars, len(self._known))
+        return expr
 
     def const(self, value: Any, dtype: DType) -> Expr:
         return self._make(("const", key_of(value), dtype), "const", (), value, dtype, _NOTHING)
@@ -194,10 +194,10 @@ def substitute(
     def x(e: Expr) -> Expr:
         if keys.isdisjoint(e.vars):
             return e
-        found = done.get(e)
-        if found is None:
-            found = done[e] = rebuild(e)
-        return found
+        rebuilt = done.get(e)
+        if rebuilt is None:
+            rebuilt = done[e] = rebuild(e)
+        return rebuilt
 
     def rebuild(e: Expr) -> Expr:
         if e.kind == "load":
@@ -210,8 +210,8 @@ def substitute(
             return builder.index(ix(e.value), e.dtype)
         if e.kind == "inrange":
             i, lo, hi = e.value
-            found = builder.inrange(ix(i), lo, hi)
-            return builder.const(True, BOOL) if found is None else found
+            condition = builder.inrange(ix(i), lo, hi)
+            return builder.const(True, BOOL) if condition is None else condition
         if e.kind == "ref" and items is not None:
             item, part = e.value
             return builder.ref(items[item], part)

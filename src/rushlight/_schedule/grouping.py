@@ -155,13 +155,13 @@ class Grouping(Placement):
 
         `dense` asks for row-major memory.
         """
-        found = self.placed.get(id(value))
+        placed = self.placed.get(id(value))
         if (
-            found is not None
-            and isinstance(found[0], Location)
-            and (not dense or is_contiguous(value.shape, found[0].strides))
+            placed is not None
+            and isinstance(placed[0], Location)
+            and (not dense or is_contiguous(value.shape, placed[0].strides))
         ):
-            return found[0]
+            return placed[0]
         if numel(value.shape) == 0:
             return self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary")
         view = self._as_view(value)
@@ -172,17 +172,17 @@ class Grouping(Placement):
         strides = contiguous_strides(value.shape) if dense else self._columns_first(value)
         target = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", strides)
         self._store(value, target)
-        if found is None:
+        if placed is None:
             self.placed[id(value)] = (target, self.placed[id(value)][1])
         return target
 
     def _repeated(self, node: Node) -> Location:
         """A broadcast as a view with strides of 0 over its input."""
         x, shape = node.inputs[0], node.outputs[0].shape
-        held, strides = self.as_source(x), [0] * len(shape)
-        for size, stride, dim in zip(x.shape, held.strides, node.params["dims"], strict=True):
+        source, strides = self.as_source(x), [0] * len(shape)
+        for size, stride, dim in zip(x.shape, source.strides, node.params["dims"], strict=True):
             strides[dim] = stride if size == shape[dim] else 0
-        return Location(held.buffer, strides)
+        return Location(source.buffer, strides)
 
     def _columns_first(self, value: Value) -> Sequence[int] | None:
         """Strides with the last two dims exchanged, where the expressions of a matrix read along its columns; else

@@ -316,10 +316,10 @@ def refine(places: Sequence[Ix], loops: Sequence[Var], limit: int = 16) -> tuple
     current = list(places)
     loops = list(loops)
     for _ in range(limit):
-        found = next((hit for ix in current for hit in [splittable(ix, loops)] if hit), None)
-        if found is None:
+        split = next((hit for ix in current for hit in [splittable(ix, loops)] if hit), None)
+        if split is None:
             break
-        var, inner = found
+        var, inner = split
         outer_var, inner_var = Var(var.size // inner, var.name), Var(inner, var.name)
         new = outer_var.ix * inner + inner_var.ix
         one = {var: new}

@@ -38,12 +38,12 @@ def apart(graph: Graph, layouts: Sequence[Strides | None], policy: Policy) -> Gr
     if not images_last(graph, layouts):
         return graph
     lies = _strides_of(graph, layouts)
-    found = {id(node): dims for node in graph.nodes if (dims := _neighbours(node, lies, policy))}
-    if not found:
+    neighbours = {id(node): dims for node in graph.nodes if (dims := _neighbours(node, lies, policy))}
+    if not neighbours:
         return graph
 
     def apply(node: Node, inputs: list[Any]) -> Any:
-        few = found.get(id(node))
+        few = neighbours.get(id(node))
         if few is None:
             return node.prim(*inputs, **node.params)
         return (_sum if node.prim.name == "sum" else _spread)(node, inputs[0], few)
@@ -57,15 +57,15 @@ def _strides_of(graph: Graph, layouts: Sequence[Strides | None]) -> dict[int, St
     """
     lies = {id(v): s for v, s in zip(graph.inputs, layouts, strict=True) if s is not None}
     for node in graph.nodes:
-        out, found = node.outputs[0], None
+        out, strides = node.outputs[0], None
         if node.prim.name == "reshape" and id(node.inputs[0]) in lies:
-            found = view_strides(node.inputs[0].shape, lies[id(node.inputs[0])], out.shape)
+            strides = view_strides(node.inputs[0].shape, lies[id(node.inputs[0])], out.shape)
         elif node.prim.lower[0] == "scalar":
-            found = next((lies[id(x)] for x in node.inputs if id(x) in lies and x.shape == out.shape), None)
-        if found is not None:
-            lies[id(out)] = found
+            strides = next((lies[id(x)] for x in node.inputs if id(x) in lies and x.shape == out.shape), None)
+        if strides is not None:
+            lies[id(out)] = strides
             if node.prim.lower[0] == "scalar":
-                lies |= {id(x): found for x in node.inputs if x.shape == out.shape and id(x) not in lies}
+                lies |= {id(x): strides for x in node.inputs if x.shape == out.shape and id(x) not in lies}
     return lies
 
 
@@ -100,6 +100,6 @@ def _spread(node: Node, x: Any, few: Sequence[int]) -> Any:
     shape, dims = node.outputs[0].shape, node.params["dims"]
     kept = sorted({*few, *(d for d, s in zip(dims, x.shape, strict=True) if s != 1)})
     x = PRIMITIVES["reshape"](x, shape=tuple(s for s in x.shape if s != 1)) if 1 in x.shape else x
-    held = [d for d in kept if d not in few]
-    x = PRIMITIVES["broadcast"](x, shape=tuple(shape[d] for d in kept), dims=tuple(kept.index(d) for d in held))
+    groups = [d for d in kept if d not in few]
+    x = PRIMITIVES["broadcast"](x, shape=tuple(shape[d] for d in kept), dims=tuple(kept.index(d) for d in groups))
     return PRIMITIVES["broadcast"](x, shape=shape, dims=tuple(kept))

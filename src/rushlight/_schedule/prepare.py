@@ -95,12 +95,12 @@ def _sign_rule(node: Node) -> Any:
 
 def _with_sign(name: str, x: Any, dtype: DType) -> Any:
     bits = prim.bitcast(x.node.inputs[0].node.inputs[0], dtype=INT16)
-    made = (
+    changed = (
         prim.bitwise_xor(bits, build.full_like(bits, -(1 << 15)))
         if name == "neg"
         else prim.bitwise_and(bits, build.full_like(bits, (1 << 15) - 1))
     )
-    return prim.bitcast(made, dtype=dtype)
+    return prim.bitcast(changed, dtype=dtype)
 
 
 # ***** products *****
@@ -168,8 +168,8 @@ def _extremes_in_parts(name: str, parts: int, x: Any, dim: int) -> Any:
         same = same | PRIMITIVES["ne"](x, x)
     last = PRIMITIVES["amax"](build.select(same, place, -1), dims=(dim + 1,))  # the position of each part's extreme
     best, part = PRIMITIVES[name](best, dim=dim)
-    found = PRIMITIVES["gather"](last, part, dim=dim) + part * length
-    best, found = _shifted(best, dim, 1), _shifted(found, dim, 1)
+    position = PRIMITIVES["gather"](last, part, dim=dim) + part * length
+    best, position = _shifted(best, dim, 1), _shifted(position, dim, 1)
     firsts = _first_of(x, dim + 1)
     number = PRIMITIVES["iota"](shape=best.shape, dim=dim, dtype=INT64)
     own = build.eq(number, 0) | (firsts >= best if name == "cummax" else firsts <= best)
@@ -179,7 +179,7 @@ def _extremes_in_parts(name: str, parts: int, x: Any, dim: int) -> Any:
     values, at = PRIMITIVES[name](build.select(build.eq(place, 0), _for_parts(begin, dim, shape), x), dim=dim + 1)
     start = number * length
     at = build.select(
-        build.eq(at, 0), _for_parts(build.select(own, start, found), dim, shape), at + _for_parts(start, dim, shape)
+        build.eq(at, 0), _for_parts(build.select(own, start, position), dim, shape), at + _for_parts(start, dim, shape)
     )
     return build.reshape(values, whole), build.reshape(at, whole)
 
@@ -201,26 +201,26 @@ def _last(x: Any, dim: int) -> tuple[list[int], list[int]]:
 def _sort_rows(x: Any, dim: int, descending: bool, stable: bool) -> Any:
     """A sort along the last dim, which is the only one that routines sort."""
     perm, back = _last(x, dim)
-    found = PRIMITIVES["sort"](build.transpose(x, perm), dim=len(perm) - 1, descending=descending, stable=stable)
-    return tuple(build.transpose(v, back) for v in found)
+    results = PRIMITIVES["sort"](build.transpose(x, perm), dim=len(perm) - 1, descending=descending, stable=stable)
+    return tuple(build.transpose(v, back) for v in results)
 
 
 def _topk_rows(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """A `topk` along the last dim."""
     perm, back = _last(x, dim)
-    found = PRIMITIVES["topk"](build.transpose(x, perm), k=k, dim=len(perm) - 1, largest=largest, sorted=sorted)
-    return tuple(build.transpose(v, back) for v in found)
+    results = PRIMITIVES["topk"](build.transpose(x, perm), k=k, dim=len(perm) - 1, largest=largest, sorted=sorted)
+    return tuple(build.transpose(v, back) for v in results)
 
 
 def _kth_rows(x: Any, rank: int, dim: int, ties: str) -> Any:
     """A `kth` along the last dim."""
     perm, back = _last(x, dim)
-    found = PRIMITIVES["kth"](build.transpose(x, perm), rank=rank, dim=len(perm) - 1, ties=ties)
-    return tuple(build.transpose(v, back) for v in found)
+    results = PRIMITIVES["kth"](build.transpose(x, perm), rank=rank, dim=len(perm) - 1, ties=ties)
+    return tuple(build.transpose(v, back) for v in results)
 
 
 def _topk_by_sort(x: Any, k: int, dim: int, largest: bool, sorted: bool) -> Any:
     """A `topk` as the beginning of a sort."""
     starts, stops = (0,) * len(x.shape), tuple(k if d == dim else s for d, s in enumerate(x.shape))
-    found = PRIMITIVES["sort"](x, dim=dim, descending=largest, stable=True)
-    return tuple(PRIMITIVES["slice"](v, starts=starts, stops=stops, steps=(1,) * len(stops)) for v in found)
+    results = PRIMITIVES["sort"](x, dim=dim, descending=largest, stable=True)
+    return tuple(PRIMITIVES["slice"](v, starts=starts, stops=stops, steps=(1,) * len(stops)) for v in results)

@@ -54,9 +54,9 @@ def in_pieces(count: int, a: Any, b: Any, dtype: DType) -> Any:
     left = build.transpose(left, (n - 1, *range(n - 2), n - 2, n))
     right = build.reshape(b, (*lead, count, length, b.shape[-1]))
     right = build.transpose(right, (n - 2, *range(n - 2), n - 1, n))
-    found = PRIMITIVES["sum"](build.dot(left, right, dtype.wide), dims=(0,))
-    found = found if rest is None else found + rest
-    return found if dtype.wide is dtype else build.convert(found, dtype)
+    total = PRIMITIVES["sum"](build.dot(left, right, dtype.wide), dims=(0,))
+    total = total if rest is None else total + rest
+    return total if dtype.wide is dtype else build.convert(total, dtype)
 
 
 def part_of_dim(x: Any, dim: int, start: int, end: int) -> Any:
