@@ -41,7 +41,11 @@ ROOT = Path(__file__).resolve().parents[1]
 SETS = ("operators", "examples", "rows")
 PYTEST = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not oracle and not slow"]
 # A text is the program's alone: neither the number of cores nor a measurement of this machine takes part.
-SETTINGS = {"RUSHLIGHT_GEMM": "fixed", "RUSHLIGHT_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+# Workers that compile are not recorded, and objects or plans that are found make no texts: nothing is found or given away.
+SETTINGS = {
+    "RUSHLIGHT_GEMM": "fixed", "RUSHLIGHT_NUM_THREADS": "2", "OMP_NUM_THREADS": "2",
+    "RUSHLIGHT_COMPILE_WORKERS": "0", "RUSHLIGHT_SHIPPED": "0", "RUSHLIGHT_KEEP_PLANS": "0",
+}  # fmt: skip
 CALLS, CALLS_OF_NEW_SHAPES = 3, 24  # of each row; the latter until plans for any size are made
 FOLDER = "RUSHLIGHT_TEXTS"
 
