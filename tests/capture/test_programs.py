@@ -192,6 +192,23 @@ def test_a_generator_of_its_own() -> None:
     same(found, [function(X) for _ in range(2)])
 
 
+def batched_dropout(x):
+    return torch.func.vmap(lambda row: F.dropout(row, 0.5), randomness="different")(x)
+
+
+def batched_noise(x):
+    return torch.func.vmap(lambda row: row + torch.rand(6), randomness="same")(x)
+
+
+def tangents(x):
+    return torch.func.jvp(lambda t: t.sin() * 2, (x,), (x,))
+
+
+@pytest.mark.parametrize("function", [batched_dropout, batched_noise, tangents], ids=lambda f: f.__name__)
+def test_function_transforms_within_a_program(function) -> None:
+    compare(function, X)
+
+
 # ***** real models *****
 
 
