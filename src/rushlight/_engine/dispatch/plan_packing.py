@@ -10,8 +10,9 @@ A record is the number of bytes of its head (four of them), the head, and the gr
 | `passed` | for each output of a backward graph the input that it is, or -1; empty where none is one |
 | `saved`, `outputs`, `parts` | as in `Backward`; None where nothing is recorded |
 
-That of a plan which only shows its inputs under other strides has `layouts` alone, that of a program without a plan around it `program` alone, that of
-the plan of a view operator `views` (shape, strides, offset), how its nodes are called, and `saved`, `outputs` and `parts` of each derivative.
+A plan that only shows its inputs under other strides has `layouts` alone; a program without a plan around it `program` alone.
+The plan of a view operator has `views` (shape, strides, offset), how its nodes are called, and `saved`, `outputs` and `parts` of
+each derivative.
 """
 
 from __future__ import annotations

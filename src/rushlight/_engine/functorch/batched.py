@@ -1,7 +1,8 @@
 """Batched tensors: what `vmap` gives to the function that it runs.
 
-A `BatchedTensor` shows one item of a batch; inside is the tensor with the batch in its first dim.  An operator on it is the derived operator for
-the whole batch (`_engine.functorch.batched_operators`), so it is one kernel, views stay views of the memory outside, and gradients flow on the tensors inside.
+A `BatchedTensor` shows one item of a batch; inside is the tensor with the batch in its first dim.  An operator on it is the
+derived operator for the whole batch (`_engine.functorch.batched_operators`), so it is one kernel, views stay views of the memory
+outside, and gradients flow on the tensors inside.
 """
 
 from __future__ import annotations
