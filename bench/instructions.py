@@ -29,7 +29,8 @@ from pathlib import Path
 from rows import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
-WARM, SHORT, LONG = 60, 50, 250  # calls: until plans are made, and in the two lengths
+# Calls until plans are made and what happens once (classes that get slots, tables that grow) is over, and in the two lengths.
+WARM, SHORT, LONG = 400, 100, 500
 # Valgrind's manual, "The Client Request mechanism": rotations that change nothing, then an exchange of a register with itself.
 # rax: address of the six words of a request, rdx: the result.
 _REQUEST = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3")
