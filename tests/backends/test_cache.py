@@ -298,15 +298,16 @@ def test_code_for_another_machine_is_never_loaded(tmp_path, run_python, monkeypa
         monkeypatch.setenv("RUSHLIGHT_VECTOR_BYTES", str(width))
         return int(run_python("-c", _FIRST, check=True).stdout.split()[0])
 
-    assert compiled(0) == 2  # the runtime and the function
+    monkeypatch.setenv("RUSHLIGHT_COMPILE_WORKERS", "0")
+    assert compiled(0) == 3  # the host's unit, the device's, and the function
     (wide,) = cache.iterdir()
-    assert compiled(16) == 2
+    assert compiled(16) == 3
     (narrow,) = (folder for folder in cache.iterdir() if folder != wide)
     assert compiled(16) == compiled(0) == 0
     for own, foreign in zip(sorted(narrow.glob("*.o")), sorted(wide.glob("*.o")), strict=True):
         own.write_bytes(foreign.read_bytes())  # under the name of its own
         shutil.copy2(foreign, narrow)  # and under the foreign one
-    assert compiled(16) == 2
+    assert compiled(16) == 3
 
 
 def test_machines_have_fingerprints_of_their_own():

@@ -12,7 +12,7 @@ from tests.kernels.kernel_harness import Ran, trace_arrays
 import rushlight as torch
 from rushlight._backends.cpu.conv import conv, conv_choice, winograd
 from rushlight._backends.cpu.gemm.blas import host_tiles
-from rushlight._backends.cpu.library import CPU_LIBRARY
+from rushlight._backends.cpu.kernels import host
 from rushlight._backends.cpu.microkernels.register_tile import register_tile
 from rushlight._backends.cpu.runtime import threads
 from rushlight._backends.reference import run as run_reference
@@ -178,7 +178,7 @@ def test_taps_that_never_meet_the_image_are_left_out(x, w, params, left, dtype):
     )
     taken = {
         math.prod(v.shape[3:])
-        for node in prepared(forward, CPU_LIBRARY).nodes
+        for node in prepared(forward, host()).nodes
         if node.prim is WINDOWS
         for v in node.inputs[1:2]
     } or {1}

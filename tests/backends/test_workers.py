@@ -289,7 +289,12 @@ except KeyboardInterrupt:
 data, text = workers.take(b"k" * 32)
 print(caught, data is None or data[:4] == b"\\x7fELF", pool.failed, work(2) == work(2) or True)
 """
-    assert _started(run_python, tmp_path, code, check=True).stdout.split() == ["1", "True", "False", "True"]
+    for _ in range(3):  # an interrupt that arrives in a finalizer is printed and lost, as everywhere in Python
+        printed = _started(run_python, tmp_path, code, check=True).stdout.split()
+        assert printed[1:] == ["True", "False", "True"]
+        if printed[0] == "1":
+            return
+    raise AssertionError("the interrupt never arrived")
 
 
 def test_the_parent_dies(run_python, tmp_path):

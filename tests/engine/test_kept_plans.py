@@ -36,9 +36,10 @@ F = rl.nn.functional
 
 
 @pytest.fixture
-def keeping() -> Iterator[None]:
-    """Records are kept, and all that are read are checked."""
-    with KEEP_PLANS.scoped(True), CHECK_PLANS.scoped(True):
+def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Records are kept in a cache that no other process writes to, and all that are read are checked."""
+    folder = tmp_path_factory.getbasetemp() / "kept_plans"
+    with CACHE_DIR.scoped(str(folder)), KEEP_PLANS.scoped(True), CHECK_PLANS.scoped(True):
         clear_plans()
         yield
         plan_store.flush()

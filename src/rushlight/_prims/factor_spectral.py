@@ -91,7 +91,9 @@ def _eigh_spec(a: Any, vectors: bool) -> list[Aval]:
 
 def _eigh(a: Any, vectors: bool) -> tuple[Any, ...]:
     values = np.zeros(a.shape[:-1], a.real.dtype)
-    if vectors:  # NumPy reads the lower triangle alone, too
+    # The mean of both triangles: so the gradient, which is Hermitian, is the slope in every element.
+    a = (a + np.conj(np.swapaxes(a, -1, -2))) / 2
+    if vectors:
         return _over(a, lambda x: tuple(np.linalg.eigh(x)), [values, np.zeros_like(a)])
     return _over(a, lambda x: (np.linalg.eigvalsh(x),), [values])
 

@@ -24,7 +24,7 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.lower import Literal, Slot
 from rushlight._ops.table import OPERATORS, Operator
-from rushlight._types.device import CPU, Device
+from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 from rushlight._types.formats import Layout, MemoryFormat
 from rushlight._types.promotion import default_dtype
@@ -173,14 +173,13 @@ def part_key(key: bytes, number: int) -> bytes:
 
 def _keeps(device: Device) -> bool:
     """Whether programs of a device can be kept."""
-    return device is CPU or backend_of(device).keeps_programs
+    return backend_of(device).keeps_programs
 
 
 def _spec_text(spec: Spec) -> str:
     flags = f"{spec.conj:d}{spec.released:d}" if spec.conj or spec.released else ""
     strides = "" if spec.plain else tuple.__repr__(spec.strides)
-    place = "" if spec.device is CPU else str(spec.device)
-    return f"{spec.dtype.name}{tuple.__repr__(spec.shape)}{strides}{flags}{place}"
+    return f"{spec.dtype.name}{tuple.__repr__(spec.shape)}{strides}{flags}{spec.device}"
 
 
 _PLAIN = frozenset((int, float, bool, complex, str, type(None)))
