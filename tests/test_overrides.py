@@ -206,6 +206,12 @@ def test_arguments_that_overrides_are_shown(
     assert program() == (f"torch.nn.functional.{name}", places, named)
 
 
+def test_names_do_not_depend_on_who_loaded_a_function(run_python: Callable[..., Any]) -> None:
+    code = "import rushlight as torch\nf = torch.conv2d, torch.pixel_shuffle\nprint(*map(torch.overrides.resolve_name, f), torch.overrides.resolve_name(torch.add))"
+    names = run_python("-c", code, check=True).stdout.split()
+    assert names == ["torch.nn.functional.conv2d", "torch.nn.functional.pixel_shuffle", "torch.add"]
+
+
 @pytest.mark.parametrize("name", ["t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"])
 def test_views_in_place_are_shown_as_such(name: str) -> None:
     seen: list[str | None] = []

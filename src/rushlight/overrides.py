@@ -68,6 +68,9 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
         and getattr(import_module(f"rushlight.{page}"), name) is f
     ):
         return f"torch.{page}.{name}"
+    # A function of both pages goes by the name of `nn.functional`, whichever page loaded it first.
+    if not page and name and getattr(import_module("rushlight.nn.functional"), name, None) is f:
+        return f"torch.nn.functional.{name}"
     for space, names in SPACES.items():
         if name in names and names.get(name) is f:
             return f"torch.{name}" if space == "torch" else f"torch.{space}.{name}"

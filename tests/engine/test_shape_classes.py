@@ -345,7 +345,7 @@ def test_convolutions_of_few_channels_in_changing_sizes(
         w.grad = None
 
 
-def test_special_moulds_are_made_while_they_are_of_use(derivations: list[Any]) -> None:
+def test_special_templates_are_made_while_they_are_of_use(derivations: list[Any]) -> None:
     clear_plans()
     w = rl.randn(8, 3, 3, 3)
     for n in range(40, 40 + 3 * shape_classes.ASKED):
@@ -587,7 +587,7 @@ def test_plans_of_many_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         assert plan_counts() <= 500
 
 
-def test_moulds_that_are_in_use_outlive_plans(monkeypatch: pytest.MonkeyPatch, derivations: list[Any]) -> None:
+def test_templates_that_are_in_use_outlive_plans(monkeypatch: pytest.MonkeyPatch, derivations: list[Any]) -> None:
     monkeypatch.setattr(state, "MAX_PLANS", 500)
     clear_plans()
     for n in range(100, 900):
@@ -701,9 +701,9 @@ def test_uneven_windows_of_new_sizes_are_no_new_derivations(derivations: list[An
     assert len(derivations) < 60
 
 
-def test_the_moulds_of_a_family_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_templates_of_a_shape_class_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was used least recently goes, wherever it is kept; what is found is always for the sizes that were asked for."""
-    monkeypatch.setattr(shape_classes, "MAX_MOULDS", 3)
+    monkeypatch.setattr(shape_classes, "MAX_TEMPLATES", 3)
     monkeypatch.setattr(shape_classes, "MAX_NEAR", 4)
     family = shape_classes.ShapeClasses()
     spec = rl.ones(2)._spec
@@ -727,7 +727,7 @@ def test_the_moulds_of_a_family_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         )
 
 
-def test_moulds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_templates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shape_classes, "MAX_HELD", 10)
     for k in range(30):
         for n in (10, 11, 12):

@@ -113,7 +113,7 @@ def zeros(*size: Any, dtype: DType | None = None, device: Any = None, requires_g
     return finish(zeros_spec(spec_for(as_shape(size), dtype, device)), requires_grad)
 
 
-_FILLS, _FAMILIES = new_plan_table(), ShapeClasses()
+_FILLS, _SHAPE_CLASSES = new_plan_table(), ShapeClasses()
 
 
 def generate(function: Any, spec: Spec, key: str, numbers: Sequence[Any] = (), rest: tuple[int, ...] = ()) -> Tensor:
@@ -161,7 +161,7 @@ def _filler(function: Any, spec: Spec, key: str, kinds: tuple[type, ...], rest: 
         return KernelTemplate(graph, inputs, symbolic_specs, shape_env)
 
     symbolic_sizes = backend_of(spec.device).symbolic
-    found = _FAMILIES.find((key, head, kinds), [spec], make_template, sizes) if symbolic_sizes else None
+    found = _SHAPE_CLASSES.find((key, head, kinds), [spec], make_template, sizes) if symbolic_sizes else None
     exe = derive() if found is None else found[0].executable(found[1])
     if record is not None:
         kept_programs.keep_program(

@@ -39,7 +39,7 @@ CHECK: Knob[bool] = Knob(
     doc="Derive every plan that was cast from a plan template anew as well, and raise AssertionError where they differ.",
 )  # fmt: skip
 
-MAX_MOULDS = 64  # of one shape class: layers of a network differ in sizes that decide how their kernels are cut, and so do short and long inputs
+MAX_TEMPLATES = 64  # of one shape class: layers of a network differ in sizes that decide how their kernels are cut, and so do short and long inputs
 MAX_NEAR = 256  # magnitudes of sizes that a shape class tells apart
 TRIES = 12  # plan templates made before a shape class is asked whether they were of use
 MAX_SPECIAL = 6  # of plan templates under more conditions, from which plans are cast faster
@@ -138,7 +138,7 @@ def symbolic(abstract: Any, symbols: Sequence[Any]) -> Any:
     return symbols[abstract - LEAST] if kind is int and abstract >= LEAST else abstract
 
 
-class Family:
+class ShapeClass:
     """The plan templates of one shape class, the one used last in front.
 
     `near` has those that served sizes of the same magnitudes, and the one that served last in front, so that finding one takes no longer where there
@@ -190,11 +190,11 @@ class Family:
         """Have a plan template that was made for these sizes; the one that was used least recently goes where there are too many."""
         if general:
             self.general.insert(0, entry)
-            del self.general[MAX_MOULDS:]
+            del self.general[MAX_TEMPLATES:]
             return
         self.plan_templates.insert(0, entry)
         self.near.setdefault(tuple([n.bit_length() for n in sizes]), []).insert(0, entry)
-        if len(self.plan_templates) > MAX_MOULDS:
+        if len(self.plan_templates) > MAX_TEMPLATES:
             gone = self.plan_templates.pop()
             for magnitudes, near in list(self.near.items()):
                 self.near[magnitudes] = [kept for kept in near if kept is not gone]
@@ -221,11 +221,11 @@ class Found(NamedTuple):
     plan_template: Any
     values: tuple[Any, ...]
     sizes: Sequence[int]
-    shape_class: Family
+    shape_class: ShapeClass
 
 
 class _Table(PlanTable):
-    """ShapeClasses by their signatures.  Moulds cost more than plans: those that were of use since it was thinned out last stay."""
+    """Shape classes by signature.  Thinning keeps those whose templates were used since the last time: templates cost more than plans."""
 
     __slots__ = ()
 
@@ -261,7 +261,7 @@ class ShapeClasses:
         if SHAPE_CLASSES.get() and not any(s is not None and s.released for s in specs):
             key, _ = ready().describe(tuple(specs), tuple(sizes))
             if (head, key) not in self._known:
-                self._known[head, key] = Family()
+                self._known[head, key] = ShapeClass()
 
     def find(self, head: tuple[Any, ...], specs: Sequence[Spec | None], make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
              sizes: Sequence[int] = (), again: bool = False) -> Found | None:  # fmt: skip
@@ -279,7 +279,7 @@ class ShapeClasses:
         signature = (head, key)
         shape_class = self._known.get(signature)
         if shape_class is None:
-            shape_class = self._known[signature] = Family()
+            shape_class = self._known[signature] = ShapeClass()
             if not again:
                 return None
         known = shape_class.found(found)
@@ -344,7 +344,7 @@ def _forget() -> None:
 
 
 def _derive(
-    shape_class: Family,
+    shape_class: ShapeClass,
     key: bytes,
     specs: Sequence[Spec | None],
     make: Callable[[ShapeEnv, list[SymbolicSpec | None]], Any],
