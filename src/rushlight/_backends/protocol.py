@@ -282,10 +282,6 @@ class Backend:
         """
         return native() if self.native else closure
 
-    def explain(self, executable: Any, asm: bool = False) -> str:
-        """What an executable is made of, as text."""
-        return str(executable.explain(asm))
-
     # ***** native plans *****
 
     @property
@@ -357,7 +353,7 @@ class Backend:
 
     def memory_stats(self, device: Device) -> Mapping[str, int]:
         """Bytes and counts of what is allocated; see `_backends.cpu.runtime.storage.memory_stats` for names."""
-        return {}
+        raise self._missing("memory statistics")
 
     def reset_peak(self, device: Device) -> None:
         """Start measuring the peaks of `memory_stats` anew."""
