@@ -207,9 +207,15 @@ def test_arguments_that_overrides_are_shown(
 
 
 def test_names_do_not_depend_on_who_loaded_a_function(run_python: Callable[..., Any]) -> None:
-    code = "import rushlight as torch\nf = torch.conv2d, torch.pixel_shuffle\nprint(*map(torch.overrides.resolve_name, f), torch.overrides.resolve_name(torch.add))"
+    code = "import rushlight as torch\nf = torch.conv2d, torch.pixel_shuffle, torch.sigmoid, torch.nn.functional.tanh\nprint(*map(torch.overrides.resolve_name, (*f, torch.add)))"
     names = run_python("-c", code, check=True).stdout.split()
-    assert names == ["torch.nn.functional.conv2d", "torch.nn.functional.pixel_shuffle", "torch.add"]
+    assert names == [
+        "torch.nn.functional.conv2d",
+        "torch.nn.functional.pixel_shuffle",
+        "torch.sigmoid",
+        "torch.tanh",
+        "torch.add",
+    ]
 
 
 @pytest.mark.parametrize("name", ["t_", "squeeze_", "unsqueeze_", "transpose_", "swapaxes_", "swapdims_"])

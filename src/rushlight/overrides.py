@@ -64,12 +64,18 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
     page = (getattr(f, "__module__", None) or "").partition(".")[2]
     if (
         page in _PAGES
+        and name not in _METHODS
         and name in vars(import_module(f"rushlight.{page}"))
         and getattr(import_module(f"rushlight.{page}"), name) is f
     ):
         return f"torch.{page}.{name}"
     # A function of both pages goes by the name of `nn.functional`, whichever page loaded it first.
-    if not page and name and getattr(import_module("rushlight.nn.functional"), name, None) is f:
+    if (
+        not page
+        and name
+        and name not in _METHODS
+        and getattr(import_module("rushlight.nn.functional"), name, None) is f
+    ):
         return f"torch.nn.functional.{name}"
     for space, names in SPACES.items():
         if name in names and names.get(name) is f:
@@ -82,6 +88,8 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
 
 # The pages whose functions go by their names there, though the package has some of them too.
 _PAGES = ("nn.functional", "nn.init")
+# PyTorch's `nn.functional` only calls the methods of these: they go by the names that they have in the package.
+_METHODS = ("sigmoid", "tanh")
 
 
 def _static_name(value: Any) -> str | None:
