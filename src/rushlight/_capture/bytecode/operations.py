@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-__all__ = ["BINARY", "COMPARE", "INPLACE", "UNARY", "Enter", "Operations"]
+__all__ = ["BINARY", "COMPARE", "INPLACE", "UNARY", "Enter", "Interrupt", "Operations"]
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "&": operator.and_, "//": operator.floordiv, "<<": operator.lshift, "@": operator.matmul, "*": operator.mul,
@@ -218,3 +218,7 @@ class Operations:
     ) -> Any:
         """A class statement."""
         return frame.builtins["__build_class__"](body, name, *bases, **kwargs)
+
+
+class Interrupt(BaseException):
+    """Ends interpretation at this instruction: no frame handles it, no `finally` runs, and it leaves `step` and `run` at once."""
