@@ -1,7 +1,8 @@
 """`RUSHLIGHT_LOG=topic,topic`: prints internal events to standard error as they happen.
 
 Topics: `plan` (a call without a plan), `graph` (primitive graphs), `schedule`, `loops`, `llvm`, `asm`, `cache`,
-`threads`, `all`.
+`threads`, `all`.  Of compiled programs: `breaks` and `recompiles` with their reasons, `guards`, `program`, `joint` (its
+forward and backward graphs), `fusion`, `native`, `effects`, `hints`, `source` and `bytecode` (what is traced).
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from rushlight._base.knobs import Knob
 
 __all__ = ["TOPICS", "enabled", "log"]
 
-TOPICS = ("plan", "graph", "schedule", "loops", "llvm", "asm", "cache", "threads")
+TOPICS = (
+    "plan", "graph", "schedule", "loops", "llvm", "asm", "cache", "threads",
+    "breaks", "recompiles", "guards", "program", "joint", "source", "fusion", "native", "effects", "hints", "bytecode",
+)  # fmt: skip
 
 
 def _topics(text: str) -> frozenset[str]:

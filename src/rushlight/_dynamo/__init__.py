@@ -1,59 +1,65 @@
-"""What programs ask of PyTorch's graph capture (`torch._dynamo`): nothing is captured here, hints are accepted, and compiling is refused."""
+"""`torch._dynamo`: graph capture, its settings, reports and exceptions."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
-from rushlight._dynamo import config, eval_frame, exc
+from rushlight._dynamo import config, eval_frame, exc, testing, utils
 from rushlight._interface.base import absent_function
-from rushlight.compiler import (
-    _WHY,
-    OptimizedModule,
+from rushlight.compiler import OptimizedModule, is_compiling, reset
+from rushlight.compiler.backends import list_backends, lookup_backend, register_backend
+from rushlight.compiler.compilation import disable, optimize, optimize_assert, run
+from rushlight.compiler.explanation import explain
+from rushlight.compiler.marks import (
     allow_in_graph,
     assume_constant_result,
-    disable,
-    is_compiling,
-    list_backends,
-    reset,
-    set_stance,
+    disallow_in_graph,
+    forbid_in_graph,
+    graph_break,
+    mark_dynamic,
+    mark_static,
+    mark_static_address,
+    maybe_mark_dynamic,
+    nonstrict_trace,
+    skip_frame,
+    step_unsupported,
     substitute_in_graph,
 )
+from rushlight.compiler.stances import set_stance
+from rushlight.compiler.strictness import error_on_graph_break, patch_dynamo_config
 
 __all__ = [
-    "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "disallow_in_graph", "eval_frame", "exc", "explain",
-    "export", "forbid_in_graph", "graph_break", "is_compiling", "list_backends", "mark_dynamic", "mark_static", "mark_static_address",
-    "maybe_mark_dynamic", "optimize", "optimize_assert", "reset", "set_stance", "substitute_in_graph",
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "disallow_in_graph", "dont_skip_tracing",
+    "error_on_graph_break", "eval_frame", "exc", "explain", "export", "forbid_in_graph", "graph_break", "is_compiling",
+    "is_dynamo_disable_recursive", "is_dynamo_supported", "is_inductor_supported", "list_backends", "lookup_backend", "mark_dynamic",
+    "mark_static", "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace", "optimize", "optimize_assert", "patch_dynamo_config",
+    "register_backend", "replay", "reset", "run", "set_stance", "skip_frame", "step_unsupported", "substitute_in_graph", "testing", "utils",
 ]  # fmt: skip
 
 
-def graph_break(msg: str = "") -> None:
-    """A captured graph should end here: there is none."""
+def is_dynamo_supported() -> bool:
+    """Whether `compile` can capture programs on this interpreter."""
+    return True
 
 
-def mark_dynamic(t: Any, index: Any, **hints: Any) -> None:
-    """A hint that a dim of a tensor varies."""
+def is_inductor_supported() -> bool:
+    """Whether the default backend works here."""
+    return True
 
 
-def maybe_mark_dynamic(t: Any, index: Any) -> None:
-    """A hint that a dim of a tensor may vary."""
+def is_dynamo_disable_recursive(method: Callable[..., Any]) -> bool | None:
+    """Whether a disabled function runs eagerly with all it calls; None where it is not disabled."""
+    return getattr(method, "_torchdynamo_disable_recursive", None)
 
 
-def mark_static(t: Any, index: Any = None) -> None:
-    """A hint that a dim of a tensor does not vary."""
+def dont_skip_tracing(fn: Any = None) -> Any:
+    """A function that is captured whatever module it is from; nothing is skipped by its module here, so it is given back as it is."""
+    return fn if fn is not None else contextlib.nullcontext()
 
 
-def mark_static_address(t: Any, guard: bool = True) -> None:
-    """A hint that a tensor's memory stays where it is."""
-
-
-def disallow_in_graph(fn: Any) -> Any:
-    """A function at which a captured graph should end; returned as it is."""
-    return fn
-
-
-forbid_in_graph = disallow_in_graph
-optimize, optimize_assert = (
-    absent_function("torch._dynamo.optimize", _WHY),
-    absent_function("torch._dynamo.optimize_assert", _WHY),
+export = absent_function(
+    "torch._dynamo.export", "`torch._dynamo.explain(f)(*args).graphs` are the graphs of a function"
 )
-explain, export = absent_function("torch._dynamo.explain", _WHY), absent_function("torch._dynamo.export", _WHY)
+replay = absent_function("torch._dynamo.replay", "captures are not written to files")

@@ -1,36 +1,26 @@
-"""Exceptions of graph capture, for `except` clauses."""
+"""Exceptions of graph capture, as `torch._dynamo.exc`."""
 
 from __future__ import annotations
 
+from rushlight.compiler.errors import (
+    BackendCompilerFailed,
+    CondOpArgsMismatchError,
+    FailOnRecompileLimitHit,
+    InternalTorchDynamoError,
+    InvalidBackend,
+    RecompileError,
+    ResetRequired,
+    SkipFrame,
+    TorchDynamoException,
+    TorchRuntimeError,
+    UncapturedHigherOrderOpError,
+    Unsupported,
+    UserError,
+    UserErrorType,
+)
+
 __all__ = [
-    "BackendCompilerFailed",
-    "InternalTorchDynamoError",
-    "TorchDynamoException",
-    "TorchRuntimeError",
-    "Unsupported",
-    "UserError",
-]
-
-
-class TorchDynamoException(RuntimeError):
-    """The base of them."""
-
-
-class InternalTorchDynamoError(TorchDynamoException):
-    """Capture itself failed."""
-
-
-class Unsupported(TorchDynamoException):
-    """The program does what cannot be captured."""
-
-
-class TorchRuntimeError(TorchDynamoException):
-    """An operator failed while it was captured."""
-
-
-class BackendCompilerFailed(TorchDynamoException):
-    """A backend failed."""
-
-
-class UserError(Unsupported):
-    """The program asked for what cannot be."""
+    "BackendCompilerFailed", "CondOpArgsMismatchError", "FailOnRecompileLimitHit", "InternalTorchDynamoError", "InvalidBackend", "RecompileError",
+    "ResetRequired", "SkipFrame", "TorchDynamoException", "TorchRuntimeError", "UncapturedHigherOrderOpError", "Unsupported", "UserError",
+    "UserErrorType",
+]  # fmt: skip

@@ -1,0 +1,81 @@
+"""How compiled functions behave when they are called: `torch.compiler.set_stance`.
+
+>>> import rushlight as torch
+>>> with torch.compiler.set_stance("force_eager"):
+...     torch.compile(lambda x: x + 1)(torch.ones(2))
+tensor([2., 2.])
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+__all__ = ["Stance", "current_stance", "set_stance"]
+
+STANCES = (
+    "default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile", "aot_eager_then_compile",
+)  # fmt: skip
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Stance(NamedTuple):
+    """A stance: its name, whether guards are skipped but for those that tell programs apart, and a backend that takes the place of others."""
+
+    stance: str = "default"
+    skip_guard_eval_unsafe: bool = False
+    backend: Any = None
+
+
+_current = [Stance()]
+
+
+def current_stance() -> Stance:
+    """The stance in force."""
+    return _current[0]
+
+
+class set_stance:
+    """Set the stance: as a call for the rest of the program, as a context, or as a decorator.
+
+    - "default": compile, and compile again when guards fail
+    - "force_eager": run eagerly what was compiled
+    - "eager_on_recompile": run eagerly instead of compiling again
+    - "fail_on_recompile": RuntimeError instead of compiling again
+    - "eager_then_compile", "aot_eager_then_compile": the first call runs eagerly, and tells with the second which sizes change
+
+    `force_backend` (with "default" only, RuntimeError otherwise) takes the place of every backend.
+    """
+
+    def __init__(
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
+    ) -> None:
+        if force_backend is not None and stance != "default":
+            raise RuntimeError("non-default stance cannot have force_backend set")
+        new = Stance(stance, skip_guard_eval_unsafe, force_backend)
+        # PyTorch takes any name, and every compiled call fails afterwards; here the name is refused at once.
+        if stance not in STANCES:
+            raise RuntimeError(f"invalid torch.compile stance '{new}'")
+        self.stance, self.before = new, _current[0]
+        _current[0] = new
+
+    def __enter__(self) -> None:
+        _current[0] = self.stance
+
+    def __exit__(self, *_: object) -> None:
+        _current[0] = self.before
+
+    def __call__(self, function: _Function) -> _Function:
+        _current[0] = self.before
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            before, _current[0] = _current[0], self.stance
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _current[0] = before
+
+        inside._dynamo_forbidden = True  # type: ignore[attr-defined]
+        return inside  # type: ignore[return-value]
