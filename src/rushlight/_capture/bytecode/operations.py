@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import builtins
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 __all__ = ["BINARY", "COMPARE", "INPLACE", "UNARY", "Enter", "Interrupt", "Operations"]
@@ -27,22 +28,37 @@ INPLACE: dict[str, Callable[[Any, Any], Any]] = {
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+CONVERSIONS: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
+_NOTHING: Mapping[str, Any] = {}
 UNARY: dict[str, Callable[[Any], Any]] = {"+": operator.pos, "-": operator.neg, "~": operator.invert}
 
 
-class Enter:
-    """An answer of an operation: interpret this call in a frame of its own; `then`, if given, makes the result of what it returns."""
+class Interrupt(BaseException):
+    """Ends interpretation at this instruction: no frame handles it, no `finally` runs, and it leaves `step` and `run` at once."""
 
-    __slots__ = ("args", "function", "kwargs", "then")
+
+class Enter:
+    """An answer of an operation: interpret this call in a frame of its own.
+
+    `then`, if given, makes the result of what the call returns, `caught` of what it raises (or raises itself); both may give an `Enter` again.
+    `names` is the namespace of a class body.  `resume` is called with (interpreter, this) instead of a call's frame being pushed: generators
+    go on so.
+    """
+
+    __slots__ = ("args", "caught", "function", "kwargs", "names", "resume", "then")
 
     def __init__(
         self,
-        function: FunctionType,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        function: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = _NOTHING,
         then: Callable[[Any], Any] | None = None,
+        caught: Callable[[BaseException], Any] | None = None,
+        names: Any = None,
+        resume: Callable[[Any, Enter], None] | None = None,
     ) -> None:
         self.function, self.args, self.kwargs, self.then = function, args, kwargs, then
+        self.caught, self.names, self.resume = caught, names, resume
 
 
 class Operations:
@@ -60,7 +76,7 @@ class Operations:
         try:
             return found[name]
         except KeyError:
-            raise NameError(f"name '{name}' is not defined") from None
+            raise NameError(f"name '{name}' is not defined", name=name) from None
 
     def store_global(self, frame: Any, name: str, value: Any) -> None:
         """Bind a global name."""
@@ -71,7 +87,23 @@ class Operations:
         try:
             del frame.globals[name]
         except KeyError:
-            raise NameError(f"name '{name}' is not defined") from None
+            raise NameError(f"name '{name}' is not defined", name=name) from None
+
+    def load_name(self, frame: Any, names: Any, name: str) -> Any:
+        """A name of the namespace of a class body or a module; KeyError where there is none."""
+        return names[name]
+
+    def store_name(self, frame: Any, names: Any, name: str, value: Any) -> None:
+        """Bind a name in the namespace of a class body or a module."""
+        names[name] = value
+
+    def delete_name(self, frame: Any, names: Any, name: str) -> None:
+        """Unbind a name in the namespace of a class body or a module; KeyError where there is none."""
+        del names[name]
+
+    def make_cell(self, *value: Any) -> Any:
+        """A new cell, empty or with a value."""
+        return CellType(*value)
 
     def load_cell(self, frame: Any, cell: Any) -> Any:
         """What a cell of a closure holds; ValueError where it is empty."""
@@ -80,6 +112,10 @@ class Operations:
     def store_cell(self, frame: Any, cell: Any, value: Any) -> None:
         """Put a value into a cell."""
         cell.cell_contents = value
+
+    def delete_cell(self, frame: Any, cell: Any) -> None:
+        """Empty a cell."""
+        del cell.cell_contents
 
     # ***** attributes and items *****
 
@@ -137,6 +173,14 @@ class Operations:
         """`bool(value)`: what a jump, `not`, `and` and `or` decide by."""
         return bool(value)
 
+    def negate(self, value: Any) -> Any:
+        """`not value`."""
+        return not self.truth(value)
+
+    def has_type_flag(self, value: Any, flag: int) -> bool:
+        """Whether the type of a value is a sequence or a mapping to `match`: a bit of its `__flags__`."""
+        return bool(type(value).__flags__ & flag)
+
     # ***** iteration *****
 
     def iterate(self, obj: Any) -> Any:
@@ -151,6 +195,13 @@ class Operations:
         """An iterator for `a, b = obj` and `[*obj]`."""
         return iter(obj)
 
+    def unpack_mapping(self, obj: Any) -> Mapping[Any, Any]:
+        """A mapping for `{**obj}` and `f(**obj)`; AttributeError where it is none."""
+        if isinstance(obj, dict):
+            return obj
+        keys = obj.keys
+        return {key: obj[key] for key in keys()}
+
     # ***** calls *****
 
     def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -159,13 +210,35 @@ class Operations:
 
     def enter_context(self, manager: Any) -> tuple[Any, Any]:
         """What `with manager` calls: `__exit__`, bound, and the result of `__enter__()` (which may be an `Enter`)."""
-        kind = type(manager)
-        try:
-            enter, leave = kind.__enter__, kind.__exit__
-        except AttributeError:
-            raise TypeError(f"'{kind.__name__}' object does not support the context manager protocol") from None
-        leave = leave.__get__(manager, kind)
-        return leave, self.call(enter.__get__(manager, kind), (), {})
+        text = f"'{type(manager).__name__}' object does not support the context manager protocol"
+        enter, leave = special(manager, "__enter__"), special(manager, "__exit__")
+        if enter is None:
+            raise TypeError(text)
+        if leave is None:
+            raise TypeError(f"{text} (missed __exit__ method)")
+        return leave, self.call(enter, [], {})
+
+    def enter_async_context(self, manager: Any) -> tuple[Any, Any]:
+        """What `async with manager` calls: `__aexit__`, bound, and the awaitable of `__aenter__()` (which may be an `Enter`)."""
+        text = f"'{type(manager).__name__}' object does not support the asynchronous context manager protocol"
+        enter, leave = special(manager, "__aenter__"), special(manager, "__aexit__")
+        if enter is None:
+            raise TypeError(text)
+        if leave is None:
+            raise TypeError(f"{text} (missed __aexit__ method)")
+        return leave, self.call(enter, [], {})
+
+    def make_exception(self, raised: Any) -> Any:
+        """The exception that `raise raised` raises: an instance as it is, one made of a class.  May give an `Enter`."""
+        if isinstance(raised, BaseException):
+            return raised
+        if not (isinstance(raised, type) and issubclass(raised, BaseException)):
+            raise TypeError("exceptions must derive from BaseException")
+        made = self.call(raised, [], {})
+        if type(made) is not Enter and not isinstance(made, BaseException):
+            text = f"calling {raised!r} should have returned an instance of BaseException, not {type(made)!r}"
+            raise TypeError(text)
+        return made
 
     # ***** making things *****
 
@@ -179,14 +252,17 @@ class Operations:
         try:
             return getattr(module, name)
         except AttributeError:
-            raise ImportError(
-                f"cannot import name '{name}' from '{getattr(module, '__name__', '<unknown module name>')}'"
-            ) from None
+            pass
+        package = getattr(module, "__name__", None)
+        found = sys.modules.get(f"{package}.{name}") if isinstance(package, str) else None
+        if found is not None:
+            return found
+        raise cannot_import(module, name)
 
     def format(self, value: Any, conversion: str, spec: str) -> str:
         """A part of an f-string; `conversion` is "", "s", "r" or "a"."""
         if conversion:
-            value = {"s": str, "r": repr, "a": ascii}[conversion](value)
+            value = CONVERSIONS[conversion](value)
         return format(value, spec)
 
     def build_string(self, parts: Sequence[str]) -> str:
@@ -209,6 +285,14 @@ class Operations:
         """A dict display."""
         return items
 
+    def build_slice(self, *parts: Any) -> Any:
+        """A slice of start, stop and maybe step."""
+        return slice(*parts)
+
+    def make_generator(self, generator: Any) -> Any:
+        """A generator that a call of its function made."""
+        return generator
+
     def make_function(self, function: FunctionType) -> Any:
         """A function that `def` or `lambda` made."""
         return function
@@ -220,5 +304,29 @@ class Operations:
         return frame.builtins["__build_class__"](body, name, *bases, **kwargs)
 
 
-class Interrupt(BaseException):
-    """Ends interpretation at this instruction: no frame handles it, no `finally` runs, and it leaves `step` and `run` at once."""
+def special(obj: Any, name: str) -> Any:
+    """A method looked up on the type of an object, bound; None where there is none."""
+    for kind in type(obj).__mro__:
+        if name in vars(kind):
+            found = vars(kind)[name]
+            bind = getattr(type(found), "__get__", None)
+            return found if bind is None else bind(found, obj, type(obj))
+    return None
+
+
+def cannot_import(module: Any, name: str) -> ImportError:
+    """The exception of `from module import name` where there is no such name."""
+    package = getattr(module, "__name__", None)
+    label = package if isinstance(package, str) else "<unknown module name>"
+    path = getattr(module, "__file__", None)
+    if not isinstance(path, str):
+        return ImportError(f"cannot import name {name!r} from {label!r} (unknown location)", name=package)
+    spec = getattr(module, "__spec__", None)
+    partly = getattr(spec, "_initializing", False)
+    text = f"cannot import name {name!r} from {label!r} ({path})"
+    if partly:
+        text = (
+            f"cannot import name {name!r} from partially initialized module {label!r} "
+            f"(most likely due to a circular import) ({path})"
+        )
+    return ImportError(text, name=package, path=path)
