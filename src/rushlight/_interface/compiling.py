@@ -1,9 +1,13 @@
-"""What pages about compilation use: which topics are printed."""
+"""What pages about compilation use: records of calls, and which topics are printed."""
 
 from __future__ import annotations
 
 from rushlight._base.log import LOG
+from rushlight._capture.trace.document import CallRecord, placeholder_name
 
 __all__ = [
-    "LOG"  # the knob of `RUSHLIGHT_LOG`
+    "LOG",  # the knob of `RUSHLIGHT_LOG`
+    # What a traced program called.
+    "CallRecord",
+    "placeholder_name",  # the name of an input from where it comes
 ]

@@ -1,0 +1,99 @@
+"""What a program called, as records: from these the fx graph is made that a custom backend gets.
+
+The tracer writes a record for everything that PyTorch's own capture makes a node of.  Values are known by identity: `args` and `result` hold the stand-in
+tensors themselves.  `Document` writes the records; whoever knows `fx` makes a graph of them.
+
+| kind | target | args | result |
+| --- | --- | --- | --- |
+| `placeholder` | where the tensor comes from: `L['self']._modules['first']._parameters['weight']` | | the tensor |
+| `call_function` | a function of `torch`, of `operator`, a custom operator; `torch._C._set_grad_enabled` | as the program wrote them | a tensor, a tuple or list with tensors, None |
+| `call_method` | the method's name | the tensor first | the same |
+| `call_module` | the module's path | as the program wrote them | the same |
+| `get_attr` | the attribute's path | the value itself | the tensor |
+| `name` | a local variable's name | the value that was stored in it | |
+| `dropped` | | the result of the call before, which the program does not keep: `x.add_(1)` as a statement | |
+| `output` | | the tensors that the rest of the program needs | |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+__all__ = ["CallRecord", "Document", "placeholder_name"]
+
+
+class CallRecord(NamedTuple):
+    """One call (or input, name, output) of a program; see the table above."""
+
+    kind: str
+    target: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    result: Any = None
+
+
+class Document:
+    """The records of one graph, in order.
+
+    >>> document = Document()
+    >>> x = document.placeholder("L['x']", object())
+    >>> [record.kind for record in document.calls]
+    ['placeholder']
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[CallRecord] = []
+
+    def placeholder(self, source: str, tensor: Any) -> Any:
+        """An input, when the program first uses it."""
+        self.calls.append(CallRecord("placeholder", source, (), {}, tensor))
+        return tensor
+
+    def function(self, function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """A call of a function, after it returned."""
+        self.calls.append(CallRecord("call_function", function, _copied(tuple(args)), _copied(kwargs), result))
+
+    def method(self, name: str, args: Iterable[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """A call of a tensor's method; the tensor is the first argument."""
+        self.calls.append(CallRecord("call_method", name, _copied(tuple(args)), _copied(kwargs), result))
+
+    def module(self, path: str, args: Iterable[Any], kwargs: dict[str, Any], result: Any) -> None:
+        """A call of a module that is not looked into."""
+        self.calls.append(CallRecord("call_module", path, _copied(tuple(args)), _copied(kwargs), result))
+
+    def attribute(self, path: str, value: Any) -> Any:
+        """A tensor or another object that the graph holds as an attribute."""
+        self.calls.append(CallRecord("get_attr", path, (value,), {}, value))
+        return value
+
+    def name(self, variable: str, value: Any) -> None:
+        """A local variable to which a value was stored: the node gets its name, the first time."""
+        self.calls.append(CallRecord("name", variable, (value,)))
+
+    def dropped(self, value: Any) -> None:
+        """The result of the last call, thrown away."""
+        self.calls.append(CallRecord("dropped", "", (value,)))
+
+    def output(self, values: Iterable[Any]) -> None:
+        """The tensors that leave the graph."""
+        self.calls.append(CallRecord("output", "output", tuple(values)))
+
+
+def _copied(value: Any) -> Any:
+    """Lists and dicts of arguments as they are at the call: the program may change them later."""
+    if type(value) in (list, tuple):
+        return type(value)(_copied(each) for each in value)
+    if type(value) is dict:
+        return {key: _copied(each) for key, each in value.items()}
+    return value
+
+
+def placeholder_name(source: str) -> str:
+    """The target of an input from where it comes.
+
+    >>> placeholder_name("L['self']._modules['first']._parameters['weight']")
+    'L_self_modules_first_parameters_weight_'
+    """
+    return re.sub(r"[^a-zA-Z0-9]+", "_", source)

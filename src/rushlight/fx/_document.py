@@ -1,0 +1,152 @@
+"""From the records of a program to an fx graph, with the nodes and names that PyTorch's capture gives."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from rushlight import Tensor
+from rushlight._interface.compiling import CallRecord, placeholder_name
+from rushlight.fx.graph import Graph
+from rushlight.fx.graph_module import GraphModule
+from rushlight.fx.node import Node
+from rushlight.nn.modules.module import Module
+
+__all__ = ["Documented", "graph_module"]
+
+# Functions of these pages have the page in their names: `torch.linalg.norm` is `linalg_norm`.
+_PREFIXED = ("linalg", "special", "fft")
+
+
+class Documented(NamedTuple):
+    """A graph as a module, and the tensors that it takes, in order."""
+
+    module: GraphModule
+    inputs: list[Any]
+
+
+class _Builder:
+    """Makes nodes of records; values are known by identity."""
+
+    def __init__(self) -> None:
+        self.graph = Graph()
+        self.root = Module()
+        self.nodes: dict[int, Node] = {}
+        self.kept_alive: list[Any] = []
+        self.named: set[Node] = set()
+        self.inputs: list[Node] = []
+        self.before: tuple[Any, Node | None] = (None, None)  # the last value that was bound, and its node before
+
+    def argument(self, value: Any) -> Any:
+        """A value as an argument of a node: nodes for tensors, containers with nodes in them, anything else as it is."""
+        if id(value) in self.nodes:
+            return self.nodes[id(value)]
+        if isinstance(value, Tensor):
+            raise RuntimeError(
+                f"a tensor of shape {tuple(value.shape)} is used in a graph that has no record of where it comes from"
+            )
+        if isinstance(value, tuple):
+            items = [self.argument(each) for each in value]
+            return (
+                type(value)(*items)
+                if hasattr(value, "_fields")
+                else type(value)(items)
+                if type(value) is not tuple
+                else tuple(items)
+            )
+        if isinstance(value, list):
+            return [self.argument(each) for each in value]
+        if isinstance(value, dict):
+            return {key: self.argument(each) for key, each in value.items()}
+        if isinstance(value, slice):
+            return slice(self.argument(value.start), self.argument(value.stop), self.argument(value.step))
+        return value
+
+    def bind(self, value: Any, node: Node) -> None:
+        """Let a node stand for a value; the items of a tuple or list become nodes of their own."""
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return
+        self.kept_alive.append(value)
+        self.before = (value, self.nodes.get(id(value)))
+        node.meta.setdefault("example_value", value)
+        self.nodes[id(value)] = node
+        if isinstance(value, (tuple, list)):
+            for index, item in enumerate(value):
+                if isinstance(item, (Tensor, tuple, list)):
+                    self.bind(item, self.graph.call_function(operator.getitem, (node, index)))
+
+    def placeholder(self, record: CallRecord) -> None:
+        """Inputs stand before everything else, in the order of their first use."""
+        if id(record.result) in self.nodes:
+            return
+        place = self.inputs[-1] if self.inputs else None
+        point = self.graph.inserting_after(place) if place is not None else self.graph.inserting_before(None)
+        with point:
+            node = self.graph.placeholder(placeholder_name(record.target))
+        node.meta["source"] = record.target
+        self.inputs.append(node)
+        self.named.add(node)
+        self.bind(record.result, node)
+
+    def call(self, record: CallRecord) -> None:
+        args = tuple(self.argument(each) for each in record.args)
+        kwargs = {key: self.argument(each) for key, each in record.kwargs.items()}
+        name = _candidate(record.target) if record.kind == "call_function" else None
+        self.bind(record.result, self.graph.create_node(record.kind, record.target, args, kwargs, name=name))
+
+    def attribute(self, record: CallRecord) -> None:
+        setattr(self.root, record.target, record.args[0])
+        self.bind(record.result, self.graph.get_attr(record.target))
+
+    def name(self, record: CallRecord) -> None:
+        """A variable's name goes to the node that made the value, once; containers have none."""
+        node = self.nodes.get(id(record.args[0]))
+        if node is not None and node not in self.named and isinstance(record.args[0], Tensor):
+            self.named.add(node)
+            node._rename(record.target)
+
+    def dropped(self, value: Any) -> None:
+        """What an in-place call gives is the tensor itself; where the program does not take it, later uses are of the tensor as it was named before."""
+        if self.before[0] is value and self.before[1] is not None:
+            self.nodes[id(value)] = self.before[1]
+
+    def output(self, values: Iterable[Any]) -> None:
+        different = {id(value): value for value in values}
+        self.graph.output(tuple(self.argument(value) for value in different.values()))
+
+    def finish(self) -> Documented:
+        """The graph without items that nobody takes, and without inputs that nobody reads."""
+        for node in reversed(list(self.graph.nodes)):
+            taken_apart = node.op == "get_attr" or (node.op == "call_function" and node.target is operator.getitem)
+            if not node.users and (taken_apart or node.op == "placeholder"):
+                self.graph.erase_node(node)
+        kept = [node for node in self.inputs if not node._erased]
+        made = GraphModule(self.root, self.graph)
+        return Documented(made, [node.meta["example_value"] for node in kept])
+
+
+def _candidate(function: Any) -> str | None:
+    """The name of a function in PyTorch where it is not its last word; None where it is."""
+    page = str(getattr(function, "__module__", "")).rpartition(".")[2]
+    name = str(getattr(function, "__name__", ""))
+    return f"{page}_{name}" if page in _PREFIXED and not name.startswith(page) else None
+
+
+def graph_module(records: Iterable[CallRecord]) -> Documented:
+    """The fx graph of a program's records, as a module.  RuntimeError for a tensor that no record gives."""
+    builder = _Builder()
+    for record in records:
+        if record.kind == "placeholder":
+            builder.placeholder(record)
+        elif record.kind == "name":
+            builder.name(record)
+        elif record.kind == "dropped":
+            builder.dropped(record.args[0])
+        elif record.kind == "output":
+            builder.output(record.args)
+        elif record.kind == "get_attr":
+            builder.attribute(record)
+        else:
+            builder.call(record)
+    return builder.finish()
