@@ -107,7 +107,7 @@ def _end_loop(frame: Frame) -> None:
 def for_iter(it: Interpreter, frame: Frame, arg: int) -> None:
     """Push the next value of the iterator at the top, or pop it and jump at its end."""
     iterator = frame.stack[-1]
-    if type(iterator) is Generator:
+    if type(iterator) is Generator and iterator.operations is it.operations:
         if iterator.frame is None:
             _end_loop(frame)
         else:

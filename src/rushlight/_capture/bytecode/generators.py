@@ -352,7 +352,7 @@ def send(it: Interpreter, frame: Frame, arg: int) -> None:
     """Replace the top by what the iterator below yields for it, or at its end both by what it returned, and jump."""
     value = frame.stack.pop()
     inner = frame.stack[-1]
-    if type(inner) is Generator:
+    if type(inner) is Generator and inner.operations is it.operations:
         if inner.frame is None and not inner.running:
             if inner.kind == "coroutine":
                 raise RuntimeError("cannot reuse already awaited coroutine")
