@@ -46,15 +46,21 @@ class Nest:
     def all_loops(self) -> list[Var]:
         return [*self.outer, *(v for s in self.stages for v in s.loops)]
 
-    def apply(self, mapping: dict[Var, Ix]) -> None:
-        """Replace variables in all expressions."""
+    def apply(self, mapping: dict[Var, Ix], places: dict[Var, Ix] | None = None) -> None:
+        """Replace variables in all expressions; `places` is the mapping for places of items, where it is another."""
         if not mapping:
             return
+        if places is not None:
+            into, _ = substitute(self.builder, places)
+            for item in (i for stage in self.stages for i in stage.items):
+                item.place = into(item.place) if item.place is not None else None
         ix, x = substitute(self.builder, mapping)
         for stage in self.stages:
             for item in stage.items:
                 item.value = x(item.value)
                 item.position = x(item.position) if item.position is not None else None
+                if item.place is not None and places is None:
+                    item.place = ix(item.place)
             for store in stage.stores:
                 store.ix, store.value = ix(store.ix), x(store.value)
                 store.guard = x(store.guard) if store.guard is not None else None
@@ -134,6 +140,7 @@ class Nest:
         """Merge neighbouring loops through which all index expressions step evenly."""
         places = list(facts_of(self.stages).indices)
         mapping: dict[Var, Ix] = {}
+        exact: dict[Var, Ix] | None = {} if self.policy.places else None
         self.outer = merge(self.outer, places, mapping)
         reading: dict[
             Var, list[Ix]
@@ -144,10 +151,10 @@ class Nest:
         for stage in self.stages:
             own: dict[Var, Ix] = {}
             stage.loops = merge(
-                stage.loops, list(dict.fromkeys(ix for v in stage.loops for ix in reading.get(v, ()))), own
+                stage.loops, list(dict.fromkeys(ix for v in stage.loops for ix in reading.get(v, ()))), own, exact
             )
             mapping.update(own)
-        self.apply(mapping)
+        self.apply(mapping, exact)
 
     # ***** choosing *****
 
@@ -521,8 +528,13 @@ def replace_part(builder: Builder, x: Expr, old: Expr, new: Expr) -> Expr:
     return builder.op(prim, args, x.dtype, params)
 
 
-def merge(loops: list[Var], places: Sequence[Ix], mapping: dict[Var, Ix]) -> list[Var]:
-    """Merge neighbouring loops.  `mapping` receives the old variables in terms of the new ones."""
+def merge(
+    loops: list[Var], places: Sequence[Ix], mapping: dict[Var, Ix], exact: dict[Var, Ix] | None = None
+) -> list[Var]:
+    """Merge neighbouring loops.
+
+    `mapping` receives the old variables in terms of the new ones, for expressions through which they step evenly; `exact` for any.
+    """
     result: list[Var] = []
     current = list(places)
     for var in loops:
@@ -537,6 +549,15 @@ def merge(loops: list[Var], places: Sequence[Ix], mapping: dict[Var, Ix]) -> lis
             for v, ix in mapping.items():
                 mapping[v] = ix.rebuild(replace)
             mapping[outer], mapping[var] = Ix((), 0), new.ix
+            if exact is not None:
+                parts = {outer: new.ix.floordiv(var.size), var: new.ix.mod(var.size)}
+
+                def divided(a: Any, parts: dict[Var, Ix] = parts) -> Ix | None:
+                    return parts.get(a) if type(a) is Var else None
+
+                for v, ix in exact.items():
+                    exact[v] = ix.rebuild(divided)
+                exact |= parts
             current = [ix.rebuild(replace) for ix in current]
             result.append(new)
         else:

@@ -112,9 +112,10 @@ class Item:
     `op` is a primitive's name (add mul maximum minimum), or one of argmax argmin lastmax lastmin. These four also
     report the `position` (int64) of the element; the last two take the last of equal elements. `twin` is an item of
     the same loops that computes this item's value too. `rising`: the loops reach positions in rising order.
+    `place`, where the policy wants it, is the number of an element among those that are reduced.
     """
 
-    __slots__ = ("dtype", "op", "order", "position", "rising", "twin", "value")
+    __slots__ = ("dtype", "op", "order", "place", "position", "rising", "twin", "value")
 
     _count = 0
 
@@ -122,6 +123,7 @@ class Item:
         Item._count += 1
         self.op, self.value, self.dtype, self.position, self.order = op, value, dtype, position, Item._count
         self.twin: Item | None = None
+        self.place: Ix | None = None
         self.rising = False
 
     @property

@@ -114,9 +114,12 @@ class Group:
         if self.rows * numel(sizes) > self.policy.large and self.direction() * direction(x, self.row, loops) < 0:
             raise FusionError("its rows are the others' columns")
         first = self.after(x)
+        found = loops
         loops, x, position, stage = self.stage_with(loops, x, position, first)
         op = REDUCTIONS.get(node.prim.name, "add")
         item = Item(op, x, x.dtype, position)
+        if self.policy.places:
+            item.place = linearize([v.ix for v in loops], [v.size for v in found])
         stage.items.append(item)
         self.reductions[id(value)] = item
         self.values.append(value)

@@ -54,8 +54,10 @@ def as_words(graph: Graph, layouts: Sequence[Any]) -> Graph:
 def _rule(node: Node, target: Target) -> Any:
     """What replaces a node, or None."""
     name = node.prim.name
-    if name == "stop_gradient":
+    if name in ("stop_gradient", "operand"):
         return lambda x: x
+    if name == "border":
+        return lambda *xs, strides: xs
     if node.prim.effect is not None:
         raise NotImplementedError(f"no kernel computes prim.{name}: a program runs its effects between its kernels")
     if name in ("reshape", "transpose") and node.inputs[0].node is not None and node.inputs[0].node.prim.name == "conj":

@@ -142,7 +142,12 @@ class CpuBackend(Backend):
         aliases: Mapping[int, int] | None = None,
         overlaps: Mapping[int, Sequence[int]] | None = None,
     ) -> Executable:
-        """Scheduled, generated, and compiled where the kernels are not known yet."""
+        """Scheduled, generated, and compiled where the kernels are not known yet; a graph with borders as a linked program."""
+        if any(node.prim.name == "border" for node in graph.nodes):
+            linking = require("rushlight._backends.cpu.program.linking")
+            linked = linking.linked_program(graph, in_layouts, out_layouts, target=host(), aliases=aliases)
+            made: Executable = require("rushlight._backends.cpu.program.linked").LinkedExecutable(linked)
+            return made
         return build(compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps))
 
     def template(

@@ -34,10 +34,19 @@ from rushlight._types.layout import numel
 from rushlight._types.shape_env import ShapeEnv
 from rushlight._types.symbols import SpecializationError, filled, framed
 
-__all__ = ["Executable", "ProgramTemplate", "build", "literal"]
+__all__ = [
+    "BufferNumbers",
+    "Executable",
+    "ProgramTemplate",
+    "build",
+    "kernels_in",
+    "literal",
+    "step_moved",
+    "step_name",
+]
 
 
-class _BufferNumbers:
+class BufferNumbers:
     """Renumbers a program's buffers while library calls are divided into kernels, which pass each other buffers too.
 
     `now[n]` is the new number of buffer `n`; `end` is the next number.
@@ -74,7 +83,7 @@ class _BufferNumbers:
         return found
 
 
-def _kernels_in(steps: Iterable[Any]) -> Iterator[KernelStep]:
+def kernels_in(steps: Iterable[Any]) -> Iterator[KernelStep]:
     """The generated kernels of a program, those of epilogues and prologues included."""
     for step in steps:
         if isinstance(step, KernelStep):
@@ -100,8 +109,8 @@ class Executable:
         self.kernel: Callable[..., Any] | None = None
         self.ints = 0
         first = program.n_inputs + program.n_args
-        places = _BufferNumbers(first)
-        kernels_ahead(_kernels_in(program.steps))
+        places = BufferNumbers(first)
+        kernels_ahead(kernels_in(program.steps))
         self.laid = [places.laid(step) for step in program.steps]
         self.calls = calls = [self._held(*kernel) for step in self.laid for kernel in step]
         self.results = places.words(program.results)
@@ -171,7 +180,7 @@ class Executable:
 
     def steps(self) -> list[StepReport]:
         """Kernels and library calls, in order."""
-        return [StepReport(_step_name(step), _moved(step)) for step in self.program.steps]
+        return [StepReport(step_name(step), step_moved(step)) for step in self.program.steps]
 
     def assembly(self) -> list[tuple[str, str]]:
         """The symbol and the assembly of each kernel, compiled anew."""
@@ -182,11 +191,11 @@ class Executable:
         return [(step.symbol, step.llvm()) for step in self.program.steps if isinstance(step, KernelStep)]
 
 
-def _step_name(step: Any) -> str:
+def step_name(step: Any) -> str:
     return str(step.symbol) if hasattr(step, "symbol") else str(step.name)
 
 
-def _moved(step: Any) -> int:
+def step_moved(step: Any) -> int:
     """Bytes that a step moves at least."""
     if isinstance(step, KernelStep):
         moved: int = traffic(step.kernel)[0]
@@ -232,7 +241,7 @@ class ProgramTemplate:
         self._alike: list[Any] = []
         self._counts = (program.n_inputs, program.n_args)
         self._steps: list[Any] = []
-        places = _BufferNumbers(program.n_inputs + program.n_args)
+        places = BufferNumbers(program.n_inputs + program.n_args)
         for step in program.steps:
             text = ""
             if isinstance(step, KernelStep):
@@ -269,7 +278,7 @@ class ProgramTemplate:
             return False
         return bool(shape_env.tried(lambda: all(_is_native(launch) for launch in extern_call(step)) or None))
 
-    def _ask_again(self, step: ExternStep, places: _BufferNumbers) -> None:
+    def _ask_again(self, step: ExternStep, places: BufferNumbers) -> None:
         """Record a library call that is chosen anew for each set of sizes."""
         operands = []
         for o in (*step.inputs, *step.outputs):
@@ -376,7 +385,7 @@ def literal(program: Program) -> str:
     """What the steps of a program do, with the numbers of this call in their places: equal texts compute the same in
     the same way.
     """
-    places = _BufferNumbers(program.n_inputs + program.n_args)
+    places = BufferNumbers(program.n_inputs + program.n_args)
     parts = [f"{program.n_inputs} {program.n_args}"]
     for step in program.steps:
         text = step.key if isinstance(step, KernelStep) else step.text if isinstance(step, ReadyStep) else ""

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rushlight._backends.cpu.runtime import elements, elements_native, limits, pool_native, stub_native, threads_native
+from rushlight._backends.cpu.runtime import (
+    elements,
+    elements_native,
+    limits,
+    pool_native,
+    program_native,
+    stub_native,
+    threads_native,
+)
 from rushlight._backends.cpu.runtime.pool_native import STATE, block_alloc, block_alloc_zeroed, block_free
 from rushlight._backends.cpu.runtime.stub_native import launch, rl_raise
 from rushlight._backends.cpu.runtime.threads_native import THREADS
@@ -49,7 +57,7 @@ _ROOTS = (
     cpu_tables,
     pool_native.py_alloc, pool_native.py_alloc_zeroed, pool_native.py_empty_cache, pool_native.py_resize,
     pool_native.block_alloc, pool_native.block_alloc_zeroed, pool_native.block_free,
-    stub_native.kernel_stub, stub_native.launch, stub_native.rl_fail, stub_native.rl_raise,
+    program_native.program_stub, stub_native.kernel_stub, stub_native.launch, stub_native.rl_fail, stub_native.rl_raise,
     threads_native.rl_parallel_for, threads_native.threads_hold, threads_native.threads_init, threads_native.threads_stop,
     threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
     elements_native.py_nested, elements_native.py_of_numbers, elements_native.py_coordinates,
@@ -87,7 +95,7 @@ class CpuRuntime(Unit):
         self.state[pool_native.OOM_ERROR] = id(OutOfMemoryError)
         for name in _METHODS:
             setattr(self, name, self.method(f"py_{name}", name))
-        self.stub = self.address("kernel_stub")
+        self.stub, self.program_stub = self.address("kernel_stub"), self.address("program_stub")
         self.device: NativeDevice = elements.CpuElements(
             out[2], {name: self.address(reader.symbol) for name, reader in elements_native.READERS.items()}, self
         )

@@ -1,0 +1,256 @@
+"""From a whole program to kernels in waves: its calls are fused into clusters, compiled, and given their memory.
+
+    linked = linked_program(graph, in_layouts, out_layouts, target=host(), aliases={0: 2})
+
+Equal clusters are compiled once.  Results that belong in the memory of an input are written there by the kernel that makes
+them, where nobody reads the old contents later; else they are copied at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rushlight._backends.cpu.program.assemble import compile_graph
+from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
+from rushlight._codegen.order import orders_of
+from rushlight._codegen.traffic import traffic
+from rushlight._graph.core import Graph, Value
+from rushlight._schedule.clusters import Cluster, clusters_of
+from rushlight._transforms.units import Operand, Unit, cut
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from rushlight._schedule.policy import Target
+
+__all__ = ["Compiled", "LinkedCluster", "LinkedProgram", "linked_program"]
+
+_COMPILED: dict[Any, Compiled | None] = {}
+MOST_COMPILED = 1 << 14
+
+
+class Compiled:
+    """A graph's program, and what it costs."""
+
+    __slots__ = ("kernels", "laid", "moved", "orders", "program")
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.kernels, self.moved = 0, 0
+        orders: list[Any] = []
+        for step in program.steps:
+            if isinstance(step, KernelStep):
+                self.kernels += 1
+                self.moved += traffic(step.kernel)[0]
+                orders += orders_of(step.kernel.sections)
+                continue
+            assert isinstance(step, ExternStep)
+            if step.name == "allocate":
+                continue
+            self.kernels += 1
+            self.moved += sum(numel(o.shape) * o.dtype.itemsize for o in (*step.inputs, *step.outputs))
+            orders.append(_order_of(step))
+            for part in step.parts:
+                orders += orders_of(part.step.kernel.sections)
+        self.orders = tuple(orders)
+        self.laid: Any = None  # the launches, once they are known
+
+
+def _order_of(step: ExternStep) -> tuple[Any, ...]:
+    """What the choice of a routine's kernels depends on."""
+    operands = tuple((o.dtype.name, o.shape, o.strides) for o in (*step.inputs, *step.outputs))
+    return "call", step.name, operands, repr(step.params), tuple(p is not None for p in step.prologues)
+
+
+class LinkedCluster(NamedTuple):
+    """A cluster with its program: `unit` is what is computed, `aliases` says which results are written into which operands."""
+
+    unit: Unit
+    compiled: Compiled
+    aliases: dict[int, int]
+    parts: list[int]
+
+
+class LinkedProgram(NamedTuple):
+    """Clusters in the order they run, over the inputs of a graph; `outputs` are their results, None for what lies in an input."""
+
+    graph: Graph
+    layouts: tuple[Any, ...]
+    clusters: list[LinkedCluster]
+    outputs: list[Value | None]
+    calls: int
+    notes: list[str]
+
+
+def linked_program(
+    graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Sequence[int]], *, target: Target,
+    aliases: Mapping[int, int] | None = None, fuse: bool = True,
+) -> LinkedProgram:  # fmt: skip
+    """The program of a graph with borders."""
+    target = target._replace(policy=target.policy._replace(places=True))
+    units = cut(graph, layouts, [tuple(s) for s in out_strides])
+    calls = len(units.units)
+    outputs = _apart(units.units, units.outputs)
+    units.outputs = outputs
+    notes: list[str] = []
+
+    def costs(unit: Unit) -> Compiled | None:
+        return compiled_unit(unit, target)
+
+    clusters = clusters_of(units, costs, target.policy.max_stores, notes, fuse)
+    into = _Aliases(graph, clusters, outputs, dict(aliases or {}), target)
+    linked = into.run()
+    places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
+    return LinkedProgram(graph, tuple(layouts), linked, places, calls, notes)
+
+
+def compiled_unit(
+    unit: Unit, target: Target, aliases: dict[int, int] | None = None, overlaps: dict[int, list[int]] | None = None
+) -> Compiled | None:
+    """A unit's program, made once for all that are alike; None where it has no schedule."""
+    key = (
+        unit.key, target.vector_bytes, target.fma, target.policy is None,
+        tuple(sorted((aliases or {}).items())), tuple((k, tuple(v)) for k, v in sorted((overlaps or {}).items())),
+    )  # fmt: skip
+    if key not in _COMPILED:
+        if len(_COMPILED) >= MOST_COMPILED:
+            _COMPILED.clear()
+        program = compile_graph(
+            unit.graph, unit.layouts, unit.strides, target=target, aliases=aliases, overlaps=overlaps
+        )
+        _COMPILED[key] = Compiled(program)
+    return _COMPILED[key]
+
+
+def _apart(units: list[Unit], outputs: Sequence[Value]) -> list[Value]:
+    """The outputs, each a value of its own: one that occurs again is copied."""
+    lies = {id(v): s for unit in units for v, s in zip(unit.results, unit.strides, strict=True)}
+    seen: set[int] = set()
+    apart = []
+    for value in outputs:
+        if id(value) in seen:
+            unit = copy_of(value, lies[id(value)], lies[id(value)])
+            units.append(unit)
+            value = unit.results[0]
+        seen.add(id(value))
+        apart.append(value)
+    return apart
+
+
+def copy_of(value: Value, lies: Sequence[int], strides: Sequence[int]) -> Unit:
+    """The call that copies a value in memory."""
+    x = Value(value.shape, value.dtype)
+    return Unit(
+        Graph([x], [], [x]), [Operand(value, (), value.shape, tuple(lies), 0)], [Value(value.shape, value.dtype)], [tuple(strides)]
+    )  # fmt: skip
+
+
+class _Aliases:
+    """Finds for each result that belongs into an input's memory who may write it there, and puts the clusters in order."""
+
+    def __init__(
+        self, graph: Graph, clusters: list[Cluster], outputs: list[Value], aliases: dict[int, int], target: Target
+    ) -> None:
+        self.graph, self.clusters, self.outputs, self.aliases, self.target = graph, clusters, outputs, aliases, target
+        self.by_number = {c.number: c for c in clusters}
+        self.maker = {id(v): c.number for c in clusters for v in c.unit.results}
+        self.readers: dict[int, list[int]] = {}
+        for c in clusters:
+            for base in {id(o.base) for o in c.unit.operands if o.base is not None}:
+                self.readers.setdefault(base, []).append(c.number)
+        self.written: dict[int, dict[int, Value]] = {}  # cluster -> result -> the input that it is written into
+        self.next = max(self.by_number, default=-1) + 1
+
+    def run(self) -> list[LinkedCluster]:
+        copies = []
+        for i, k in self.aliases.items():
+            value, memory = self.outputs[i], self.graph.inputs[k]
+            number = self.maker[id(value)]
+            if not numel(value.shape):
+                continue
+            if self.may_write(number, memory):
+                self.wait(number, memory)
+                self.written.setdefault(number, {})[id(value)] = memory
+            else:
+                copies.append((value, memory))
+        for value, memory in copies:
+            self.copy(value, memory)
+        return [self.linked(c) for c in self.sorted()]
+
+    def may_write(self, number: int, memory: Value) -> bool:
+        """Whether a cluster may overwrite an input: all who read that can run before it."""
+        readers = [self.by_number[k] for k in self.readers.get(id(memory), ()) if k != number]
+        return not any(c.before >> number & 1 for c in readers)
+
+    def wait(self, number: int, memory: Value) -> None:
+        """Let a cluster, and all that wait for it, wait for those who read an input."""
+        more = 0
+        for k in self.readers.get(id(memory), ()):
+            if k != number:
+                more |= 1 << k | self.by_number[k].before
+        if not more & ~self.by_number[number].before:
+            return
+        self.by_number[number].before |= more
+        for c in self.by_number.values():
+            if c.before >> number & 1:
+                c.before |= more
+
+    def copy(self, value: Value, memory: Value) -> None:
+        """Add a cluster that copies a result into an input."""
+        maker = self.by_number[self.maker[id(value)]]
+        lies = maker.unit.strides[[id(v) for v in maker.unit.results].index(id(value))]
+        unit = copy_of(value, lies, lies)
+        cluster = Cluster(self.next, unit, "map", maker.before | 1 << maker.number)
+        self.by_number[self.next] = cluster
+        self.clusters.append(cluster)
+        self.next += 1
+        self.wait(cluster.number, memory)
+        self.written[cluster.number] = {id(unit.results[0]): memory}
+
+    def sorted(self) -> list[Cluster]:
+        done, order, left = 0, [], self.clusters
+        while left:
+            waiting = []
+            for c in left:
+                if c.before & ~done:
+                    waiting.append(c)
+                else:
+                    order.append(c)
+                    done |= 1 << c.number
+            assert len(waiting) < len(left), "clusters wait for each other"
+            left = waiting
+        return order
+
+    def linked(self, cluster: Cluster) -> LinkedCluster:
+        """A cluster's program; where results go into inputs, the kernel writes them there."""
+        unit, written = cluster.unit, self.written.get(cluster.number, {})
+        aliases: dict[int, int] = {}
+        overlaps: dict[int, list[int]] = {}
+        for j, (result, strides) in enumerate(zip(unit.results, unit.strides, strict=True)):
+            memory = written.get(id(result))
+            if memory is None:
+                continue
+            unit, at = _with_operand(unit, memory, strides)
+            aliases[j] = at
+            overlaps[j] = [
+                k for k, o in enumerate(unit.operands) if isinstance(o, Operand) and o.base is memory and k != at
+            ]
+        overlaps = {j: others for j, others in overlaps.items() if others}
+        compiled = compiled_unit(unit, self.target, aliases, overlaps)
+        assert compiled is not None
+        return LinkedCluster(unit, compiled, aliases, cluster.parts)
+
+
+def _with_operand(unit: Unit, memory: Value, strides: Sequence[int]) -> tuple[Unit, int]:
+    """The unit with an operand that is all of an input's memory, and its number."""
+    key = (id(memory), memory.shape, tuple(strides), 0)
+    for k, operand in enumerate(unit.operands):
+        if operand.key == key and unit.graph.inputs[k].dtype is memory.dtype:
+            return unit, k
+    graph = unit.graph
+    extra = Value(memory.shape, memory.dtype)
+    inputs, operands = list(graph.inputs), list(unit.operands)
+    at = len(inputs)
+    inputs.append(extra)
+    operands.append(Operand(memory, (), memory.shape, tuple(strides), 0))
+    return Unit(Graph(inputs, graph.nodes, graph.outputs), operands, unit.results, unit.strides), at

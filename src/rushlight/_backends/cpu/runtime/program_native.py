@@ -1,0 +1,225 @@
+"""Whole programs in the native language: the stub that runs all kernels of a linked program, one wave after another.
+
+A wave is kernels that do not wait for each other; the pieces of all are handed out together.  Python is entered once: to turn the
+arguments into words, and to make the storages of the results.
+"""
+
+from __future__ import annotations
+
+from rushlight._backends.cpu.runtime.pool_native import block_alloc, block_free
+from rushlight._backends.cpu.runtime.stub_native import F_CODE, F_LOCK, rl_raise
+from rushlight._backends.cpu.runtime.threads_native import rl_parallel_for
+from rushlight._host.arguments_native import H_FN, rl_count_error, word
+from rushlight._host.python_native import (
+    Py_DecRef,
+    Py_IncRef,
+    Py_None,
+    PyErr_NoMemory,
+    PyEval_RestoreThread,
+    PyEval_SaveThread,
+    PyTuple_New,
+    PyTuple_SetItem,
+    free,
+    malloc,
+)
+from rushlight._host.storage_native import S_PTR, storage_new
+from rushlight._native import Record, call_ptr, i64, native, ptr, stack, unlikely
+
+__all__ = ["FILL", "LINKED", "WAVE", "WAVE_STEP", "program_stub"]
+
+LINKED = Record(
+    "linked",
+    ("n_words", i64, "arguments of a call"),
+    ("n_results", i64, "storages that a call makes"),
+    ("block", i64, "bytes of a call's memory: what lives between kernels, then the words of the kernels"),
+    ("table", i64, "where in it the words of the kernels begin"),
+    ("n_fills", i64, "words of kernels"),
+    ("fills", ptr, "for each: FILL"),
+    ("n_waves", i64, "waves"),
+    ("waves", ptr, "for each: its WAVE"),
+    ("unlock", i64, "whether other Python threads run meanwhile"),
+    ("sizes", ptr, "bytes of the results"),
+)
+FILL = Record(
+    "fill",
+    ("place", i64, "the word in the table"),
+    ("base", i64, "0: none; then the arguments, the results, the block"),
+    ("offset", i64, "bytes from there, or a number"),
+)
+WAVE = Record(
+    "wave",
+    ("count", i64, "kernels"),
+    ("pieces", i64, "of all of them; 0: one after another by the calling thread"),
+    ("steps", ptr, "for each: WAVE_STEP"),
+)
+WAVE_STEP = Record(
+    "wave_step",
+    ("fn", ptr, "the kernel"),
+    ("ints", ptr, "its constants"),
+    ("bufs", i64, "where its words begin, in bytes from the table"),
+    ("first", i64, "the number of its first piece in the wave"),
+    ("pieces", i64, "how many it has"),
+)
+STEP_BYTES, WAVE_BYTES, FILL_BYTES = 8 * len(WAVE_STEP), 8 * len(WAVE), 8 * len(FILL)
+STACK_BASES = 120
+
+
+@native("i32(ptr, ptr, i64)")
+def wave_piece(table, wave, piece):
+    """A piece of a wave: a piece of one of its kernels."""
+    low = i64(0)
+    high = wave[WAVE.count]
+    steps = wave[WAVE.steps]
+    while high - low > 1:
+        middle = (low + high) >> 1
+        at = steps + STEP_BYTES * middle
+        if at[WAVE_STEP.first] <= piece:
+            low = middle
+        else:
+            high = middle
+    step = steps + STEP_BYTES * low
+    return call_ptr(
+        "i32(ptr, ptr, i64)", step[WAVE_STEP.fn], table + step[WAVE_STEP.bufs], step[WAVE_STEP.ints],
+        piece - step[WAVE_STEP.first],
+    )  # fmt: skip
+
+
+@native("i32(ptr, ptr)")
+def run_serial(table, wave):
+    """The kernels of a wave by the calling thread."""
+    step = wave[WAVE.steps]
+    for _k in range(wave[WAVE.count]):
+        bufs = table + step[WAVE_STEP.bufs]
+        for piece in range(step[WAVE_STEP.pieces]):
+            status = call_ptr("i32(ptr, ptr, i64)", step[WAVE_STEP.fn], bufs, step[WAVE_STEP.ints], piece)
+            if unlikely(status != 0):
+                return status
+        step += STEP_BYTES
+    return 0
+
+
+@native("i32(ptr, ptr, ptr)")
+def run_waves(linked, table, failed):
+    """All waves.  The status of a kernel that failed, whose words `failed` gets, or 0."""
+    wave = linked[LINKED.waves]
+    for _k in range(linked[LINKED.n_waves]):
+        step = wave[WAVE.steps]
+        count = wave[WAVE.count]
+        for _j in range(count):
+            bufs = table + step[WAVE_STEP.bufs]
+            bufs.i64[F_LOCK] = 0
+            bufs.i64[F_CODE] = -1
+            step += STEP_BYTES
+        step = wave[WAVE.steps]
+        if wave[WAVE.pieces] == 0:
+            status = run_serial(table, wave)
+        elif count == 1:
+            status = rl_parallel_for(
+                step[WAVE_STEP.fn], table + step[WAVE_STEP.bufs], step[WAVE_STEP.ints], wave[WAVE.pieces]
+            )
+        else:
+            status = rl_parallel_for(wave_piece, table, wave, wave[WAVE.pieces])
+        if unlikely(status != 0):
+            failed.ptr[0] = table + step[WAVE_STEP.bufs]
+            for _j in range(count):
+                bufs = table + step[WAVE_STEP.bufs]
+                if bufs.i64[F_CODE] >= 0:
+                    failed.ptr[0] = bufs
+                    return status
+                step += STEP_BYTES
+            return status
+        wave += WAVE_BYTES
+    return 0
+
+
+@native("i32(ptr, ptr, ptr, ptr)")
+def fill_and_run(linked, bases, block, failed):
+    """Put the words of all kernels where these look for them, and run the kernels."""
+    table = block + linked[LINKED.table]
+    fill = linked[LINKED.fills]
+    for _k in range(linked[LINKED.n_fills]):
+        table.i64[fill[FILL.place]] = bases.i64[fill[FILL.base]] + fill[FILL.offset]
+        fill += FILL_BYTES
+    if linked[LINKED.unlock] == 0:
+        return run_waves(linked, table, failed)
+    state = PyEval_SaveThread()
+    status = run_waves(linked, table, failed)
+    PyEval_RestoreThread(state)
+    return status
+
+
+@native("ptr(ptr, i64)")
+def returned(made, count):
+    """None, a storage, or a tuple of them."""
+    if count == 1:
+        return made.ptr[0]
+    if count == 0:
+        Py_IncRef(Py_None)
+        return Py_None
+    out = PyTuple_New(count)
+    for k in range(count):
+        if out is not None:
+            PyTuple_SetItem(out, k, made.ptr[k])
+        else:
+            Py_DecRef(made.ptr[k])
+    return out
+
+
+@native("ptr(ptr, ptr, ptr)")
+def call_program(linked, args, bases):
+    """A call with room for its words: arguments, results and the block, and behind these the storages made."""
+    words, results = linked[LINKED.n_words], linked[LINKED.n_results]
+    made = bases + 8 * (words + results + 2)
+    bases.i64[0] = 0
+    bad = False
+    k = i64(0)
+    while k < words and not bad:
+        bad = word(args.ptr[k], bases + 8 * (1 + k)) != 0
+        k += 1
+    n = i64(0)
+    sizes = linked[LINKED.sizes]
+    while n < results and not bad:
+        storage = storage_new(block_alloc, block_free, sizes.i64[n])
+        if storage is None:
+            bad = True
+        else:
+            made.ptr[n] = storage
+            bases.ptr[1 + words + n] = storage.ptr[S_PTR]
+            n += 1
+    if not bad:
+        nbytes = linked[LINKED.block]
+        block = block_alloc(nbytes)
+        if block is None:
+            bad = True
+        else:
+            bases.ptr[1 + words + results] = block
+            failed = stack(8)
+            status = fill_and_run(linked, bases, block, failed)
+            if unlikely(status != 0):
+                rl_raise(failed.ptr[0], status)
+                bad = True
+            block_free(block, nbytes)
+    if unlikely(bad):
+        for j in range(n):
+            Py_DecRef(made.ptr[j])
+        return None
+    return returned(made, results)
+
+
+@native("ptr(ptr, ptr, i64)")
+def program_stub(self, args, nargs):
+    """`program(*words)`: the METH_FASTCALL function behind linked programs."""
+    linked = self.ptr[H_FN]
+    if nargs != linked[LINKED.n_words]:
+        rl_count_error(self, nargs, linked[LINKED.n_words])
+        return None
+    room = linked[LINKED.n_words] + 2 * linked[LINKED.n_results] + 2
+    if room <= STACK_BASES:
+        bases = stack(8 * STACK_BASES)
+        return call_program(linked, args, bases)
+    memory = malloc(8 * room)
+    if memory is None:
+        return PyErr_NoMemory()
+    out = call_program(linked, args, memory)
+    free(memory)
+    return out

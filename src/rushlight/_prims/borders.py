@@ -1,0 +1,53 @@
+"""Where the calls of a whole program begin and end: what a call reads, and what it leaves in memory.
+
+A program that is compiled gives the bits of its calls one after another.  A border says what these depend on: which values are
+results of one call, and how they lie.  Without borders a graph is one call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._base.lazy import numpy as np
+from rushlight._prims.record import ProgramPrimitive, prim
+from rushlight._prims.samples import Samples, floats, integers
+
+__all__: list[str] = []
+
+
+def _border_spec(*xs: Any, strides: tuple[tuple[int, ...], ...]) -> Any:
+    if len(xs) != len(strides) or any(len(x.shape) != len(s) for x, s in zip(xs, strides, strict=True)):
+        raise ValueError(f"{len(xs)} results of a call do not lie with strides {list(strides)}")
+    return [(x.shape, x.dtype) for x in xs]
+
+
+def _batched(batched: Any, *xs: Any, strides: Any) -> Any:
+    """The results for a batch, which lie as they like."""
+    size = next(x.shape[0] for x, flag in zip(xs, batched, strict=True) if flag)
+    return tuple(
+        x if flag else prim.broadcast(x, shape=(size, *x.shape), dims=tuple(range(1, len(x.shape) + 1)))
+        for x, flag in zip(xs, batched, strict=True)
+    )
+
+
+def _border_samples() -> Samples:
+    yield [floats((2, 3))], {"strides": ((3, 1),)}
+    yield [floats((2, 3)), integers((4,))], {"strides": ((1, 2), (1,))}
+
+
+def _operand_samples() -> Samples:
+    yield [floats((2, 3))], {}
+    yield [integers((4,))], {}
+
+
+ProgramPrimitive(
+    "border", "The results of one call, which lie in memory with `strides`.", family="shape", spec=_border_spec, multiple=True,
+    reference=lambda *xs, strides: tuple(np.array(x) for x in xs), samples=_border_samples, lower=("identity",),
+    vjp=lambda cts, outs, *xs, strides: tuple(cts), jvp=lambda tangents, outs, *xs, strides: tuple(tangents),
+    batch=_batched,
+)  # fmt: skip
+ProgramPrimitive(
+    "operand", "x, as a call is given it: what is before is a view of memory, what is after is the call.", family="shape",
+    spec=lambda x: (x.shape, x.dtype), reference=lambda x: np.array(x), samples=_operand_samples, lower=("identity",),
+    vjp=lambda ct, out, x: (ct,), jvp=lambda tangents, out, x: tangents[0], batch=lambda batched, x: prim.operand(x),
+)  # fmt: skip

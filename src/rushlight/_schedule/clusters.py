@@ -1,0 +1,261 @@
+"""Fusion of a program's calls: neighbouring calls become one where that saves kernels and keeps every bit.
+
+A cluster is some calls as one graph.  What may join is decided by what the calls are made of; whether it does, by compiling the
+joined graph: it must take fewer kernels, move no more memory, and add up in the same orders as its calls do by themselves.
+Dtypes are rounded where they are in the calls: no rule of algebra looks across a border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rushlight._graph.core import GraphBuilder, evaluate
+from rushlight._schedule.placing import is_reduction
+from rushlight._transforms.units import Number, Operand, Unit, Units
+from rushlight._types.layout import numel
+
+if TYPE_CHECKING:
+    from rushlight._graph.core import Graph, Value
+
+__all__ = ["Cluster", "Costs", "clusters_of", "joined"]
+
+MOST_NODES, MOST_INPUTS = 160, 32
+MOST_CHAINED = 512  # nodes of a cluster without loops of its own
+_LOOPS = ("scan", "scatter", "index_write")
+FIXED, HEAVY, ROWS, MAP = "fixed", "heavy", "rows", "map"
+
+
+class Costs(Protocol):
+    """What compiling a graph says about it."""
+
+    kernels: int
+    moved: int
+    orders: tuple[Any, ...]
+
+
+class Cluster:
+    """Calls that are computed together.  `unit` is the joined graph; `parts` are the numbers of the calls."""
+
+    __slots__ = ("before", "kind", "number", "parts", "unit")
+
+    def __init__(self, number: int, unit: Unit, kind: str, before: int) -> None:
+        self.number, self.unit, self.kind, self.parts = number, unit, kind, [number]
+        self.before = before  # the clusters that must run before, as bits
+
+
+def clusters_of(
+    units: Units, costs: Callable[[Unit], Costs | None], stores: int, notes: list[str], fuse: bool = True
+) -> list[Cluster]:
+    """The clusters of a program, in an order in which they can run.
+
+    `costs` compiles a graph, None where that fails; `stores` is the number of arrays that one kernel may store.  `notes` receives
+    the reasons.
+    """
+    return _Clustering(units, costs, stores, notes).run(fuse)
+
+
+class _Clustering:
+    def __init__(self, units: Units, costs: Callable[[Unit], Costs | None], stores: int, notes: list[str]) -> None:
+        self.units, self.costs, self.stores, self.notes = units.units, costs, stores, notes
+        self.kept = {id(v) for v in units.outputs}
+        self.maker = {id(v): k for k, unit in enumerate(units.units) for v in unit.results}
+        self.readers: dict[int, set[int]] = {}
+        for k, unit in enumerate(units.units):
+            for operand in unit.operands:
+                if operand.base is not None:
+                    self.readers.setdefault(id(operand.base), set()).add(k)
+        self.home: list[int] = []  # the cluster of each call
+        self.clusters: dict[int, Cluster] = {}
+        self._joins: dict[Any, tuple[bool, str]] = {}
+        self._alone: dict[Any, tuple[Any, ...]] = {}
+
+    def run(self, fuse: bool) -> list[Cluster]:
+        for number, unit in enumerate(self.units):
+            made = [self.home[self.maker[id(o.base)]] for o in unit.operands if id(o.base) in self.maker]
+            before = 0
+            for k in made:
+                before |= 1 << k | self.clusters[k].before
+            cluster = Cluster(number, unit, kind_of(unit.graph), before)
+            self.home.append(number)
+            self.clusters[number] = cluster
+            if fuse and cluster.kind != FIXED:
+                self.grow(cluster)
+        return self.sorted()
+
+    def grow(self, cluster: Cluster) -> None:
+        """Let a new cluster join those that make its operands, as long as one takes it."""
+        refused: set[int] = set()
+        while True:
+            for number in self.makers(cluster):
+                if number not in refused:
+                    taken = self.join(self.clusters[number], cluster)
+                    if taken is not None:
+                        cluster = taken
+                        break
+                    refused.add(number)
+            else:
+                return
+
+    def makers(self, cluster: Cluster) -> list[int]:
+        """The clusters that make what a cluster reads, the latest first."""
+        found = {self.home[self.maker[id(o.base)]] for o in cluster.unit.operands if id(o.base) in self.maker}
+        return sorted(found - {cluster.number}, reverse=True)
+
+    def join(self, first: Cluster, then: Cluster) -> Cluster | None:
+        """Both as one, where they may and should be."""
+        kind = joint_kind(first.kind, then.kind)
+        if kind is None:
+            return None
+        nodes = len(first.unit.graph.nodes) + len(then.unit.graph.nodes)
+        if nodes > (MOST_CHAINED if kind == MAP else MOST_NODES):
+            return None
+        bit = 1 << first.number
+        if any(k != first.number and self.clusters[k].before & bit for k in self.makers(then)):
+            return None  # something between them would wait for itself
+        if first.kind == MAP and not self.same_size(first, then):
+            return None
+        parts = sorted({*first.parts, *then.parts})
+        wanted = [v for k in parts for v in self.units[k].results if self.is_wanted(v, parts)]
+        if len(wanted) > self.stores:
+            return None
+        unit = joined([self.units[k] for k in parts], wanted)
+        if len(unit.operands) > MOST_INPUTS:
+            return None
+        fits, why = (True, "") if kind == MAP else self.pays(first, then, unit, parts)
+        if not fits:
+            self.notes.append(f"{name_of(first)} and {name_of(then)} stay apart: {why}")
+            return None
+        return self.merged(first, then, unit, kind, parts)
+
+    def is_wanted(self, value: Value, parts: Sequence[int]) -> bool:
+        return id(value) in self.kept or any(k not in parts for k in self.readers.get(id(value), ()))
+
+    def same_size(self, first: Cluster, then: Cluster) -> bool:
+        """Whether what the first cluster computes is not computed more often in the other."""
+        own = {id(v): v for v in first.unit.results}
+        read = [o for o in then.unit.operands if isinstance(o, Operand) and id(o.base) in own]
+        if then.kind == MAP:
+            largest, size = max(numel(v.shape) for v in then.unit.results), max(numel(o.base.shape) for o in read)
+            alone = all(len(self.readers.get(key, ())) == 1 and key not in self.kept for key in own)
+            return size == largest or size == 1 and alone
+        return all(numel(o.shape) <= numel(o.base.shape) for o in read)
+
+    def pays(self, first: Cluster, then: Cluster, unit: Unit, parts: Sequence[int]) -> tuple[bool, str]:
+        found = self._joins.get(unit.key)
+        if found is None:
+            found = self._joins[unit.key] = self._pays(first, then, unit, parts)
+        return found
+
+    def _pays(self, first: Cluster, then: Cluster, unit: Unit, parts: Sequence[int]) -> tuple[bool, str]:
+        together, a, b = self.costs(unit), self.costs(first.unit), self.costs(then.unit)
+        if together is None or a is None or b is None:
+            return False, "the joined graph has no schedule"
+        if together.kernels >= a.kernels + b.kernels:
+            return False, "they would take as many kernels"
+        if together.moved > a.moved + b.moved:
+            return False, "they would move more memory"
+        if sorted(map(repr, together.orders)) != sorted(repr(o) for k in parts for o in self.orders(k)):
+            return False, "sums would be added in another order"
+        return True, ""
+
+    def orders(self, number: int) -> tuple[Any, ...]:
+        """The orders of the sums of a call by itself."""
+        unit = self.units[number]
+        if kind_of(unit.graph) == MAP:
+            return ()
+        found = self.costs(unit)
+        return () if found is None else found.orders
+
+    def merged(self, first: Cluster, then: Cluster, unit: Unit, kind: str, parts: list[int]) -> Cluster:
+        """Put two clusters in the place of the later one."""
+        made = Cluster(then.number, unit, kind, 0)
+        made.parts = parts
+        bit = 1 << first.number
+        made.before = (first.before | then.before) & ~bit
+        del self.clusters[first.number]
+        self.clusters[then.number] = made
+        for k in first.parts:
+            self.home[k] = then.number
+        more = 1 << made.number | made.before
+        for other in self.clusters.values():
+            if other is not made and other.before & bit:
+                other.before = other.before & ~bit | more
+        return made
+
+    def sorted(self) -> list[Cluster]:
+        """All clusters, each behind those that it needs, otherwise as late as its last call."""
+        done, order = 0, []
+        left = sorted(self.clusters.values(), key=lambda c: c.number)
+        while left:
+            waiting = []
+            for cluster in left:
+                if cluster.before & ~done:
+                    waiting.append(cluster)
+                else:
+                    order.append(cluster)
+                    done |= 1 << cluster.number
+            assert len(waiting) < len(left)
+            left = waiting
+        return order
+
+
+def kind_of(graph: Graph) -> str:
+    """What a call is made of: loops that must stay as they are, one routine of the library, reductions, or elements alone."""
+    heavy = 0
+    rows = False
+    for node in graph.nodes:
+        lower = node.prim.lower[0]
+        if lower in _LOOPS or node.prim.effect is not None or node.prim.name == "cat":
+            return FIXED
+        heavy += lower == "extern"
+        rows = rows or is_reduction(node)
+    if heavy:
+        return FIXED if heavy > 1 or rows else HEAVY
+    return ROWS if rows else MAP
+
+
+def joint_kind(first: str, then: str) -> str | None:
+    """The kind of both together; None where they stay apart."""
+    if FIXED in (first, then) or then == HEAVY or (first == HEAVY and then != MAP):
+        return None
+    return HEAVY if first == HEAVY else ROWS if ROWS in (first, then) else MAP
+
+
+def name_of(cluster: Cluster) -> str:
+    """A cluster's name in notes."""
+    names = [node.prim.name for node in cluster.unit.graph.nodes]
+    return f"{cluster.number} ({', '.join(names[:4])}{'...' if len(names) > 4 else ''})"
+
+
+def joined(units: Sequence[Unit], wanted: Sequence[Value]) -> Unit:
+    """Calls as one, which gives `wanted` of their results."""
+    if len(units) == 1 and tuple(wanted) == units[0].results:
+        return units[0]
+    builder = GraphBuilder()
+    operands: list[Any] = []
+    known: dict[Any, Any] = {}
+    now: dict[int, Any] = {}
+    lies: dict[int, Any] = {}
+    with builder:
+        for unit in units:
+            given = []
+            for operand, value in zip(unit.operands, unit.graph.inputs, strict=True):
+                found = now.get(id(operand.base)) if isinstance(operand, Operand) else None
+                if found is not None:
+                    assert isinstance(operand, Operand)
+                    for view, params in operand.views:
+                        found = view(found, **params)
+                else:
+                    key = operand.key, value.dtype
+                    if isinstance(operand, Number) and operand.base is None:
+                        key = (*operand.key, value.dtype)
+                    found = known.get(key)
+                    if found is None:
+                        found = known[key] = builder.input(value.shape, value.dtype, value.weak)
+                        operands.append(operand)
+                given.append(found)
+            for result, value, strides in zip(unit.results, evaluate(unit.graph, given), unit.strides, strict=True):
+                now[id(result)], lies[id(result)] = value, strides
+    graph = builder.finish([now[id(v)] for v in wanted])
+    return Unit(graph, operands, wanted, [lies[id(v)] for v in wanted])

@@ -1,0 +1,221 @@
+"""A program's graph as its calls: small graphs over values in memory, each computed as an operator computes it.
+
+A call ends at a `border`, which says how its results lie, and begins at operands, which are views of memory: of inputs and of
+results of other calls.  What is between operands and border is the call's graph.  Two calls with equal keys are the same
+computation on other memory.
+
+    units = cut(graph, layouts)          # in the order of the graph
+    units.units[0].graph, units.units[0].layouts, units.units[0].strides
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._graph.core import Graph, Node, Value, _freeze
+from rushlight._prims.record import Primitive
+
+__all__ = ["Number", "Operand", "Unit", "Units", "cut", "graph_key"]
+
+Strides = tuple[int, ...]
+Views = tuple[tuple[Primitive, dict[str, Any]], ...]
+
+
+class Operand:
+    """A view of a value in memory: `base` is an input of the program or a result of a call, `views` lead from it here.
+
+    `offset` counts elements from where the base begins.
+    """
+
+    __slots__ = ("base", "key", "offset", "shape", "strides", "views")
+
+    def __init__(self, base: Value, views: Views, shape: Strides, strides: Strides, offset: int) -> None:
+        self.base, self.views, self.shape, self.strides, self.offset = base, views, shape, strides, offset
+        self.key = (id(base), shape, strides, offset)
+
+
+class Number:
+    """A number that a call is given: an input of the program (`base`), or `content`."""
+
+    __slots__ = ("base", "content", "key")
+
+    def __init__(self, base: Value | None, content: Any = None) -> None:
+        self.base, self.content = base, content
+        self.key = (id(base),) if base is not None else ("number", _freeze(content))
+
+
+class Unit:
+    """A call: `graph` over `operands`, whose strides are `layouts` (None: a number), gives `results`, which lie with `strides`."""
+
+    __slots__ = ("graph", "key", "layouts", "operands", "results", "strides")
+
+    def __init__(
+        self, graph: Graph, operands: Sequence[Operand | Number], results: Sequence[Value], strides: Sequence[Strides]
+    ) -> None:
+        self.graph, self.operands, self.results, self.strides = graph, tuple(operands), tuple(results), tuple(strides)
+        self.layouts = tuple(o.strides if isinstance(o, Operand) else None for o in operands)
+        self.key = graph_key(graph, self.layouts, self.strides)
+
+    def __repr__(self) -> str:
+        return f"Unit({', '.join(node.prim.name for node in self.graph.nodes) or 'copy'})"
+
+
+class Units:
+    """The calls of a program in order.  `outputs` are its results: inputs of the program, or results of calls."""
+
+    __slots__ = ("inputs", "layouts", "outputs", "units")
+
+    def __init__(
+        self, inputs: Sequence[Value], layouts: Sequence[Any], units: Sequence[Unit], outputs: Sequence[Value]
+    ) -> None:
+        self.inputs, self.layouts, self.units, self.outputs = tuple(inputs), tuple(layouts), list(units), list(outputs)
+
+
+def graph_key(graph: Graph, layouts: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """A key that graphs which compute the same over memory that lies the same have in common."""
+    numbers: dict[int, int] = {id(v): k for k, v in enumerate(graph.inputs)}
+    nodes = []
+    for node in graph.nodes:
+        params = tuple([(k, _freeze(v)) for k, v in node.params.items()])
+        nodes.append((node.prim.name, tuple([numbers[id(v)] for v in node.inputs]), params))
+        for v in node.outputs:
+            numbers[id(v)] = len(numbers)
+    inputs = tuple([(v.shape, v.dtype, v.weak) for v in graph.inputs])
+    return inputs, tuple(nodes), tuple([numbers[id(v)] for v in graph.outputs]), tuple(layouts), tuple(strides)
+
+
+def cut(graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Strides]) -> Units:
+    """The calls of a graph with borders; outputs that are no results of calls are copied, so that all are."""
+    cutter = _Cutter(graph, layouts)
+    for node in graph.nodes:
+        if node.prim.name == "border":
+            cutter.call(node.inputs, node.outputs, node.params["strides"])
+    outputs = []
+    for value, strides in zip(graph.outputs, out_strides, strict=True):
+        outputs.append(cutter.output(value, tuple(strides)))
+    return Units(graph.inputs, layouts, cutter.units, outputs)
+
+
+class _Cutter:
+    """Collects calls.  `lies` has the strides of values that lie in memory, by id."""
+
+    def __init__(self, graph: Graph, layouts: Sequence[Any]) -> None:
+        self.lies: dict[int, Strides | None] = {
+            id(v): None if s is None else tuple(s) for v, s in zip(graph.inputs, layouts, strict=True)
+        }
+        self.order = {id(node): k for k, node in enumerate(graph.nodes)}
+        self.units: list[Unit] = []
+        self._same: dict[Any, Unit] = {}
+        self._now: dict[int, Value] = {}  # results of calls that were made before are those
+
+    def call(self, wanted: Sequence[Value], results: Sequence[Value], strides: Sequence[Strides]) -> None:
+        """Add the call that makes `wanted`, which lie in memory as `results`."""
+        graph, operands = self._graph(wanted)
+        unit = Unit(graph, operands, results, strides)
+        key = unit.key, tuple([o.key for o in unit.operands])
+        known = self._same.setdefault(key, unit)
+        if known is unit:
+            self.units.append(unit)
+        for value, found, lies in zip(results, known.results, strides, strict=True):
+            self._now[id(value)] = found
+            self.lies[id(value)] = tuple(lies)
+
+    def output(self, value: Value, strides: Strides) -> Value:
+        """A result of a call for an output of the program."""
+        now = self._now.get(id(value))
+        if now is not None and self.lies[id(value)] == strides:
+            return now
+        result = Value(value.shape, value.dtype)
+        self.call([value], [result], [strides])
+        return self._now[id(result)]
+
+    def _graph(self, wanted: Sequence[Value]) -> tuple[Graph, list[Operand | Number]]:
+        """The graph between operands and `wanted`."""
+        nodes: dict[int, Node] = {}
+        operands: dict[int, Operand | Number] = {}
+        leaves: dict[int, Value] = {}
+        todo = list(reversed(wanted))
+        while todo:
+            value = todo.pop()
+            if id(value) in operands or (value.node is not None and id(value.node) in nodes):
+                continue
+            operand = self._operand(value)
+            if operand is not None:
+                operands[id(value)], leaves[id(value)] = operand, value
+                continue
+            node = value.node
+            if node is None or node.prim.effect is not None:
+                raise RuntimeError(f"{value!r} is neither computed nor an input of the program")
+            nodes[id(node)] = node
+            todo.extend(reversed(node.inputs))
+        return _copied(sorted(nodes.values(), key=lambda n: self.order[id(n)]), operands, leaves, wanted)
+
+    def _operand(self, value: Value) -> Operand | Number | None:
+        """What a call is given for a value; None for what it computes."""
+        node = value.node
+        if node is not None and node.prim.name == "operand":
+            return self._given(node.inputs[0])
+        return self._leaf(value)
+
+    def _leaf(self, value: Value) -> Operand | Number | None:
+        if id(value) not in self.lies:
+            return None
+        strides = self.lies[id(value)]
+        if strides is None:
+            return Number(value)
+        return Operand(self._now.get(id(value), value), (), value.shape, strides, 0)
+
+    def _given(self, value: Value) -> Operand | Number | None:
+        """A view of memory, or a number."""
+        chain: list[Node] = []
+        while id(value) not in self.lies:
+            node = value.node
+            if node is None or node.prim.layout is None or len(node.inputs) != 1:
+                if node is not None and node.prim.name == "full" and not value.shape and not chain:
+                    return Number(None, node.params["value"])
+                return None
+            chain.append(node)
+            value = node.inputs[0]
+        if self.lies[id(value)] is None:
+            return Number(value) if not chain else None
+        layout: Any = (value.shape, self.lies[id(value)], 0)
+        for node in reversed(chain):
+            layout = node.prim.layout(*layout, **node.params)  # type: ignore[misc]
+            if layout is None:
+                return None
+        views = tuple((node.prim, node.params) for node in reversed(chain))
+        shape, strides, offset = layout
+        return Operand(self._now.get(id(value), value), views, tuple(shape), tuple(strides), offset)
+
+
+def _copied(
+    nodes: Sequence[Node], operands: dict[int, Any], leaves: dict[int, Value], wanted: Sequence[Value]
+) -> tuple[Graph, list[Operand | Number]]:
+    """The nodes as a graph of its own; equal operands are one input."""
+    values: dict[int, Value] = {}
+    inputs: list[Value] = []
+    given: dict[Any, Value] = {}
+    kept: list[Operand | Number] = []
+    for key, operand in operands.items():
+        known = (operand.key, leaves[key].dtype)
+        if known not in given:
+            leaf = leaves[key]
+            given[known] = Value(leaf.shape, leaf.dtype, weak=leaf.weak)
+            inputs.append(given[known])
+            kept.append(operand)
+        values[key] = given[known]
+    made = []
+    for node in nodes:
+        if node.prim.name in ("operand", "stop_gradient"):
+            values[id(node.outputs[0])] = values[id(node.inputs[0])]
+            continue
+        twin = Node(
+            node.prim,
+            tuple([values[id(v)] for v in node.inputs]),
+            node.params,
+            [(v.shape, v.dtype) for v in node.outputs],
+        )
+        made.append(twin)
+        values.update(zip(map(id, node.outputs), twin.outputs, strict=True))
+    return Graph(inputs, made, [values[id(v)] for v in wanted]), kept

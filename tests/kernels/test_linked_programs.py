@@ -1,0 +1,312 @@
+"""Linked programs: the bytes of calls one after another, fused, in one block of memory, by one native call."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.kernels.call_programs import Calls, Stored, bytes_of
+
+from rushlight._backends.cpu.program.arena import planned
+from rushlight._graph.printer import parse, to_source
+from rushlight._prims import build, prim
+from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT64, DType
+
+
+def clusters(executable):
+    return len(executable.linked.clusters)
+
+
+def linear(x, w, b):
+    product = prim.dot(x, prim.transpose(w, perm=(1, 0)), dtype=x.dtype)
+    return product + prim.broadcast(b, shape=product.shape, dims=(1,))
+
+
+def total(*dims):
+    return lambda x: prim.sum(x, dims=dims)
+
+
+def softmax(x):
+    """Rows of numbers that add up to one."""
+    ndim = len(x.shape)
+
+    def along(v):
+        return prim.broadcast(v, shape=x.shape, dims=tuple(range(ndim - 1)))
+
+    powers = prim.exp(x - along(prim.amax(x, dims=(ndim - 1,))))
+    return prim.div(powers, along(prim.sum(powers, dims=(ndim - 1,))))
+
+
+def normalized(x):
+    """Rows of mean 0 and variance 1, with the means."""
+    rows = tuple(range(len(x.shape) - 1))
+    n = float(x.shape[-1])
+    mean = prim.sum(x, dims=(len(rows),)) / n
+    centred = x - prim.broadcast(mean, shape=x.shape, dims=rows)
+    variance = prim.sum(centred * centred, dims=(len(rows),)) / n
+    return centred * prim.broadcast(prim.rsqrt(variance + 1e-5), shape=x.shape, dims=rows), mean
+
+
+# ***** what becomes one *****
+
+
+def test_a_chain_of_calls_is_one_kernel():
+    program = Calls()
+    x = program.input((40, 50), FLOAT32)
+    y = x
+    for k in range(30):
+        y = program.call(lambda a, n: a * build.broadcast_to(n, a.shape) + 0.5, y, numbers=[(0.5 + k, FLOAT32)])
+        y = program.call(lambda a: prim.tanh(a), y)
+    made = program.check([y])
+    assert clusters(made) == len(made.launches) == 1
+
+
+def test_narrow_floats_are_rounded_where_the_calls_round():
+    program = Calls()
+    x = program.input((64, 64), BFLOAT16)
+
+    def step(a):
+        wide = prim.convert(a, dtype=FLOAT32)
+        return prim.convert(prim.sin(wide) * 1.3, dtype=BFLOAT16)
+
+    y = program.call(step, program.call(step, program.call(step, x)))
+    assert clusters(program.check([y])) == 1
+
+
+def test_a_product_takes_what_follows():
+    program = Calls()
+    x, w, b = program.input((32, 64), FLOAT32), program.input((48, 64), FLOAT32), program.input((48,), FLOAT32)
+    y = program.call(linear, x, w, b)
+    z = program.call(lambda a: prim.maximum(a, build.full_like(a, 0.0)), y)
+    assert clusters(program.check([z])) == 1
+
+
+@pytest.mark.parametrize("shape", [(64, 100), (7, 2000), (3, 5, 64)])
+def test_reductions_take_what_is_before_and_behind(shape):
+    program = Calls()
+    x = program.input(shape, FLOAT32)
+    y = program.call(softmax, program.call(lambda a: a * 3.0, x))
+    z, mean = program.call(normalized, program.call(lambda a: prim.exp(a), y))
+    made = program.check([z, mean])
+    assert clusters(made) < 4, made.explain()
+
+
+@pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("shape", [(300, 500), (5, 30000), (30000, 5), (70, 3)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_sums_keep_their_order(shape, dims, turned):
+    program = Calls()
+    x, y = program.input(shape, FLOAT32), program.input(shape[::-1], FLOAT32)
+    y = program.view(y, "transpose", perm=(1, 0))
+    a, b = (y, x) if turned else (x, y)
+    c = program.call(lambda p, q: p * q + 0.25, a, b)
+    d = program.call(total(*dims), c)
+    e = program.call(lambda v: v * 0.5, d)
+    program.check([e])
+    program.check([c, e])
+
+
+# ***** views *****
+
+
+def test_views_between_calls():
+    program = Calls()
+    x = program.input((4, 6, 30), FLOAT32)
+    y = program.call(lambda a: prim.exp(a), x)
+    parts = [
+        program.view(
+            program.view(y, "slice", starts=(0, 0, k), stops=(4, 6, k + 10), steps=(1, 1, 1)),
+            "transpose",
+            perm=(1, 0, 2),
+        )
+        for k in (0, 10, 20)
+    ]
+    z = program.call(lambda a, b, c: a * b + c, *parts)
+    flat = program.view(z, "reshape", shape=(24, 10))
+    program.check([program.call(softmax, flat), y])
+
+
+def test_a_small_value_is_not_computed_for_every_element():
+    program = Calls()
+    x, y = program.input((8,), FLOAT32), program.input((1000, 8), FLOAT32)
+    z = program.call(lambda a: prim.exp(a), x)
+    wide = program.view(z, "broadcast", shape=(1000, 8), dims=(1,))
+    assert clusters(program.check([program.call(lambda a, b: a * b, y, wide)])) == 2
+
+
+# ***** memory *****
+
+
+def test_results_in_the_memory_of_inputs():
+    program = Calls()
+    w, g, m = (program.input((20, 30), FLOAT32) for _ in range(3))
+    m2 = program.call(lambda a, b: a * 0.9 + b, m, g)
+    w2 = program.call(lambda a, b: a - b * 0.1, w, m2)
+    program.check([w2, m2], into={0: w, 1: m})
+
+
+def test_old_contents_are_read_before_they_are_replaced():
+    program = Calls()
+    x, y = program.input((20, 20), FLOAT32), program.input((20, 20), FLOAT32)
+    new = program.call(lambda a: prim.transpose(a, perm=(1, 0)) * 2.0, x)
+    both = program.call(lambda a, b, c: a + b * c, x, new, y)  # old and new contents at once
+    program.check([new, both], into={0: x})
+    swapped = Calls()
+    a, b = swapped.input((9,), FLOAT32), swapped.input((9,), FLOAT32)
+    one, two = swapped.call(lambda v: v * 1.0 + 0.0, b), swapped.call(lambda v: v * 1.0 + 0.0, a)
+    swapped.check([one, two], into={0: a, 1: b})
+
+
+def test_outputs_that_are_inputs_views_or_twice():
+    program = Calls()
+    x = program.input((5, 6), FLOAT32)
+    y = program.call(lambda a: prim.exp(a), x)
+    view = program.view(y, "slice", starts=(1, 0), stops=(3, 6), steps=(1, 1))
+    graph_outputs = [y, y, x]
+    made = program.linked([*graph_outputs, Stored(view.value, y.storage, (6, 1))])
+    found = program.run(made)
+    assert found[0] == found[1] == bytes_of(y.storage) and found[2] == bytes_of(x.storage)
+    assert found[3] == bytes_of(y.storage)[24:72]
+
+
+def test_results_without_elements():
+    program = Calls()
+    x = program.input((0, 6), FLOAT32)
+    y = program.call(lambda a: prim.exp(a), x)
+    program.check([y, program.call(total(0), y)])
+
+
+def test_the_plan_reuses_memory():
+    program = Calls()
+    x = program.input((64, 64), FLOAT32)
+    y = x
+    for _ in range(12):
+        y = program.call(lambda a: prim.dot(a, a, dtype=a.dtype) * 0.01, y)
+    made = program.check([y])
+    assert made.peak == 2 * 64 * 64 * 4 < made.held
+    assert "bytes at the peak" in made.explain()
+    offsets, size = planned([(10, 0, 3), (100, 0, 0), (100, 1, 1), (64, 2, 3)])
+    assert size == 192 and offsets[1] == offsets[2] == 0 and offsets[3] + 64 <= size
+
+
+# ***** running *****
+
+
+def test_independent_kernels_share_a_wave():
+    program = Calls()
+    outputs = [program.call(lambda a: prim.exp(a), program.input((k + 1, 7), FLOAT32)) for k in range(40)]
+    made = program.check(outputs)
+    assert len(made.waves) == 1 and len(made.launches) == 40
+
+
+def test_steps_are_timed_one_by_one():
+    program = Calls()
+    x = program.input((30, 30), FLOAT64)
+    y = program.call(softmax, program.call(lambda a: prim.dot(a, a, dtype=a.dtype), x))
+    made = program.linked([y])
+    ticks = iter(range(1000))
+    result, seconds = made.timed([x.storage.ptr], lambda: next(ticks))
+    assert bytes_of(result) == bytes_of(y.storage) and len(seconds) == len(made.steps()) and min(seconds) > 0
+
+
+def test_failures_of_kernels_are_raised():
+    program = Calls()
+    table, at = program.input((4, 3), FLOAT32), program.input((5,), INT64)
+    y = program.call(lambda a, i: prim.index(a, i), table, at)
+    made = program.check([program.call(lambda a: prim.exp(a), y)])
+    bad = Calls()
+    wrong = bad.input((5,), INT64)
+    pointer = wrong.storage.ptr
+    from rushlight._backends.registry import backend_of
+    from rushlight._types.device import CPU
+
+    backend_of(CPU).window(pointer, 8)[:] = (77).to_bytes(8, "little")
+    with pytest.raises(IndexError, match="index 77 is out of bounds for dimension 0 with size 4"):
+        made(table.storage.ptr, pointer)
+    with pytest.raises(TypeError):
+        made(table.storage.ptr)
+
+
+def test_repeated_calls_are_compiled_once():
+    program = Calls()
+    x, w, b = program.input((16, 16), FLOAT32), program.input((16, 16), FLOAT32), program.input((16,), FLOAT32)
+    y = x
+    for _ in range(20):
+        y = program.call(softmax, program.call(linear, y, w, b))
+    made = program.check([y])
+    assert len({c.compiled for c in made.linked.clusters}) <= 3
+    same = program.call(linear, x, w, b)
+    again = program.call(linear, x, w, b)
+    assert clusters(program.check([program.call(lambda p, q: p + q, same, again)])) <= 2
+
+
+def test_graphs_with_borders_print_and_parse():
+    program = Calls()
+    x = program.input((3, 4), FLOAT32)
+    y = program.call(lambda a, n: a * build.broadcast_to(n, a.shape), x, numbers=[(2.0, FLOAT32)])
+    graph = program.builder.finish([y.value])
+    assert to_source(parse(to_source(graph))) == to_source(graph)
+
+
+# ***** random programs *****
+
+ELEMENTS = (
+    lambda a: prim.tanh(a), lambda a: prim.exp(-(a * a)), lambda a: a * 0.75 + 0.1, lambda a: prim.maximum(a, build.full_like(a, -0.5)),
+    lambda a: prim.abs(a),
+)  # fmt: skip
+
+
+def narrowed(function, dtype):
+    """A function in float32 on narrow floats, as operators compute them."""
+    if dtype is not BFLOAT16:
+        return function
+
+    def wrapped(*xs):
+        found = function(*[prim.convert(x, dtype=FLOAT32) for x in xs])
+        found = found if isinstance(found, tuple) else (found,)
+        made = tuple(prim.convert(v, dtype=BFLOAT16) for v in found)
+        return made if len(made) > 1 else made[0]
+
+    return wrapped
+
+
+def random_call(program: Calls, rand: random.Random, x: Stored, dtype: DType) -> Stored:
+    columns = x.shape[1]
+    kind = rand.randrange(8)
+    if kind < 3:
+        return program.call(narrowed(rand.choice(ELEMENTS), dtype), x)
+    if kind == 3:
+        return program.call(narrowed(softmax, dtype), x)
+    if kind == 4:
+        return program.call(narrowed(normalized, dtype), x)[0]
+    if kind == 5:
+        return program.view(x, "transpose", perm=(1, 0))
+    if kind == 6:
+        weights = program.input((rand.choice((8, 33, 64)), columns), dtype)
+        turned = program.view(weights, "transpose", perm=(1, 0))
+        return program.call(lambda a, w: prim.dot(a, w, dtype=a.dtype), x, turned)
+    sums = program.call(narrowed(total(rand.randrange(2)), dtype), x)
+    at = 1 if sums.shape == (columns,) else 0
+    wide = program.view(sums, "broadcast", shape=x.shape, dims=(at,))
+    return program.call(narrowed(lambda a, b: a - b * 0.01, dtype), x, wide)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(seed):
+    rand = random.Random(seed)
+    dtype = rand.choice((FLOAT32, FLOAT64, BFLOAT16))
+    program = Calls(seed)
+    x = program.input((rand.choice((1, 5, 64, 300)), rand.choice((3, 16, 100, 1030))), dtype)
+    made = []
+    for _ in range(12):
+        x = random_call(program, rand, x, dtype)
+        made.append(x)
+    whole = [v for v in made if v.offset == 0]
+    kept = rand.sample(whole, min(3, len(whole)))
+    last = program.call(narrowed(lambda a: a * 2.0, dtype), x)
+    program.check([v for v in kept if v.strides == kept_strides(v)] + [last])
+
+
+def kept_strides(x: Stored) -> tuple[int, ...]:
+    """Row-major strides: what the calls here give their results."""
+    return (x.shape[1], 1) if len(x.shape) == 2 else (1,)
