@@ -111,7 +111,8 @@ class _Clustering:
         if nodes > (MOST_CHAINED if kind == MAP else MOST_NODES):
             return None
         bit = 1 << first.number
-        if any(k != first.number and self.clusters[k].before & bit for k in self.makers(then)):
+        between = any(k != first.number and self.clusters[k].before & bit for k in self.makers(then))
+        if between or first.before >> then.number & 1:
             return None  # something between them would wait for itself
         if first.kind == MAP and not self.same_size(first, then):
             return None
@@ -178,8 +179,10 @@ class _Clustering:
         for k in first.parts:
             self.home[k] = then.number
         more = 1 << made.number | made.before
-        for other in self.clusters.values():
-            if other is not made and other.before & bit:
+        either = bit | 1 << made.number
+        for k in range(parts[0] + 1, len(self.home)):
+            other = self.clusters.get(k)
+            if other is not None and other is not made and other.before & either:
                 other.before = other.before & ~bit | more
         return made
 

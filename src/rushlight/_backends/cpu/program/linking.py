@@ -8,7 +8,9 @@ them, where nobody reads the old contents later; else they are copied at the end
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rushlight._backends.cpu.program.assemble import compile_graph
@@ -87,6 +89,26 @@ def linked_program(
     aliases: Mapping[int, int] | None = None, fuse: bool = True,
 ) -> LinkedProgram:  # fmt: skip
     """The program of a graph with borders."""
+    with _uncollected():
+        return _linked(graph, layouts, out_strides, target, dict(aliases or {}), fuse)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of cycles: it would walk all nodes of a large graph many times while they are made."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _linked(
+    graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Sequence[int]], target: Target, aliases: dict[int, int],
+    fuse: bool,
+) -> LinkedProgram:  # fmt: skip
     target = target._replace(policy=target.policy._replace(places=True))
     units = cut(graph, layouts, [tuple(s) for s in out_strides])
     calls = len(units.units)
@@ -98,7 +120,7 @@ def linked_program(
         return compiled_unit(unit, target)
 
     clusters = clusters_of(units, costs, target.policy.max_stores, notes, fuse)
-    into = _Aliases(graph, clusters, outputs, dict(aliases or {}), target)
+    into = _Aliases(graph, clusters, outputs, aliases, target)
     linked = into.run()
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
     return LinkedProgram(graph, tuple(layouts), linked, places, calls, notes)
