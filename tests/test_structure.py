@@ -400,7 +400,7 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
 # Formulas of sizes are compiled by Python as loops are by LLVM: their text is made of names and numbers alone, where it is used.
 # A graph of `torch.fx` is a program in Python, and its module runs it.
 # A traceback takes a frame with given locals, which only `exec` of a code object makes.
-CODE_FROM_TEXT = {"_types/shape_env.py", "fx/graph_module.py", "_capture/bytecode/tracebacks.py"}
+CODE_FROM_TEXT = {"_types/shape_env.py", "fx/graph_module.py", "_capture/bytecode/real_frames.py"}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if label(path) not in CODE_FROM_TEXT], ids=label)

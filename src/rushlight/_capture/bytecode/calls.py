@@ -12,6 +12,7 @@ from typing import Any
 from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.interpreter import Interpreter
 from rushlight._capture.bytecode.operations import Enter
+from rushlight._capture.bytecode.real_frames import chain_of
 from rushlight._capture.bytecode.values import described, take
 
 # ***** calls *****
@@ -54,7 +55,12 @@ def call_value(it: Interpreter, frame: Frame, function: Any, args: list[Any], kw
         special = LOOK_AT_CALLER.get(function)
         if special is not None and special(it, frame, function, args, kwargs):
             return
-    value = it.operations.call(function, args, kwargs)
+    operations = it.operations
+    operations.caller = frame
+    try:
+        value = operations.call(function, args, kwargs)
+    finally:
+        operations.caller = None
     if type(value) is Enter:
         it.enter(value)
     else:
@@ -121,7 +127,12 @@ def _build_class(it: Interpreter, frame: Frame, function: Any, args: list[Any], 
 
 
 def _get_frame(it: Interpreter, frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    raise NotImplementedError("sys._getframe() in an interpreted function: its frame is not one of CPython's")
+    """A frame like that of an interpreted function: what is behind it (`f_back`) are those that called it, then the interpreter's own."""
+    depth = args[0] if args else 0
+    if len(args) > 1 or kwargs or not isinstance(depth, int) or depth >= len(it.frames):
+        return False
+    frame.stack.append(chain_of(it.frames[: len(it.frames) - max(depth, 0)]))
+    return True
 
 
 def _warn(it: Interpreter, frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:

@@ -38,7 +38,7 @@ class DecodedCode:
     """What the interpreter needs to know of a code object.  It does not hold the code object."""
 
     __slots__ = (
-        "__weakref__", "bind_stub", "catches", "cells", "lines", "live", "local_names", "offsets", "opnames", "program", "raw_args",
+        "__weakref__", "bind_stub", "call_stubs", "catches", "cells", "lines", "live", "local_names", "offsets", "opnames", "program", "raw_args",
         "trace_stub",
     )  # fmt: skip
 
@@ -54,9 +54,12 @@ class DecodedCode:
     live: list[int] | None
     bind_stub: CodeType | None
     trace_stub: CodeType | None
+    call_stubs: dict[int, CodeType]
+    """Code objects that stand for this one when it calls native code, by the offset of the call."""
 
     def __init__(self, code: CodeType) -> None:
         self.live = self.bind_stub = self.trace_stub = None
+        self.call_stubs = {}
         names = [*code.co_varnames]
         names += [name for name in code.co_cellvars if name not in code.co_varnames]
         names += code.co_freevars

@@ -231,7 +231,11 @@ def raise_varargs(it: Interpreter, frame: Frame, arg: int) -> None:
         raise_again(it, error)
         return
     cause = frame.stack.pop() if arg == 2 else None
-    error = it.complete(it.operations.make_exception(frame.stack.pop()))
+    raised = frame.stack.pop()
+    error = it.complete(it.operations.make_exception(raised))
+    if not isinstance(error, BaseException):
+        text = f"calling {raised!r} should have returned an instance of BaseException, not {type(error)!r}"
+        raise TypeError(text)
     if arg == 2:
         raise error from _cause(it, cause)
     raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from typing import Any
 
@@ -22,14 +23,25 @@ class Generator:
     nested for that.  It takes itself for one of CPython's generators: `isinstance(it, types.GeneratorType)` is true.
     """
 
-    __slots__ = ("__name__", "__qualname__", "__weakref__", "code", "frame", "kind", "operations", "running", "started")
+    __slots__ = (
+        "__name__",
+        "__qualname__",
+        "__weakref__",
+        "closed",
+        "code",
+        "frame",
+        "kind",
+        "operations",
+        "running",
+        "started",
+    )
 
     frame: Frame | None
     """None when it ended."""
 
     def __init__(self, frame: Frame, operations: Operations) -> None:
         self.frame, self.operations, self.code = frame, operations, frame.code
-        self.running = self.started = False
+        self.running = self.started = self.closed = False
         function = frame.function
         self.__name__ = frame.code.co_name if function is None else function.__name__
         self.__qualname__ = frame.code.co_qualname if function is None else function.__qualname__
@@ -39,7 +51,6 @@ class Generator:
             self.kind = "coroutine"
         elif flags & inspect.CO_ASYNC_GENERATOR:
             self.kind = "async generator"
-        frame.generator = self
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -72,11 +83,21 @@ class Generator:
         if not self.started and value is not None:
             raise TypeError(f"can't send non-None value to a just-started {self.kind}")
         self.running = self.started = True
+        self.frame.generator = self
         return self.frame
 
     def suspend(self) -> None:
-        """The frame yielded."""
+        """The frame yielded.  While it waits, only this object holds the frame, so that it is closed when nobody holds this object."""
         self.running = False
+        if self.frame is not None:
+            self.frame.generator = None
+
+    def check_alive(self) -> bool:
+        """Whether there is something to go on with; RuntimeError for a coroutine that ended."""
+        alive = self.frame is not None
+        if not alive and self.kind == "coroutine":
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        return alive
 
     def ended(self) -> None:
         """The frame returned."""
@@ -111,9 +132,7 @@ class Generator:
 
     def send(self, value: Any) -> Any:
         """Go on; what it yields.  StopIteration, with what it returns, at its end."""
-        if self.frame is None and not self.running:
-            if self.kind == "coroutine":
-                raise RuntimeError("cannot reuse already awaited coroutine")
+        if not self.check_alive():
             raise StopIteration
         it = Interpreter(self.operations)
         self.resume(it, value, LAST)
@@ -124,9 +143,7 @@ class Generator:
         error = _exception(kind, value, traceback)
         if self.running:
             raise ValueError(f"{self.kind} already executing")
-        if self.frame is None:
-            if self.kind == "coroutine":
-                raise RuntimeError("cannot reuse already awaited coroutine")
+        if not self.check_alive():
             raise error
         inner = self._waits_for()
         if inner is not None:
@@ -264,6 +281,143 @@ def _close_iterator(inner: Any) -> None:
         close()
 
 
+# ***** asynchronous generators *****
+
+
+class Wrapped:
+    """A value that an asynchronous generator yields, as against what it passes on from what it awaits."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class AsyncGenerator(Generator):
+    """An asynchronous generator: its methods give awaitables, each of which goes on with the frame to the next value."""
+
+    __slots__ = ("finalizer", "hooked")
+
+    def __init__(self, frame: Frame, operations: Operations) -> None:
+        super().__init__(frame, operations)
+        self.hooked = False
+        self.finalizer: Any = None
+
+    def __aiter__(self) -> AsyncGenerator:
+        return self
+
+    def __anext__(self) -> AsyncStep:
+        return self.asend(None)
+
+    def asend(self, value: Any) -> AsyncStep:
+        """An awaitable of the next value; `value` is what the `yield` gives."""
+        self._call_hooks()
+        return AsyncStep(self, "anext", lambda sent: Generator.send(self, value if sent is None else sent))
+
+    def athrow(self, *error: Any) -> AsyncStep:
+        """An awaitable of the next value, with an exception raised where the generator waits."""
+        self._call_hooks()
+        return AsyncStep(self, "athrow", lambda sent: Generator.throw(self, *error))
+
+    def aclose(self) -> AsyncStep:
+        """An awaitable that ends the generator."""
+        self._call_hooks()
+        return AsyncStep(self, "aclose", lambda sent: Generator.throw(self, GeneratorExit()))
+
+    def _call_hooks(self) -> None:
+        """Tell the event loop, the first time, as `sys.set_asyncgen_hooks` says."""
+        if not self.hooked:
+            self.hooked = True
+            first, self.finalizer = sys.get_asyncgen_hooks()
+            if first is not None:
+                first(self)
+
+    def __del__(self) -> None:
+        if self.frame is not None and self.started and not self.running:
+            if self.finalizer is not None:
+                self.finalizer(self)
+            else:
+                self.close()
+
+
+class AsyncStep:
+    """The awaitable of one step of an asynchronous generator."""
+
+    __slots__ = ("begin", "generator", "kind", "state")
+
+    def __init__(self, generator: AsyncGenerator, kind: str, begin: Any) -> None:
+        self.generator, self.kind, self.begin = generator, kind, begin
+        self.state = "new"
+
+    def __await__(self) -> AsyncStep:
+        return self
+
+    def __iter__(self) -> AsyncStep:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        """Go on to what the generator awaits; StopIteration, with its value, where it yields."""
+        if self.state == "done":
+            name = "__anext__()/asend()" if self.kind == "anext" else "aclose()/athrow()"
+            raise RuntimeError(f"cannot reuse already awaited {name}")
+        if self.state == "new":
+            if self.generator.closed:
+                self.state = "done"
+                if self.kind == "aclose":
+                    raise StopIteration
+                raise StopAsyncIteration
+            self._begin()
+            return self._outcome(self.begin, value)
+        return self._outcome(self.generator.send, value)
+
+    def _begin(self) -> None:
+        if self.generator.running:
+            raise RuntimeError(f"{self.kind}(): asynchronous generator is already running")
+        if self.kind == "aclose":
+            self.generator.closed = True
+        self.state = "running"
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an exception where the generator, or what it awaits, waits."""
+        if self.state == "done":
+            name = "__anext__()/asend()" if self.kind == "anext" else "aclose()/athrow()"
+            raise RuntimeError(f"cannot reuse already awaited {name}")
+        self.state = "running"
+        return self._outcome(self.generator.throw, *error)
+
+    def close(self) -> None:
+        """Take no further step."""
+        self.state = "done"
+
+    def _outcome(self, step: Any, *args: Any) -> Any:
+        closing, ended = self.kind == "aclose", False
+        try:
+            value = step(*args)
+        except StopIteration:
+            self.state, self.generator.closed, ended = "done", True, True
+        except (StopAsyncIteration, GeneratorExit):
+            self.state, self.generator.closed = "done", True
+            if not closing:
+                raise
+            ended = True
+        except BaseException:
+            self.state = "done"
+            raise
+        if ended:
+            if closing:
+                raise StopIteration
+            raise StopAsyncIteration
+        if type(value) is Wrapped:
+            self.state = "done"
+            if closing:
+                raise RuntimeError("async generator ignored GeneratorExit")
+            raise StopIteration(value.value)
+        return value
+
+
 # ***** next(), send() in interpreted code *****
 
 
@@ -288,7 +442,7 @@ def proceed(generator: Generator, value: Any = None, default: Any = NULL) -> Ent
     """The answer to `next(generator)` or `generator.send(value)` that goes on with its frame as one of the interpreter's."""
 
     def resume(it: Interpreter, answer: Enter) -> None:
-        if generator.frame is None and not generator.running:
+        if not generator.check_alive():
             if default is NULL:
                 raise StopIteration
             it.deliver(default)
@@ -310,7 +464,8 @@ def return_generator(it: Interpreter, frame: Frame, arg: Any) -> None:
     link = frame.link
     it.frames.pop()
     frame.link = frame.inherited = frame.handled = None
-    made = it.operations.make_generator(Generator(frame, it.operations))
+    kind = AsyncGenerator if frame.code.co_flags & inspect.CO_ASYNC_GENERATOR else Generator
+    made = it.operations.make_generator(kind(frame, it.operations))
     if link is None:
         it.deliver(made)
     else:
@@ -353,9 +508,7 @@ def send(it: Interpreter, frame: Frame, arg: int) -> None:
     value = frame.stack.pop()
     inner = frame.stack[-1]
     if type(inner) is Generator and inner.operations is it.operations:
-        if inner.frame is None and not inner.running:
-            if inner.kind == "coroutine":
-                raise RuntimeError("cannot reuse already awaited coroutine")
+        if not inner.check_alive():
             _end_send(frame, None)
         else:
             inner.resume(it, value, SENT)
@@ -389,33 +542,29 @@ def get_yield_from_iter(it: Interpreter, frame: Frame, arg: Any) -> None:
 def get_awaitable(it: Interpreter, frame: Frame, arg: int) -> None:
     """Replace the top by the iterator that `await` goes through."""
     obj = frame.stack.pop()
-    try:
-        found = _awaitable_iterator(obj)
-    except _NotAwaitable:
+    found = _awaitable_iterator(obj)
+    if found is None:
         name = type(obj).__name__
         if arg:
             method = ("", "__aenter__", "__aexit__")[arg]
             text = f"'async with' received an object from {method} that does not implement __await__: {name}"
         else:
             text = f"object {name} can't be used in 'await' expression"
-        raise TypeError(text) from None
+        raise TypeError(text)
     if isinstance(found, types.CoroutineType) and found.cr_await is not None:
         raise RuntimeError("coroutine is being awaited already")
     frame.stack.append(found)
 
 
-class _NotAwaitable(Exception):
-    pass
-
-
 def _awaitable_iterator(obj: Any) -> Any:
+    """The iterator that `await obj` goes through; None where the object cannot be awaited."""
     if isinstance(obj, types.CoroutineType):
         return obj
     if isinstance(obj, types.GeneratorType) and obj.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
         return obj
     method = getattr(type(obj), "__await__", None)
     if method is None:
-        raise _NotAwaitable
+        return None
     found = method(obj)
     if isinstance(found, types.CoroutineType):
         raise TypeError("__await__() returned a coroutine")
@@ -454,11 +603,11 @@ def get_anext(it: Interpreter, frame: Frame, arg: Any) -> None:
     if method is None:
         raise TypeError(f"'async for' requires an iterator with __anext__ method, got {kind.__name__}")
     found = it.complete(it.operations.call(method, [iterator], {}))
-    try:
-        frame.stack.append(_awaitable_iterator(found))
-    except _NotAwaitable as error:
+    awaited = _awaitable_iterator(found)
+    if awaited is None:
         name = type(found).__name__
-        raise TypeError(f"'async for' received an invalid object from __anext__: {name}") from error
+        raise TypeError(f"'async for' received an invalid object from __anext__: {name}")
+    frame.stack.append(awaited)
 
 
 def end_async_for(it: Interpreter, frame: Frame, arg: Any) -> None:
@@ -472,4 +621,4 @@ def end_async_for(it: Interpreter, frame: Frame, arg: Any) -> None:
 
 def async_gen_wrap(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Mark the top as yielded by an asynchronous generator, not by what it awaits."""
-    raise NotImplementedError("asynchronous generators in an interpreted function")
+    frame.stack.append(Wrapped(frame.stack.pop()))

@@ -6,7 +6,7 @@ import functools
 import types
 from collections.abc import Sequence
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeGuard
 
 from rushlight._capture.bytecode.generators import Generator, proceed
 from rushlight._capture.bytecode.operations import Enter, Operations, special
@@ -26,11 +26,13 @@ class Inlining(Operations):
     def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         kind = type(function)
         if kind is FunctionType:
-            return Enter(function, args, kwargs) if self.enters(function) else function(*args, **kwargs)
+            return (
+                Enter(function, args, kwargs) if self.enters(function) else self.call_natively(function, args, kwargs)
+            )
         if kind is MethodType:
             return self._call_method(function, args, kwargs)
-        if function is next and args and type(args[0]) is Generator and not kwargs:
-            return proceed(args[0], None, *args[1:2]) if len(args) < 3 else next(*args)
+        if function is next and 0 < len(args) < 3 and self._mine(args[0]) and not kwargs:
+            return proceed(args[0], None, *args[1:])
         if kind is functools.partial:
             return self.call(function.func, [*function.args, *args], {**function.keywords, **kwargs})
         if isinstance(function, type) and type(function).__call__ is type.__call__ and function is not type:
@@ -38,17 +40,21 @@ class Inlining(Operations):
         method = special(function, "__call__")
         if type(method) is MethodType and type(method.__func__) is FunctionType:
             return self.call(method, args, kwargs)
-        return function(*args, **kwargs)
+        return self.call_natively(function, args, kwargs)
 
     def _call_method(self, method: MethodType, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         function, obj = method.__func__, method.__self__
-        if type(obj) is Generator:
+        if self._mine(obj):
             if function is Generator.send and len(args) == 1:
                 return proceed(obj, args[0])
             if function is Generator.__next__ and not args:
                 return proceed(obj)
-            return method(*args, **kwargs)
+            return self.call_natively(method, args, kwargs)
         return self.call(function, [obj, *args], kwargs)
+
+    def _mine(self, obj: Any) -> TypeGuard[Generator]:
+        """Whether an object is a generator whose frame these operations interpret."""
+        return type(obj) is Generator and obj.operations is self
 
     # ***** classes *****
 
@@ -56,7 +62,7 @@ class Inlining(Operations):
         """An instance of a class: `__new__` and `__init__` interpreted, where they are written in Python."""
         new, init = kind.__new__, kind.__init__  # type: ignore[misc]
         if type(init) is not FunctionType and type(new) is not FunctionType:
-            return kind(*args, **kwargs)
+            return self.call_natively(kind, args, kwargs)
 
         def initialize(made: Any) -> Any:
             if not isinstance(made, kind):
@@ -75,10 +81,10 @@ class Inlining(Operations):
     ) -> Any:
         resolved = types.resolve_bases(bases)
         kind, names, kwargs = types.prepare_class(name, resolved, kwargs)
-        if resolved is not bases:
-            names["__orig_bases__"] = bases
 
         def made(cell: Any) -> Any:
+            if resolved is not bases:
+                names["__orig_bases__"] = bases
             made = kind(name, resolved, names, **kwargs)
             if cell is not None and isinstance(made, type):
                 _check_class_cell(cell, made, name)

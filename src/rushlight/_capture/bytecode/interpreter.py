@@ -81,7 +81,7 @@ class Interpreter:
         self.finished = self.yielded = False
         self.result: Any = None
         self.raised: BaseException | None = None
-        """The exception raised last, and in `raised_in` the frames as they were then."""
+        """The exception that left the last frame, and in `raised_in` the frames where it was raised."""
         self.raised_in: tuple[Frame, ...] = ()
 
     def nested(self) -> Interpreter:
@@ -180,7 +180,9 @@ class Interpreter:
         except Escaped as leaving:
             escaped: BaseException | None = leaving.error
         except BaseException as error:
-            error.__traceback__ = program_part(error.__traceback__)
+            entry = error.__traceback__ = program_part(error.__traceback__)
+            if entry is None and error.__suppress_context__ and error.__cause__ is None:
+                _forget_internal(error, frame)
             escaped = self.unwind(error)
         else:
             return
@@ -201,7 +203,7 @@ class Interpreter:
         `traced`: the traceback has an entry for the top frame already, as where it is raised again.
         """
         frames = self.frames
-        self.raised, self.raised_in = error, tuple(frames)
+        raised, raised_in = error, tuple(frames)
         while frames:
             frame = frames[-1]
             if not traced:
@@ -227,7 +229,17 @@ class Interpreter:
                 except BaseException as another:
                     error = another
                     error.__traceback__ = program_part(error.__traceback__)
+        self.raised, self.raised_in = raised, raised_in
         return error
+
+
+def _forget_internal(error: BaseException, frame: Frame) -> None:
+    """Take out of an exception's context what operations raised and caught, where they (not the program) say `from None`."""
+    if frame.decoded.opnames[frame.ip - 1] == "RAISE_VARARGS":
+        return
+    error.__suppress_context__ = False
+    context = error.__context__
+    error.__context__ = None if context is None else context.__context__
 
 
 def raise_again(it: Interpreter, error: BaseException) -> None:

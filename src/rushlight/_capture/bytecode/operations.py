@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
+from rushlight._capture.bytecode.real_frames import call_as
+
 __all__ = ["BINARY", "COMPARE", "INPLACE", "UNARY", "Enter", "Interrupt", "Operations"]
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -62,7 +64,12 @@ class Enter:
 
 
 class Operations:
-    """The operations of CPython.  Where the text says so, a method may give an `Enter` in the place of the result."""
+    """The operations of CPython.  Where the text says so, a method may give an `Enter` in the place of the result.
+
+    `caller` is, while `call` runs, the interpreted frame that calls.
+    """
+
+    caller: Any = None
 
     # ***** names *****
 
@@ -206,7 +213,12 @@ class Operations:
 
     def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """`function(*args, **kwargs)`.  May give an `Enter`."""
-        return function(*args, **kwargs)
+        return self.call_natively(function, args, kwargs)
+
+    def call_natively(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call as from the interpreted frame: warnings and `sys._getframe(1)` find its module and line."""
+        caller = self.caller
+        return function(*args, **kwargs) if caller is None else call_as(caller, function, args, kwargs)
 
     def enter_context(self, manager: Any) -> tuple[Any, Any]:
         """What `with manager` calls: `__exit__`, bound, and the result of `__enter__()` (which may be an `Enter`)."""
@@ -234,11 +246,7 @@ class Operations:
             return raised
         if not (isinstance(raised, type) and issubclass(raised, BaseException)):
             raise TypeError("exceptions must derive from BaseException")
-        made = self.call(raised, [], {})
-        if type(made) is not Enter and not isinstance(made, BaseException):
-            text = f"calling {raised!r} should have returned an instance of BaseException, not {type(made)!r}"
-            raise TypeError(text)
-        return made
+        return self.call(raised, [], {})
 
     # ***** making things *****
 

@@ -50,7 +50,7 @@ def match_class(it: Interpreter, frame: Frame, arg: int) -> None:
     """Replace subject, class and names by the values of the attributes, or None where the subject does not match."""
     names, kind, subject = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     if not isinstance(kind, type):
-        raise TypeError("called match pattern must be a class")
+        raise TypeError("called match pattern must be a type")
     if not it.operations.truth(it.complete(it.operations.call(isinstance, [subject, kind], {}))):
         frame.stack.append(None)
         return

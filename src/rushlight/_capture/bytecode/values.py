@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.interpreter import Interpreter
 from rushlight._capture.bytecode.operations import Enter
+
+CLUMSY = sys.version_info < (3, 12)
+"""Whether CPython itself mistakes a keyword given twice, while an exception is being handled, for a KeyError."""
 
 # ***** stack *****
 
@@ -114,6 +118,8 @@ def load_classderef(it: Interpreter, frame: Frame, arg: int) -> None:
     try:
         value = it.operations.load_name(frame, frame.names, name)
     except KeyError:
+        value = NULL
+    if value is NULL:
         load_deref(it, frame, arg)
     else:
         frame.stack.append(value)
@@ -163,8 +169,8 @@ def load_name(it: Interpreter, frame: Frame, arg: str) -> None:
     try:
         value = it.operations.load_name(frame, frame.names, arg)
     except KeyError:
-        value = it.operations.load_global(frame, arg)
-    frame.stack.append(value)
+        value = NULL
+    frame.stack.append(it.operations.load_global(frame, arg) if value is NULL else value)
 
 
 def store_name(it: Interpreter, frame: Frame, arg: str) -> None:
@@ -426,6 +432,8 @@ def dict_merge(it: Interpreter, frame: Frame, arg: int) -> None:
     for key, value in found.items():
         if key in target:
             name = described(function)
+            if CLUMSY and sys.exc_info()[1] is not None:
+                raise KeyError(key)  # a fault of CPython's, for which it is the same to the program
             if isinstance(key, str):
                 raise TypeError(f"{name} got multiple values for keyword argument '{key}'")
             raise TypeError(f"{name} keywords must be strings")

@@ -1,0 +1,114 @@
+"""Frames of CPython that stand for interpreted ones: what tracebacks hold, and what native code finds when it looks at its caller."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import CodeType, FrameType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rushlight._capture.bytecode.frame import Frame
+
+__all__ = ["call_as", "chain_of", "is_call_stub", "raised_in"]
+
+MARK = object()
+"""The first constant of every stub."""
+NOT_IN_STUB = (
+    inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE | inspect.CO_VARARGS
+    | inspect.CO_VARKEYWORDS | inspect.CO_NESTED
+)  # fmt: skip
+OF_FUNCTIONS = inspect.CO_NEWLOCALS | inspect.CO_OPTIMIZED
+CALL = [("PUSH_NULL", 0), ("LOAD_FAST", 0), ("LOAD_FAST", 1), ("LOAD_FAST", 2), ("CALL_FUNCTION_EX", 1)]
+CALL_NAME = [("PUSH_NULL", 0), ("LOAD_NAME", 0), ("BUILD_TUPLE", 0), ("CALL_FUNCTION_EX", 0)]
+RAISE = [("LOAD_ASSERTION_ERROR", 0), ("RAISE_VARARGS", 1)]
+
+
+def is_call_stub(code: CodeType) -> bool:
+    """Whether a code object is one of those by which `call_as` calls."""
+    return code.co_argcount == 3 and bool(code.co_consts) and code.co_consts[0] is MARK
+
+
+def call_as(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Call a function from a frame with the names, globals and line of an interpreted one: warnings and `sys._getframe(1)` find that."""
+    offset = frame.decoded.offsets[frame.ip - 1] if frame.ip else 0
+    stubs = frame.decoded.call_stubs
+    stub = stubs.get(offset)
+    if stub is None:
+        stub = stubs[offset] = _stub(frame, offset, CALL, ".function", ".args", ".kwargs")
+    return FunctionType(stub, frame.globals)(function, args, kwargs)
+
+
+def raised_in(frame: Frame) -> FrameType:
+    """A frame of CPython, no longer running, with the names, positions, globals and locals of an interpreted one."""
+    decoded = frame.decoded
+    if decoded.trace_stub is None:
+        decoded.trace_stub = _stub(frame, 0, RAISE)
+    try:
+        exec(decoded.trace_stub, frame.globals, dict(frame.visible_locals()))  # noqa: S102
+    except AssertionError as error:
+        entry = error.__traceback__
+        assert entry is not None and entry.tb_next is not None
+        return entry.tb_next.tb_frame
+    raise RuntimeError("a stub did not raise")
+
+
+def chain_of(frames: Sequence[Frame]) -> FrameType:
+    """A frame of CPython for the last of some interpreted frames, behind it (`f_back`) those for the others."""
+    found: list[FrameType] = []
+
+    def last() -> None:
+        back = sys._getframe(1)
+        found.append(back)
+
+    call: Callable[[], Any] = last
+    spaces = []
+    for frame in reversed(frames):
+        offset = frame.decoded.offsets[frame.ip - 1] if frame.ip else 0
+        stub = _stub(frame, offset, CALL_NAME)
+        namespace = {**frame.visible_locals(), ".call": call}
+        spaces.append(namespace)
+        call = partial(exec, stub, frame.globals, namespace)
+    call()
+    for namespace in spaces:
+        del namespace[".call"]
+    return found[0]
+
+
+def _stub(frame: Frame, offset: int, instructions: list[tuple[str, int]], *parameters: str) -> CodeType:
+    """A code object like a frame's that executes a few instructions, the last of them where the frame's own is at an offset.
+
+    Where there is no room before the offset, the line stands, without columns, for all of it.
+    """
+    code = frame.code
+    start = 2 + 2 * (len(instructions) - 1)
+    changed: dict[str, Any] = {}
+    if offset < start:
+        if instructions is not RAISE:
+            changed = {"co_firstlineno": frame.line, "co_linetable": _one_line(start + 4)}
+        offset = start
+    name = dis.opmap
+    text = [(name["RESUME"], 0), *[(name["NOP"], 0)] * ((offset - start) // 2)]
+    text += [(name[opname], arg) for opname, arg in instructions]
+    text.append((name["RETURN_VALUE"], 0))
+    text += [(name["NOP"], 0)] * max(0, len(code.co_code) // 2 - len(text))
+    flags = code.co_flags & ~NOT_IN_STUB
+    return code.replace(
+        co_code=bytes(x for pair in text for x in pair), co_consts=(MARK,), co_names=(".call",), co_exceptiontable=b"",
+        co_flags=flags | OF_FUNCTIONS if parameters else flags & ~OF_FUNCTIONS, co_argcount=len(parameters), co_posonlyargcount=0,
+        co_kwonlyargcount=0, co_varnames=parameters, co_nlocals=len(parameters), co_cellvars=(), co_freevars=(),
+        co_stacksize=max(code.co_stacksize, 4), **changed,
+    )  # fmt: skip
+
+
+def _one_line(size: int) -> bytes:
+    """The table of lines of code all of which is on the first one: entries without columns, of up to eight units, no change of line."""
+    units, table = size // 2, bytearray()
+    while units > 0:
+        now = min(units, 8)
+        table += bytes((0x80 | 13 << 3 | now - 1, 0))
+        units -= now
+    return bytes(table)
