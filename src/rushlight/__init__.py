@@ -70,6 +70,7 @@ _PAGES = frozenset((
 _FROM_PAGES = {
     **dict.fromkeys(("_grouped_mm", "_scaled_mm"), "nn.composites.grouped"),
     **dict.fromkeys(("_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data"), "nn.composites.softmax"),
+    "cond": "_higher_order_ops", "while_loop": "_higher_order_ops",
     **dict.fromkeys(("eig", "lstsq", "matrix_rank", "solve", "symeig"), "_surface.legacy"),
     **dict.fromkeys(("DeviceObjType", "StorageBase", "TensorType"), "_C"),
     "explain": "_engine.dispatch.explain", "install_as_torch": "_base.alias", "compile": "compiler", "PyTorchFileReader": "_C",
@@ -84,10 +85,10 @@ _FROM_PAGES = {
     **dict.fromkeys((
         "_weight_norm", "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_gather_stats",
         "batch_norm_gather_stats_with_counts", "batch_norm_stats",
-        "batch_norm", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond", "convolution", "cosine_embedding_loss", "ctc_loss",
+        "batch_norm", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "convolution", "cosine_embedding_loss", "ctc_loss",
         "embedding", "embedding_bag", "embedding_renorm_", "frobenius_norm", "gru", "gru_cell", "hinge_embedding_loss", "instance_norm",
         "kaiser_window", "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "norm_except_dim", "nuclear_norm", "poisson_nll_loss", "rnn_relu",
-        "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell", "triplet_margin_loss", "while_loop",
+        "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell", "triplet_margin_loss",
     ), "nn.composites.positional"),
     **dict.fromkeys((
         "AcceleratorError", "DispatchKey", "DispatchKeySet", "Event", "ExcludeDispatchKeyGuard", "FatalError", "OutOfMemoryError", "Stream", "Tag",

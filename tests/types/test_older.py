@@ -191,8 +191,6 @@ def test_norms_windows_and_statistics() -> None:
     np.testing.assert_allclose(running.numpy(), 0.1 * mean.numpy(), rtol=1e-6)
     w = torch.randn(2, 3, 2)
     assert torch.convolution(x, w, None, [1], [0], [1], False, [0], 1).equal(F.conv1d(x, w))
-    assert torch.cond(torch.tensor(True), lambda v: v + 1, lambda v: v - 1, (x,)).equal(x + 1)
-    assert torch.while_loop(lambda n: n < 5, lambda n: n + 2, (torch.tensor(0),))[0].item() == 6
 
 
 def test_default_device() -> None:

@@ -1,7 +1,15 @@
-"""`torch._higher_order_ops`: functions of functions of tensors that packages name."""
+"""`torch._higher_order_ops`: functions of functions of tensors.
+
+They run as plain Python: gradients go through what ran, and `compile` follows them.  Where a tensor's elements decide what runs next, a graph ends.
+"""
 
 from __future__ import annotations
 
 from rushlight._higher_order_ops.associative_scan import associative_scan
+from rushlight._higher_order_ops.cond import cond
+from rushlight._higher_order_ops.invoke_subgraph import invoke_subgraph
+from rushlight._higher_order_ops.map import map
+from rushlight._higher_order_ops.scan import scan
+from rushlight._higher_order_ops.while_loop import while_loop
 
-__all__ = ["associative_scan"]
+__all__ = ["associative_scan", "cond", "invoke_subgraph", "map", "scan", "while_loop"]

@@ -30,32 +30,51 @@ def associative_scan(
     """The running results of `combine_fn(a, b)` along a dim of each tensor in the tree `xs`, in tensors of its shape; with `reverse` from the end.
 
     `combine_fn` takes two trees as `xs` without that dim and gives one; it must be associative, and is called for many places at once, under `vmap`.
-    `combine_mode` ("pointwise" or "generic") says what else it may do; here it is the same.  ValueError for a tree without tensors, for sizes that
-    differ and for another mode, RuntimeError where `combine_fn` gives another tree.
+    `combine_mode` ("pointwise" or "generic") says what else it may do; here it is the same.  Gradients go to `xs` and to what `combine_fn` closes over.
+
+    ValueError for a tree without tensors, for sizes that differ and for another mode, IndexError for a dim that is not there, RuntimeError where
+    `combine_fn` gives another tree or other shapes.
     """
     if not callable(combine_fn):
         raise ValueError(f"Combine_fn must be a callable, but got {combine_fn}")
     if combine_mode not in ("pointwise", "generic"):
         raise ValueError(f"Combine_mode must either 'pointwise' or 'generic', but got {combine_mode}")
+    if not isinstance(reverse, bool):
+        raise RuntimeError(f"Reverse must be a bool, but got {type(reverse)}")
     leaves, spec = tree_flatten(xs)
-    if not leaves:
-        raise ValueError("Expected at least 1 xs leaf")
-    leaves = [leaf.movedim(dim, 0) for leaf in leaves]
-    if len({leaf.shape[0] for leaf in leaves}) > 1 or not leaves[0].shape[0]:
-        raise ValueError(
-            f"all tensors need the same number of elements along dim {dim}, more than none; got {[leaf.shape[0] for leaf in leaves]}"
-        )
+    leaves = _along(leaves, dim)
 
     def combined(left: list[Any], right: list[Any]) -> list[Any]:
         made, found = tree_flatten(combine_fn(tree_unflatten(left, spec), tree_unflatten(right, spec)))
         if found != spec:
             raise RuntimeError(f"The pytree of the output of combine_fn is {found}, and that of its arguments {spec}")
+        for one, two in zip(made, left, strict=True):
+            if one.shape != two.shape:
+                raise RuntimeError(
+                    f"combine_fn gives a tensor of shape {tuple(one.shape)} for one of shape {tuple(two.shape)}"
+                )
         return made
 
     leaves = [leaf.flip(0) for leaf in leaves] if reverse else leaves
     results = _scan(vmap(combined), leaves)
     results = [result.flip(0) for result in results] if reverse else results
     return tree_unflatten([result.movedim(0, dim) for result in results], spec)
+
+
+def _along(leaves: list[Any], dim: int) -> list[Any]:
+    """The tensors with `dim` first, which has one size in all, more than 0."""
+    if not leaves:
+        raise ValueError("Expected at least 1 xs leaf")
+    if any(not isinstance(leaf, rushlight.Tensor) for leaf in leaves):
+        raise ValueError(f"All xs leaves must be a Tensor, but got {leaves}")
+    rank = leaves[0].ndim
+    if not -rank <= dim < rank:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], but got {dim})")
+    leaves = [leaf.movedim(dim, 0) for leaf in leaves]
+    sizes = [leaf.shape[0] for leaf in leaves]
+    if len(set(sizes)) > 1 or not sizes[0]:
+        raise ValueError(f"all tensors need the same number of elements along dim {dim}, more than none; got {sizes}")
+    return leaves
 
 
 def _scan(combine: Callable[[list[Any], list[Any]], list[Any]], elements: list[Any]) -> list[Any]:

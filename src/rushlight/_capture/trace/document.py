@@ -1,12 +1,12 @@
 """What a program called, as records: from these the fx graph is made that a custom backend gets.
 
-The tracer writes a record for everything that PyTorch's own capture makes a node of.  Values are known by identity: `args` and `result` hold the stand-in
-tensors themselves.  `Document` writes the records; whoever knows `fx` makes a graph of them.
+The tracer writes a record for everything that PyTorch's own capture makes a node of.  Values are known by identity: `args`
+and `result` hold the stand-in tensors themselves.  `Document` writes the records; whoever knows `fx` makes a graph of them.
 
 | kind | target | args | result |
 | --- | --- | --- | --- |
 | `placeholder` | where the tensor comes from: `L['self']._modules['first']._parameters['weight']` | | the tensor |
-| `call_function` | a function of `torch`, of `operator`, a custom operator; `torch._C._set_grad_enabled` | as the program wrote them | a tensor, a tuple or list with tensors, None |
+| `call_function` | a function of `torch` or `operator`, a custom operator | as the program wrote them | a tensor, a tuple or list, None |
 | `call_method` | the method's name | the tensor first | the same |
 | `call_module` | the module's path | as the program wrote them | the same |
 | `get_attr` | the attribute's path | the value itself | the tensor |
@@ -79,6 +79,10 @@ class Document:
     def output(self, values: Iterable[Any]) -> None:
         """The tensors that leave the graph."""
         self.calls.append(CallRecord("output", "output", tuple(values)))
+
+    def mode(self, function: Callable[..., Any], enabled: bool) -> None:
+        """A change of the gradient mode, as `torch._C._set_grad_enabled`."""
+        self.calls.append(CallRecord("call_function", function, (enabled,)))
 
 
 def _copied(value: Any) -> Any:

@@ -15,11 +15,11 @@ from rushlight.nn.composites.recurrence import CELLS, run_layers
 
 __all__ = [
     "_weight_norm", "batch_norm", "batch_norm_backward_elemt", "batch_norm_backward_reduce", "batch_norm_elemt", "batch_norm_gather_stats",
-    "batch_norm_gather_stats_with_counts", "batch_norm_stats", "batch_norm_update_stats", "binary_cross_entropy_with_logits", "cond",
+    "batch_norm_gather_stats_with_counts", "batch_norm_stats", "batch_norm_update_stats", "binary_cross_entropy_with_logits",
     "convolution", "cosine_embedding_loss", "ctc_loss",
     "embedding", "embedding_bag", "embedding_renorm_", "frobenius_norm", "gru", "gru_cell", "hinge_embedding_loss", "instance_norm", "kaiser_window",
     "kl_div", "lstm", "lstm_cell", "margin_ranking_loss", "norm_except_dim", "nuclear_norm", "poisson_nll_loss", "rnn_relu", "rnn_relu_cell",
-    "rnn_tanh", "rnn_tanh_cell", "triplet_margin_loss", "while_loop",
+    "rnn_tanh", "rnn_tanh_cell", "triplet_margin_loss",
 ]  # fmt: skip
 
 _REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
@@ -320,30 +320,3 @@ def kaiser_window(window_length: int, periodic: bool = True, beta: float = 12.0,
     wants_grad = options.pop("requires_grad", False)
     made = rushlight.signal.windows.kaiser(window_length, beta=beta, sym=not periodic, dtype=wide, **options).to(dtype)
     return made.requires_grad_() if wants_grad else made
-
-
-# ***** control flow *****
-
-
-def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
-    """`true_fn(*operands)` where `pred` (a bool, or a tensor with one element) holds, else `false_fn(*operands)`."""
-    if not callable(true_fn) or not callable(false_fn):
-        raise RuntimeError("Expect both branches to be callable.")
-    if not isinstance(pred, (bool, rushlight.Tensor)):
-        raise RuntimeError(f"Expected pred to be bool or tensor, but got {pred}.")
-    if isinstance(pred, rushlight.Tensor) and pred.numel() != 1:
-        raise RuntimeError(f"Expected pred to be bool or single-element tensor, but got {pred}.")
-    return (true_fn if pred else false_fn)(*operands)
-
-
-def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
-    """`carried = body_fn(*carried)` as long as `cond_fn(*carried)` holds; returns what is carried."""
-    if not callable(cond_fn) or not callable(body_fn):
-        raise RuntimeError("Expect cond_fn and body_fn to be callable.")
-    if not isinstance(carried_inputs, (tuple, list)):
-        raise RuntimeError(f"Expect carried_inputs to be tuple, got {type(carried_inputs)}")
-    carried = tuple(carried_inputs)
-    while cond_fn(*carried):
-        found = body_fn(*carried)
-        carried = tuple(found) if isinstance(found, (tuple, list)) else (found,)
-    return carried
