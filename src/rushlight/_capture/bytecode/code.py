@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
@@ -13,17 +14,24 @@ from rushlight._capture.bytecode.versions import opcode_names, table
 __all__ = ["DecodedCode", "Raw", "decode"]
 
 
-class Raw(NamedTuple):
+class Raw:
     """An instruction before its argument is decoded: what a decoder of the table gets."""
 
-    code: CodeType
-    opname: str
-    arg: int
-    position: int
-    following: int
-    place: Callable[[int], int]
-    """From a position in `co_code`, in units of two bytes, to an index of an instruction."""
-    before: list[Raw]
+    __slots__ = ("arg", "code", "following", "found", "index", "index_at")
+
+    def __init__(
+        self, code: CodeType, arg: int, following: int, index: int, index_at: dict[int, int], found: list[Instruction]
+    ) -> None:
+        self.code, self.arg, self.index, self.index_at, self.found = code, arg, index, index_at, found
+        self.following = following // 2
+        """Where the next instruction is in `co_code`, in units of two bytes."""
+
+    def place(self, unit: int) -> int:
+        """The index of the instruction at a position in `co_code`, in units of two bytes."""
+        return self.index_at[2 * unit]
+
+
+Instruction = tuple[int, int, str, int, int]
 
 
 class Catch(NamedTuple):
@@ -67,34 +75,29 @@ class DecodedCode:
         self.cells = tuple(name in code.co_cellvars or i >= code.co_nlocals for i, name in enumerate(names))
         self._decode(code)
         self.lines = _lines(code, self.offsets)
-        self.catches = self._catches(code)
 
     def _decode(self, code: CodeType) -> None:
         entries = table()
         found = list(_instructions(code))
-        index_at = {start // 2: index for index, (start, _, _, _, _) in enumerate(found)}
-        place = index_at.__getitem__
-        before: list[Raw] = []
-        self.program, self.opnames, self.raw_args, self.offsets = [], [], [], []
+        index_at = {each[0]: index for index, each in enumerate(found)}
+        self.program, self.opnames, self.raw_args, self.offsets = program, opnames, raw_args, offsets = [], [], [], []
         for index, (_, offset, opname, arg, following) in enumerate(found):
-            raw = Raw(code, opname, arg, index, following // 2, place, before)
             handler, decoder = entries[opname]
-            self.program.append((handler, arg if decoder is None else decoder(raw)))
-            self.opnames.append(opname)
-            self.raw_args.append(arg)
-            self.offsets.append(offset)
-            before.append(raw)
+            if decoder is not None:
+                program.append((handler, decoder(Raw(code, arg, following, index, index_at, found))))
+            else:
+                program.append((handler, arg))
+            opnames.append(opname)
+            raw_args.append(arg)
+            offsets.append(offset)
+        self.catches = self._catches(code, index_at) if code.co_exceptiontable else [None] * len(program)
 
-    def _catches(self, code: CodeType) -> list[Catch | None]:
+    def _catches(self, code: CodeType, starts: dict[int, int]) -> list[Catch | None]:
         result: list[Catch | None] = [None] * len(self.program)
-        index_at = {offset: index for index, offset in enumerate(self.offsets)}
-        starts = {start: index for index, (start, _, _, _, _) in enumerate(_instructions(code))}
         for start, end, target, depth, lasti in _exception_table(code):
             catch = Catch(starts[target], depth, lasti)
-            for offset in range(start, end, 2):
-                index = index_at.get(offset)
-                if index is not None:
-                    result[index] = catch
+            first, last = bisect_left(self.offsets, start), bisect_left(self.offsets, end)
+            result[first:last] = [catch] * (last - first)
         return result
 
     def live_at(self, code: CodeType, index: int) -> frozenset[int]:
@@ -108,7 +111,7 @@ class DecodedCode:
         return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)
 
 
-def _instructions(code: CodeType) -> Iterator[tuple[int, int, str, int, int]]:
+def _instructions(code: CodeType) -> Iterator[Instruction]:
     """(start with its EXTENDED_ARGs, offset, name, argument, offset of what follows, caches skipped) of each instruction."""
     names = opcode_names()
     text = code.co_code
@@ -135,11 +138,13 @@ def _instructions(code: CodeType) -> Iterator[tuple[int, int, str, int, int]]:
 
 
 def _lines(code: CodeType, offsets: list[int]) -> list[int | None]:
-    by_offset: dict[int, int | None] = {}
-    for start, end, line in code.co_lines():
-        for offset in range(start, end, 2):
-            by_offset[offset] = line
-    return [by_offset.get(offset) for offset in offsets]
+    lines: list[int | None] = []
+    at, size = 0, len(offsets)
+    for _, end, line in code.co_lines():
+        while at < size and offsets[at] < end:
+            lines.append(line)
+            at += 1
+    return lines + [None] * (size - at)
 
 
 def _exception_table(code: CodeType) -> Iterator[tuple[int, int, int, int, bool]]:

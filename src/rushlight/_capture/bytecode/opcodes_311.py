@@ -40,10 +40,10 @@ def comparison(raw: Raw) -> str:
 
 def call_shape(raw: Raw) -> tuple[int, tuple[str, ...]]:
     """How many arguments, and the names of those by keyword: of the KW_NAMES before."""
-    for before in raw.before[:-3:-1]:
-        if before.opname == "KW_NAMES":
-            return raw.arg, before.code.co_consts[before.arg]
-        if before.opname != "PRECALL":
+    for _, _, opname, arg, _ in reversed(raw.found[max(raw.index - 2, 0) : raw.index]):
+        if opname == "KW_NAMES":
+            return raw.arg, raw.code.co_consts[arg]
+        if opname != "PRECALL":
             break
     return raw.arg, ()
 
