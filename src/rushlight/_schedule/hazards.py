@@ -1,4 +1,8 @@
-"""Write-after-read hazards: outputs written into the memory of an input that is still read."""
+"""Write-after-read hazards: outputs written into the memory of an input that is still read.
+
+Groups name memory, not values, so a later group that reads the memory may mean either value.  The graph is scheduled once more with temporaries for
+such outputs, and these are copied at the end.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,16 @@ from rushlight._schedule.groups import Group
 from rushlight._schedule.placing import Copy, LibraryCall, Placement
 from rushlight._types.layout import numel
 
-__all__ = ["mend_hazards"]
+__all__ = ["copy_temporaries", "find_hazards"]
 
 
-def mend_hazards(schedule: Placement) -> None:
-    """Write such outputs to temporaries, which are copied to the inputs at the end."""
-    copies: list[Copy] = []
-    for i, k in schedule.aliases.items():
+def find_hazards(schedule: Placement) -> list[int]:
+    """The outputs that are written into the memory of an input before that was read for the last time."""
+    found: list[int] = []
+    for i in schedule.aliases:
         target = schedule.targets[i]
         shared = {schedule.input_buffers[j] for j in schedule.overlaps.get(i, ()) if j in schedule.input_buffers}
-        value = schedule.graph.outputs[i]
-        if numel(value.shape) == 0:
+        if i in schedule.temporaries or numel(schedule.graph.outputs[i].shape) == 0:
             continue
         writer = next(
             (
@@ -30,21 +33,19 @@ def mend_hazards(schedule: Placement) -> None:
             ),
             None,
         )
-        if writer is None or not _still_read(schedule, writer, target.buffer, shared):
-            continue
-        temporary = schedule.new_buffer(value, f"temporary{len(schedule.sizes)}", "temporary", target.strides)
-        group = schedule.groups[writer]
-        assert isinstance(group, Group)
-        for stage in group.stages:
-            for store in stage.stores:
-                if store.buffer is target.buffer:
-                    store.buffer = temporary.buffer
-        for key, (where, number) in list(schedule.placed.items()):
-            if where is target and number == writer:
-                schedule.placed[key] = (temporary, number)
-        copies.append(Copy(temporary, target, value.shape))
+        if writer is not None and _still_read(schedule, writer, target.buffer, shared):
+            found.append(i)
+    return found
+
+
+def copy_temporaries(schedule: Placement) -> None:
+    """Copy the outputs that were written to temporaries to their inputs, at the end."""
+    for i in schedule.temporaries:
+        k = schedule.aliases[i]
+        source = schedule.sources[k]
+        assert source is not None
+        schedule.groups.append(Copy(schedule.targets[i], source, schedule.graph.outputs[i].shape))
         schedule.notes.append(f"output {i} goes through a temporary, because input {k} is still read")
-    schedule.groups.extend(copies)
 
 
 def _still_read(schedule: Placement, writer: int, buffer: Buffer, shared: set[Buffer]) -> bool:

@@ -55,13 +55,15 @@ class Placement:
 
     `sizes` maps every buffer to its size in elements. `inputs` holds the graph's input buffers, `args` the dtypes of
     its numbers, and `outputs` the buffer of each output that is not written into an input. `output_numbers` maps a
-    value's id to the outputs that it is.
+    value's id to the outputs that it is. `temporaries` lists outputs that are written to their inputs only at the end.
     """
 
     def __init__(
         self, graph: Graph, layouts: Sequence[Sequence[int] | None], out_strides: Sequence[Sequence[int] | None] | None,
-        aliases: dict[int, int], overlaps: dict[int, Sequence[int]], target: Target,
+        aliases: dict[int, int], overlaps: dict[int, Sequence[int]], target: Target, temporaries: Sequence[int] = (),
     ) -> None:  # fmt: skip
+        self._arguments = (graph, layouts, out_strides, aliases, overlaps, target)
+        self.temporaries = temporaries
         self.graph, self.target, self.policy = graph, target, target.policy
         self.aliases, self.overlaps = aliases, overlaps
         self.groups: list[Group | Sequential | LibraryCall | Copy] = []
@@ -117,6 +119,8 @@ class Placement:
                 rewritten = self.graph.inputs[alias]
                 if source is None or rewritten.shape != value.shape or rewritten.dtype is not value.dtype:
                     raise ValueError(f"output {i} cannot be written into input {alias}: shapes or dtypes differ")
+                if i in self.temporaries:
+                    source = self.new_buffer(value, f"temporary{len(self.sizes)}", "temporary", source.strides)
                 targets.append(source)
                 continue
             strides = out_strides[i] if out_strides is not None else None

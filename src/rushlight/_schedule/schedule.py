@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rushlight._schedule.attached import fuse_epilogues, fuse_prologues
 from rushlight._schedule.grouping import Grouping
 from rushlight._schedule.groups import Group
-from rushlight._schedule.hazards import mend_hazards
+from rushlight._schedule.hazards import copy_temporaries, find_hazards
 from rushlight._schedule.inline import Location
 from rushlight._schedule.placing import LibraryCall, Sequential, is_reduction, name_of
 from rushlight._schedule.scans import prepare
@@ -39,7 +39,11 @@ class Schedule(Grouping):
             self._take_node(node)
             for value in node.outputs:
                 self._store_outputs(value)
-        mend_hazards(self)
+        hazards = find_hazards(self)
+        if hazards:
+            temporaries = (*self.temporaries, *hazards)
+            return type(self)(*self._arguments, temporaries=temporaries).run()
+        copy_temporaries(self)
         fuse_epilogues(self)
         fuse_prologues(self)
         return self
