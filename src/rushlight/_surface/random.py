@@ -10,7 +10,7 @@ from rushlight._engine.core.creation import as_shape, finish, like_strides, spec
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_int
 from rushlight._engine.core.memory import empty_spec
-from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, STATE, TRANSFORMS, VMAP, new_plan_table
+from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, RECORDING, STATE, TRANSFORMS, VMAP, new_plan_table
 from rushlight._engine.core.tensor import Tensor, plain_classes
 from rushlight._engine.dispatch.bind import only_tensors
 from rushlight._engine.dispatch.fast import RUNS, ran, unwatched
@@ -108,7 +108,12 @@ def _filled(name: str, kernel: str, method: Callable[..., Tensor], fill: Callabl
 
     @forms("(*size: int, **options: Random) -> Tensor", "(size: Sequence[int], *, **options: Random) -> Tensor")
     def factory(*size: Any, **kwargs: Any) -> Tensor:
-        if not size or state.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs, True):
+        if (
+            not size
+            or state.word & (INFERENCE | FUNCTION_MODE | RECORDING | VMAP)
+            or kwargs
+            and not planned(kwargs, True)
+        ):
             return _slowly(factory, full, size, kwargs)
         key = size[0] if len(size) == 1 and isinstance(size[0], tuple) else size
         for n in key:
@@ -280,7 +285,7 @@ def randint(*args: Any, **kwargs: Any) -> Tensor:
         if (
             not args
             or type(args[-1]) is not tuple
-            or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP)
+            or STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | VMAP)
             or kwargs
             and not planned(kwargs)
         ):
@@ -378,7 +383,12 @@ def randperm(n: Any, **kwargs: Any) -> Tensor:
     >>> sorted(torch.randperm(4).tolist())
     [0, 1, 2, 3]
     """
-    if type(n) is not int or STATE.word & (INFERENCE | FUNCTION_MODE | VMAP) or kwargs and not planned(kwargs):
+    if (
+        type(n) is not int
+        or STATE.word & (INFERENCE | FUNCTION_MODE | RECORDING | VMAP)
+        or kwargs
+        and not planned(kwargs)
+    ):
         return _slowly(randperm, _randperm, (n,), kwargs)
     key = (n, options(kwargs)) if kwargs else n
     plan = _RANDPERMS.get(key)

@@ -14,6 +14,7 @@ __all__ = [
     "add_type",
     "as_device",
     "on_default_device",
+    "on_host_device",
     "private_type",
     "remove_type",
     "rename_private_type",
@@ -99,7 +100,7 @@ class Device:
 
 # Device types that tensors can be on -> the device with its index; those that count as accelerators, in reverse order
 # of preference.
-_TYPES: dict[str, Callable[[Device], Device]] = {"cpu": lambda device: CPU, "meta": lambda device: META}
+_TYPES: dict[str, Callable[[Device], Device]] = {"cpu": lambda device: _host_device(), "meta": lambda device: META}
 _ACCELERATORS: list[str] = []
 
 
@@ -147,6 +148,18 @@ META: Device = Device("meta")
 # The device of factories: the process's choice, then those of `with torch.device(...)` blocks.
 _DEFAULTS = [CPU]
 _DEFAULT_CHANGED: list[Callable[[], None]] = []
+# What stands for the CPU in this thread, once a module that records programs is loaded.
+_host_stand_in: Callable[[], Device] | None = None
+
+
+def on_host_device(stand_in: Callable[[], Device]) -> None:
+    """Let `stand_in()` say which device a program of this thread means by the CPU."""
+    global _host_stand_in
+    _host_stand_in = stand_in
+
+
+def _host_device() -> Device:
+    return CPU if _host_stand_in is None else _host_stand_in()
 
 
 def on_default_device(hook: Callable[[], None]) -> None:
@@ -170,10 +183,13 @@ def set_default_device(device: Device) -> None:
 def as_device(value: Any) -> Device:
     """The canonical device for a user's argument: None (the default), a string or a device.  Devices we lack raise."""
     if value is None:
-        return _DEFAULTS[-1]
+        value = _DEFAULTS[-1]
+        return value if value is not CPU or _host_stand_in is None else _host_stand_in()
     if value is CPU or value == "cpu":
-        return CPU
+        return _host_device()
     device = value if isinstance(value, Device) else Device(value)
+    if type(device) is not Device:  # a stand-in for the CPU is a device of its own
+        return device
     canonical = _TYPES.get(device.type)
     if canonical is None:
         raise MissingDeviceError(f"rushlight was asked for device '{device}', but has only: {', '.join(_TYPES)}")

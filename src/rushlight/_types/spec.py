@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 
-from rushlight._types.device import Device, as_device
+from rushlight._types.device import CPU, Device, as_device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import LARGEST, Size, checked_strides, contiguous_strides, is_contiguous, numel, overflowed
 
@@ -82,7 +82,7 @@ class Spec:
         if known is None:
             known = Spec()
             known.dtype, known.shape, known.strides = dtype, Size(shape), strides
-            known.device = as_device(device)
+            known.device = device if device is CPU else as_device(device)
             known.ndim, known.numel = len(shape), count
             known.nbytes = known.numel * dtype.itemsize
             known.plain = strides == rows

@@ -231,7 +231,7 @@ def run_backward(
     grads: Sequence[Tensor],
     keep_graph: bool,
     create_graph: bool,
-    inputs: Sequence[Tensor] | None = None,
+    inputs: Sequence[Tensor | GradientEdge] | None = None,
     accumulate: bool = True,
 ) -> list[Tensor | None]:
     """Back-propagate `grads` from `tensors`.  With `inputs` only nodes on a path to them run; without `accumulate` their gradients are returned."""
@@ -280,7 +280,7 @@ def _execute(task: _Task, heap: list[Any]) -> None:
         state.word, state.task, state.saved_hooks = before, outer, hooks
 
 
-def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor], accumulate: bool) -> None:
+def _capture(task: _Task, nodes: list[Any], inputs: Sequence[Tensor | GradientEdge], accumulate: bool) -> None:
     """Mark what leads to `inputs`.  With `accumulate` their nodes run (those of non-leaves retain the gradient), else their gradients are results."""
     targets: set[Any] = set()
     task.results = [None] * len(inputs)

@@ -14,7 +14,7 @@ from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.memory import empty_spec, has_memory, is_host_memory, lend, moved, own, read_element
-from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, STATE, new_plan_table
+from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes, window_of
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.determinism import grown
@@ -468,6 +468,8 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
             )
         device = x._spec.device
         if not (device.backend or backend_of(device)).host_readable:
+            if STATE.word & RECORDING:
+                raise STATE.recording.asked("numpy")
             if not force:
                 raise TypeError(
                     f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."

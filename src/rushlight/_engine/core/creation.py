@@ -15,7 +15,7 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.integers import as_flag, integer, too_large
 from rushlight._engine.core.memory import empty_spec, from_address, has_memory, is_host_memory, moved, own, zeros_spec
 from rushlight._engine.core.packing import array_types, check_number, is_array, number_bounds, pack_numbers
-from rushlight._engine.core.state import GRAD, INFERENCE, STATE, new_plan_table
+from rushlight._engine.core.state import GRAD, INFERENCE, RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, make, meta_of
 from rushlight._engine.dispatch.executables import executable
 from rushlight._engine.dispatch.fast import RUNS, PlanSequence, ran, spoil
@@ -278,7 +278,7 @@ _FILLED_BY = (
 
 def _of_numbers(data: Any, dtype: DType | None, device: Any) -> Tensor | None:
     """A tensor of nested lists and tuples of nothing but floats, ints or bools, of one of these types; None for all else."""
-    measured = ready().measure(data)
+    measured = None if STATE.word & RECORDING else ready().measure(data)
     if measured is None:
         return None
     key = (measured, dtype, device)
@@ -352,7 +352,10 @@ _SHORT = {float: (FLOAT32, "f"), int: (INT64, "q")}  # what `struct` can write a
 def _from_numbers(values: list[Any], spec: Spec) -> Tensor:
     """A contiguous tensor of these Python numbers."""
     if not is_host_memory(spec):
-        return moved(_from_numbers(values, Spec.of(spec.dtype, CPU, spec.shape)), spec.device)
+        made, host = empty_spec(spec), _from_numbers(values, Spec.of(spec.dtype, CPU, spec.shape))
+        if spec.nbytes:
+            backend_of(spec.device).copy_in(made._ptr, host._ptr, spec.nbytes)
+        return made
     made = empty_spec(spec)
     if 0 < spec.numel <= 64:
         kinds = set(map(type, values))

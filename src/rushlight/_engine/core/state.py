@@ -23,6 +23,7 @@ __all__ = [
     "inherit",
     "LEARNING",
     "OBSERVED",
+    "RECORDING",
     "SAVED_HOOKS",
     "STATE",
     "TRANSFORMS",
@@ -40,8 +41,9 @@ __all__ = [
 GRAD, INFERENCE, ANOMALY, SAVED_HOOKS, FUNCTION_MODE, VMAP = 1, 2, 4, 8, 16, 32
 OBSERVED = 64  # somebody is told of every call: see `_engine.dispatch.watch`
 LEARNING = 128  # what runs is noted, to be run again without the function around it: see `_engine.dispatch.fast`
+RECORDING = 256  # calls are written down, by `STATE.recording`: see `_capture.recording`
 # All bits above those: zero where nothing is cast by itself, else which dtype is cast to (see `_engine.dispatch.autocast`).
-AUTOCAST = -1 << 8
+AUTOCAST = -1 << 9
 
 
 # How function transforms (`_engine.functorch.transformed`, once it is loaded) answer where the engine meets their tensors.
@@ -62,6 +64,7 @@ class _State(threading.local):
         self.threaded_backward = True
         self.grads_like_leaves = True  # a leaf's gradient has its layout
         self.told_to_change = 0  # how many `out=` are being written
+        self.recording: Any = None  # who writes the calls of this thread down
         self.observers: tuple[Any, ...] = ()  # who is told of calls
         # Automatic casts: where they are on, to which dtypes they go, whether those of weights are kept, how many regions are open.
         self.casts: dict[str, bool] = {}

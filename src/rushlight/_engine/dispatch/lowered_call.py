@@ -9,6 +9,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._base.errors import NotDifferentiableError
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.packing import number_bounds
+from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
@@ -165,6 +166,9 @@ def on_one_device(tensors: list[Tensor], written: int = 0) -> list[Tensor]:
 
     The first `written` are written to and stay where they are.  A mix that is not allowed is left to `common_device`.
     """
+    if STATE.word & RECORDING:
+        recorded: list[Tensor] = STATE.recording.operands(tensors)
+        return recorded
     devices = {t._spec.device for t in tensors}
     if len(devices) < 2:
         return tensors

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rushlight._backends.registry import backend_of
 from rushlight._base.forking import free_after_fork
 from rushlight._engine.core.memory import empty_spec, is_host_memory
+from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._host.random_state import DOUBLE_VALID, FLOAT_VALID, SEED, SEEDED, STATE_BYTES, TAKE  # fmt: skip
 from rushlight._types.device import CPU, META, Device, as_device
@@ -67,6 +68,8 @@ class Generator:
     __slots__ = ("__weakref__", "_address", "_device", "_doubles", "_kernels", "_lock", "_longs", "_ready", "_words")
 
     def __init__(self, device: Any = "cpu") -> None:
+        if STATE.word & RECORDING:
+            raise STATE.recording.refused("a new random generator")
         self._device = as_device(device)
         if self._device is META:  # no question to a backend: the first generator is made by the import
             raise RuntimeError(f"there are no random generators for device '{device}'")
@@ -92,6 +95,8 @@ class Generator:
 
     def kernel(self, name: str, kind: str) -> Callable[..., Any]:
         """The kernel of the generator's device that fills memory with elements of a kind; loaded by its first use."""
+        if STATE.word & RECORDING:
+            raise STATE.recording.refused(f"the state of a random generator ('{name}')")
         found = self._kernels.get((name, kind))
         if found is None:
             found = self._kernels[name, kind] = backend_of(self._device).random_kernel(name, kind)
@@ -101,6 +106,8 @@ class Generator:
         """Start again from `seed`, an integer from -2**63 to 2**64 - 1 (negative ones wrap); returns the generator."""
         if type(seed) is not int and (isinstance(seed, (bool, float, str)) or not hasattr(seed, "__index__")):
             raise RuntimeError(f"manual_seed expected a long, but got {type(seed).__name__}")
+        if STATE.word & RECORDING:
+            raise STATE.recording.refused("seeding a random generator")
         seed = int(seed)
         if not -(2**63) <= seed < 2**64:
             raise ValueError("Overflow when unpacking long long")
@@ -255,6 +262,8 @@ def _of(generator: Generator | None) -> Generator:
 
 def _draw(name: str, kind: str, generator: Generator | None, *args: Any) -> Any:
     g = default_generator if generator is None else generator
+    if STATE.word & RECORDING:
+        return STATE.recording.draw(g, name, kind, args)
     run = g._kernels.get((name, kind)) or g.kernel(name, kind)
     with g._lock:
         return run(g._address if g._ready else g._make_ready(), *args)
@@ -262,8 +271,11 @@ def _draw(name: str, kind: str, generator: Generator | None, *args: Any) -> Any:
 
 def drawing(kernel: str, dtype: DType, n: int, *parameters: Any, device: Device = CPU) -> Callable[..., None]:
     """The function of an address, and of a generator (by default that of the device), that fills n elements there."""
+    kind = str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name]
+    if STATE.word & RECORDING:
+        return lambda ptr, generator=None: _draw(kernel, kind, generator, ptr, n, *parameters)
     default = generator_of(device)
-    run = default.kernel(kernel, str(dtype.itemsize) if kernel == "bernoulli" else _KINDS[dtype.name])
+    run = default.kernel(kernel, kind)
 
     def draw(ptr: int, generator: Generator | None = None) -> None:
         g = default if generator is None else generator

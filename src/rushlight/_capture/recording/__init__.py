@@ -1,0 +1,7 @@
+"""Recording programs on a device without memory that looks like the CPU, and running what was recorded."""
+
+from rushlight._capture.recording.errors import DataDependentError, RecordingError
+from rushlight._capture.recording.program import CompiledProgram
+from rushlight._capture.recording.recording import Recording
+
+__all__ = ["CompiledProgram", "DataDependentError", "Recording", "RecordingError"]

@@ -1,0 +1,282 @@
+"""From the log of a recording to one graph without memory.
+
+Memory is an array of a stretch of addresses: what was written there last, in the layout in which it was written.  Reads in that layout are the array
+itself, all others are views of it (`regions`), and a write to a part is a new array.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rushlight._capture.recording.backend import FIRST_ADDRESS
+from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.log import Call, Copy, Draw, Entry, Fill
+from rushlight._capture.recording.regions import Layout, RegionError, gathered, path_to, rewritten, scattered, shown
+from rushlight._graph.core import Graph, evaluate
+from rushlight._graph.rewrite import RewritingBuilder
+from rushlight._prims import build, prim
+from rushlight._transforms.simplify import EXACT
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, DType
+from rushlight._types.layout import extent, numel
+
+__all__ = ["Assembler", "Given"]
+
+_FORMATS = {
+    "bool": "?", "uint8": "B", "int8": "b", "uint16": "H", "int16": "h", "uint32": "I", "int32": "i", "uint64": "Q", "int64": "q", "float16": "e",
+    "float32": "f", "float64": "d",
+}  # fmt: skip
+# Kinds of random numbers whose dtype is known.
+_DRAWN = {"f32": FLOAT32, "f64": FLOAT64, "f16": FLOAT16, "bf16": BFLOAT16, "i64": INT64, "i32": INT32}
+
+
+class Given(NamedTuple):
+    """An input of the graph: `kind` is "input" (`content`: the number of the recording's input whose memory it is, `offset` elements on from its first),
+    "draw" (the entry of the log), or "constant" (bytes)."""
+
+    kind: str
+    content: Any
+    layout: Layout
+    dtype: DType
+
+
+class Stretch:
+    """What a stretch of memory holds: `value` in `layout` (in elements of `dtype` from `address` on), or `raw` content that nobody has read yet."""
+
+    __slots__ = ("address", "dtype", "first", "layout", "nbytes", "raw", "root", "value")
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.address, self.nbytes = address, nbytes
+        self.value: Any = None
+        self.dtype: Any = None
+        self.layout = Layout((), ())
+        self.raw: Any = None
+        self.root: Any = None  # of an input: its `Given`
+        self.first: Any = None  # of an input: the value that it has at first
+
+
+class Assembler:
+    """Writes the graph of a log.  `roots` says for the memory of inputs, by address, in which layout and dtype the graph gets it."""
+
+    def __init__(self, recording: Any, roots: dict[int, Given]) -> None:
+        self.recording, self.roots = recording, roots
+        self.builder = RewritingBuilder(EXACT)
+        self.given: dict[Any, Given] = {}
+        self.stretches: dict[int, Stretch] = {}
+        self.flattened: set[int] = set()
+
+    # ***** the log *****
+
+    def run(self, log: Sequence[Entry]) -> None:
+        """Go through the log, or a part of it."""
+        with self.builder:
+            for entry in log:
+                if type(entry) is Call:
+                    self._call(entry)
+                elif type(entry) is Fill:
+                    self._fill(entry)
+                elif type(entry) is Draw:
+                    self._draw(entry)
+                else:
+                    assert type(entry) is Copy
+                    self._copy(entry)
+
+    def _call(self, entry: Call) -> None:
+        exe, words = entry.exe, iter(entry.words)
+        graph: Graph = exe.graph
+        addresses: dict[int, int] = {i: next(words) for i, layout in enumerate(exe.in_layouts) if layout is not None}
+        operands: list[Any] = []
+        for i, (value, layout) in enumerate(zip(graph.inputs, exe.in_layouts, strict=True)):
+            if layout is not None:
+                operands.append(self.read(addresses[i], value.shape, layout, value.dtype))
+            else:
+                number = next(words)
+                if value.dtype.is_complex:
+                    number = complex(number, next(words))
+                operands.append(self.number(number, value.dtype))
+        results = evaluate(graph, operands)
+        fresh = iter(entry.fresh)
+        for k, (value, result) in enumerate(zip(graph.outputs, results, strict=True)):
+            target = exe.aliases.get(k)
+            if target is None:
+                self.write(next(fresh), value.shape, exe.out_layouts[k], result)
+            else:
+                self.write(addresses[target], value.shape, exe.in_layouts[target], result)
+
+    def number(self, number: Any, dtype: DType) -> Any:
+        """A Python number that was given to a kernel."""
+        return build.full((), number, dtype)
+
+    def _fill(self, entry: Fill) -> None:
+        if not entry.nbytes:
+            return
+        stretch = self.stretch(entry.address)
+        if entry.address != stretch.address or entry.nbytes < stretch.nbytes:
+            raise RecordingError("bytes were put into a part of a tensor")
+        stretch.raw, stretch.value = entry, None
+
+    def _draw(self, entry: Draw) -> None:
+        if not entry.total:
+            return
+        stretch = self.stretch(entry.address)
+        if entry.address == stretch.address and entry.total * entry.itemsize >= stretch.nbytes:
+            stretch.raw, stretch.value = entry, None
+            return
+        dtype = stretch.dtype or _DRAWN.get(entry.kind)
+        if dtype is None or dtype.itemsize != entry.itemsize:
+            raise RecordingError(f"random numbers of '{entry.name}' were put into a part of a tensor of another dtype")
+        drawn = self._given(Given("draw", entry, Layout((entry.total,), (1,)), dtype))
+        self.write(entry.address, (entry.total,), (1,), drawn)
+
+    def _copy(self, entry: Copy) -> None:
+        if not entry.nbytes:
+            return
+        source, target = self.stretch(entry.source), self.stretch(entry.address)
+        whole = entry.source == source.address and entry.address == target.address
+        if not whole or entry.nbytes < target.nbytes or entry.nbytes < source.nbytes:
+            raise RecordingError("a part of a storage was copied")
+        target.raw, target.value, target.layout, target.dtype = source.raw, source.value, source.layout, source.dtype
+
+    # ***** memory *****
+
+    def stretch(self, address: int) -> Stretch:
+        """The memory in which an address lies."""
+        if address < FIRST_ADDRESS:
+            raise RecordingError("a tensor with memory was given to a recorded call")
+        memory = self.recording.memory_at(address)
+        found = self.stretches.get(memory.address)
+        if found is None:
+            found = self.stretches[memory.address] = Stretch(memory.address, memory.nbytes)
+            root = self.roots.get(memory.address)
+            if root is not None:
+                found.root = root
+                found.first = found.value = self._given(found.root)
+                found.layout, found.dtype = root.layout, root.dtype
+        return found
+
+    def _given(self, given: Given) -> Any:
+        value = self.builder.input(given.layout.shape, given.dtype)
+        self.given[value] = given
+        return value
+
+    def read(self, address: int, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> Any:
+        """The array that memory shows at an address."""
+        shape = tuple(shape)
+        if 0 in shape:
+            return build.full(shape, 0, dtype)
+        stretch = self.stretch(address)
+        self._hold(stretch, dtype)
+        offset = self._offset(stretch, address, dtype)
+        held = stretch.layout
+        try:
+            return shown(stretch.value, path_to(*held, shape, strides, offset))
+        except RegionError:
+            flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
+            return gathered(flat, shape, strides, offset - first)
+
+    def write(self, address: int, shape: Sequence[int], strides: Sequence[int], value: Any) -> None:
+        """Put an array where memory is at an address."""
+        shape, strides = tuple(shape), tuple(strides)
+        if 0 in shape:
+            return
+        stretch, dtype = self.stretch(address), value.dtype
+        offset = self._offset(stretch, address, dtype)
+        layout = Layout(shape, strides, offset)
+        count = numel(shape)
+        dense = extent(shape, strides) == count
+        whole = dense and count * dtype.itemsize >= stretch.nbytes
+        if whole or (stretch.value is not None and stretch.layout == layout and stretch.dtype is dtype):
+            if not (dense or stretch.value is not None):
+                raise RecordingError("a tensor whose own elements overlap was written")
+            stretch.raw, stretch.value, stretch.layout, stretch.dtype = None, value, layout, dtype
+            return
+        self._hold(stretch, dtype)
+        try:
+            stretch.value = rewritten(stretch.value, value, path_to(*stretch.layout, shape, strides, offset))
+        except RegionError:
+            flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
+            stretch.value = scattered(flat, value, shape, strides, offset - first)
+            stretch.layout = Layout(flat.shape, (1,), first)
+
+    def _offset(self, stretch: Stretch, address: int, dtype: DType) -> int:
+        offset, rest = divmod(address - stretch.address, dtype.itemsize)
+        if rest:
+            raise RecordingError(f"elements of {dtype} that do not begin at a multiple of their size")
+        return offset
+
+    def _flat(self, stretch: Stretch, start: int = 0, stop: int = 0) -> tuple[Any, int]:
+        """All elements of a stretch in a row, and the place of the first; those from `start` to `stop` must be among them."""
+        layout = stretch.layout
+        count = numel(layout.shape)
+        try:
+            if stop and (start < layout.offset or stop > layout.end):
+                raise RegionError("a region beyond the array")
+            return shown(stretch.value, path_to(*layout, (count,), (1,), layout.offset)), layout.offset
+        except RegionError:
+            if stretch.root is None or stretch.address in self.flattened:
+                raise RecordingError("a region that is no view of the memory in which it lies") from None
+            self.flattened.add(stretch.address)
+            raise Restart(stretch.address) from None
+
+    def _hold(self, stretch: Stretch, dtype: DType) -> None:
+        """Let a stretch hold an array of this dtype."""
+        if stretch.value is None:
+            count = stretch.nbytes // dtype.itemsize
+            stretch.value = self._raw(stretch.raw, count, dtype)
+            stretch.raw, stretch.layout, stretch.dtype = None, Layout((count,), (1,)), dtype
+        elif stretch.dtype is not dtype:
+            self._retype(stretch, dtype)
+
+    def _raw(self, raw: Any, count: int, dtype: DType) -> Any:
+        if raw is None or (type(raw) is Fill and raw.data is None):
+            return build.full((count,), 0, dtype)
+        if type(raw) is Draw:
+            if raw.itemsize != dtype.itemsize:
+                raise RecordingError(f"random numbers of {raw.itemsize} bytes are read as {dtype}")
+            return self._given(Given("draw", raw, Layout((count,), (1,)), dtype))
+        return self._constant(raw.data, count, dtype)
+
+    def _constant(self, data: bytes, count: int, dtype: DType) -> Any:
+        """An array of bytes that are known: of one number where all elements are the same."""
+        size = dtype.itemsize
+        code = _FORMATS.get(dtype.name)
+        if code is not None and data[: count * size] == data[:size] * count:
+            (number,) = struct.unpack(code, data[:size])
+            if number == number:
+                return build.full((count,), number, dtype)
+        return self._given(Given("constant", data[: count * size], Layout((count,), (1,)), dtype))
+
+    def _retype(self, stretch: Stretch, dtype: DType) -> None:
+        """Let the elements be those of another dtype: the same bits."""
+        held, layout = stretch.dtype, stretch.layout
+        if held.itemsize == dtype.itemsize and not held.is_complex and not dtype.is_complex:
+            stretch.value, stretch.dtype = prim.bitcast(stretch.value, dtype=dtype), dtype
+            return
+        flat, first = self._flat(stretch)
+        if held.is_complex and dtype is held.to_real():
+            pairs = [build.reshape(part, (*flat.shape, 1)) for part in (prim.real(flat), prim.imag(flat))]
+            value = build.reshape(prim.cat(*pairs, dim=1), (2 * flat.shape[0],))
+            stretch.layout = Layout(value.shape, (1,), 2 * first)
+        elif dtype.is_complex and held is dtype.to_real() and first % 2 == 0 and flat.shape[0] % 2 == 0:
+            pairs = build.reshape(flat, (flat.shape[0] // 2, 2))
+            half = [
+                build.reshape(
+                    prim.slice(pairs, starts=(0, k), stops=(flat.shape[0] // 2, k + 1), steps=(1, 1)),
+                    (flat.shape[0] // 2,),
+                )
+                for k in (0, 1)
+            ]
+            value = prim.complex(*half)
+            stretch.layout = Layout(value.shape, (1,), first // 2)
+        else:
+            raise RecordingError(f"memory of {held} at {layout} is read as {dtype}")
+        stretch.value, stretch.dtype = value, dtype
+
+
+class Restart(Exception):
+    """The memory of an input has to be given as one row of elements."""
+
+    def __init__(self, address: int) -> None:
+        super().__init__(address)
+        self.address = address

@@ -1,0 +1,187 @@
+"""The backend without memory: addresses that no memory has, and executables that are written down instead of run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+from rushlight._backends.protocol import Backend, Block
+from rushlight._backends.registry import host
+from rushlight._capture.recording.device import TRACED
+from rushlight._capture.recording.errors import DataDependentError, RecordingError
+from rushlight._capture.recording.log import Call, Copy, Fill
+from rushlight._engine.core.state import STATE
+from rushlight._engine.core.tensor import from_owner
+from rushlight._graph.core import Graph
+from rushlight._types.device import Device
+from rushlight._types.dtype import DType
+from rushlight._types.layout import extent
+
+__all__ = ["FIRST_ADDRESS", "RecordedExecutable", "RecordingBackend"]
+
+FIRST_ADDRESS = 1 << 62  # no processor of today gives a program memory there
+_ALIGNMENT = 64
+
+
+class _Addresses:
+    """Addresses, each given once in the life of the process."""
+
+    __slots__ = ("_lock", "_next")
+
+    def __init__(self) -> None:
+        self._lock, self._next = Lock(), FIRST_ADDRESS
+
+    def take(self, nbytes: int) -> int:
+        with self._lock:
+            address = self._next
+            self._next += max(_ALIGNMENT, -(-nbytes // _ALIGNMENT) * _ALIGNMENT)
+        if self._next >= 1 << 63:
+            raise RecordingError("this process has recorded so much that there are no addresses left")
+        return address
+
+
+ADDRESSES = _Addresses()
+
+
+def current() -> Any:
+    """The recording of this thread."""
+    found = STATE.recording
+    if found is None:
+        raise RecordingError("a tensor of a recorded program was used after its recording had ended")
+    return found
+
+
+class RecordedExecutable:
+    """A graph with layouts; a call of it is an entry of the log."""
+
+    __slots__ = ("aliases", "fresh", "graph", "in_layouts", "n_tensors", "out_layouts")
+
+    def __init__(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[tuple[int, ...] | None],
+        out_layouts: Sequence[tuple[int, ...]],
+        aliases: Mapping[int, int],
+    ) -> None:
+        self.graph, self.in_layouts, self.out_layouts = graph, list(in_layouts), list(out_layouts)
+        self.aliases = dict(aliases)
+        self.n_tensors = sum(layout is not None for layout in in_layouts)
+        self.fresh = [
+            (k, extent(v.shape, layout) * v.dtype.itemsize if 0 not in v.shape else 0)
+            for k, (v, layout) in enumerate(zip(graph.outputs, out_layouts, strict=True))
+            if k not in self.aliases
+        ]
+
+    def __call__(self, *words: Any) -> Any:
+        made = [allocated(nbytes) for _, nbytes in self.fresh]
+        current().note(Call(self, words, [storage.ptr for storage in made]))
+        return made[0] if len(made) == 1 else tuple(made) if made else None
+
+    @property
+    def notes(self) -> list[str]:
+        return []
+
+    def steps(self) -> list[Any]:
+        return []
+
+
+def allocated(nbytes: int) -> Any:
+    """A storage over addresses without memory."""
+    address = ADDRESSES.take(nbytes)
+    current().extend(address, nbytes)
+    return from_owner(address, nbytes, Block(address, nbytes, TRACED))
+
+
+class RecordingBackend(Backend):
+    """See the module's text."""
+
+    type = "cpu"
+    accelerator = False
+
+    def _missing(self, what: str) -> NotImplementedError:
+        raise RecordingError(f"a program that needs {what} cannot be recorded")
+
+    # ***** memory *****
+
+    def allocate(self, nbytes: int, device: Device) -> Any:
+        return allocated(nbytes)
+
+    def zeros(self, nbytes: int, device: Device) -> Any:
+        storage = allocated(nbytes)
+        current().note(Fill(storage.ptr, nbytes, None))
+        return storage
+
+    def copy_in(self, address: int, source: int, nbytes: int) -> None:
+        current().note(Fill(address, nbytes, bytes(host().window(source, nbytes))))
+
+    def copy_out(self, address: int, source: int, nbytes: int) -> None:
+        found = current().known_bytes(source, nbytes)
+        if found is None:
+            raise DataDependentError(f"{asking()} asks for the elements of a tensor")
+        host().window(address, nbytes)[:] = found
+
+    def copy(self, address: int, source: int, nbytes: int, device: Device) -> None:
+        current().note(Copy(address, source, nbytes))
+
+    # ***** programs *****
+
+    @property
+    def target(self) -> Any:
+        return host().target
+
+    def compile(
+        self,
+        graph: Graph,
+        in_layouts: Sequence[tuple[int, ...] | None],
+        out_layouts: Sequence[tuple[int, ...]],
+        device: Device,
+        aliases: Mapping[int, int] | None = None,
+        overlaps: Mapping[int, Sequence[int]] | None = None,
+    ) -> Any:
+        return RecordedExecutable(graph, in_layouts, out_layouts, aliases or {})
+
+    def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
+        return host().steps(graph, in_layouts, out_layouts)
+
+    # ***** elements *****
+
+    def reader(self, dtype: DType) -> Callable[[int], Any]:
+        def read(address: int) -> Any:
+            return current().element(address, dtype, asking)
+
+        return read
+
+    def routine(self, name: str, key: Any = None) -> Callable[..., Any]:
+        def run(*words: Any) -> Any:
+            raise DataDependentError(f"{asking()} has a result whose shape depends on elements of a tensor ({name})")
+
+        return run
+
+    @property
+    def selection_piece(self) -> int:
+        return host().selection_piece
+
+    # ***** random numbers *****
+
+    def random_kernel(self, name: str, kind: str) -> Callable[..., Any]:
+        def draw(*words: Any) -> Any:
+            raise RecordingError(f"the random kernel '{name}' cannot be recorded here")
+
+        return draw
+
+    def memory_stats(self, device: Device) -> Mapping[str, int]:
+        return host().memory_stats(device)
+
+
+def asking() -> str:
+    """The function of the engine that asks for elements, by name."""
+    frame = sys._getframe(1)
+    while frame is not None and "/_capture/recording/" in frame.f_code.co_filename.replace("\\", "/"):
+        frame = frame.f_back
+    name = "a function" if frame is None else frame.f_code.co_name
+    return name
+
+
+TRACED.backend = RecordingBackend()

@@ -1,0 +1,228 @@
+"""`CompiledProgram`: a recorded program as one executable, and the calls of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rushlight._backends.registry import backend_of
+from rushlight._capture.recording.assemble import Given
+from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.log import Draw
+from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.memory import MEMORY, own
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import Tensor, make, meta_of
+from rushlight._engine.dispatch.backward_spec import BackwardSpec
+from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
+from rushlight._engine.dispatch.lower import Backward
+from rushlight._engine.dispatch.node_recording import record
+from rushlight._engine.random.random import _draw
+from rushlight._graph.core import Graph, Value
+from rushlight._types.device import CPU
+from rushlight._types.spec import Spec
+
+__all__ = ["Changed", "CompiledProgram", "Made"]
+
+NAME = "CompiledFunctionBackward"
+
+
+class Made(NamedTuple):
+    """How an output is made: the input `number` itself ("same"), a view of its storage ("view"), a tensor without elements ("empty"), or one over the
+    memory of a stretch ("storage"); `offset` is in bytes from the input's first element, or from the beginning of the memory."""
+
+    kind: str
+    number: int
+    spec: Spec
+    offset: int
+    stretch: Any = None
+
+
+class Changed(NamedTuple):
+    """An input of the graph that holds `value` at the end."""
+
+    given: Given
+    value: Value
+
+
+class CompiledProgram:
+    """A function of the recording's `inputs` that gives a list of tensors.
+
+    It takes tensors of the same specs, as the recording was given; whoever calls it answers for that, and for that they share memory as those did.
+    It draws from the generators, writes to the inputs, and sets `.grad` where the recorded program did.
+    """
+
+    def __init__(
+        self,
+        build: Any,
+        assembler: Any,
+        graph: Graph,
+        made: Sequence[Made],
+        changed: Sequence[Changed],
+        stretches: Sequence[Any],
+        layouts: Sequence[Any],
+    ) -> None:
+        recording = build.recording
+        self.specs = [x._spec for x in build.inputs]
+        self.graph, self.made, self.grads, self.histories = graph, list(made), build.grads, build.histories
+        self.n_outputs = build.n_outputs
+        self.draws: list[Draw] = [e for e in recording.log[: build.forward_end] if type(e) is Draw]
+        if any(type(e) is Draw for e in recording.log[build.forward_end :]):
+            raise RecordingError("the backward of the program draws random numbers")
+        self._stretches = {id(s): k for k, s in enumerate(stretches)}
+        self._layouts = [layout.strides for layout in layouts]
+        self._changed = list(changed)
+        self._place(build, assembler)
+        self._versions = build.versions()
+        self._exe: Any = None
+        self._backward: BackwardSpec | None = None
+        self._residuals: list[Spec] = []
+        self._wanting: list[int] = []
+
+    def _place(self, build: Any, assembler: Any) -> None:
+        """Where the words of the executable come from: (kind, number, bytes from the beginning), and their specs."""
+        values = list(self.graph.inputs)
+        self._aliases: dict[int, int] = {}
+        known = {id(assembler.given[v]): n for n, v in enumerate(values) if v in assembler.given}
+        for k, changed in enumerate(self._changed):
+            number = known.get(id(changed.given))
+            if number is None:
+                value = next(v for v, g in assembler.given.items() if g is changed.given)
+                number = known[id(changed.given)] = len(values)
+                values.append(value)
+            self._aliases[len(self._stretches) + k] = number
+        self.graph = Graph(values, self.graph.nodes, self.graph.outputs)
+        numbers = {id(d): k for k, d in enumerate(self.draws)}
+        self._sources: list[tuple[str, int, int]] = []
+        self._in_specs: list[Spec] = []
+        self._held: list[Tensor] = []
+        for value in values:
+            given = assembler.given[value]
+            self._in_specs.append(Spec.of(given.dtype, CPU, given.layout.shape, given.layout.strides))
+            if given.kind == "input":
+                step = (given.layout.offset - build._own(given.content).offset) * given.dtype.itemsize
+                self._sources.append(("input", given.content, step))
+            elif given.kind == "draw":
+                self._sources.append(("draw", numbers[id(given.content)], 0))
+            else:
+                self._sources.append(("constant", len(self._held), 0))
+                self._held.append(_constant(given))
+
+    def differentiable(
+        self,
+        logical: Graph,
+        backward: Graph,
+        saved: Sequence[tuple[str, int]],
+        wrt: Sequence[int],
+        residuals: Sequence[Value],
+        wanting: Sequence[int],
+        count: int,
+    ) -> None:
+        """Let outputs `wanting` get a node: `logical` is the forward graph with an output for each output of the program, then residuals."""
+        places = list(range(len(wrt)))
+        what = Backward(logical, backward, list(saved), list(places))
+        mask = [j in wanting for j in range(count)]
+        self._backward = BackwardSpec(NAME, what, wrt, mask, CPU, GRAPH_CALLS)
+        self._residuals = [Spec.of(v.dtype, CPU, v.shape) for v in residuals]
+        self._wanting = list(wanting)
+
+    # ***** compiling *****
+
+    def compile(self) -> Any:
+        """The executable, made by the first call."""
+        if self._exe is None and self.graph.outputs:
+            layouts = [*self._layouts, *[c.given.layout.strides for c in self._changed]]
+            layouts += [s.strides for s in self._residuals]
+            self._exe = backend_of(CPU).compile(
+                self.graph, [s.strides for s in self._in_specs], layouts, CPU, aliases=self._aliases
+            )
+        return self._exe
+
+    # ***** running *****
+
+    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs for these inputs."""
+        exe = self.compile()
+        for i, (x, spec) in enumerate(zip(inputs, self.specs, strict=True)):
+            if x._spec is not spec:
+                raise RuntimeError(f"input {i} of the program is {x._spec}, it was recorded for {spec}")
+        if HOOKS.lazy_clones:
+            for change in self._changed:
+                own(inputs[change.given.content])
+        drawn = [self._drawn(draw) for draw in self.draws]
+        found: tuple[Any, ...] = ()
+        if exe is not None:
+            made = exe(*[self._word(source, inputs, drawn) for source in self._sources])
+            found = made if type(made) is tuple else () if made is None else (made,)
+        for number, count in self._versions:
+            storage = inputs[number]._storage
+            storage.version += count
+            storage.changed = HOOKS.user_code()
+        results = [self._result(made, inputs, found) for made in self.made]
+        if self._backward is not None and STATE.word & GRAD:
+            self._record(inputs, drawn, results, found)
+        for i, j in self.grads:
+            if j is not None:
+                meta_of(inputs[i]).grad = results[j]
+            elif inputs[i]._autograd_meta is not None:
+                inputs[i]._autograd_meta.grad = None
+        return results[: self.n_outputs]
+
+    def _drawn(self, draw: Draw) -> Any:
+        storage = MEMORY.alloc(draw.total * draw.itemsize)
+        _draw(draw.name, draw.kind, draw.generator, storage.ptr, draw.total, *draw.parameters)
+        return storage
+
+    def _word(self, source: tuple[str, int, int], inputs: Sequence[Tensor], drawn: Sequence[Any]) -> int:
+        kind, number, step = source
+        if kind == "input":
+            return inputs[number]._ptr + step
+        address: int = drawn[number].ptr if kind == "draw" else self._held[number]._ptr
+        return address
+
+    def _result(self, made: Made, inputs: Sequence[Tensor], found: Sequence[Any]) -> Tensor:
+        if made.kind == "same":
+            return inputs[made.number]
+        if made.kind == "view":
+            x = inputs[made.number]
+            return make(x._storage, made.spec, x._ptr + made.offset)
+        if made.kind == "empty":
+            storage = MEMORY.alloc(0)
+            return make(storage, made.spec, storage.ptr)
+        storage = found[self._stretches[id(made.stretch)]]
+        return make(storage, made.spec, storage.ptr + made.offset)
+
+    def _record(
+        self, inputs: Sequence[Tensor], drawn: Sequence[Any], results: list[Tensor], found: Sequence[Any]
+    ) -> None:
+        """The node behind the outputs."""
+        assert self._backward is not None
+        first = len(found) - len(self._residuals)
+        residuals = [make(s, spec, s.ptr) for s, spec in zip(found[first:], self._residuals, strict=True)]
+        operands = [
+            self._operand(source, spec, inputs, drawn)
+            for source, spec in zip(self._sources, self._in_specs, strict=True)
+        ]
+        node = record(self._backward, operands, [*results, *residuals])
+        for j in self._wanting:
+            out = results[j]
+            out._node, out._rg = node, True
+            if j:
+                meta_of(out).output_nr = j
+
+    def _operand(
+        self, source: tuple[str, int, int], spec: Spec, inputs: Sequence[Tensor], drawn: Sequence[Any]
+    ) -> Tensor:
+        kind, number, step = source
+        if kind == "input":
+            x = inputs[number]
+            return x if x._spec is spec else make(x._storage, spec, x._ptr + step)
+        if kind == "draw":
+            return make(drawn[number], spec, drawn[number].ptr)
+        return self._held[number]
+
+
+def _constant(given: Given) -> Tensor:
+    storage = MEMORY.alloc(len(given.content))
+    memoryview(storage).cast("B")[:] = given.content
+    return make(storage, Spec.of(given.dtype, CPU, given.layout.shape), storage.ptr)

@@ -1,0 +1,24 @@
+"""What stands for the memory and the history of a recording's inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rushlight._engine.autograd.node import Node
+
+__all__ = ["InputBackward", "Memory"]
+
+
+class InputBackward(Node):
+    """Stands for the history of a tensor that a program is given: gradients end here."""
+
+    __slots__ = ()
+
+
+class Memory:
+    """A stretch of addresses: that of an input's root storage (`real`), or of one that the program allocates."""
+
+    __slots__ = ("address", "nbytes", "real")
+
+    def __init__(self, address: int, nbytes: int, real: Any = None) -> None:
+        self.address, self.nbytes, self.real = address, nbytes, real

@@ -1,0 +1,294 @@
+"""From a recording to a `CompiledProgram`: its graphs, its executables, and what they are given and give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._capture.recording.assemble import Assembler, Given, Restart
+from rushlight._capture.recording.compiled import Changed, CompiledProgram, Made
+from rushlight._capture.recording.device import TRACED
+from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.log import Draw
+from rushlight._capture.recording.memory import InputBackward
+from rushlight._capture.recording.regions import Layout, path_to, shown
+from rushlight._engine.autograd.engine import run_backward
+from rushlight._engine.autograd.node import GradientEdge
+from rushlight._engine.core.tensor import Tensor, edge_of
+from rushlight._graph.core import Graph, Value, live_nodes
+from rushlight._transforms.partition import Joint, partition
+from rushlight._types.spec import Spec
+
+__all__ = ["compiled_program"]
+
+
+def compiled_program(recording: Any, outputs: Sequence[Tensor]) -> CompiledProgram:
+    """See `Recording.finish`."""
+    flattened: set[int] = set()
+    build = _Build(recording, outputs)
+    while True:
+        try:
+            return build.program(flattened)
+        except Restart as error:
+            flattened.add(error.address)
+
+
+class _Build:
+    """One program in the making."""
+
+    def __init__(self, recording: Any, outputs: Sequence[Tensor]) -> None:
+        self.recording, self.inputs = recording, recording.inputs
+        self.standing = [recording.stand_in(x) for x in self.inputs]
+        self.first_grads = list(recording.first_grads)
+        self.outputs = list(outputs)
+        for x in self.outputs:
+            if not recording.is_recorded(x):
+                raise RecordingError("a program returns recorded tensors")
+        self.n_outputs = len(self.outputs)
+        self.numbers = {id(x): i for i, x in enumerate(self.standing)}
+        self._note_grads()
+        self._note_histories()
+        self.forward_end = len(recording.log)
+        self.cotangents: list[Tensor] = []
+        self.gradients: list[Tensor | None] = []
+        self.wrt: list[int] = []
+        changed = {j for _, j in self.histories}
+        self.wanting = [j for j, x in enumerate(self.outputs) if x._rg and (id(x) not in self.numbers or j in changed)]
+        if self.wanting:
+            self._record_backward()
+
+    # ***** what the program leaves behind beside its outputs *****
+
+    def _note_grads(self) -> None:
+        """Gradients that were set are further outputs: (input, output or None)."""
+        self.grads: list[tuple[int, int | None]] = []
+        for i, x in enumerate(self.standing):
+            held = None if x._autograd_meta is None else x._autograd_meta.grad
+            if held is self.first_grads[i]:
+                continue
+            if held is None:
+                self.grads.append((i, None))
+            elif not self.recording.is_recorded(held):
+                raise RecordingError("a tensor that was not recorded became a gradient")
+            else:
+                self.grads.append((i, self._output(held)))
+
+    def _note_histories(self) -> None:
+        """Inputs that got a history: (input, output)."""
+        self.histories: list[tuple[int, int]] = []
+        for i, x in enumerate(self.standing):
+            node = x._node
+            if node is not None and type(node) is not InputBackward:
+                if self.inputs[i]._autograd_meta is not None and self.inputs[i]._autograd_meta.base is not None:
+                    raise RecordingError("a view that the program was given got another history")
+                self.histories.append((i, self._output(x)))
+
+    def _output(self, x: Tensor) -> int:
+        for j, other in enumerate(self.outputs):
+            if other is x:
+                return j
+        self.outputs.append(x)
+        return len(self.outputs) - 1
+
+    # ***** backward *****
+
+    def _record_backward(self) -> None:
+        """Run the engine's backward on the recorded tensors, with stand-ins for the gradients of the outputs that want one."""
+        recording = self.recording
+        with recording.continued():
+            for j in self.wanting:
+                spec = self.outputs[j]._spec
+                self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, TRACED, spec.shape)))
+            edges = []
+            for i, x in enumerate(self.standing):
+                if not self.inputs[i]._rg:
+                    continue
+                edge = recording.first_edges.get(i) or edge_of(x)
+                if edge is not None:
+                    self.wrt.append(i)
+                    edges.append(GradientEdge(*(edge if isinstance(edge, tuple) else (edge, 0))))
+            roots = [self.outputs[j] for j in self.wanting]
+            found = run_backward(roots, list(self.cotangents), True, False, edges, accumulate=False)
+            self.gradients = list(found)
+        kept = [k for k, g in enumerate(self.gradients) if g is not None]
+        self.wrt = [self.wrt[k] for k in kept]
+        self.gradients = [self.gradients[k] for k in kept]
+
+    def versions(self) -> list[tuple[int, int]]:
+        """Inputs whose storages were changed, one for each storage, and how often."""
+        found: dict[int, tuple[int, int]] = {}
+        for i, (x, first) in enumerate(zip(self.standing, self.recording.first_versions, strict=True)):
+            if x._storage.version != first:
+                found.setdefault(id(x._storage), (i, x._storage.version - first))
+        return list(found.values())
+
+    # ***** graphs *****
+
+    def _roots(self, flattened: set[int]) -> dict[int, Given]:
+        """In which form the graph gets the memory of inputs: as the largest of them, or as one row from the first to the last element."""
+        roots: dict[int, Given] = {}
+        places: dict[int, list[tuple[int, Layout]]] = {}
+        for i, x in enumerate(self.standing):
+            memory = self.recording.memory_at(x._ptr)
+            offset, rest = divmod(x._ptr - memory.address, x._spec.dtype.itemsize)
+            if rest:
+                raise RecordingError("an input that does not begin at a multiple of its elements' size")
+            places.setdefault(memory.address, []).append((i, Layout(tuple(x._spec.shape), x._spec.strides, offset)))
+        for address, found in places.items():
+            number, layout = max(found, key=lambda pair: self.standing[pair[0]]._spec.numel)
+            dtype = self.standing[number]._spec.dtype
+            if address in flattened:
+                alike = [l for i, l in found if self.standing[i]._spec.dtype is dtype]
+                start, stop = min(l.offset for l in alike), max(l.end for l in alike)
+                layout = Layout((stop - start,), (1,), start)
+            roots[address] = Given("input", number, layout, dtype)
+        for k, x in enumerate(self.cotangents):
+            layout = Layout(tuple(x._spec.shape), x._spec.strides)
+            roots[x._ptr] = Given("cotangent", k, layout, x._spec.dtype)
+        return roots
+
+    def program(self, flattened: set[int]) -> CompiledProgram:
+        recording = self.recording
+        roots = self._roots(flattened)
+        assembler = Assembler(recording, roots)
+        assembler.run(recording.log[: self.forward_end])
+        with assembler.builder:
+            made = [self._made(x, assembler) for x in self.outputs]
+            changed = self._changed(assembler)
+            values = [self._read(x, assembler) for x in self.outputs] if self.wanting else []
+        storages: list[Any] = []  # stretches that become outputs
+        for each in made:
+            if each.stretch is not None and each.stretch not in storages:
+                storages.append(each.stretch)
+        stored = [s.value for s in storages]
+        layouts = [s.layout for s in storages]
+        if not self.wanting:
+            forward = _graph(assembler, [*stored, *[c.value for c in changed]])
+            return CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
+        assembler.run(recording.log[self.forward_end :])
+        with assembler.builder:
+            gradients = [self._read(g, assembler) for g in self.gradients]
+        return self._joint(assembler, made, changed, storages, layouts, values, gradients)
+
+    def _joint(
+        self,
+        assembler: Assembler,
+        made: list[Made],
+        changed: list[Changed],
+        storages: list[Any],
+        layouts: list[Layout],
+        values: list[Value],
+        gradients: list[Value],
+    ) -> CompiledProgram:
+        """The program whose outputs want gradients: the joint graph is divided, and what backward reads is saved."""
+        given = assembler.given
+        ends = {v: g for v, g in given.items() if g.kind == "cotangent"}
+        cotangents = [self._cotangent(k, ends, assembler) for k in range(len(self.cotangents))]
+        builder = assembler.builder
+        inputs = [v for v in builder.inputs if v not in ends and v not in cotangents]
+        inputs += self._differentiated(assembler, inputs)
+        written = {c.given for c in changed}
+        overwritten = [i for i, v in enumerate(inputs) if v in given and given[v] in written]
+        physical = [*[s.value for s in storages], *[c.value for c in changed]]
+        nodes = live_nodes(builder.nodes, [*values, *physical, *gradients])
+        joint = Joint(inputs, values, nodes, cotangents, gradients)
+        logical, backward, saved = partition(joint, overwritten)
+        residuals = list(logical.outputs[len(values) :])
+        used = _used(builder, [*physical, *residuals])
+        order = [v for v in inputs if v in used or v in self.kept or v in [inputs[i] for k, i in saved if k == "input"]]
+        number = {v: n for n, v in enumerate(order)}
+        saved = [(k, number[inputs[i]] if k == "input" else i) for k, i in saved]
+        logical = Graph(order, logical.nodes, logical.outputs)
+        forward = Graph(order, live_nodes(builder.nodes, [*physical, *residuals]), [*physical, *residuals])
+        program = CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
+        program.differentiable(
+            logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting, len(values)
+        )
+        return program
+
+    def _differentiated(self, assembler: Assembler, inputs: Sequence[Value]) -> list[Value]:
+        """The graph's inputs that are the tensors with gradients; those that the graph does not have are added."""
+        self.kept: list[Value] = []
+        more: list[Value] = []
+        for i in self.wrt:
+            x = self.standing[i]
+            found = None
+            for value in inputs:
+                given = assembler.given.get(value)
+                if given is not None and given.kind == "input" and given.content == i and value not in self.kept:
+                    found = value
+            if found is None:
+                layout = Layout(tuple(x._spec.shape), x._spec.strides)
+                found = Value(tuple(x._spec.shape), x._spec.dtype)
+                assembler.given[found] = Given("input", i, self._own(i), x._spec.dtype)
+                more.append(found)
+                del layout
+            self.kept.append(found)
+        return more
+
+    def _own(self, i: int) -> Layout:
+        x = self.standing[i]
+        memory = self.recording.memory_at(x._ptr)
+        return Layout(tuple(x._spec.shape), x._spec.strides, (x._ptr - memory.address) // x._spec.dtype.itemsize)
+
+    def _cotangent(self, k: int, ends: dict[Value, Given], assembler: Assembler) -> Value:
+        for value, given in ends.items():
+            if given.content == k:
+                return value
+        spec = self.cotangents[k]._spec
+        return Value(tuple(spec.shape), spec.dtype)
+
+    def _read(self, x: Tensor | None, assembler: Assembler) -> Value:
+        assert x is not None
+        value: Value = assembler.read(x._ptr, x._spec.shape, x._spec.strides, x._spec.dtype)
+        return value
+
+    def _made(self, x: Tensor, assembler: Assembler) -> Made:
+        """How an output is made at run time."""
+        spec, real = x._spec, Spec.of(x._spec.dtype, self.recording.host, x._spec.shape, x._spec.strides, x._spec.conj)
+        number = self.numbers.get(id(x))
+        if number is not None:
+            return Made("same", number, real, 0)
+        memory = self.recording.memory_at(x._ptr)
+        if memory.real is not None:
+            root = next(i for i, y in enumerate(self.standing) if self.recording.memory_at(y._ptr) is memory)
+            return Made("view", root, real, x._ptr - self.standing[root]._ptr)
+        if not spec.numel:
+            return Made("empty", 0, real, 0)
+        stretch = assembler.stretch(x._ptr)
+        assembler._hold(stretch, spec.dtype if stretch.dtype is None else stretch.dtype)
+        return Made("storage", 0, real, x._ptr - memory.address, stretch)
+
+    def _changed(self, assembler: Assembler) -> list[Changed]:
+        """Inputs whose memory holds something else at the end."""
+        changed = []
+        for stretch in list(assembler.stretches.values()):
+            root = stretch.root
+            if root is None or root.kind != "input" or stretch.value is stretch.first:
+                continue
+            if stretch.value is None:
+                assembler._hold(stretch, root.dtype)
+            if stretch.dtype is not root.dtype:
+                assembler._retype(stretch, root.dtype)
+            value = shown(stretch.value, path_to(*stretch.layout, *root.layout))
+            if value is not stretch.first:
+                changed.append(Changed(root, value))
+        return changed
+
+
+def _used(builder: Any, outputs: Sequence[Value]) -> set[Value]:
+    """The inputs that outputs are computed from."""
+    used = {v for node in live_nodes(builder.nodes, outputs) for v in node.inputs if v.node is None}
+    return used | {v for v in outputs if v.node is None}
+
+
+def _graph(assembler: Assembler, outputs: Sequence[Value]) -> Graph:
+    """The graph of these outputs over the inputs that they need."""
+    used = _used(assembler.builder, outputs)
+    inputs = [v for v in assembler.builder.inputs if v in used]
+    return Graph(inputs, live_nodes(assembler.builder.nodes, outputs), outputs)
+
+
+def draws_of(log: Sequence[Any]) -> list[Draw]:
+    """The draws of a log, in order."""
+    return [entry for entry in log if type(entry) is Draw]

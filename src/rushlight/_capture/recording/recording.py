@@ -1,0 +1,239 @@
+"""`Recording`: the time in which a thread's calls are written down instead of run.
+
+>>> import rushlight as torch
+>>> from rushlight._capture.recording import Recording
+>>> weight = torch.ones(2, requires_grad=True)
+>>> with Recording() as recording:
+...     x = recording.stand_in(weight)
+...     y = (x * 3.0).sum()
+...     program = recording.finish([y])
+>>> (found,) = program([weight])
+>>> found.backward()
+>>> found, weight.grad
+(tensor(6., grad_fn=<CompiledFunctionBackward>), tensor([3., 3.]))
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rushlight._backends.protocol import Block
+from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
+from rushlight._capture.recording.device import TRACED
+from rushlight._capture.recording.errors import DataDependentError, RecordingError
+from rushlight._capture.recording.log import Draw, Entry
+from rushlight._capture.recording.memory import InputBackward, Memory
+from rushlight._capture.recording.program import CompiledProgram, compiled_program
+from rushlight._engine.core.memory import has_memory, root_of
+from rushlight._engine.core.state import RECORDING, STATE
+from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
+from rushlight._engine.kinds.kinds import Kind
+from rushlight._types.device import CPU
+from rushlight._types.dtype import DType
+from rushlight._types.spec import Spec, check_memory
+
+__all__ = ["Recording"]
+
+
+class Recording:
+    """See the module's text.  A recording belongs to the thread that entered it, and is entered and left any number of times.
+
+    `inputs` are the real tensors in the order of their first `stand_in`.  `origins` says of each how it came in: `("given", None)`, `("grad", i)`
+    for the `.grad` of input i, `("found", None)` for a tensor that an operator met without a stand-in.
+    """
+
+    def __init__(self) -> None:
+        self.inputs: list[Tensor] = []
+        self.origins: list[tuple[str, int | None]] = []
+        self.log: list[Entry] = []
+        self._standing: dict[int, Tensor] = {}
+        self._starts: list[int] = []
+        self._memories: list[Memory] = []
+        self._roots: dict[int, tuple[Memory, Any]] = {}
+        self._storages: dict[int, tuple[Any, Any]] = {}
+        self.first_grads: list[Tensor | None] = []
+        self.first_edges: dict[int, Any] = {}
+        self.first_versions: list[int] = []
+        self.host = CPU
+
+    # ***** the time of a recording *****
+
+    def __enter__(self) -> Recording:
+        if STATE.recording is not None:
+            raise RecordingError("a program is being recorded in this thread already")
+        STATE.recording = self
+        STATE.word |= RECORDING
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.recording = None
+        STATE.word &= ~RECORDING
+
+    @contextmanager
+    def continued(self) -> Iterator[None]:
+        """The time of the recording, whether it is that now or not."""
+        if STATE.recording is self:
+            yield
+        else:
+            with self:
+                yield
+
+    # ***** what the backend says *****
+
+    def note(self, entry: Entry) -> None:
+        """Write an entry down."""
+        self.log.append(entry)
+
+    def extend(self, address: int, nbytes: int) -> Memory:
+        """Memory that the program allocates."""
+        return self._add(Memory(address, nbytes))
+
+    def _add(self, memory: Memory) -> Memory:
+        self._starts.append(memory.address)  # addresses only grow
+        self._memories.append(memory)
+        return memory
+
+    def draw(self, generator: Any, name: str, kind: str, words: Sequence[Any]) -> None:
+        """Note a draw of a random kernel: `words` are the address, how many elements, and parameters."""
+        address, count, *parameters = words
+        if any(type(p) is int and p >= FIRST_ADDRESS for p in (count, *parameters)):
+            raise RecordingError(f"random numbers of the kernel '{name}' depend on elements of a tensor")
+        if not self.owns(address):
+            raise RecordingError("a tensor that was not recorded is filled with random numbers")
+        size = int(kind) if kind.isdigit() else int(kind[1:]) // 8
+        self.log.append(Draw(generator, name, kind, address, count, tuple(parameters), size))
+
+    def refused(self, what: str) -> RecordingError:
+        """The error for something that cannot be part of a program."""
+        return RecordingError(f"{what} cannot be part of a recorded program")
+
+    def element(self, address: int, dtype: DType, asking: Callable[[], str]) -> Any:
+        """The element at an address as a Python number, where it is known."""
+        raise DataDependentError(
+            f"{asking()} asks for an element of a tensor, which is not known while a program is recorded"
+        )
+
+    def asked(self, what: str) -> DataDependentError:
+        """The error for a function that asks for elements."""
+        return DataDependentError(f"{what} asks for the elements of a tensor")
+
+    def known_bytes(self, address: int, nbytes: int) -> bytes | None:
+        """The bytes at an address where they are known."""
+        return None
+
+    # ***** what a tracer asks *****
+
+    def owns(self, address: int) -> bool:
+        """Whether an address is one of this recording."""
+        return bool(self._starts) and self._starts[0] <= address < self._starts[-1] + max(self._memories[-1].nbytes, 1)
+
+    def memory_at(self, address: int) -> Memory:
+        """The memory in which an address lies."""
+        at = bisect_right(self._starts, address) - 1
+        if at < 0 or address > (found := self._memories[at]).address + found.nbytes:
+            raise RecordingError("a tensor of another recording takes part in this one")
+        return found
+
+    def is_recorded(self, x: Any) -> bool:
+        """Whether a tensor is one of a recorded program."""
+        return isinstance(x, Tensor) and x._spec.device is TRACED
+
+    def stand_in(self, x: Tensor, origin: tuple[str, int | None] = ("given", None)) -> Tensor:
+        """The tensor that stands for a real one of the CPU: the same for the same tensor, over shared memory for tensors that share memory.
+
+        It has the shape, strides, offset, dtype, class, attributes, `requires_grad` and `.grad` of the real one, and is a leaf where that is one.
+        Tensors of a recording and tensors without memory come back as they are.  RecordingError for what no program can be given.
+        """
+        made = self._standing.get(id(x))
+        if made is not None:
+            return made
+        if not isinstance(x, Tensor):
+            raise TypeError(f"stand_in() takes a tensor, not {type(x).__name__}")
+        if isinstance(x, Kind):
+            raise RecordingError(f"a {type(x).__name__} cannot be part of a recorded program yet")
+        spec = x._spec
+        if spec.device is TRACED or not has_memory(spec):
+            return x
+        check_memory(spec)
+        storage = self._storage(x._storage)
+        address = storage.ptr + (x._ptr - x._storage.ptr)
+        alike = Spec.of(spec.dtype, TRACED, spec.shape, spec.strides, spec.conj)
+        made = make(storage, alike, address)
+        if type(x) is not Tensor:
+            made.__class__ = type(x)
+        if x.__dict__:
+            made.__dict__.update(x.__dict__)
+        self.inputs.append(x)
+        self.origins.append(origin)
+        self.first_versions.append(x._storage.version)
+        self.first_grads.append(None)
+        self._standing[id(x)] = made
+        self._give_history(made, x, len(self.inputs) - 1)
+        return made
+
+    def _give_history(self, made: Tensor, x: Tensor, number: int) -> None:
+        made._rg = x._rg
+        if x._node is not None:
+            node = InputBackward()
+            node._start(())
+            made._node = self.first_edges[number] = node
+        meta = x._autograd_meta
+        if meta is None:
+            return
+        if meta.grad is not None:
+            meta_of(made).grad = self.first_grads[number] = self.stand_in(meta.grad, ("grad", number))
+        if meta.inference:
+            meta_of(made).inference = True
+        if meta.hooks or meta.post_hooks:
+            raise RecordingError("a tensor with hooks is given to a recorded program")
+
+    def _storage(self, storage: Any) -> Any:
+        """The storage that stands for a real one."""
+        known = self._storages.get(id(storage))
+        if known is not None:
+            return known[0]
+        root = root_of(storage)
+        memory, base = self._root(root)
+        if storage is root:
+            made = base
+        else:
+            made = from_owner(memory.address + storage.ptr - root.ptr, storage.nbytes, base)
+        made.version = storage.version
+        self._storages[id(storage)] = made, storage
+        return made
+
+    def _root(self, root: Any) -> tuple[Memory, Any]:
+        found = self._roots.get(id(root))
+        if found is None:
+            start, stop = root.ptr, root.ptr + root.nbytes
+            for other, _ in self._roots.values():
+                if root.nbytes and other.real.ptr < stop and start < other.real.ptr + other.real.nbytes:
+                    raise RecordingError("two tensors lie in the same memory of different owners")
+            address = ADDRESSES.take(root.nbytes)
+            memory = self._add(Memory(address, root.nbytes, root))
+            found = self._roots[id(root)] = (
+                memory,
+                from_owner(address, root.nbytes, Block(address, root.nbytes, TRACED)),
+            )
+        return found
+
+    def cotangent(self, spec: Spec) -> Tensor:
+        """A tensor that stands for the gradient of an output."""
+        address = ADDRESSES.take(spec.nbytes)
+        memory = self._add(Memory(address, spec.nbytes))
+        storage = from_owner(address, spec.nbytes, Block(address, spec.nbytes, TRACED))
+        return make(storage, spec, memory.address)
+
+    def operands(self, tensors: list[Tensor]) -> list[Tensor]:
+        """The operands of a call, with stand-ins for those that nobody gave one."""
+        return [
+            t if t._spec.device is TRACED or not has_memory(t._spec) else self.stand_in(t, ("found", None))
+            for t in tensors
+        ]
+
+    def finish(self, outputs: Sequence[Tensor]) -> CompiledProgram:
+        """The program that computes these tensors, changes what was changed, and sets the gradients that were set."""
+        return compiled_program(self, outputs)

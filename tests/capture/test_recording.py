@@ -1,0 +1,314 @@
+"""Recorded programs do what eager calls do, bit for bit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+from rushlight import nn
+from rushlight._capture.recording import DataDependentError, Recording, RecordingError
+
+
+def bits(x: Any) -> Any:
+    x = x.detach()
+    x = torch.view_as_real(x) if x.is_complex() else x
+    return x.contiguous().reshape(-1).view(torch.uint8).tolist()
+
+
+def assert_same(a: Any, b: Any) -> None:
+    assert (a.shape, a.dtype, a.stride(), a.requires_grad) == (b.shape, b.dtype, b.stride(), b.requires_grad)
+    assert bits(a) == bits(b), f"{a} and {b}"
+
+
+def program_of(function: Callable[..., Any], *xs: Any) -> tuple[Recording, Any]:
+    """The recording of a function that returns a list of tensors, and its program."""
+    with Recording() as recording:
+        made = function(*[recording.stand_in(x) for x in xs])
+        return recording, recording.finish(made)
+
+
+def check(function: Callable[..., Any], *make: Callable[[], Any], gradients: bool = True) -> Any:
+    """Compare two calls of a function with two of its program; `make` makes the arguments, the same ones each time."""
+    eager, mine = [[m() for m in make] for _ in range(2)]
+    _, program = program_of(function, *mine)
+    for number in range(2):
+        torch.manual_seed(number)
+        want = function(*eager)
+        after = torch.get_rng_state().tolist()
+        torch.manual_seed(number)
+        found = program(mine)
+        assert torch.get_rng_state().tolist() == after
+        for a, b in zip(want, found, strict=True):
+            assert_same(a, b)
+        wanting = [i for i, x in enumerate(want) if x.grad_fn is not None]
+        if wanting and gradients:
+            torch.manual_seed(7)
+            cotangents = [torch.randn(want[i].shape) for i in wanting]
+            torch.autograd.backward([want[i] for i in wanting], cotangents)
+            torch.autograd.backward([found[i] for i in wanting], cotangents)
+        for a, b in zip(eager, mine, strict=True):
+            assert_same(a, b)
+            assert a._version == b._version
+            assert (a.grad is None) == (b.grad is None)
+            if a.grad is not None:
+                assert_same(a.grad, b.grad)
+    return program
+
+
+def normal(*shape: int, grad: bool = False) -> Callable[[], Any]:
+    return lambda: torch.randn(shape, generator=torch.Generator().manual_seed(3)).requires_grad_(grad)
+
+
+# ***** the device *****
+
+
+def test_a_recorded_tensor_looks_like_one_of_the_cpu() -> None:
+    with Recording() as recording:
+        x = recording.stand_in(torch.ones(2, 3).t())
+        assert str(x.device) == "cpu" and repr(x.device) == "device(type='cpu')"
+        assert x.device == torch.device("cpu") and torch.device("cpu") == x.device
+        assert (x.device != torch.device("cpu"), x.device == torch.device("meta")) == (False, False)
+        assert x.stride() == (1, 3) and x.is_cpu
+        assert recording.is_recorded(x) and recording.is_recorded(torch.zeros(2, device="cpu"))
+        assert recording.is_recorded(torch.zeros(2, device=x.device)) and recording.is_recorded(x.cpu())
+        assert recording.is_recorded(torch.tensor([1.0, 2.0])) and recording.is_recorded(torch.rand(2))
+    assert not recording.is_recorded(torch.zeros(2)) and torch.zeros(2).tolist() == [0.0, 0.0]
+
+
+def test_other_threads_see_nothing() -> None:
+    found: list[Any] = []
+    with Recording():
+        thread = threading.Thread(target=lambda: found.append((torch.zeros(2) + 1).tolist()))
+        thread.start()
+        thread.join()
+    assert found == [[1.0, 1.0]]
+
+
+def test_stand_ins() -> None:
+    base = torch.arange(6.0)
+    x, y = base[1:], base.view(2, 3)
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.zeros(2)
+    with Recording() as recording:
+        a, b = recording.stand_in(x), recording.stand_in(y)
+        assert recording.stand_in(x) is a
+        assert a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+        assert (a.storage_offset(), b.storage_offset()) == (1, 0)
+        w = recording.stand_in(weight)
+        assert isinstance(w, nn.Parameter) and w.is_leaf and w.requires_grad and recording.is_recorded(w.grad)
+        hidden = recording.stand_in(weight * 2)
+        assert hidden.requires_grad and not hidden.is_leaf
+    assert [id(t) for t in recording.inputs[:3]] == [id(x), id(y), id(weight)]
+    assert recording.origins[:4] == [("given", None), ("given", None), ("given", None), ("grad", 2)]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda x: x.sum().item(), lambda x: x.tolist(), lambda x: bool(x[0, 0] > 0), lambda x: x.nonzero(), lambda x: x.numpy(), repr,
+        lambda x: x[x > 0], lambda x: torch.unique(x), lambda x: float(x.sum()), lambda x: torch.equal(x, x + 1),
+    ],
+)  # fmt: skip
+def test_reads_of_elements_are_refused(asks: Callable[[Any], Any]) -> None:
+    with Recording() as recording, pytest.raises(DataDependentError):
+        asks(recording.stand_in(torch.randn(2, 2)))
+
+
+def test_what_no_program_can_do() -> None:
+    with Recording():
+        for refused in (lambda: torch.manual_seed(0), torch.Generator, torch.get_rng_state):
+            with pytest.raises(RecordingError, match="cannot be part of a recorded program"):
+                refused()
+        with pytest.raises(RecordingError, match="already"):
+            Recording().__enter__()
+
+
+def test_a_tensor_of_another_recording() -> None:
+    with Recording() as first:
+        x = first.stand_in(torch.ones(2))
+    with pytest.raises(RecordingError):
+        x + 1
+    with Recording() as second, pytest.raises(RecordingError, match="another recording"):
+        second.finish([x + 1])
+
+
+def test_tensors_that_nobody_gave_are_inputs() -> None:
+    held = torch.ones(3)
+    recording, program = program_of(lambda x: [x * held], torch.arange(3.0))
+    assert recording.origins == [("given", None), ("found", None)]
+    held.fill_(5)
+    assert program(recording.inputs)[0].tolist() == [0.0, 5.0, 10.0]
+
+
+# ***** programs *****
+
+
+def test_arithmetic_and_gradients() -> None:
+    check(lambda x, y: [(x * y + 1).exp().sum(0), x.t() @ y], normal(3, 4, grad=True), normal(3, 4))
+
+
+def test_views_and_writes() -> None:
+    def function(x: Any) -> list[Any]:
+        y = x * 2
+        y[1:].add_(1)
+        y.t()[0].mul_(3)
+        y.diagonal().copy_(torch.zeros(3))
+        z = torch.zeros(3)
+        z[::2] = 5.0
+        z[1:2].fill_(7)
+        return [y, y.t() @ z, z, y[1:, ::2], y.view(-1)[3:]]
+
+    check(function, normal(3, 4, grad=True), gradients=False)
+
+
+def test_gradients_through_writes() -> None:
+    def function(x: Any) -> list[Any]:
+        y = x * 2
+        y[1:].mul_(y[:2].detach().clone())
+        y[:, 1] = x[:, 2]
+        return [y.sin()]
+
+    check(function, normal(3, 4, grad=True))
+
+
+def test_inputs_are_changed() -> None:
+    def function(x: Any) -> list[Any]:
+        x.mul_(2)
+        x[:, 1] = 3.0
+        return [x[1:], x, x + 1, x.t()]
+
+    found = check(function, normal(3, 4))
+    x = torch.ones(3, 4)
+    part, same, _, turned = found([x])
+    assert same is x and part.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() == turned.data_ptr()
+
+
+def test_inputs_over_one_storage() -> None:
+    def function(base: Any) -> Callable[..., Any]:
+        def run(x: Any, y: Any) -> list[Any]:
+            x.add_(1)
+            return [y * 2]
+
+        return run
+
+    for views in (
+        lambda b: (b[1:], b.view(2, 3)), lambda b: (b[:3], b[3:]), lambda b: (b[::2], b[1:]), lambda b: (b, b.view(3, 2).t()),
+    ):  # fmt: skip
+        eager, mine = torch.arange(6.0), torch.arange(6.0)
+        recording, program = program_of(function(mine), *views(mine))
+        want, found = function(eager)(*views(eager)), program(recording.inputs)
+        assert_same(want[0], found[0])
+        assert_same(eager, mine)
+
+
+def test_results_share_memory_as_they_do_eagerly() -> None:
+    _, program = program_of(lambda x: [y := x + 1, y[1:], y.view(-1)], torch.ones(2, 2))
+    y, part, row = program([torch.ones(2, 2)])
+    row.zero_()
+    assert y.tolist() == [[0, 0], [0, 0]] and part.tolist() == [[0, 0]]
+
+
+def test_random_numbers_are_those_of_eager() -> None:
+    generator = torch.Generator().manual_seed(5)
+
+    def function(x: Any) -> list[Any]:
+        dropped = nn.functional.dropout(x, 0.5)
+        made = (
+            torch.rand(2, 3),
+            torch.randn(20),
+            torch.randint(9, (4,)),
+            torch.randperm(5),
+            torch.empty(3, 2).t().uniform_(),
+        )
+        state = torch.zeros(6).exponential_(), torch.zeros(3, dtype=torch.bool).bernoulli_(0.5)
+        return [dropped, *made, *state]
+
+    check(function, normal(3, 4, grad=True))
+    want = torch.rand(3, generator=torch.Generator().manual_seed(5))
+    _, program = program_of(lambda x: [x + torch.rand(3, generator=generator)], torch.zeros(3))
+    assert_same(program([torch.zeros(3)])[0], want)
+
+
+def test_draws_that_nobody_reads_move_the_stream() -> None:
+    check(lambda x: [torch.rand(3) * 0 + x, *([x] if torch.rand(2).shape == (3,) else [])], normal(3))
+
+
+def test_no_result_at_all() -> None:
+    recording, program = program_of(lambda x: [], torch.ones(2))
+    assert program(recording.inputs) == []
+
+
+def test_a_module_with_buffers() -> None:
+    def make() -> Any:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 2))
+
+    eager, mine, module, x = make(), make(), make(), torch.randn(5, 4)
+    with Recording() as recording:
+        for at, other in zip(module.modules(), mine.modules(), strict=True):
+            for table in ("_parameters", "_buffers"):
+                getattr(at, table).update({k: recording.stand_in(v) for k, v in getattr(other, table).items()})
+        program = recording.finish([module(recording.stand_in(x))])
+    for _ in range(3):
+        want, (found,) = eager(x), program(recording.inputs)
+        assert_same(want, found)
+        want.sum().backward()
+        found.sum().backward()
+    for a, b in zip(eager.state_dict().values(), mine.state_dict().values(), strict=True):
+        assert_same(a, b)
+    for a, b in zip(eager.parameters(), mine.parameters(), strict=True):
+        assert_same(a.grad, b.grad)
+
+
+# ***** gradients *****
+
+
+def test_double_backward() -> None:
+    x = torch.randn(3, 4).requires_grad_()
+    _, program = program_of(lambda x: [(x.exp() * x).sum()], x)
+    for f in (lambda: (x.exp() * x).sum(), lambda: program([x])[0]):
+        (g,) = torch.autograd.grad(f(), x, create_graph=True)
+        g.pow(2).sum().backward()
+    first = x.grad.clone()
+    x.grad = None
+    (g,) = torch.autograd.grad((x.exp() * x).sum(), x, create_graph=True)
+    g.pow(2).sum().backward()
+    assert torch.allclose(first, 2 * x.grad)
+
+
+def test_a_graph_is_freed_and_retained() -> None:
+    x = torch.randn(3).requires_grad_()
+    _, program = program_of(lambda x: [(x.exp() * x).sum()], x)
+    (y,) = program([x])
+    y.backward(retain_graph=True)
+    y.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+
+
+def test_a_changed_input_is_noticed() -> None:
+    x, w = torch.randn(3).requires_grad_(), torch.randn(3)
+    _, program = program_of(lambda x, w: [x * w], x, w)
+    (y,) = program([x, w])
+    w.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_whole_steps() -> None:
+    def step(w: Any, x: Any) -> list[Any]:
+        loss = (x @ w).relu().sum()
+        loss.backward()
+        with torch.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+        return [loss.detach()]
+
+    check(step, normal(4, 3, grad=True), normal(2, 4))
+    recording, program = program_of(lambda w: [(w * w).sum().backward()] and [], w := torch.ones(2, requires_grad=True))
+    program(recording.inputs)
+    assert w.grad.tolist() == [2.0, 2.0]

@@ -1,0 +1,183 @@
+"""Run PyTorch's operator samples eagerly and as recorded programs, and compare bits, strides and gradients.
+
+    PYTHONPATH=src:tests/func python tools/recorded_operators.py [--only NAME] [--samples 1] [--dtypes float32]
+
+Every sample is a program of one call.  What cannot be recorded is counted by its reason.  Operators run in a child process, which is started again behind
+one that crashed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from typing import Any
+
+
+def bits(x: Any) -> bytes:
+    import rushlight as torch
+
+    x = x.detach().resolve_conj().resolve_neg()
+    if x.is_complex():
+        x = torch.view_as_real(x)
+    x = x.contiguous().reshape(-1)
+    return bytes(memoryview(x.view(torch.uint8).numpy())) if x.numel() else b""
+
+
+def difference(a: Any, b: Any) -> str:
+    """What differs between two results."""
+    import rushlight as torch
+
+    if isinstance(a, torch.Tensor) != isinstance(b, torch.Tensor):
+        return f"{type(a).__name__} and {type(b).__name__}"
+    if not isinstance(a, torch.Tensor):
+        return "" if a == b or repr(a) == repr(b) else f"{a!r} and {b!r}"
+    for name in ("shape", "dtype", "requires_grad", "is_leaf"):
+        if getattr(a, name) != getattr(b, name):
+            return f"{name} {getattr(a, name)} and {getattr(b, name)}"
+    if a.stride() != b.stride():
+        return f"strides {a.stride()} and {b.stride()}"
+    if a.is_conj() != b.is_conj() or a.is_neg() != b.is_neg():
+        return "conjugation"
+    if bits(a) != bits(b):
+        return "bits"
+    return ""
+
+
+def attempt(sample: Any, grads: bool) -> tuple[str, str]:
+    """(kind, words) of one sample."""
+    import op_samples
+
+    import rushlight as torch
+    from rushlight._capture.recording import DataDependentError, Recording, RecordingError
+
+    def fresh() -> list[Any]:
+        made = [op_samples.to_mine(t) for t in sample.tensors]
+        return [t.requires_grad_() if grads and (t.is_floating_point() or t.is_complex()) else t for t in made]
+
+    torch.manual_seed(3)
+    eager_in = fresh()
+    try:
+        eager = sample.call(torch, eager_in)
+    except Exception as error:
+        return "eager", f"{type(error).__name__}: {error}"[:150]
+    torch.manual_seed(3)
+    mine_in = fresh()
+    recording = Recording()
+    try:
+        with recording:
+            given = [recording.stand_in(x) for x in mine_in]
+            found = sample.call(torch, given)
+            places = [i for i, x in enumerate(found) if recording.is_recorded(x)]
+            program = recording.finish([found[i] for i in places])
+    except DataDependentError as error:
+        return "data", f"{error}"[:100]
+    except RecordingError as error:
+        return "refused", f"{error}"[:100]
+    made = program(recording.inputs)
+    for i, x in zip(places, made, strict=True):
+        found[i] = x
+    if len(eager) != len(found):
+        return "differs", "how many"
+    words = [w for a, b in zip(eager, found, strict=True) if (w := difference(a, b))]
+    if words:
+        return "differs", "result " + words[0]
+    words = [w for a, b in zip(eager_in, mine_in, strict=True) if (w := difference(a, b))]
+    if words:
+        return "differs", "input " + words[0]
+    wanting = [
+        i for i, x in enumerate(eager) if isinstance(x, torch.Tensor) and x.requires_grad and x.grad_fn is not None
+    ]
+    if wanting and grads:
+        torch.manual_seed(5)
+        cotangents = [torch.randn(eager[i].shape, dtype=eager[i].dtype) for i in wanting]
+        try:
+            torch.autograd.backward([eager[i] for i in wanting], cotangents)
+        except Exception as error:
+            return "eager backward", f"{type(error).__name__}: {error}"[:150]
+        torch.autograd.backward([found[i] for i in wanting], cotangents)
+        for a, b in zip(eager_in, mine_in, strict=True):
+            if (a.grad is None) != (b.grad is None):
+                return "differs", "whether there is a gradient"
+            if a.grad is not None and (word := difference(a.grad, b.grad)):
+                return "differs", "gradient " + word
+    return "same", ""
+
+
+def child(first: int, options: Any) -> None:
+    import op_samples
+    import torch as oracle
+
+    warnings.simplefilter("ignore")
+    for number, info in enumerate(op_samples.infos()):
+        name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
+        if number < first or (options.only and options.only not in name):
+            continue
+        print(f"AT {number} {name}", flush=True)
+        mine = op_samples.found_here(info)
+        for dtype_name in options.dtypes.split(","):
+            dtype = getattr(oracle, dtype_name)
+            if dtype not in info.supported_dtypes("cpu"):
+                continue
+            grads = dtype in info.supported_backward_dtypes("cpu") and info.supports_autograd
+            try:
+                samples = list(info.sample_inputs("cpu", dtype))[: options.samples]
+            except Exception:
+                continue
+            for k, drawn in enumerate(samples):
+                try:
+                    kind, words = attempt(op_samples.Sample(info, drawn, mine), grads)
+                except Exception as error:
+                    kind, words = "error", f"{type(error).__name__}: {error}"[:200].replace("\n", " ")
+                print(f"GOT {kind}|{name}[{dtype_name} {k}] {words}", flush=True)
+    print("END", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", default="")
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--dtypes", default="float32")
+    parser.add_argument("--child", type=int, default=-1)
+    parser.add_argument("--show", default="differs,error,crash")
+    options = parser.parse_args()
+    if options.child >= 0:
+        child(options.child, options)
+        return
+    counts, began, first, ended = Counter[str](), time.perf_counter(), 0, False
+    reasons: Counter[str] = Counter()
+    while not ended:
+        run = subprocess.Popen(
+            [sys.executable, *sys.argv, "--child", str(first)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        at = ""
+        assert run.stdout is not None
+        for line in run.stdout:
+            if line.startswith("AT "):
+                at = line.split(" ", 2)[2].strip()
+                first = int(line.split()[1]) + 1
+            elif line.startswith("GOT "):
+                kind, words = line[4:].strip().split("|", 1)
+                counts[kind] += 1
+                if kind in options.show.split(","):
+                    print(f"{kind}: {words}", flush=True)
+                elif kind in ("refused", "data"):
+                    reasons[words.split("] ", 1)[1]] += 1
+            ended = ended or line.startswith("END")
+        run.wait()
+        if not ended:
+            counts["crash"] += 1
+            print(f"crash: {at} ({run.returncode})", flush=True)
+    print(dict(counts), f"{time.perf_counter() - began:.0f} s")
+    for reason, count in reasons.most_common(25):
+        print(f"  {count} {reason}")
+
+
+if __name__ == "__main__":
+    main()
