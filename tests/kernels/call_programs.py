@@ -104,12 +104,14 @@ class Calls:
         made = tuple(Stored(v, s, lies) for v, s, lies in zip(values, found, strides, strict=True))
         return made[0] if len(made) == 1 else made
 
-    def linked(self, outputs: Sequence[Stored], into: dict[int, Stored] | None = None) -> Any:
+    def linked(self, outputs: Sequence[Stored], into: dict[int, Stored] | None = None, options: Any = None) -> Any:
         """The program as one executable; `into` names for outputs the input in whose memory they belong."""
         graph = self.builder.finish([x.value for x in outputs])
         inputs = [id(x) for x in self.inputs]
         aliases = {i: inputs.index(id(x)) for i, x in (into or {}).items()}
-        return backend().compile(graph, [x.strides for x in self.inputs], [x.strides for x in outputs], CPU, aliases)
+        return backend().compile(
+            graph, [x.strides for x in self.inputs], [x.strides for x in outputs], CPU, aliases, None, options
+        )
 
     def run(self, executable: Any, into: dict[int, Stored] | None = None) -> list[bytes]:
         """What a linked program gives for copies of the inputs; then what it left in those of `into`."""
@@ -122,9 +124,9 @@ class Calls:
         results = [bytes_of(s) for s in (found if isinstance(found, tuple) else () if found is None else (found,))]
         return results + [bytes_of(copies[self.inputs.index(x)]) for x in (into or {}).values()]
 
-    def check(self, outputs: Sequence[Stored], into: dict[int, Stored] | None = None) -> Any:
+    def check(self, outputs: Sequence[Stored], into: dict[int, Stored] | None = None, options: Any = None) -> Any:
         """Assert that the linked program gives the bytes of the calls, twice; the executable."""
-        executable = self.linked(outputs, into)
+        executable = self.linked(outputs, into, options)
         wanted = [bytes_of(x.storage) for i, x in enumerate(outputs) if i not in (into or {})]
         wanted += [bytes_of(outputs[i].storage) for i in into or {}]
         for _ in range(2):

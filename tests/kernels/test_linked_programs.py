@@ -310,3 +310,85 @@ def test_random_programs(seed):
 def kept_strides(x: Stored) -> tuple[int, ...]:
     """Row-major strides: what the calls here give their results."""
     return (x.shape[1], 1) if len(x.shape) == 2 else (1,)
+
+
+# ***** passes *****
+
+
+def attention_by_hand(program, lead, masked, scale):
+    """Attention as several calls."""
+    q, k, v = (program.input((*lead, 64, 16), FLOAT32) for _ in range(3))
+    turned = program.view(k, "transpose", perm=(*range(len(lead)), len(lead) + 1, len(lead)))
+    flat = 6
+
+    def product(a, b):
+        shape = (*a.shape[:-1], b.shape[-1])
+        a, b = (build.reshape(x, (flat, *x.shape[-2:])) for x in (a, b))
+        return build.reshape(prim.dot(a, b, dtype=FLOAT32), shape)
+
+    scores = program.call(product, q, turned)
+    if scale:
+        scores = program.call(lambda a, n: a * build.broadcast_to(n, a.shape), scores, numbers=[(scale, FLOAT32)])
+    if masked == "hide":
+        rows = program.call(lambda: prim.iota(shape=(64, 64), dim=0, dtype=INT64))
+        mask = program.call(lambda r: r < prim.iota(shape=(64, 64), dim=1, dtype=INT64), rows)
+        wide = program.view(mask, "broadcast", shape=(*lead, 64, 64), dims=(len(lead), len(lead) + 1))
+        hidden = -float("inf")
+        scores = program.call(lambda m, s: build.select(m, build.full_like(s, hidden), s), wide, scores)
+    elif masked == "add":
+        scores = program.call(lambda s, m: s + m, scores, program.input((*lead, 64, 64), FLOAT32))
+    return program.call(product, program.call(softmax, scores), v)
+
+
+@pytest.mark.parametrize("masked", ["", "hide", "add"])
+@pytest.mark.parametrize("lead", [(6,), (2, 3)])
+def test_attention_by_hand_is_recognised_where_sums_may_be_reordered(lead, masked):
+    program = Calls()
+    y = attention_by_hand(program, lead, masked, 0.25)
+    program.check([y])
+    made = program.linked([y], options={"allow_reordering": True})
+    assert any("attention" in note for note in made.notes), made.explain()
+    assert "attention" in [step.name for step in made.steps()]
+    found, wanted = (memoryview(b).cast("f").tolist() for b in (*program.run(made), bytes_of(y.storage)))
+    assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) < 1e-5
+
+
+def test_attention_whose_weights_are_kept_stays():
+    program = Calls()
+    a = program.input((6, 64, 64), FLOAT32)
+    weights = program.call(softmax, program.call(lambda x: prim.dot(x, x, dtype=FLOAT32), a))
+    y = program.call(lambda x, v: prim.dot(x, v, dtype=FLOAT32), weights, a)
+    made = program.linked([y, weights], options={"allow_reordering": True})
+    assert not any("attention" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("name", ["common_calls", "constants", "fusion", "in_place", "waves", "memory_plan"])
+def test_every_pass_can_be_switched_off(name):
+    program = Calls()
+    w, x = program.input((16, 16), FLOAT32), program.input((16, 16), FLOAT32)
+    half = program.call(lambda: build.full((16, 16), 0.5, FLOAT32))
+    y = program.call(softmax, program.call(lambda a, b: a * b, x, half))
+    for _ in range(3):
+        y = program.call(softmax, program.call(lambda a, b: prim.dot(a, b, dtype=FLOAT32), y, x))
+    same = program.view(program.view(x, "reshape", shape=(256,)), "reshape", shape=(16, 16))
+    z = program.call(lambda a, b: prim.dot(a, b, dtype=FLOAT32), y, program.call(softmax, same))
+    w2 = program.call(lambda a, b, c: a - b * c, w, z, half)
+    again = program.call(softmax, x)
+    program.check([w2, again], into={0: w}, options={name: False})
+    plain, other = program.linked([w2, again], {0: w}), program.linked([w2, again], {0: w}, {name: False})
+    known = {
+        "common_calls": lambda e: e.linked.calls,
+        "constants": lambda e: len(e.linked.clusters),
+        "fusion": lambda e: len(e.linked.clusters),
+        "in_place": lambda e: len(e.linked.clusters),
+        "waves": lambda e: len(e.waves),
+        "memory_plan": lambda e: e.peak,
+    }[name]
+    assert known(other) > known(plain)
+
+
+def test_unknown_passes_are_refused():
+    program = Calls()
+    y = program.call(lambda a: prim.exp(a), program.input((3,), FLOAT32))
+    with pytest.raises(ValueError, match="there is no pass 'fusoin'"):
+        program.linked([y], options={"fusoin": False})

@@ -232,11 +232,13 @@ class Backend:
         device: Device,
         aliases: Mapping[int, int] | None = None,
         overlaps: Mapping[int, Sequence[int]] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Executable:
         """The executable of a graph; `in_layouts` are the strides of its inputs in elements, None for numbers.
 
         `aliases` says for outputs which input's memory they are written to, with that input's layout; the graph may read the input, too.
-        `overlaps` names for outputs further inputs that may share that memory.  NotImplementedError for a primitive that the backend lacks.
+        `overlaps` names for outputs further inputs that may share that memory.  `options` are switches of passes over whole programs
+        (`_transforms.passes`).  NotImplementedError for a primitive that the backend lacks.
         """
         raise self._missing("compiler")
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Cluster", "Costs", "clusters_of", "joined"]
 
 MOST_NODES, MOST_INPUTS = 160, 32
+MOST_CONSTANT = 16  # nodes of a constant that is computed again
 MOST_CHAINED = 512  # nodes of a cluster without loops of its own
 _LOOPS = ("scan", "scatter", "index_write")
 FIXED, HEAVY, ROWS, MAP = "fixed", "heavy", "rows", "map"
@@ -45,14 +46,15 @@ class Cluster:
 
 
 def clusters_of(
-    units: Units, costs: Callable[[Unit], Costs | None], stores: int, notes: list[str], fuse: bool = True
-) -> list[Cluster]:
+    units: Units, costs: Callable[[Unit], Costs | None], stores: int, notes: list[str], fuse: bool = True,
+    constants: bool = True,
+) -> list[Cluster]:  # fmt: skip
     """The clusters of a program, in an order in which they can run.
 
     `costs` compiles a graph, None where that fails; `stores` is the number of arrays that one kernel may store.  `notes` receives
-    the reasons.
+    the reasons.  `fuse` and `constants` are the switches of these passes.
     """
-    return _Clustering(units, costs, stores, notes).run(fuse)
+    return _Clustering(units, costs, stores, notes).run(fuse, constants)
 
 
 class _Clustering:
@@ -68,10 +70,15 @@ class _Clustering:
         self.home: list[int] = []  # the cluster of each call
         self.clusters: dict[int, Cluster] = {}
         self._joins: dict[Any, tuple[bool, str]] = {}
-        self._alone: dict[Any, tuple[Any, ...]] = {}
+        self.spread: set[int] = set()  # calls that are computed where they are read
 
-    def run(self, fuse: bool) -> list[Cluster]:
+    def run(self, fuse: bool, constants: bool) -> list[Cluster]:
+        if constants:
+            self.spread_constants()
         for number, unit in enumerate(self.units):
+            if number in self.spread:
+                self.home.append(-1)
+                continue
             made = [self.home[self.maker[id(o.base)]] for o in unit.operands if id(o.base) in self.maker]
             before = 0
             for k in made:
@@ -82,6 +89,34 @@ class _Clustering:
             if fuse and cluster.kind != FIXED:
                 self.grow(cluster)
         return self.sorted()
+
+    def spread_constants(self) -> None:
+        """Let calls that make constants be computed by those who read them."""
+        for number, unit in enumerate(self.units):
+            if any(isinstance(o, Operand) for o in unit.operands) or kind_of(unit.graph) != MAP:
+                continue
+            readers = sorted({k for v in unit.results for k in self.readers.get(id(v), ())})
+            if any(id(v) in self.kept for v in unit.results) or not readers or len(unit.graph.nodes) > MOST_CONSTANT:
+                continue
+            taken = {k: joined([unit, self.units[k]], self.units[k].results) for k in readers}
+            if all(self.keeps(self.units[k], together) for k, together in taken.items()):
+                self.spread.add(number)
+                for k, together in taken.items():
+                    self.units[k] = together
+
+    def keeps(self, unit: Unit, together: Unit) -> bool:
+        """Whether a call that computes a constant itself takes no more kernels, and adds in the same order."""
+        if kind_of(unit.graph) in (FIXED, HEAVY):
+            return False
+        if kind_of(unit.graph) == MAP:
+            return True
+        a, b = self.costs(unit), self.costs(together)
+        return (
+            a is not None
+            and b is not None
+            and b.kernels <= a.kernels
+            and sorted(map(repr, a.orders)) == sorted(map(repr, b.orders))
+        )
 
     def grow(self, cluster: Cluster) -> None:
         """Let a new cluster join those that make its operands, as long as one takes it."""

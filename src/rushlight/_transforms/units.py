@@ -85,9 +85,12 @@ def graph_key(graph: Graph, layouts: Sequence[Any], strides: Sequence[Any]) -> A
     return inputs, tuple(nodes), tuple([numbers[id(v)] for v in graph.outputs]), tuple(layouts), tuple(strides)
 
 
-def cut(graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Strides]) -> Units:
-    """The calls of a graph with borders; outputs that are no results of calls are copied, so that all are."""
-    cutter = _Cutter(graph, layouts)
+def cut(graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Strides], common: bool = True) -> Units:
+    """The calls of a graph with borders; outputs that are no results of calls are copied, so that all are.
+
+    `common`: calls of the same computation on the same memory are one.
+    """
+    cutter = _Cutter(graph, layouts, common)
     for node in graph.nodes:
         if node.prim.name == "border":
             cutter.call(node.inputs, node.outputs, node.params["strides"])
@@ -100,7 +103,8 @@ def cut(graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Strides]) ->
 class _Cutter:
     """Collects calls.  `lies` has the strides of values that lie in memory, by id."""
 
-    def __init__(self, graph: Graph, layouts: Sequence[Any]) -> None:
+    def __init__(self, graph: Graph, layouts: Sequence[Any], common: bool) -> None:
+        self.common = common
         self.lies: dict[int, Strides | None] = {
             id(v): None if s is None else tuple(s) for v, s in zip(graph.inputs, layouts, strict=True)
         }
@@ -114,7 +118,7 @@ class _Cutter:
         graph, operands = self._graph(wanted)
         unit = Unit(graph, operands, results, strides)
         key = unit.key, tuple([o.key for o in unit.operands])
-        known = self._same.setdefault(key, unit)
+        known = self._same.setdefault(key, unit) if self.common else unit
         if known is unit:
             self.units.append(unit)
         for value, found, lies in zip(results, known.results, strides, strict=True):

@@ -141,11 +141,14 @@ class CpuBackend(Backend):
         device: Device,
         aliases: Mapping[int, int] | None = None,
         overlaps: Mapping[int, Sequence[int]] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Executable:
         """Scheduled, generated, and compiled where the kernels are not known yet; a graph with borders as a linked program."""
         if any(node.prim.name == "border" for node in graph.nodes):
             linking = require("rushlight._backends.cpu.program.linking")
-            linked = linking.linked_program(graph, in_layouts, out_layouts, target=host(), aliases=aliases)
+            linked = linking.linked_program(
+                graph, in_layouts, out_layouts, target=host(), aliases=aliases, options=options
+            )
             made: Executable = require("rushlight._backends.cpu.program.linked").LinkedExecutable(linked)
             return made
         return build(compile_graph(graph, in_layouts, out_layouts, target=host(), aliases=aliases, overlaps=overlaps))

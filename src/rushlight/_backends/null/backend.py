@@ -49,6 +49,7 @@ class NullBackend(Backend):
         device: Device,
         aliases: Mapping[int, int] | None = None,
         overlaps: Mapping[int, Sequence[int]] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Compiled:
         """See `Backend.compile`."""
         return compile_graph(graph, in_layouts, self.machine, out_layouts, aliases=aliases, overlaps=overlaps)

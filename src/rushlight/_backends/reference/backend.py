@@ -67,6 +67,7 @@ class ReferenceBackend(Backend):
         device: Device,
         aliases: Mapping[int, int] | None = None,
         overlaps: Mapping[int, Sequence[int]] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> ReferenceExecutable:
         """See `Backend.compile`.  Inputs are copied before anything is written, so overlaps are safe."""
         return ReferenceExecutable(self, graph, in_layouts, out_layouts, device, aliases or {})

@@ -145,7 +145,7 @@ class LinkedExecutable:
             writes = x.written | {("buffer", b) for b in x.fresh}
             last = self.waves[-1] if self.waves else None
             apart = (
-                last is None or len(last) >= MOST_TOGETHER or x.pieces > FEW_PIECES or last[-1].pieces > FEW_PIECES
+                last is None or not self.linked.on["waves"] or len(last) >= MOST_TOGETHER or x.pieces > FEW_PIECES or last[-1].pieces > FEW_PIECES
                 or reads & written or writes & read or writes & written or x.launch.ints is None
                 or last[-1].launch.ints is None
             )  # fmt: skip
@@ -165,6 +165,8 @@ class LinkedExecutable:
         for x in self.launches:
             for number in (*x.fresh, *(p[1] for p in x.words if p[0] == "buffer")):
                 lives.setdefault(number, [x.wave, x.wave])[1] = x.wave
+        if not self.linked.on["memory_plan"]:
+            lives = {b: [0, len(self.waves)] for b in lives}
         results = {p[1] for p in self.outputs if p[0] == "buffer"}
         inside = [b for b in lives if b not in results]
         found, self.peak = planned([(max(self.buffers[b], 1), lives[b][0], lives[b][1]) for b in inside])

@@ -19,6 +19,7 @@ from rushlight._codegen.order import orders_of
 from rushlight._codegen.traffic import traffic
 from rushlight._graph.core import Graph, Value
 from rushlight._schedule.clusters import Cluster, clusters_of
+from rushlight._transforms.passes import improved, switches
 from rushlight._transforms.units import Operand, Unit, cut
 from rushlight._types.layout import numel
 
@@ -82,15 +83,17 @@ class LinkedProgram(NamedTuple):
     outputs: list[Value | None]
     calls: int
     notes: list[str]
+    on: dict[str, bool]
 
 
 def linked_program(
     graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Sequence[int]], *, target: Target,
-    aliases: Mapping[int, int] | None = None, fuse: bool = True,
+    aliases: Mapping[int, int] | None = None, options: Mapping[str, Any] | None = None,
 ) -> LinkedProgram:  # fmt: skip
-    """The program of a graph with borders."""
+    """The program of a graph with borders; `options` are switches of passes (`_transforms.passes`)."""
+    on = switches(options)
     with _uncollected():
-        return _linked(graph, layouts, out_strides, target, dict(aliases or {}), fuse)
+        return _linked(graph, layouts, out_strides, target, dict(aliases or {}), on)
 
 
 @contextmanager
@@ -107,23 +110,24 @@ def _uncollected() -> Iterator[None]:
 
 def _linked(
     graph: Graph, layouts: Sequence[Any], out_strides: Sequence[Sequence[int]], target: Target, aliases: dict[int, int],
-    fuse: bool,
+    on: dict[str, bool],
 ) -> LinkedProgram:  # fmt: skip
     target = target._replace(policy=target.policy._replace(places=True))
-    units = cut(graph, layouts, [tuple(s) for s in out_strides])
+    notes: list[str] = []
+    graph = improved(graph, on, notes)
+    units = cut(graph, layouts, [tuple(s) for s in out_strides], on["common_calls"])
     calls = len(units.units)
     outputs = _apart(units.units, units.outputs)
     units.outputs = outputs
-    notes: list[str] = []
 
     def costs(unit: Unit) -> Compiled | None:
         return compiled_unit(unit, target)
 
-    clusters = clusters_of(units, costs, target.policy.max_stores, notes, fuse)
-    into = _Aliases(graph, clusters, outputs, aliases, target)
+    clusters = clusters_of(units, costs, target.policy.max_stores, notes, on["fusion"], on["constants"])
+    into = _Aliases(graph, clusters, outputs, aliases, target, on["in_place"])
     linked = into.run()
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
-    return LinkedProgram(graph, tuple(layouts), linked, places, calls, notes)
+    return LinkedProgram(graph, tuple(layouts), linked, places, calls, notes, on)
 
 
 def compiled_unit(
@@ -171,8 +175,10 @@ class _Aliases:
     """Finds for each result that belongs into an input's memory who may write it there, and puts the clusters in order."""
 
     def __init__(
-        self, graph: Graph, clusters: list[Cluster], outputs: list[Value], aliases: dict[int, int], target: Target
-    ) -> None:
+        self, graph: Graph, clusters: list[Cluster], outputs: list[Value], aliases: dict[int, int], target: Target,
+        in_place: bool,
+    ) -> None:  # fmt: skip
+        self.in_place = in_place
         self.graph, self.clusters, self.outputs, self.aliases, self.target = graph, clusters, outputs, aliases, target
         self.by_number = {c.number: c for c in clusters}
         self.maker = {id(v): c.number for c in clusters for v in c.unit.results}
@@ -190,7 +196,7 @@ class _Aliases:
             number = self.maker[id(value)]
             if not numel(value.shape):
                 continue
-            if self.may_write(number, memory):
+            if self.in_place and self.may_write(number, memory):
                 self.wait(number, memory)
                 self.written.setdefault(number, {})[id(value)] = memory
             else:
