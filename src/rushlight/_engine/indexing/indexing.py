@@ -341,6 +341,9 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         x[numbers] = value
         return
     _check_has_dims(x, index)
+    if _masks(x, index, value):
+        _write(x, x, lambda: convert.call_inplace("masked_fill", x, index, value), set_item)
+        return
     items, tensors = split_index(x, index)
     if "numpy" in sys.modules and isinstance(value, np.generic):
         value = value.item()
@@ -355,9 +358,6 @@ def set_item(x: Tensor, index: Any, value: Any) -> None:
         if isinstance(value, Tensor):
             value = _fit(value, target)
         _write(x, target, lambda: convert.copy_(target, value), lambda x, value: set_item(x, index, value))
-        return
-    if _masks(x, index, value):
-        _write(x, x, lambda: convert.call_inplace("masked_fill", x, index, value), set_item)
         return
     if type(value) is complex and not x._spec.dtype.is_complex:
         if value.imag != 0:
@@ -411,7 +411,8 @@ def _fits(x: Tensor, value: Any) -> bool:
 def _masks(x: Tensor, index: Any, value: Any) -> bool:
     """Whether `x[index] = value` writes one number by a mask of the shape of `x`, outside of any graph."""
     whole = isinstance(index, Tensor) and index._spec.dtype is BOOL and index._spec.shape == x._spec.shape
-    return bool(_fits(x, value) and whole and x._spec.ndim and not (x._rg and STATE.word & GRAD))
+    small = type(value) is not int or -_SIGNED <= value < _SIGNED
+    return bool(_fits(x, value) and small and whole and x._spec.ndim and not (x._rg and STATE.word & GRAD))
 
 
 def _write(x: Tensor, target: Tensor, write: Callable[[], Any], again: Callable[..., Any]) -> None:
