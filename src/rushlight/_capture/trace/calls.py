@@ -1,0 +1,585 @@
+"""Calls in a traced function: which are followed, which run as they are, and which end the trace.
+
+Functions of tensors and our own functions run as they are: tensors are recorded below them.  A user's Python code is followed, instruction by
+instruction, and so are modules, optimizers and whatever else of ours is written like a user's code.  Native functions of the standard library run if
+they are known to have no effect but on their arguments.  Everything else ends the trace.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import sys
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rushlight._capture.bytecode import Enter, Generator
+from rushlight._capture.trace.events import Break
+from rushlight._capture.trace.outside import ABSENT, is_plain
+from rushlight._capture.trace.settings import HOOKS
+from rushlight._engine.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from rushlight._capture.trace.tracer import Tracer
+
+__all__ = ["PACKAGE", "Followed", "call", "is_leaf", "is_module_getattr", "note_closure"]
+
+PACKAGE = __name__.partition(".")[0]
+# Of the standard library, what is followed although it is not the user's.
+_FOLLOWED = frozenset((
+    "collections", "functools", "contextlib", "dataclasses", "typing", "abc", "_collections_abc", "operator", "heapq", "bisect", "string",
+    "numbers", "fractions", "statistics", "types", "enum", "textwrap", "keyword", "reprlib", "graphlib", "colorsys", "__future__",
+))  # fmt: skip
+# Native modules whose functions have no effect but on their arguments.
+_PURE = frozenset((
+    "math", "cmath", "_operator", "operator", "itertools", "_functools", "_collections", "_bisect", "_heapq", "_struct", "_statistics", "binascii",
+))  # fmt: skip
+_PURE_BUILTINS = frozenset((
+    "abs", "all", "any", "ascii", "bin", "chr", "divmod", "format", "hash", "hex", "max", "min", "oct", "ord", "pow", "round", "sorted", "sum",
+    "aiter", "anext",
+))  # fmt: skip
+_CONTAINER_TYPES = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
+_NATIVE_TYPES = (
+    int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, enumerate, zip, reversed, map, filter, object,
+    property, staticmethod, classmethod, OrderedDict, defaultdict, deque, types.MethodType, memoryview, functools.partial,
+)  # fmt: skip
+# Our own functions that change what later calls do; a trace must not run them.
+_CHANGING = frozenset((
+    "manual_seed", "seed", "set_rng_state", "set_default_dtype", "set_default_device", "set_num_threads", "set_num_interop_threads", "save", "load",
+    "set_default_tensor_type", "use_deterministic_algorithms", "set_printoptions", "set_flush_denormal", "set_float32_matmul_precision", "compile",
+    "fork_rng", "get_rng_state", "initial_seed", "share_memory_", "pin_memory", "register_hook", "register_post_accumulate_grad_hook",
+))  # fmt: skip
+
+
+def is_leaf(function: types.FunctionType) -> bool:
+    """Whether a Python function is one of ours that runs as it is."""
+    module = function.__globals__.get("__name__", "") or ""
+    if module.partition(".")[0] != PACKAGE:
+        return False
+    return not (module + ".").startswith(HOOKS.inlined) and not module.startswith(HOOKS.inlined)
+
+
+def is_module_getattr(function: Any) -> bool:
+    """Whether this is the `__getattr__` of our modules, which looks into their tables."""
+    return (
+        isinstance(function, types.FunctionType)
+        and function.__qualname__ == "Module.__getattr__"
+        and not is_foreign(function)
+    )
+
+
+def is_foreign(function: types.FunctionType) -> bool:
+    """Whether a function is not of our package."""
+    return str(function.__globals__.get("__name__", "")).partition(".")[0] != PACKAGE
+
+
+def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call gives, or an `Enter` for one that is followed."""
+    if id(function) in HOOKS.breaks:
+        raise Break(HOOKS.breaks[id(function)][1])
+    if id(function) in HOOKS.replaced:
+        return call(tracer, HOOKS.replaced[id(function)][1], args, kwargs)
+    if any(function is each for each in HOOKS.compiling):
+        return True
+    if id(function) in HOOKS.leaves:
+        return _run(tracer, function, args, kwargs)
+    kind = type(function)
+    if kind is types.FunctionType:
+        return _function(tracer, function, args, kwargs)
+    if kind is types.MethodType:
+        return call(tracer, function.__func__, (function.__self__, *args), kwargs)
+    if isinstance(function, type):
+        return _class(tracer, function, args, kwargs)
+    if kind is functools.partial:
+        return _partial(tracer, function, args, kwargs)
+    if kind.__name__ == "_lru_cache_wrapper":
+        return call(tracer, tracer.load_attr(function, "__wrapped__"), args, kwargs)
+    if kind.__module__ == PACKAGE or isinstance(function, Generator):
+        return _run(tracer, function, args, kwargs)
+    if isinstance(
+        function,
+        (types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType),
+    ):
+        return _builtin(tracer, function, args, kwargs)
+    return _instance(tracer, function, args, kwargs)
+
+
+# ***** functions in Python *****
+
+
+def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    held = function.__dict__
+    if held.get("_torchdynamo_disable"):
+        raise Break(held.get("_torchdynamo_disable_msg") or f"{function.__qualname__} is not to be compiled")
+    original = held.get("_torchdynamo_orig_callable")
+    if original is not None:
+        return call(tracer, original, args, kwargs)
+    if is_leaf(function):
+        if function.__name__ in _CHANGING:
+            raise Break(f"calls {function.__name__}(), which changes what later calls do")
+        return _run(tracer, function, args, kwargs)
+    module = str(function.__globals__.get("__name__", "")).partition(".")[0]
+    if module in sys.stdlib_module_names and module not in _FOLLOWED:
+        raise Break(f"calls {module}.{function.__qualname__}(), which is not followed")
+    code = function.__code__
+    if code.co_flags & 0x280:  # coroutines, asynchronous generators
+        raise Break(f"{function.__qualname__} is asynchronous")
+    if id(function) not in tracer.made_functions:
+        note_closure(tracer, function)
+    if function.__defaults__ or function.__kwdefaults__:
+        args, kwargs = _defaults(tracer, function, args, kwargs)
+    return Enter(function, args, kwargs)
+
+
+def note_closure(tracer: Tracer, function: types.FunctionType) -> None:
+    """Note where the cells of a function from outside come from."""
+    source = tracer.constant_source(function)
+    for number, cell in enumerate(function.__closure__ or ()):
+        if source.is_constant:
+            tracer.outside.adopt(cell, tracer.reads.constant(cell))
+        else:
+            closure = tracer.reads.source("{}.__closure__", source)
+            tracer.outside.adopt(cell, tracer.reads.source(f"{{}}[{number}]", closure))
+
+
+def _defaults(
+    tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
+    """The arguments, with the defaults of those that are missing, guarded."""
+    if id(function) in tracer.made_functions:
+        return args, kwargs
+    code, source = function.__code__, tracer.constant_source(function)
+    names = code.co_varnames[: code.co_argcount]
+    given = dict(kwargs)
+    defaults = function.__defaults__ or ()
+    held = tracer.reads.source("{}.__defaults__", source)
+    missing = [name for name in names[len(args) : len(names) - len(defaults)] if name not in kwargs]
+    for number, value in enumerate(defaults):
+        place = len(names) - len(defaults) + number
+        if place >= len(args) and names[place] not in kwargs:
+            wrapped = tracer.outside.wrap(value, tracer.reads.source(f"{{}}[{number}]", held))
+            if place >= code.co_posonlyargcount:
+                given[names[place]] = wrapped
+            elif place == len(args) and not missing:
+                args = (*args, wrapped)
+    for name, value in (function.__kwdefaults__ or {}).items():
+        if name not in kwargs:
+            base = tracer.reads.source("{}.__kwdefaults__", source)
+            given[name] = tracer.outside.wrap(value, tracer.reads.source(f"{{}}[{name!r}]", base))
+    return args, given
+
+
+def _partial(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not tracer.outside.is_outside(function):
+        return call(tracer, function.func, (*function.args, *args), {**function.keywords, **kwargs})
+    source = tracer.outside.sources[id(function)]
+    wrap, place = tracer.outside.wrap, tracer.reads.source
+    inner = wrap(function.func, place("{}.func", source))
+    first = wrap(function.args, place("{}.args", source))
+    named = wrap(function.keywords, place("{}.keywords", source))
+    return call(tracer, inner, (*first, *args), {**named, **kwargs})
+
+
+def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from rushlight._capture.trace.tracer import type_attribute
+
+    original = getattr(type(function), "compiled_function", None)
+    if original is not None:  # a compiled function within another: what it compiles is followed
+        return call(tracer, function.function, args, kwargs)
+    found = type_attribute(type(function), "__call__")
+    if isinstance(found, types.FunctionType):
+        tracer.guard_class(type(function), "__call__", found)
+        tracer.adopt(found)
+        return call(tracer, found, (function, *args), kwargs)
+    if found is ABSENT:
+        raise TypeError(f"'{type(function).__name__}' object is not callable")
+    raise Break(f"calls a native {type(function).__name__} object")
+
+
+# ***** our own functions *****
+
+
+def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a function as it is."""
+    given = [_handed(tracer, x, function) for x in args]
+    named = {name: _handed(tracer, x, function) for name, x in kwargs.items()}
+    made = tracer.native(function, *given, **named)
+    if tracer.settings.backend is not None:
+        tracer.record_call(function, args, kwargs, made)
+    return made
+
+
+def _handed(tracer: Tracer, value: Any, function: Any) -> Any:
+    """An argument for native code: functions that it may call are followed when it does."""
+    if isinstance(value, (types.FunctionType, types.MethodType)) and not _is_ours(value):
+        return Followed(tracer, value)
+    kind = type(value)
+    if kind in (list, tuple) or (kind is dict and id(value) not in tracer.outside.shadows):
+        items = value.values() if kind is dict else value
+        if any(not is_plain(x) and not isinstance(x, Tensor) for x in items):
+            if kind is dict:
+                return {k: _handed(tracer, x, function) for k, x in value.items()}
+            return kind([_handed(tracer, x, function) for x in value])
+        return value
+    if (
+        tracer.outside.is_outside(value)
+        and tracer.is_user_object(value)
+        and not tracer.outside.internal(value)
+        and not isinstance(value, enum.Enum)
+    ):
+        name = getattr(function, "__qualname__", repr(function))
+        raise Break(f"{name}() is given a {kind.__name__} from outside")
+    return value
+
+
+def _is_ours(value: Any) -> bool:
+    function = value.__func__ if isinstance(value, types.MethodType) else value
+    return isinstance(function, types.FunctionType) and is_leaf(function)
+
+
+class Followed:
+    """A function that native code calls, followed when it does."""
+
+    def __init__(self, tracer: Tracer, function: Any) -> None:
+        self.tracer, self.function = tracer, function
+        self.__name__ = getattr(function, "__name__", "function")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.tracer.nested(self.function, args, kwargs)
+
+
+# ***** classes *****
+
+
+def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kind is type:
+        return _type(tracer, args, kwargs)
+    if kind is super:
+        return super(*args)
+    if kind in _NATIVE_TYPES:
+        return _native_class(tracer, kind, args, kwargs)
+    if issubclass(kind, enum.Enum):
+        return tracer.wrap_constant(kind(*args, **kwargs))
+    module = getattr(kind, "__module__", "") or ""
+    package = module.partition(".")[0]
+    if issubclass(kind, Tensor) and package == PACKAGE:
+        return _run(tracer, kind, args, kwargs)
+    if package == PACKAGE and not (module + ".").startswith(HOOKS.inlined) and not module.startswith(HOOKS.inlined):
+        return _run(tracer, kind, args, kwargs)
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return kind(*args, **kwargs)
+    if kind.__module__ in ("itertools", "builtins", "functools", "collections") and not kind.__flags__ & 0x200:
+        return _native_class(tracer, kind, args, kwargs)
+    return _construct(tracer, kind, args, kwargs)
+
+
+def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs:
+        raise Break("makes a class by type()")
+    kind = type(args[0])
+    return kind if is_plain(args[0]) else tracer.wrap_constant(kind)
+
+
+def _native_class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A class of containers, numbers or iterators."""
+    given: list[Any] = []
+    for x in args:
+        if isinstance(x, (types.FunctionType, types.MethodType)) and kind in (map, filter):
+            x = Followed(tracer, x)
+        elif (
+            kind in (map, filter)
+            and not given
+            and x is not None
+            and x not in _NATIVE_TYPES
+            and not isinstance(x, types.BuiltinFunctionType)
+        ):
+            x = Followed(tracer, x)
+        elif kind in (
+            list,
+            tuple,
+            set,
+            frozenset,
+            enumerate,
+            zip,
+            map,
+            filter,
+            deque,
+            dict,
+            reversed,
+        ) and tracer.is_user_object(x):
+            x = tracer.unpack(x) if not isinstance(x, dict) else x
+        elif kind in (int, float, complex, bool, str) and tracer.is_user_object(x):
+            return _converted(tracer, kind, x)
+        given.append(x)
+    if kind is bool and len(given) == 1:
+        return tracer.truth(given[0])
+    return tracer.native(kind, *given, **kwargs)
+
+
+def _converted(tracer: Tracer, kind: type, x: Any) -> Any:
+    names = {
+        int: ("__int__", "__index__"),
+        float: ("__float__", "__index__"),
+        complex: ("__complex__",),
+        str: ("__str__", "__repr__"),
+        bool: (),
+    }
+    if kind is bool:
+        return tracer.truth(x)
+    for name in names[kind]:
+        method = tracer.method_of(x, name)
+        if method is not None:
+            return tracer.call(method, (), {})
+    if isinstance(x, (int, float, str, complex)) or (isinstance(x, BaseException) and not tracer.outside.is_outside(x)):
+        return kind(x)  # type: ignore[call-arg]
+    raise Break(f"{kind.__name__}() of a {type(x).__name__}")
+
+
+def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An object of a user's class: `__new__`, then `__init__` in a frame of its own."""
+    from rushlight._capture.trace.tracer import Instead, type_attribute
+
+    meta_call = type_attribute(type(kind), "__call__")
+    if isinstance(meta_call, types.FunctionType):
+        return call(tracer, meta_call, (kind, *args), kwargs)
+    new, init = type_attribute(kind, "__new__"), type_attribute(kind, "__init__")
+    new = new.__func__ if isinstance(new, staticmethod) else new
+    if getattr(kind, "__abstractmethods__", None):
+        return kind(*args, **kwargs)  # raises the TypeError
+    if isinstance(new, types.FunctionType):
+        tracer.adopt(new)
+        made = tracer.nested(new, (kind, *args), kwargs)
+    elif new is object.__new__:
+        if init is object.__init__ and (args or kwargs):
+            raise TypeError(f"{kind.__name__}() takes no arguments")
+        made = object.__new__(kind)
+    elif issubclass(kind, (BaseException, dict, list, set, tuple, int, float, str, deque)):
+        made = kind.__new__(kind, *args, **kwargs)
+    else:
+        raise Break(f"makes an object of the native class {kind.__name__}")
+    if not isinstance(made, kind):
+        return made
+    tracer.kept.append(made)
+    if isinstance(init, types.FunctionType):
+        tracer.guard_class(kind, "__init__", init)
+        tracer.adopt(init)
+        found = call(tracer, init, (made, *args), kwargs)
+        if isinstance(found, Enter):
+            return Enter(found.function, found.args, found.kwargs, Instead(made))
+        return made
+    if init is not object.__init__:
+        init(made, *args, **kwargs)
+    return made
+
+
+# ***** native functions *****
+
+
+def _builtin(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner = getattr(function, "__self__", None)
+    if owner is None or isinstance(owner, types.ModuleType):
+        handler = _HANDLERS.get(function)
+        if handler is not None:
+            return handler(tracer, *args, **kwargs)
+        return _native_function(tracer, function, args, kwargs)
+    return _native_method(tracer, function, owner, args, kwargs)
+
+
+def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    module = (
+        getattr(function, "__module__", None)
+        or getattr(getattr(function, "__objclass__", None), "__module__", "")
+        or ""
+    )
+    name = getattr(function, "__name__", "")
+    if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        if not args:
+            return function(*args, **kwargs)
+        return _native_method(tracer, function.__get__(args[0], type(args[0])), args[0], args[1:], kwargs)
+    if module == "builtins" and name not in _PURE_BUILTINS:
+        raise Break(f"calls {name}()")
+    if module != "builtins" and module.partition(".")[0] != PACKAGE and module not in _PURE:
+        raise Break(f"calls the native function {module}.{name}()")
+    if (
+        name in ("any", "all", "sum", "sorted", "min", "max")
+        and args
+        and tracer.is_user_object(args[0])
+        and len(args) == 1
+    ):
+        args = (tracer.unpack(args[0]), *args[1:])
+    given = [_callback(tracer, x, name) for x in args]
+    named = {key: _callback(tracer, x, name) for key, x in kwargs.items()}
+    return tracer.native(function, *given, **named)
+
+
+def _callback(tracer: Tracer, value: Any, name: str) -> Any:
+    if isinstance(value, (types.FunctionType, types.MethodType)):
+        return Followed(tracer, value)
+    if tracer.is_user_object(value) and tracer.outside.is_outside(value) and name not in ("hash",):
+        raise Break(f"{name}() is given a {type(value).__name__} from outside")
+    return value
+
+
+def _native_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    name = function.__name__
+    if isinstance(owner, Tensor):
+        return _run(tracer, function, args, kwargs)
+    if isinstance(function, types.MethodWrapperType) or name in (
+        "__setattr__",
+        "__getattribute__",
+        "__delattr__",
+        "__init__",
+        "__init_subclass__",
+    ):
+        found = _slot_call(tracer, name, owner, args)
+        if found is not ABSENT:
+            return found
+    if isinstance(owner, type) and name in (
+        "fromkeys",
+        "__new__",
+        "maketrans",
+        "fromhex",
+        "from_bytes",
+        "__subclasses__",
+        "mro",
+    ):
+        if name == "__new__" and args and isinstance(args[0], type):
+            made = function(*args, **kwargs)
+            tracer.kept.append(made)
+            return made
+        return tracer.native(function, *args, **kwargs)
+    if (
+        tracer.outside.is_outside(owner)
+        and id(owner) not in tracer.outside.shadows
+        and not is_plain(owner)
+        and not isinstance(owner, (tuple, type))
+    ):
+        return _outside_method(tracer, function, owner, args, kwargs)
+    given = list(args)
+    if name in ("extend", "update", "__init__", "intersection", "union", "difference", "join"):
+        given = [tracer.unpack(x) if tracer.is_user_object(x) and not isinstance(x, dict) else x for x in given]
+    named = {key: _callback(tracer, x, name) for key, x in kwargs.items()}
+    return tracer.native(function, *given, **named)
+
+
+def _outside_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A native method of an object from outside: reading a dict's or list's subclass is guarded, all else ends the trace."""
+    name, source = function.__name__, tracer.outside.sources[id(owner)]
+    place = tracer.reads.source
+    if isinstance(owner, dict) and name in (
+        "keys",
+        "values",
+        "items",
+        "__iter__",
+        "get",
+        "__getitem__",
+        "__len__",
+        "__contains__",
+    ):
+        copy = tracer.outside.wrap(dict(owner), place("dict({})", source))
+        return getattr(copy, name)(*args, **kwargs)
+    raise Break(f"calls the native method {type(owner).__name__}.{name}() of an object from outside")
+
+
+def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> Any:
+    """What `object`'s own methods do, for objects whose attributes go through the trace."""
+    if isinstance(owner, (type, types.ModuleType)):
+        return ABSENT
+    if name == "__setattr__" and tracer.is_user_object(owner):
+        found = tracer.set_object_attr(owner, *args)
+        return None if found is None else found
+    if name == "__getattribute__" and tracer.is_user_object(owner):
+        return tracer.object_attribute(owner, *args)
+    if name == "__delattr__" and tracer.is_user_object(owner):
+        tracer.delete_attr(owner, *args)
+        return None
+    if name in ("__init__", "__init_subclass__") and not tracer.outside.is_outside(owner):
+        return getattr(owner, name)(*args) if name not in type(owner).__dict__ else ABSENT
+    return ABSENT
+
+
+# ***** builtins that ask about objects *****
+
+
+def _isinstance(tracer: Tracer, value: Any, kinds: Any) -> bool:
+    return isinstance(value, kinds)
+
+
+def _getattr(tracer: Tracer, obj: Any, name: str, *default: Any) -> Any:
+    if not default:
+        return tracer.load_attr(obj, name)
+    try:
+        return tracer.finished(tracer.load_attr(obj, name))
+    except AttributeError:
+        return default[0]
+
+
+def _hasattr(tracer: Tracer, obj: Any, name: str) -> bool:
+    try:
+        tracer.finished(tracer.load_attr(obj, name))
+    except AttributeError:
+        return False
+    return True
+
+
+def _setattr(tracer: Tracer, obj: Any, name: str, value: Any) -> Any:
+    return tracer.store_attr(obj, name, value)
+
+
+def _delattr(tracer: Tracer, obj: Any, name: str) -> None:
+    tracer.delete_attr(obj, name)
+
+
+def _len(tracer: Tracer, obj: Any) -> Any:
+    method = tracer.method_of(obj, "__len__")
+    if method is not None:
+        return tracer.call(method, (), {})
+    if tracer.outside.is_outside(obj) and tracer.is_user_object(obj):
+        tracer.reads.check(tracer.outside.sources[id(obj)], f"len({{}}) == {len(obj)}")
+    return tracer.native(len, obj)
+
+
+def _iter(tracer: Tracer, obj: Any, *sentinel: Any) -> Any:
+    if sentinel:
+        raise Break("iter() with a sentinel")
+    return tracer.iterate(obj)
+
+
+def _next(tracer: Tracer, iterator: Any, *default: Any) -> Any:
+    try:
+        return tracer.advance(iterator)
+    except StopIteration:
+        if not default:
+            raise
+        return default[0]
+
+
+def _callable(tracer: Tracer, obj: Any) -> bool:
+    return callable(obj)
+
+
+def _issubclass(tracer: Tracer, kind: Any, kinds: Any) -> bool:
+    return issubclass(kind, kinds)
+
+
+def _repr(tracer: Tracer, obj: Any) -> Any:
+    method = tracer.method_of(obj, "__repr__")
+    if method is not None:
+        return tracer.call(method, (), {})
+    if isinstance(obj, Tensor) or tracer.is_user_object(obj):
+        raise Break(f"repr() of a {type(obj).__name__}")
+    return tracer.native(repr, obj)
+
+
+def _vars(tracer: Tracer, *args: Any) -> Any:
+    if not args:
+        raise Break("vars() without an object")
+    return tracer.load_attr(args[0], "__dict__")
+
+
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, len: _len, iter: _iter,
+    next: _next, callable: _callable, repr: _repr, vars: _vars,
+}  # fmt: skip

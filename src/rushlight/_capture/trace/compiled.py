@@ -1,0 +1,397 @@
+"""Compiled functions: the segments that were traced of them, and the loop that runs one after another.
+
+A call looks for a segment whose conditions hold, and traces one where none does.  Where a segment ends before the function, its frames are made anew
+with real values, the instruction that could not be traced is run as it is, and the search goes on at the next one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._capture.bytecode import NULL, Frame, Interpreter
+from rushlight._capture.trace.calls import PACKAGE, note_closure
+from rushlight._capture.trace.events import COUNTERS, Unbuildable, tell
+from rushlight._capture.trace.rebuild import PLAIN
+from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
+from rushlight._capture.trace.settings import HOOKS, CompileSettings
+from rushlight._capture.trace.tracer import Instead, type_attribute
+from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, SAVED_HOOKS, STATE, VMAP
+from rushlight._engine.functorch.transformed import LEVELS
+
+__all__ = ["CompiledFunction", "compile_function", "reset"]
+
+_LOCK = threading.RLock()
+_ALL: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+
+
+MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
+
+
+class Position:
+    """The segments that begin at one place; `concrete` where none can, or where there were too many."""
+
+    __slots__ = ("concrete", "failures", "runs", "segments")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.segments: list[Segment] = []
+        self.runs: list[Callable[[Any], Any]] = []  # those of the segments
+        self.concrete = False
+
+
+def reset() -> None:
+    """Forget every segment of every compiled function."""
+    for compiled in list(_ALL):
+        compiled.forget()
+
+
+def compile_function(function: Callable[..., Any], settings: CompileSettings | None = None) -> CompiledFunction:
+    """A function that does what `function` does; see `CompiledFunction`.
+
+    >>> import rushlight as torch
+    >>> from rushlight._capture.trace import compile_function
+    >>> compiled = compile_function(lambda x: torch.relu(x) + 1)
+    >>> compiled(torch.tensor([-1.0, 2.0]))
+    tensor([1., 3.])
+    """
+    return CompiledFunction(function, settings or CompileSettings())
+
+
+class CompiledFunction:
+    """`function` compiled: a function, a bound method, or an object with a `__call__` in Python.
+
+    `caller` is a plain function that does the same in less time; it has the function's signature.
+    """
+
+    compiled_function = True
+
+    def __init__(self, function: Callable[..., Any], settings: CompileSettings) -> None:
+        self.function, self.settings = function, settings
+        self.target, self.first = _target(function)
+        self.entry = Position()
+        self.positions: dict[Any, Position] = {}
+        self.last_reason = ""
+        self._told: set[str] = set()
+        self.caller = _caller(self)
+        functools.update_wrapper(self, function, updated=())
+        _ALL.add(self)
+
+    def forget(self) -> None:
+        """Drop all segments."""
+        self.entry.segments.clear()
+        self.entry.runs.clear()
+        self.entry.concrete, self.positions = False, {}
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else types.MethodType(self, owner)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.caller(*args, **kwargs)
+
+    # ***** tracing *****
+
+    def missed(self, state: Sequence[Any]) -> Any:
+        """A call for which there is no segment yet."""
+        if self.entry.concrete or STATE.word & _ELSEWHERE or LEVELS.stack:
+            return _plain_call(self.target, state)
+        found = self._traced(self.entry, state, functools.partial(_enter, self.target))
+        return _plain_call(self.target, state) if found is None else found[0]
+
+    def _traced(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> tuple[Any] | None:
+        """What a new segment gives for a state, in a tuple; None where none can be made here."""
+        with _LOCK:
+            for segment in position.segments:  # of another thread, meanwhile
+                found = segment.run(state)
+                if found is not MISS:
+                    return (found,)
+            if not self._allowed(position, state):
+                return None
+            made = self._segment(state, start)
+            if made is None:
+                position.failures += 1
+                position.concrete = position.failures >= MAX_FAILURES
+                return None
+            position.segments.insert(0, made)
+            position.runs.insert(0, made.run)
+        found = made.run(state)
+        if found is MISS:
+            position.segments.remove(made)
+            position.runs.remove(made.run)
+            position.concrete = True
+            self._failed(f"a condition does not hold right after the trace: {made.why(state)}", None)
+            return None
+        return (found,)
+
+    def _allowed(self, position: Position, state: Sequence[Any]) -> bool:
+        if not position.segments:
+            return True
+        reason = position.segments[0].why(state)
+        COUNTERS["recompiles"][reason] += 1
+        tell("recompile", f"{self._name()}: recompiled, because this no longer holds: {reason}", reason=reason)
+        if len(position.segments) < self.settings.recompile_limit:
+            return True
+        self._once("limit", f"{self._name()} was compiled {self.settings.recompile_limit} times and runs as it is from now on where none of them fits; "
+                   f"the last time because this did not hold: {reason}")  # fmt: skip
+        return False
+
+    def _segment(self, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
+        stop_at, reason = None, ""
+        try:
+            for _ in range(4):
+                try:
+                    resume = self.resume if start.func is _enter else None
+                    made = trace(self.settings, state, start, _internal, stop_at, reason, resume)
+                except Retry as found:
+                    self._broke(found)
+                    if not found.count or found.kind in ("budget", "recursion"):
+                        return None
+                    stop_at, reason = found.count, found.reason
+                    continue
+                COUNTERS["stats"]["unique_graphs"] += made.program is not None
+                tell("graph", made.text, segment=made)
+                return made
+        except Exception as error:
+            if not self.settings.suppress_errors or self.settings.fullgraph:
+                raise
+            self._failed(f"{error}" if isinstance(error, Unbuildable) else f"{type(error).__name__}: {error}", error)
+        return None
+
+    def _broke(self, found: Retry) -> None:
+        code, ip = (self.target.__code__, 0) if found.kind == "state" else found.line
+        where = f"{code.co_filename}:{_line(code, ip)}"
+        COUNTERS["graph_break"][found.reason] += 1
+        tell(
+            "break", f"{found.reason} ({where}, in {code.co_name})", reason=found.reason, where=where, cause=found.kind
+        )
+        self.last_reason = f"{found.reason} ({where})"
+        if self.settings.fullgraph:
+            if found.kind == "exception" and found.error is not None:
+                raise found.error
+            error = HOOKS.unsupported if hasattr(HOOKS, "unsupported") else RuntimeError
+            raise error(f"{found.reason}\n  at {where}, in {code.co_name}\n  fullgraph=True asks for one graph")
+
+    def _failed(self, text: str, error: BaseException | None) -> None:
+        COUNTERS["failures"][text] += 1
+        tell("failure", text, error=error)
+        self._once(text, f"{self._name()} runs as it is: {text}")
+
+    def _once(self, key: str, text: str) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+    def _name(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__name__)
+
+    # ***** going on after a break *****
+
+    def resume(self, stopped: Stopped) -> Any:
+        """Go on where a segment stopped."""
+        interpreter = Interpreter(PLAIN)
+        frames: list[Frame] = stopped.frames()
+        while True:
+            interpreter.frames[:] = frames
+            interpreter.step()
+            if interpreter.finished:
+                return interpreter.result
+            found = self._continued(interpreter)
+            if type(found) is not Stopped:
+                return found
+            frames = found.frames()
+
+    def _continued(self, interpreter: Interpreter) -> Any:
+        """What follows after an instruction that ran as it is: a segment's result, or the frames as they are for the next instruction."""
+        while True:
+            frames = interpreter.frames
+            if not is_clean(frames) or any(f.link is not None and instead_of(f.link) is None for f in frames):
+                interpreter.step()
+                if interpreter.finished:
+                    return interpreter.result
+                continue
+            key, state = _described(frames)
+            position = self.positions.setdefault(key, Position())
+            if not position.concrete:
+                for run in position.runs:
+                    found = run(state)
+                    if found is not MISS:
+                        return found
+                made = self._traced(position, state, functools.partial(_reenter, [frame.copy() for frame in frames]))
+                if made is not None:
+                    return made[0]
+            interpreter.step()
+            if interpreter.finished:
+                return interpreter.result
+
+
+def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
+    """The function in Python behind a callable, and its first arguments."""
+    if isinstance(function, types.FunctionType):
+        return function, ()
+    if isinstance(function, types.MethodType):
+        inner, first = _target(function.__func__)
+        return inner, (*first, function.__self__)
+    if isinstance(function, CompiledFunction):
+        return function.target, function.first
+    method = type_attribute(type(function), "__call__")
+    if isinstance(method, types.FunctionType):
+        return method, (function,)
+    raise TypeError(f"only functions in Python can be compiled, not {type(function).__name__}")
+
+
+# Bits of the dispatch state under which nothing is compiled.
+_ELSEWHERE = FUNCTION_MODE | VMAP | RECORDING | OBSERVED | ANOMALY | SAVED_HOOKS
+
+_CALLER = """def caller({parameters}):
+    s = ({state})
+    for run in runs:
+        found = run(s)
+        if found is not MISS: return found
+    return missed(s)"""
+
+
+def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
+    """A function with the signature of the one that is compiled, which looks for a segment."""
+    function, first = compiled.target, compiled.first
+    code = function.__code__
+    space: dict[str, Any] = {"runs": compiled.entry.runs, "missed": compiled.missed, "MISS": MISS}
+    space |= {f"f{i}": x for i, x in enumerate(first)}
+    names = [f"p_{name}" for name in code.co_varnames]
+    count = code.co_argcount
+    defaults = function.__defaults__ or ()
+    parameters: list[str] = []
+    for i in range(len(first), count):
+        at = i - (count - len(defaults))
+        if at >= 0:
+            space[f"d{at}"] = defaults[at]
+        # Keywords have the names of the parameters, so these cannot be changed.
+        parameters.append(code.co_varnames[i] + (f"=d{at}" if at >= 0 else ""))
+        if i + 1 == code.co_posonlyargcount:
+            parameters.append("/")
+    state = [f"f{i}" for i in range(len(first))] + list(code.co_varnames[len(first) : count])
+    named = code.co_varnames[count : count + code.co_kwonlyargcount]
+    rest = list(code.co_varnames[count + code.co_kwonlyargcount :])
+    state += named
+    if code.co_flags & 0x04:
+        parameters.append(f"*{rest[0]}")
+        state.append(rest.pop(0))
+    elif named:
+        parameters.append("*")
+    for name in named:
+        held = function.__kwdefaults__ or {}
+        if name in held:
+            space[f"k_{name}"] = held[name]
+        parameters.append(f"{name}=k_{name}" if name in held else name)
+    if code.co_flags & 0x08:
+        parameters.append(f"**{rest[0]}")
+        state.append(rest[0])
+    if not all(name.isidentifier() for name in state):  # a comprehension's `.0`
+        raise TypeError("a comprehension cannot be compiled by itself")
+    del names
+    text = _CALLER.format(parameters=", ".join(parameters), state="".join(f"{n}, " for n in state))
+    taken = set(state) | set(space)
+    for word in ("s", "run", "found", "runs", "missed", "MISS"):  # parameters may have these names
+        if word in state:
+            other = next(name for name in (f"{word}_{i}" for i in range(1000)) if name not in taken)
+            text = _renamed(text, word, other, parameters, state)
+            if word in space:
+                space[other] = space.pop(word)
+    exec(text, space)  # noqa: S102 - written above, of the names of parameters
+    caller: Any = space["caller"]
+    functools.update_wrapper(caller, function, updated=())
+    del caller.__wrapped__
+    return caller  # type: ignore[no-any-return]
+
+
+def _renamed(text: str, word: str, other: str, parameters: Sequence[str], state: Sequence[str]) -> str:
+    """The caller's text with another name for one of its own variables."""
+    head, assigned, *body = text.split("\n")
+    assigned = re.sub(rf"^    {word}\b", f"    {other}", assigned)
+    return "\n".join([head, assigned, *[re.sub(rf"\b{word}\b", other, line) for line in body]])
+
+
+def _plain_call(function: types.FunctionType, state: Sequence[Any]) -> Any:
+    """Call a function with the values of its parameters."""
+    args, kwargs = _arguments(function.__code__, state)
+    return function(*args, **kwargs)
+
+
+def _arguments(code: types.CodeType, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments of the values of a function's parameters."""
+    count, named = code.co_argcount, code.co_kwonlyargcount
+    args, rest = list(values[:count]), list(values[count + named :])
+    kwargs = dict(zip(code.co_varnames[count : count + named], values[count : count + named], strict=True))
+    if code.co_flags & 0x04:
+        args += rest.pop(0)
+    if code.co_flags & 0x08:
+        kwargs.update(rest[0])
+    return args, kwargs
+
+
+def _enter(function: types.FunctionType, interpreter: Interpreter, values: list[Any]) -> None:
+    """Begin a function with the wrapped values of its parameters."""
+    args, kwargs = _arguments(function.__code__, values)
+    tracer: Any = interpreter.operations
+    tracer.outside.adopt(function, tracer.reads.constant(function))
+    note_closure(tracer, function)
+    interpreter.push_call(function, tuple(args), kwargs)
+
+
+def _described(frames: Sequence[Frame]) -> tuple[Any, list[Any]]:
+    """Where frames are, and their values one after the other."""
+    key: list[Any] = []
+    state: list[Any] = []
+    for frame in frames:
+        bound = tuple([x is not NULL for x in frame.locals])
+        filled = tuple([x is not NULL for x in frame.stack])
+        key.append((frame.code, frame.ip, bound, filled, None if frame.link is None else frame.link.drop))
+        state += [x for x in frame.locals if x is not NULL]
+        state += [x for x in frame.stack if x is not NULL]
+        kept = instead_of(frame.link)
+        if kept is not None:
+            state.append(kept.value)
+    return tuple(key), state
+
+
+def _reenter(templates: Sequence[Frame], interpreter: Interpreter, values: list[Any]) -> None:
+    """Put frames with the wrapped state into the interpreter."""
+    left = iter(values)
+    for template in templates:
+        frame = template.copy()
+        frame.locals = [NULL if x is NULL else next(left) for x in template.locals]
+        frame.stack = [NULL if x is NULL else next(left) for x in template.stack]
+        if template.link is not None:
+            frame.link = linked(Instead(next(left)), template.link.drop)
+        interpreter.frames.append(frame)
+
+
+def _line(code: types.CodeType, ip: int) -> int:
+    """The line of the instruction of this number."""
+    import dis
+
+    line = code.co_firstlineno
+    for number, instruction in enumerate(dis.get_instructions(code)):
+        if instruction.starts_line is not None:
+            line = instruction.starts_line
+        if number >= ip:
+            break
+    return line
+
+
+def _internal(value: Any) -> bool:
+    """Whether an object is one of the package's own that nobody changes: a layout, a memory format, a generator."""
+    module = type(value).__module__ or ""
+    if module == PACKAGE:  # native functions of tensors
+        return True
+    if module.startswith(f"{PACKAGE}._"):
+        return not module.startswith((*HOOKS.inlined, f"{PACKAGE}._capture."))
+    return type(value).__name__ in _CONSTANT_TYPES
+
+
+_CONSTANT_TYPES = frozenset(("memory_format", "layout", "finfo", "iinfo", "dtype", "Logger", "TypeVar", "_SpecialForm"))

@@ -1,0 +1,37 @@
+"""What happened while functions were compiled: breaks, recompilations, failures; counted, logged, and told to who listens."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._capture.bytecode import Interrupt
+
+__all__ = ["COUNTERS", "EVENTS", "Break", "Unbuildable", "tell"]
+
+COUNTERS: defaultdict[str, Counter[str]] = defaultdict(Counter)
+# Called with the kind of an event ("break", "recompile", "guards", "graph", "failure"), its text and its details.
+EVENTS: list[Callable[[str, str, dict[str, Any]], None]] = []
+
+
+class Break(Interrupt):
+    """The trace cannot go through this instruction."""
+
+    def __init__(self, reason: str, *, kind: str = "break") -> None:
+        super().__init__(reason)
+        self.reason, self.kind = reason, kind
+
+
+class Unbuildable(Exception):
+    """A value cannot be made anew after a program has run."""
+
+
+def tell(kind: str, text: str, **details: Any) -> None:
+    """Log an event, and hand it to who listens."""
+    log = logging.getLogger(f"rushlight.compile.{kind}")
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("%s", text)
+    for listen in EVENTS:
+        listen(kind, text, details)

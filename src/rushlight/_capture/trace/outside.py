@@ -1,0 +1,232 @@
+"""The world outside of a trace: what the traced code reads of it, and how it comes in.
+
+`Outside.wrap` takes a real value and where it comes from.  It guards what the trace will rely on, and gives the value that the trace works on:
+
+- tensors become stand-ins on the memoryless device;
+- plain lists, tuples, dicts, sets and the like become copies of the trace's own, whose items are wrapped in turn; what is changed in a copy is put
+  back when the trace ends;
+- numbers, texts, dtypes, functions, classes and modules are themselves, and guarded as such;
+- every other object is itself, guarded by its type.  Its attributes are wrapped when they are read, and writes to them wait for the end of the trace.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from rushlight._capture.trace.events import Break
+from rushlight._capture.trace.sources import Reads, Source
+from rushlight._engine.core.tensor import Tensor
+from rushlight._types.device import Device
+from rushlight._types.dtype import DType
+
+__all__ = ["ABSENT", "CONTAINERS", "Outside", "Shadow", "is_plain"]
+
+ABSENT: Any = types.SimpleNamespace(name="absent")
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), type(NotImplemented), range, DType, Device)
+_SINGLE = (
+    type, types.ModuleType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, property, staticmethod, classmethod,
+)  # fmt: skip
+CONTAINERS = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a number, a text or the like, with nothing inside that could change."""
+    return isinstance(value, _PLAIN) or isinstance(value, (slice,))
+
+
+class Shadow:
+    """A container from outside: `real`, the copy that the trace works on, and what the copy held at first."""
+
+    __slots__ = ("before", "copy", "real", "source")
+
+    def __init__(self, real: Any, copy: Any, source: Source) -> None:
+        self.real, self.copy, self.source = real, copy, source
+        self.before = _items(copy)
+
+    def changed(self) -> bool:
+        """Whether the trace has changed the copy."""
+        now = _items(self.copy)
+        return len(now) != len(self.before) or any(a is not b for a, b in zip(now, self.before, strict=True))
+
+
+def _items(container: Any) -> list[Any]:
+    if isinstance(container, dict):
+        return [x for item in container.items() for x in item]
+    return list(container)
+
+
+class Outside:
+    """What a trace knows of the world around it."""
+
+    def __init__(self, reads: Reads, stand_in: Callable[[Tensor], Tensor], internal: Callable[[Any], bool]) -> None:
+        self.reads, self.stand_in, self.internal = reads, stand_in, internal
+        self.sources: dict[int, Source] = {}  # of objects from outside, by identity
+        self.values: dict[int, Any] = {}  # what the trace works on in the place of a real object
+        self.shadows: dict[int, Shadow] = {}  # by the identity of the copy
+        self.tensors: dict[int, tuple[Tensor, Source]] = {}  # by the identity of the stand-in
+        self.attributes: dict[int, dict[str, Any]] = {}  # writes that wait: object -> name -> value
+        self.globals: dict[int, dict[str, Any]] = {}
+        self.kept: list[Any] = []
+
+    # ***** coming in *****
+
+    def wrap(self, value: Any, source: Source) -> Any:
+        """What the trace works on in the place of `value`, which comes from `source`."""
+        if isinstance(value, _PLAIN):
+            self._guard_plain(value, source)
+            return value
+        known = self.values.get(id(value), ABSENT)
+        if known is not ABSENT:
+            first = self.sources[id(value)]
+            if first is not source and not source.is_constant:
+                self.reads.load(first)
+                self.reads.check(source, f"{{}} is {first.variable}")
+            return known
+        wrapped = self._wrap_new(value, source)
+        self.kept.append(value)
+        self.values[id(value)], self.sources[id(value)] = wrapped, source
+        return wrapped
+
+    def adopt(self, value: Any, source: Source) -> None:
+        """Note where an object comes from that needs no other condition than its source's."""
+        if id(value) not in self.sources:
+            self.kept.append(value)
+            self.values[id(value)], self.sources[id(value)] = value, source
+
+    def _wrap_new(self, value: Any, source: Source) -> Any:
+        kind = type(value)
+        if isinstance(value, Tensor):
+            return self._wrap_tensor(value, source)
+        if kind in CONTAINERS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+            return self._wrap_container(value, source)
+        if isinstance(value, slice):
+            self.reads.check(source, f"{{}} == {self.reads.constants.name(value)}")
+            return value
+        if isinstance(value, (*_SINGLE, enum.Enum)) or self.internal(value):
+            self.reads.check(source, f"{{}} is {self.reads.constants.name(value)}")
+            return value
+        if kind is types.FunctionType:
+            self._guard_function(value, source)
+            return value
+        if kind is types.MethodType:
+            self.reads.check(source, "type({}) is " + self.reads.constants.name(kind))
+            function = self.wrap(value.__func__, self.reads.source("{}.__func__", source))
+            return types.MethodType(function, self.wrap(value.__self__, self.reads.source("{}.__self__", source)))
+        self.reads.check(source, "type({}) is " + self.reads.constants.name(kind))
+        return value
+
+    def _guard_plain(self, value: Any, source: Source) -> None:
+        if source.is_constant:
+            return
+        name, check = self.reads.constants.name, self.reads.check
+        if value is None or isinstance(value, (bool, DType, type(Ellipsis), type(NotImplemented))):
+            check(source, f"{{}} is {name(value)}")
+        elif isinstance(value, Device):
+            check(source, f"{{}} is {name(value)}")
+        elif isinstance(value, float) and (value != value or value == 0):
+            check(source, f"type({{}}) is {name(type(value))} and repr({{}}) == {repr(value)!r}")
+        elif isinstance(value, (int, float, str, bytes)) and type(value) in (int, float, str, bytes):
+            literal = (
+                repr(value)
+                if isinstance(value, (int, str)) and len(repr(value)) < 40 and "{" not in repr(value)
+                else name(value)
+            )
+            check(source, f"type({{}}) is {type(value).__name__} and {{}} == {literal}")
+        else:
+            check(source, f"type({{}}) is {name(type(value))} and {{}} == {name(value)}")
+
+    def _guard_function(self, value: types.FunctionType, source: Source) -> None:
+        """A function is what its code is; its closure and its defaults are read when it is called."""
+        constants = self.reads.constants
+        self.reads.check(source, "type({}) is " + constants.name(types.FunctionType))
+        self.reads.check(source, f"{{}}.__code__ is {constants.name(value.__code__)}")
+        self.reads.check(source, f"{{}}.__globals__ is {constants.name(value.__globals__)}")
+
+    def _wrap_tensor(self, value: Tensor, source: Source) -> Tensor:
+        constants = self.reads.constants
+        self.reads.check(
+            source,
+            f"type({{}}) is {constants.name(type(value))} and {{}}._spec is {constants.name(value._spec)}"
+            f" and {{}}.requires_grad is {value.requires_grad} and {{}}.is_leaf is {value.is_leaf}",
+        )
+        made = self.stand_in(value)
+        self.kept.append(made)
+        self.tensors[id(made)] = (value, source)
+        return made
+
+    def _wrap_container(self, value: Any, source: Source) -> Any:
+        constants, kind = self.reads.constants, type(value)
+        check = self.reads.check
+        size = f"len({{}}) == {len(value)}" if value else "not {}"
+        check(source, f"type({{}}) is {constants.name(kind)} and {size}")
+        if isinstance(value, (set, frozenset)):
+            if not all(isinstance(item, (*_PLAIN, *_SINGLE)) for item in value):
+                raise Break(f"a {kind.__name__} from outside holds objects: {_short(value)}")
+            if value:
+                check(source, f"{{}} == {constants.name(frozenset(value))}")
+            copy: Any = kind(value)
+        elif isinstance(value, dict):
+            copy = self._wrap_dict(value, source)
+        elif kind is deque:
+            copy = deque(
+                [self.wrap(x, self.reads.source(f"{{}}[{i}]", source)) for i, x in enumerate(value)], value.maxlen
+            )
+        else:
+            items = [self.wrap(x, self.reads.source(f"{{}}[{i}]", source)) for i, x in enumerate(value)]
+            copy = items if kind is list else kind._make(items) if hasattr(kind, "_make") else tuple(items)
+            if isinstance(value, tuple) and all(a is b for a, b in zip(items, value, strict=True)):
+                return value
+        self.kept.append(copy)
+        self.shadows[id(copy)] = Shadow(value, copy, source)
+        return copy
+
+    def _wrap_dict(self, value: dict[Any, Any], source: Source) -> dict[Any, Any]:
+        name, keys = self.reads.constants.name, list(value)
+        if not keys:
+            return defaultdict(value.default_factory) if isinstance(value, defaultdict) else type(value)()
+        plain = all(
+            isinstance(k, (*_PLAIN, *_SINGLE, types.FunctionType, enum.Enum))
+            or (type(k) is tuple and all(map(is_plain, k)))
+            for k in keys
+        )
+        if plain:
+            self.reads.check(source, f"[*{{}}] == {name(keys)}")
+            places = [name(k) if not isinstance(k, (str, int)) else repr(k) for k in keys]
+            sources = [self.reads.source(f"{{}}[{place}]", source) for place in places]
+            wrapped_keys = keys
+        else:  # tensors and objects as keys: by their order
+            values = self.reads.source("[*{}.values()]", source)
+            listed = self.reads.source("[*{}]", source)
+            sources = [self.reads.source(f"{{}}[{i}]", values) for i in range(len(keys))]
+            wrapped_keys = [self.wrap(k, self.reads.source(f"{{}}[{i}]", listed)) for i, k in enumerate(keys)]
+        copy: Any = defaultdict(value.default_factory) if isinstance(value, defaultdict) else type(value)()
+        for key, real, place in zip(wrapped_keys, value.values(), sources, strict=True):
+            copy[key] = self.wrap(real, place)
+        return copy  # type: ignore[no-any-return]
+
+    # ***** questions *****
+
+    def source_of(self, value: Any) -> Source | None:
+        """Where an object comes from that the trace works on; None for one that it made."""
+        found = self.tensors.get(id(value))
+        if found is not None:
+            return found[1]
+        shadow = self.shadows.get(id(value))
+        if shadow is not None:
+            return shadow.source
+        return self.sources.get(id(value))
+
+    def is_outside(self, value: Any) -> bool:
+        """Whether this is an object from outside whose attributes are read and written through this room."""
+        return id(value) in self.sources and id(value) not in self.shadows
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else text[:57] + "..."

@@ -1,0 +1,320 @@
+"""Making values anew after a program has run: expressions for what the trace holds, and the statements that bring the world to the same state.
+
+Tensors that the program made are its outputs.  What came from outside is found where it came from.  Containers and objects that the trace made are made
+again, each once, so that two names of one object still name one.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
+from typing import Any
+
+from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
+from rushlight._capture.trace.calls import Followed
+from rushlight._capture.trace.events import Unbuildable
+from rushlight._capture.trace.outside import is_plain
+from rushlight._capture.trace.tracer import DELETED, InstanceDict, Instead, Tracer
+from rushlight._engine.core.tensor import Tensor
+from rushlight._types.device import CPU, Device
+
+__all__ = ["PLAIN", "Rebuild"]
+
+_ITERATORS = tuple(
+    type(x) for x in (iter([]), iter(()), iter(range(0)), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), enumerate([]), zip(),
+                      reversed([]), iter(reversed({})))
+)  # fmt: skip
+
+PLAIN = Operations()  # what runs instructions that are not traced, and generators that go on with them
+
+
+def begun(template: Frame, places: list[Any], stack: list[Any], started: bool) -> Generator:
+    """A generator that goes on with a frame."""
+    frame = template.copy()
+    frame.locals, frame.stack = places, stack
+    made = Generator(frame, PLAIN)
+    made.started = started
+    return made
+
+
+class Rebuild:
+    """Writes statements that make values anew; `outputs` are the tensors that the program has to return."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer, self.outside = tracer, tracer.outside
+        self.lines: list[str] = []
+        self.outputs: list[Tensor] = []
+        self.places: dict[int, str] = {}
+        self.kept: list[Any] = []
+        self.count = 0
+
+    def constant(self, value: Any) -> str:
+        """An object that is the same at every call."""
+        return self.tracer.constants.name(value)
+
+    def source(self, source: Any) -> str:
+        """The value of a source."""
+        self.tracer.reads.load(source)
+        return str(source.variable)
+
+    def variable(self, text: str, value: Any) -> str:
+        """A variable with the value of an expression, which stands for `value` from now on."""
+        self.count += 1
+        name = f"r{self.count}"
+        self.lines.append(f"{name} = {text}")
+        self.places[id(value)] = name
+        self.kept.append(value)
+        return name
+
+    def value(self, value: Any) -> str:
+        """An expression for a value of the trace."""
+        if value is None or value is True or value is False or value is Ellipsis:
+            return repr(value)
+        if isinstance(value, Device):
+            return self.constant(CPU if value.type == "cpu" else value)
+        if is_plain(value) and not isinstance(value, slice):
+            return repr(value) if type(value) in (int, str) and len(repr(value)) < 30 else self.constant(value)
+        known = self.places.get(id(value))
+        if known is not None:
+            return known
+        if isinstance(value, Tensor):
+            return self.tensor(value)
+        shadow = self.outside.shadows.get(id(value))
+        if shadow is not None:
+            return self.source(shadow.source)
+        source = self.outside.sources.get(id(value))
+        if source is not None and self.outside.values.get(id(value)) is value:
+            return self.source(source)
+        return self.made(value)
+
+    def tensor(self, value: Tensor) -> str:
+        known = self.outside.tensors.get(id(value))
+        if known is not None:
+            return self.source(known[1])
+        if not self.tracer.rec.is_recorded(value):
+            raise Unbuildable("a tensor that was not recorded")
+        self.outputs.append(value)
+        name = f"o[{len(self.outputs) - 1}]"
+        self.places[id(value)] = name
+        self.kept.append(value)
+        held = dict(getattr(value, "__dict__", {}).items())
+        for attribute, each in held.items():
+            self.lines.append(f"{name}.{attribute} = {self.value(each)}")
+        return name
+
+    # ***** what the trace made *****
+
+    def made(self, value: Any) -> str:
+        kind = type(value)
+        if isinstance(value, InstanceDict):
+            return f"{self.value(value.owner)}.__dict__"
+        if kind in (list, set, deque):
+            return self.mutable(value, kind)
+        if kind in (tuple, frozenset):
+            items = "".join(f"{self.value(x)}, " for x in value)
+            return f"({items})" if kind is tuple else f"frozenset(({items}))"
+        if kind is slice:
+            return f"slice({self.value(value.start)}, {self.value(value.stop)}, {self.value(value.step)})"
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return f"{self.constant(kind)}._make(({''.join(f'{self.value(x)}, ' for x in value)}))"
+        if isinstance(value, tuple):
+            return f"tuple.__new__({self.constant(kind)}, ({''.join(f'{self.value(x)}, ' for x in value)}))"
+        if kind in (dict, OrderedDict, defaultdict):
+            return self.mapping(value, kind)
+        if kind is types.MethodType:
+            return f"{self.constant(types.MethodType)}({self.value(value.__func__)}, {self.value(value.__self__)})"
+        if kind is types.FunctionType:
+            return self.function(value)
+        if kind is types.CellType:
+            return self.cell(value)
+        if kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:
+            owner = value.__self__
+            if owner is None or isinstance(owner, types.ModuleType):
+                return self.constant(value)
+            return f"{self.value(owner)}.{value.__name__}"
+        if self.outside.internal(value):
+            return self.constant(value)
+        if kind is Followed:
+            return self.value(value.function)
+        if isinstance(
+            value, (type, types.ModuleType, types.WrapperDescriptorType, types.MethodDescriptorType, types.CodeType)
+        ):
+            return self.constant(value)
+        if kind in _ITERATORS:
+            return self.iterator(value)
+        if kind is Instead:
+            return f"{self.constant(Instead)}({self.value(value.value)})"
+        if type(value) is Generator:
+            return self.generator(value)
+        if (
+            kind.__flags__ & 0x200
+            and kind.__reduce_ex__ is object.__reduce_ex__
+            and kind.__reduce__ is object.__reduce__
+        ):
+            return self.instance(value, kind)
+        if isinstance(value, BaseException):
+            return self.instance(value, kind)
+        raise Unbuildable(f"an object of {kind.__module__}.{kind.__qualname__}")
+
+    def mutable(self, value: Any, kind: type) -> str:
+        name = self.variable(f"{kind.__name__ if kind is not deque else self.constant(deque)}()", value)
+        if kind is deque and value.maxlen is not None:
+            self.lines[-1] = f"{name} = {self.constant(deque)}((), {value.maxlen})"
+        items = [self.value(x) for x in value]
+        if items:
+            self.lines.append(f"{name}.{'update' if kind is set else 'extend'}(({''.join(f'{x}, ' for x in items)}))")
+        return name
+
+    def mapping(self, value: Any, kind: type) -> str:
+        if kind is defaultdict:
+            name = self.variable(f"{self.constant(kind)}({self.value(value.default_factory)})", value)
+        else:
+            name = self.variable("{}" if kind is dict else f"{self.constant(kind)}()", value)
+        for key, each in value.items():
+            self.lines.append(f"{name}[{self.value(key)}] = {self.value(each)}")
+        return name
+
+    def function(self, value: types.FunctionType) -> str:
+        if id(value) not in self.tracer.made_functions:
+            return self.constant(value)
+        cells = "".join(f"{self.value(cell)}, " for cell in value.__closure__ or ())
+        name = self.variable(
+            f"{self.constant(types.FunctionType)}({self.constant(value.__code__)}, {self.constant(value.__globals__)}, {value.__name__!r}, "
+            f"{self.value(value.__defaults__)}, ({cells}))",
+            value,
+        )
+        self.lines.append(f"{name}.__qualname__ = {value.__qualname__!r}")
+        for attribute in ("__kwdefaults__", "__annotations__", "__doc__"):
+            held = getattr(value, attribute)
+            if held:
+                self.lines.append(f"{name}.{attribute} = {self.value(held)}")
+        if value.__dict__:
+            for attribute, held in value.__dict__.items():
+                self.lines.append(f"{name}.__dict__[{attribute!r}] = {self.value(held)}")
+        return name
+
+    def cell(self, value: Any) -> str:
+        name = self.variable(f"{self.constant(types.CellType)}()", value)
+        try:
+            contents = value.cell_contents
+        except ValueError:
+            return name
+        self.lines.append(f"{name}.cell_contents = {self.value(contents)}")
+        return name
+
+    def iterator(self, value: Any) -> str:
+        parts = value.__reduce__()
+        made, args, *state = parts
+        text = f"{self.constant(made)}({', '.join(self.value(x) for x in args)})"
+        if len(args) == 1 and isinstance(args[0], list) and id(args[0]) not in self.outside.shadows:
+            self.kept.append(args[0])
+        name = self.variable(text, value)
+        if state:
+            self.lines.append(f"{name}.__setstate__({self.value(state[0])})")
+        self.kept.append(parts)
+        return name
+
+    def generator(self, value: Generator) -> str:
+        """A generator whose frame waits."""
+        if value.frame is None or value.running:
+            raise Unbuildable("a generator that is running, or has ended, is still in use")
+        frame = value.frame
+        template = frame.copy()
+        template.locals, template.stack, template.generator = [], [], None
+        places, stack = self.frame_values(frame)
+        return self.variable(
+            f"{self.constant(begun)}({self.constant(template)}, {places}, {stack}, {value.started})", value
+        )
+
+    def frame_values(self, frame: Frame) -> tuple[str, str]:
+        """The locals that are still of use, and the stack."""
+        live = frame.live_locals()
+        places = [NULL if i not in live and type(x) is not types.CellType else x for i, x in enumerate(frame.locals)]
+        return self.row(places), self.row(frame.stack)
+
+    def row(self, values: Sequence[Any]) -> str:
+        """A list of values, some of which may be NULL."""
+        return f"[{', '.join(self.constant(NULL) if x is NULL else self.value(x) for x in values)}]"
+
+    def instance(self, value: Any, kind: type) -> str:
+        """An object of a user's class: its elements, its dictionary, its slots."""
+        new = self.constant(kind)
+        if isinstance(value, (dict, list, set, deque)):
+            base = next(each for each in kind.__mro__ if each in (dict, OrderedDict, defaultdict, list, set, deque))
+            name = self.variable(f"{self.constant(base)}.__new__({new})", value)
+            if isinstance(value, dict):
+                for key in dict.keys(value):
+                    self.lines.append(
+                        f"{self.constant(base)}.__setitem__({name}, {self.value(key)}, {self.value(dict.__getitem__(value, key))})"
+                    )
+            else:
+                items = "".join(f"{self.value(x)}, " for x in value)
+                method = "update" if isinstance(value, set) else "extend"
+                self.lines.append(f"{self.constant(base)}.{method}({name}, ({items}))")
+        elif isinstance(value, BaseException):
+            name = self.variable(f"{new}.__new__({new}, {', '.join(self.value(x) for x in value.args)})", value)
+        elif isinstance(value, (int, float, str, tuple, bytes)):
+            raise Unbuildable(f"an object of {kind.__qualname__}, which is a {kind.__base__.__name__}")  # type: ignore[union-attr]
+        else:
+            name = self.variable(f"object.__new__({new})", value)
+        for attribute, held in getattr(value, "__dict__", {}).items():
+            self.lines.append(f"{name}.__dict__[{attribute!r}] = {self.value(held)}")
+        for each in kind.__mro__:
+            for attribute, raw in each.__dict__.items():
+                if (
+                    isinstance(raw, types.MemberDescriptorType)
+                    and attribute not in ("__dict__", "__weakref__")
+                    and hasattr(value, attribute)
+                ):
+                    self.lines.append(
+                        f"object.__setattr__({name}, {attribute!r}, {self.value(getattr(value, attribute))})"
+                    )
+        return name
+
+    # ***** effects *****
+
+    def effects(self) -> None:
+        """Statements that change outside what the trace has changed."""
+        self.attribute_writes()
+        for shadow in list(self.outside.shadows.values()):
+            if shadow.changed():
+                self.write_back(shadow)
+        for key, names in self.outside.globals.items():
+            space = next(x for x in self.tracer.kept if id(x) == key)
+            for name, value in names.items():
+                if value is DELETED:
+                    self.lines.append(f"{self.constant(space)}.pop({name!r}, None)")
+                else:
+                    self.lines.append(f"{self.constant(space)}[{name!r}] = {self.value(value)}")
+
+    def attribute_writes(self) -> None:
+        for key, names in self.outside.attributes.items():
+            owner = self.source(self.outside.sources[key])
+            real = next(x for x in self.outside.kept if id(x) == key)
+            for name, value in names.items():
+                if isinstance(real, types.CellType):
+                    text = (
+                        f"del {owner}.cell_contents"
+                        if value is DELETED
+                        else f"{owner}.cell_contents = {self.value(value)}"
+                    )
+                elif value is DELETED:
+                    text = f"object.__delattr__({owner}, {name!r})" if hasattr(real, name) else "pass"
+                else:
+                    text = f"object.__setattr__({owner}, {name!r}, {self.value(value)})"
+                self.lines.append(text)
+
+    def write_back(self, shadow: Any) -> None:
+        """Give a container from outside the elements that the trace's copy has."""
+        owner, copy = self.source(shadow.source), shadow.copy
+        if isinstance(copy, dict):
+            pairs = [(self.value(k), self.value(v)) for k, v in copy.items()]
+            self.lines.append(f"{owner}.clear()")
+            self.lines += [f"{owner}[{k}] = {v}" for k, v in pairs]
+        elif isinstance(copy, list):
+            self.lines.append(f"{owner}[:] = ({''.join(f'{self.value(x)}, ' for x in copy)})")
+        else:
+            items = "".join(f"{self.value(x)}, " for x in copy)
+            self.lines.append(f"{owner}.clear()")
+            self.lines.append(f"{owner}.{'update' if isinstance(copy, set) else 'extend'}(({items}))")

@@ -1,0 +1,277 @@
+"""Segments: one stretch of a function as generated Python around a program, and how a trace becomes one.
+
+A segment takes the state that its trace began with, a sequence of values.  It checks what the trace read, runs the program, changes outside what the
+trace changed, and gives the result of the function, or `Stopped` with the frames as they are where the trace ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._capture.bytecode import Enter, Frame, Interpreter
+from rushlight._capture.bytecode.interpreter import EnterLink
+from rushlight._capture.recording import Recording, RecordingError
+from rushlight._capture.trace.events import Break, Unbuildable
+from rushlight._capture.trace.rebuild import Rebuild
+from rushlight._capture.trace.settings import HOOKS, CompileSettings
+from rushlight._capture.trace.sources import Source
+from rushlight._capture.trace.tracer import Instead, Tracer
+from rushlight._engine.core.state import GRAD, INFERENCE, STATE
+from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
+from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
+from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
+
+__all__ = ["MISS", "Retry", "Segment", "Stopped", "instead_of", "is_clean", "linked", "trace"]
+
+
+class _Miss:
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()
+_ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
+
+
+class Stopped:
+    """Where a segment ended before the function did: frames without values, and the values of each."""
+
+    __slots__ = ("templates", "values")
+
+    def __init__(self, templates: Sequence[Frame], values: Sequence[Any]) -> None:
+        self.templates, self.values = templates, values
+
+    def frames(self) -> list[Frame]:
+        """The frames with their values."""
+        frames = []
+        for template, (places, stack, link) in zip(self.templates, self.values, strict=True):
+            frame = template.copy()
+            frame.locals, frame.stack, frame.link = places, stack, link
+            frames.append(frame)
+        return frames
+
+
+class Retry(Exception):
+    """The trace has to end before its instruction of this number."""
+
+    def __init__(self, count: int, reason: str, kind: str, line: tuple[Any, int], error: BaseException | None) -> None:
+        super().__init__(reason)
+        self.count, self.reason, self.kind, self.line, self.error = count, reason, kind, line, error
+
+
+class Segment:
+    """See the module's text."""
+
+    def __init__(
+        self, run: Callable[[Any], Any], why: Callable[[Any], str], text: str, program: Any, reason: str
+    ) -> None:
+        self.run, self.why, self.text, self.program, self.reason = run, why, text, program, reason
+        self.inputs = 0
+        self.finished = False
+        self.graph_module: Any = None
+
+
+def trace(
+    settings: CompileSettings, state: Sequence[Any], start: Callable[[Interpreter, list[Any]], None], internal: Callable[[Any], bool],
+    stop_at: int | None, reason: str, resume: Callable[[Stopped], Any] | None,
+) -> Segment:  # fmt: skip
+    """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
+
+    Retry where it has to end earlier.  `resume`, if given, goes on where the segment stops; else it gives `Stopped`.
+    """
+    outer = STATE.word
+    with Recording() as rec:
+        word = STATE.word
+        tracer = Tracer(settings, rec, internal)
+        held = tracer.reads.constant(STATE)
+        tracer.reads.check(held, f"{{}}.word == {outer}")
+        tracer.reads.check(held, "not {}.overrides_off")
+        tracer.reads.check(tracer.reads.constant(DETERMINISM), f"{{}}.on is {DETERMINISM.on}")
+        for state_of_process in (DEFAULT_DTYPE, DEFAULT_DEVICES):
+            place = tracer.reads.source("{}[-1]", tracer.reads.constant(state_of_process))
+            tracer.reads.check(place, f"{{}} is {tracer.constants.name(state_of_process[-1])}")
+        try:
+            values = _wrapped(tracer, state)
+            interpreter = Interpreter(tracer)
+            start(interpreter, values)
+            _follow(interpreter, tracer, stop_at)
+            after = STATE.word
+            segment = _finish(tracer, rec, interpreter, reason, word, after, resume)
+        finally:
+            STATE.word = word
+    return segment
+
+
+def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
+    try:
+        return [tracer.outside.wrap(x, tracer.reads.source(f"s[{i}]")) for i, x in enumerate(state)]
+    except (Break, RecordingError) as error:
+        raise Retry(0, f"{error}", "state", (_wrapped.__code__, 0), None) from None
+
+
+def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> None:
+    count, clean, step = 0, 0, interpreter.step
+    while not interpreter.finished:
+        if count == stop_at:
+            return
+        if count >= tracer.budget:
+            raise Retry(clean, "the trace is too long", "budget", _place(interpreter), None)
+        if is_clean(interpreter.frames):
+            clean = count
+        count += 1
+        place = _place(interpreter)
+        try:
+            step()
+        except Break as found:
+            raise Retry(clean, found.reason, found.kind, place, None) from None
+        except RecursionError as error:
+            raise Retry(clean, "calls are too deep", "recursion", place, error) from None
+        except Exception as error:
+            raise Retry(clean, f"{type(error).__name__}: {error}", "exception", place, error) from None
+
+
+def _place(interpreter: Interpreter) -> tuple[Any, int]:
+    frame = interpreter.frames[-1]
+    return frame.code, frame.ip
+
+
+def _finish(
+    tracer: Tracer, rec: Recording, interpreter: Interpreter, reason: str, word: int, after: int, resume: Any
+) -> Segment:
+    rebuild = Rebuild(tracer)
+    if interpreter.finished:
+        result = rebuild.value(interpreter.result)
+    else:
+        result = _stopped(rebuild, interpreter.frames)
+        if resume is not None:
+            result = f"{tracer.constants.name(resume)}({result})"
+    rebuild.effects()
+    if (after ^ word) & (GRAD | INFERENCE):
+        keep = ~(GRAD | INFERENCE)
+        rebuild.lines.append(
+            f"{tracer.constants.name(STATE)}.word = {tracer.constants.name(STATE)}.word & {keep} | {after & ~keep}"
+        )
+    elif after != word:
+        raise Unbuildable("automatic casts or the like begin here and end elsewhere")
+    STATE.word = word
+    program, graph_module, inputs = _program(tracer, rec, rebuild)
+    return _assemble(tracer, rebuild, program, graph_module, inputs, result, reason, interpreter.finished)
+
+
+def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
+    """What computes the outputs, and expressions for its inputs."""
+    if tracer.settings.backend is not None:
+        return _foreign(tracer, rebuild)
+    program = rec.finish(rebuild.outputs)
+    sources: list[Source] = []
+    for x, origin in zip(rec.inputs, rec.origins, strict=True):
+        sources.append(_input(tracer, x, origin, sources))
+    expressions = [rebuild.source(source) for source in sources]
+    _guard_memory(tracer, rec.inputs, sources)
+    return program, None, expressions
+
+
+def _guard_memory(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source]) -> None:
+    """Require that inputs share memory as they did, and no others."""
+    first: dict[int, tuple[Tensor, Source]] = {}
+    for x, source in zip(inputs, sources, strict=True):
+        found = first.setdefault(id(x._storage), (x, source))
+        if found[0] is not x and not (source.is_constant and found[1].is_constant):
+            variable = found[1].variable
+            tracer.reads.check(
+                source,
+                f"{{}}._storage is {variable}._storage and {{}}._ptr - {variable}._ptr == {x._ptr - found[0]._ptr}",
+            )
+    apart = [source for _, source in first.values()]
+    if len(apart) > 1 and not all(source.is_constant for source in apart):
+        listed = ", ".join(f"id({source.variable}._storage)" for source in apart)
+        tracer.reads.check(apart[0], f"len({{{listed}}}) == {len(apart)}")
+
+
+def _input(tracer: Tracer, x: Tensor, origin: tuple[str, int | None], sources: Sequence[Source]) -> Source:
+    """Where an input of the program comes from.  What nobody read by name is the same tensor at every call."""
+    known = tracer.outside.sources.get(id(x))
+    if known is not None:
+        return known
+    kind, owner = origin
+    if kind != "grad":
+        raise Unbuildable(f"native code used a tensor that the trace did not read, of shape {list(x.shape)}")
+    assert owner is not None
+    source = tracer.reads.source("{}.grad", sources[owner])
+    tracer.reads.check(source, f"{{}} is not None and {{}}._spec is {tracer.constants.name(x._spec)}")
+    return source
+
+
+def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
+    """The program of a backend that takes an fx graph."""
+    assert HOOKS.document is not None and tracer.settings.backend is not None
+    graph_module, examples, sources = HOOKS.document(tracer, rebuild.outputs)
+    compiled = tracer.settings.backend(graph_module, examples)
+    return (lambda inputs: compiled(*inputs)), graph_module, [rebuild.source(source) for source in sources]
+
+
+def _stopped(rebuild: Rebuild, frames: Sequence[Frame]) -> str:
+    values = []
+    for frame in frames:
+        places, stack = rebuild.frame_values(frame)
+        values.append(f"({places}, {stack}, {_link(rebuild, frame.link)})")
+    templates = []
+    for frame in frames:
+        template = frame.copy()
+        template.locals, template.stack, template.link = [], [], None
+        templates.append(template)
+    return f"{rebuild.constant(Stopped)}({rebuild.constant(templates)}, [{', '.join(values)}])"
+
+
+def _link(rebuild: Rebuild, link: Any) -> str:
+    if link is None:
+        return "None"
+    kept = instead_of(link)
+    if kept is None:
+        raise Unbuildable("a call is in progress whose result is made by native code")
+    return f"{rebuild.constant(linked)}({rebuild.value(kept)}, {link.drop})"
+
+
+def instead_of(link: Any) -> Instead | None:
+    """What a link gives in the place of its frame's result; None for other links."""
+    if type(link) is EnterLink and type(link.answer.then) is Instead and link.answer.caught is None:
+        return link.answer.then
+    return None
+
+
+def linked(then: Instead, drop: bool) -> EnterLink:
+    """The link of a call in the place of whose result `then` gives another value."""
+    return EnterLink(Enter(_nothing, then=then), drop)
+
+
+def _nothing() -> None:
+    """Stands where a call in progress had its function."""
+
+
+def is_clean(frames: Sequence[Frame]) -> bool:
+    """Whether frames can be made anew: no exception is being handled, no generator is running."""
+    return all(frame.generator is None and frame.handled is None and frame.names is None for frame in frames)
+
+
+def _assemble(
+    tracer: Tracer, rebuild: Rebuild, program: Any, graph_module: Any, inputs: list[str], result: str, reason: str, finished: bool
+) -> Segment:  # fmt: skip
+    lines = ["def run(s):", "    try:"]
+    checks = tracer.reads.lines()
+    lines += [f"        {line}" for line in checks] or ["        pass"]
+    lines += ["    except ERRORS: return MISS"]
+    if program is not None:
+        lines += [f"    o = program([{', '.join(inputs)}])"]
+    lines += [f"    {line}" for line in rebuild.lines]
+    lines += [f"    return {result}"]
+    lines += ["def why(s):", "    why = ''", "    try:"]
+    lines += [f"        {line}" for line in tracer.reads.reasons()] or ["        pass"]
+    lines += ["    except ERRORS: return why", "    return ''"]
+    text = "\n".join(lines)
+    space = {**tracer.constants.space, "MISS": MISS, "ERRORS": _ERRORS, "program": program}
+    exec(compile(text, "<compiled segment>", "exec"), space)  # noqa: S102 - written above, of our own data alone
+    segment = Segment(space["run"], space["why"], text, program, reason)
+    segment.finished, segment.graph_module, segment.inputs = finished, graph_module, len(inputs)
+    return segment

@@ -1,0 +1,128 @@
+"""Where values come from, and what must hold for a trace to be used again.
+
+A `Source` is an expression over the state that a segment is given: `s[0].__dict__['weight']`.  `Reads` collects, in the order in which the trace
+read them, loads of sources and conditions on what was loaded; `text` writes both as Python, each source loaded once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Constants", "Reads", "Source"]
+
+
+class Constants:
+    """Objects that generated code refers to by name."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.space: dict[str, Any] = {}
+
+    def name(self, value: Any) -> str:
+        """The name of an object; the same object has one name."""
+        found = self.names.get(id(value))
+        if found is None:
+            found = self.names[id(value)] = f"c{len(self.names)}"
+            self.space[found] = value
+        return found
+
+
+class Source:
+    """A way to a value: `pattern` with the variable of `base` in the place of `{}`; without a base an expression by itself."""
+
+    __slots__ = ("base", "depth", "pattern", "variable")
+
+    def __init__(self, pattern: str, base: Source | None = None) -> None:
+        self.pattern, self.base = pattern, base
+        self.depth = 0 if base is None else base.depth + 1
+        self.variable = ""
+
+    def __str__(self) -> str:
+        return self.pattern if self.base is None else self.pattern.replace("{}", str(self.base))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is one object, whatever the state."""
+        return self.base is None and self.pattern[0] == "c"
+
+
+class Reads:
+    """Loads and conditions, in order."""
+
+    def __init__(self, constants: Constants) -> None:
+        self.constants = constants
+        self.entries: list[
+            tuple[str, Source, str]
+        ] = []  # "load" or "check", the source, the condition with {} for its variable
+        self.known: dict[tuple[int, str], Source] = {}
+        self.checked: set[tuple[int, str]] = set()
+        self.loaded: set[int] = set()
+
+    def source(self, pattern: str, base: Source | None = None) -> Source:
+        """The source with this pattern; equal ones are one."""
+        key = (id(base), pattern)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = Source(pattern, base)
+        return found
+
+    def constant(self, value: Any) -> Source:
+        """The source of an object that is the same at every call."""
+        return self.source(self.constants.name(value))
+
+    def check(self, source: Source, condition: str) -> None:
+        """Require a condition of what a source gives."""
+        if source.is_constant and condition.startswith(("type({}) is", "{} is")):
+            return
+        key = (id(source), condition)
+        if key not in self.checked:
+            self.checked.add(key)
+            self.load(source)
+            self.entries.append(("check", source, condition))
+
+    def load(self, source: Source) -> None:
+        """Have the value of a source in a variable."""
+        if id(source) in self.loaded:
+            return
+        if source.base is not None:
+            self.load(source.base)
+        self.loaded.add(id(source))
+        if source.base is None and (source.is_constant or source.pattern.startswith("s[")):
+            source.variable = source.pattern
+            return
+        source.variable = f"v{len(self.loaded)}"
+        self.entries.append(("load", source, ""))
+
+    def lines(self, miss: str = "return MISS") -> list[str]:
+        """The loads and conditions as statements; consecutive conditions share an `if`."""
+        lines: list[str] = []
+        pending: list[str] = []
+
+        def flush() -> None:
+            if pending:
+                lines.append(f"if not ({' and '.join(pending)}): {miss}")
+                pending.clear()
+
+        for kind, source, condition in self.entries:
+            if kind == "check":
+                pending.append(condition.replace("{}", source.variable))
+                continue
+            flush()
+            assert source.base is not None or not source.is_constant
+            base = "" if source.base is None else source.base.variable
+            lines.append(f"{source.variable} = {source.pattern.replace('{}', base)}")
+        flush()
+        return lines
+
+    def reasons(self) -> list[str]:
+        """Statements that find the first condition that fails: `why` is set to its text."""
+        lines: list[str] = []
+        for kind, source, condition in self.entries:
+            if kind == "load":
+                base = "" if source.base is None else source.base.variable
+                lines.append(f"why = {str(source)!r} + ' is not there any more'")
+                lines.append(f"{source.variable} = {source.pattern.replace('{}', base)}")
+            else:
+                text = condition.replace("{}", str(source))
+                lines.append(f"if not ({condition.replace('{}', source.variable)}): return {text!r}")
+        return lines

@@ -1,0 +1,798 @@
+"""The operations of bytecode while a function is traced: what is read is guarded, what is written outside waits, tensors are recorded."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rushlight._capture.bytecode import Enter, Generator, Interpreter, Operations
+from rushlight._capture.recording import DataDependentError, Recording, RecordingError
+from rushlight._capture.trace import calls
+from rushlight._capture.trace.events import Break
+from rushlight._capture.trace.outside import ABSENT, Outside, is_plain
+from rushlight._capture.trace.settings import CompileSettings
+from rushlight._capture.trace.sources import Constants, Reads, Source
+from rushlight._engine.core.state import STATE
+from rushlight._engine.core.tensor import Tensor
+from rushlight._types.device import CPU, Device
+
+__all__ = ["DELETED", "Cell", "Instead", "Tracer"]
+
+DELETED: Any = types.SimpleNamespace(name="deleted")
+Cell = types.CellType
+_DUNDERS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul", "&": "and", "|": "or",
+    "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
+_COMPARED = {
+    "<": ("lt", "gt"),
+    "<=": ("le", "ge"),
+    "==": ("eq", "eq"),
+    "!=": ("ne", "ne"),
+    ">": ("gt", "lt"),
+    ">=": ("ge", "le"),
+}
+_UNARY = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
+
+
+class Instead:
+    """The result of a call in the place of what its frame returns."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, returned: Any) -> Any:
+        if returned is not None and not isinstance(self.value, type(None)):
+            raise TypeError(f"__init__() should return None, not '{type(returned).__name__}'")
+        return self.value
+
+
+class InstanceDict:
+    """`x.__dict__` of an object from outside: reads and writes go the way of attributes."""
+
+    __slots__ = ("owner", "tracer")
+
+    def __init__(self, tracer: Tracer, owner: Any) -> None:
+        self.tracer, self.owner = tracer, owner
+
+    def __getitem__(self, name: str) -> Any:
+        found = self.tracer.instance_attribute(self.owner, name)
+        if found is ABSENT:
+            raise KeyError(name)
+        return found
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As `dict.get`."""
+        found = self.tracer.instance_attribute(self.owner, name)
+        return default if found is ABSENT else found
+
+    def __contains__(self, name: str) -> bool:
+        return self.tracer.instance_attribute(self.owner, name) is not ABSENT
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.tracer.write_attribute(self.owner, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        self[name]
+        self.tracer.write_attribute(self.owner, name, DELETED)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """As `dict.pop`."""
+        found = self.tracer.instance_attribute(self.owner, name)
+        if found is ABSENT:
+            if not default:
+                raise KeyError(name)
+            return default[0]
+        self.tracer.write_attribute(self.owner, name, DELETED)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def names(self) -> list[str]:
+        """The names, in order."""
+        return self.tracer.instance_names(self.owner)
+
+    keys = names
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Names and values."""
+        return [(name, self[name]) for name in self.names()]
+
+    def values(self) -> list[Any]:
+        """Values."""
+        return [self[name] for name in self.names()]
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+
+def type_attribute(kind: type, name: str) -> Any:
+    """An attribute of a class as its dictionaries have it; ABSENT where there is none."""
+    for each in kind.__mro__:
+        if name in each.__dict__:
+            return each.__dict__[name]
+    return ABSENT
+
+
+class Tracer(Operations):
+    """See the module's text.  `rec` is the recording of what happens to tensors."""
+
+    def __init__(self, settings: CompileSettings, rec: Recording, internal: Callable[[Any], bool]) -> None:
+        self.settings, self.rec = settings, rec
+        self.constants = Constants()
+        self.reads = Reads(self.constants)
+        self.outside = Outside(self.reads, rec.stand_in, internal)
+        self.made_functions: dict[int, Any] = {}
+        self.calls: list[Any] = []  # records of calls, for backends that take an fx graph
+        self.budget = 1_000_000
+        self.depth = 0
+        self.kept: list[Any] = []
+
+    # ***** helpers *****
+
+    def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run native code; what it asks of elements ends the trace."""
+        try:
+            return function(*args, **kwargs)
+        except DataDependentError as error:
+            raise Break(f"{error}", kind="data") from None
+        except RecordingError as error:
+            raise Break(f"{error}") from None
+
+    def nested(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        """Interpret a call inside of one instruction, as native code that calls back needs it."""
+        found = self.call(function, tuple(args), dict(kwargs or {}))
+        return self.finished(found)
+
+    def finished(self, found: Any) -> Any:
+        """The value of an operation, interpreted here where it asks for a frame."""
+        if not isinstance(found, Enter):
+            return found
+        if self.depth > 150:
+            raise Break("calls from native code are too deep")
+        interpreter = Interpreter(self)
+        interpreter.enter(found)
+        self.depth += 1
+        try:
+            return interpreter.run()
+        finally:
+            self.depth -= 1
+
+    def constant_source(self, value: Any) -> Source:
+        """Where an object comes from, a constant if nothing else is known."""
+        return self.outside.source_of(value) or self.reads.constant(value)
+
+    def wrap_constant(self, value: Any) -> Any:
+        """A real object that is the same at every call."""
+        return self.outside.wrap(value, self.reads.constant(value))
+
+    def is_user_object(self, value: Any) -> bool:
+        """Whether operations on this value may run a user's Python code."""
+        kind = type(value)
+        return (
+            bool(kind.__flags__ & 0x200)
+            and not isinstance(value, Tensor)
+            and not is_plain(value)
+            and not isinstance(value, type)
+        )
+
+    def method_of(self, value: Any, name: str) -> Any:
+        """A special method of a user's class that is written in Python, bound; None where there is none."""
+        if not self.is_user_object(value):
+            return None
+        found = type_attribute(type(value), name)
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(found, value)
+        return None
+
+    # ***** names *****
+
+    def load_global(self, frame: Any, name: str) -> Any:
+        space = frame.globals
+        waiting = self.outside.globals.get(id(space))
+        if waiting is not None and name in waiting:
+            if waiting[name] is DELETED:
+                raise NameError(f"name '{name}' is not defined")
+            return waiting[name]
+        if name in space:
+            return self.wrap_global(space, name, space[name])
+        if not self.is_internal_space(space):
+            self.reads.check(self.reads.constant(space), f"{name!r} not in {{}}")
+        found = super().load_global(frame, name)
+        return found if is_plain(found) else self.wrap_constant(found)
+
+    def is_internal_space(self, space: dict[str, Any]) -> bool:
+        """Whether these are the globals of one of our own modules, whose functions and classes nobody changes."""
+        name = space.get("__name__")
+        return isinstance(name, str) and name.partition(".")[0] == calls.PACKAGE
+
+    def wrap_global(self, space: dict[str, Any], name: str, value: Any) -> Any:
+        if self.is_internal_space(space) and isinstance(
+            value, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)
+        ):
+            return self.wrap_constant(value)
+        return self.outside.wrap(value, self.reads.source(f"{{}}[{name!r}]", self.reads.constant(space)))
+
+    def store_global(self, frame: Any, name: str, value: Any) -> None:
+        self.keep_space(frame.globals)[name] = value
+
+    def delete_global(self, frame: Any, name: str) -> None:
+        self.load_global(frame, name)
+        self.keep_space(frame.globals)[name] = DELETED
+
+    def keep_space(self, space: dict[str, Any]) -> dict[str, Any]:
+        self.kept.append(space)
+        self.reads.constant(space)
+        return self.outside.globals.setdefault(id(space), {})
+
+    def load_cell(self, frame: Any, cell: Any) -> Any:
+        source = self.outside.sources.get(id(cell))
+        if source is None:
+            return cell.cell_contents
+        waiting = self.outside.attributes.get(id(cell))
+        if waiting and "cell_contents" in waiting:
+            if waiting["cell_contents"] is DELETED:
+                raise ValueError("Cell is empty")
+            return waiting["cell_contents"]
+        return self.outside.wrap(cell.cell_contents, self.reads.source("{}.cell_contents", source))
+
+    def store_cell(self, frame: Any, cell: Any, value: Any) -> None:
+        if id(cell) in self.outside.sources:
+            self.outside.attributes.setdefault(id(cell), {})["cell_contents"] = value
+        else:
+            cell.cell_contents = value
+
+    # ***** attributes *****
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        if obj is STATE:  # the trace has the state that the program would have
+            return getattr(obj, name)
+        if isinstance(obj, Tensor):
+            return self.tensor_attribute(obj, name)
+        if isinstance(obj, InstanceDict) or is_plain(obj):
+            return getattr(obj, name)
+        if isinstance(obj, types.ModuleType):
+            return self.module_attribute(obj, name)
+        if isinstance(obj, type):
+            return self.class_attribute(obj, name)
+        if isinstance(obj, super):
+            return self.super_attribute(obj, name)
+        if isinstance(obj, types.FunctionType):
+            return self.function_attribute(obj, name)
+        if (
+            isinstance(obj, (types.MethodType, types.BuiltinFunctionType))
+            or id(obj) in self.outside.shadows
+            or not self.is_user_object(obj)
+        ):
+            return self.plain_attribute(obj, name)
+        return self.object_attribute(obj, name)
+
+    def plain_attribute(self, obj: Any, name: str) -> Any:
+        if isinstance(obj, types.MethodType) and name not in ("__func__", "__self__"):
+            return self.load_attr(obj.__func__, name)
+        found = self.native(getattr, obj, name)
+        source = self.outside.sources.get(id(obj))
+        if source is None or callable(found) or id(obj) in self.outside.shadows:
+            return found
+        return self.outside.wrap(found, self.reads.source(f"{{}}.{name}", source))
+
+    def tensor_attribute(self, obj: Tensor, name: str) -> Any:
+        known = self.outside.tensors.get(id(obj))
+        if known is not None:
+            real, source = known
+            held = getattr(real, "__dict__", {})
+            if name in held and name not in obj.__dict__:
+                return self.outside.wrap(held[name], self.reads.source(f"{{}}.__dict__[{name!r}]", source))
+            if name == "grad":
+                self.reads.check(source, f"({{}}.grad is None) is {real.grad is None}")
+        found = type_attribute(type(obj), name)
+        if isinstance(found, property) and self.is_users(found.fget):
+            return Enter(found.fget, (obj,), {})
+        value = self.native(getattr, obj, name)
+        return CPU if isinstance(value, Device) and value.type == "cpu" else value
+
+    def is_users(self, function: Any) -> bool:
+        """Whether a function is Python code that is followed."""
+        return isinstance(function, types.FunctionType) and not calls.is_leaf(function)
+
+    def module_attribute(self, obj: types.ModuleType, name: str) -> Any:
+        space = vars(obj)
+        waiting = self.outside.attributes.get(id(obj))
+        if waiting and name in waiting:
+            return waiting[name]
+        if name in space:
+            return self.wrap_global(space, name, space[name])
+        value = getattr(obj, name)
+        return value if is_plain(value) else self.wrap_constant(value)
+
+    def class_attribute(self, obj: type, name: str) -> Any:
+        value = getattr(obj, name)
+        waiting = self.outside.attributes.get(id(obj))
+        if waiting and name in waiting:
+            return waiting[name]
+        if id(obj) in self.made_functions:
+            return value
+        raw = type_attribute(obj, name)
+        if isinstance(raw, (property, staticmethod, classmethod, types.FunctionType)) or isinstance(
+            value, types.BuiltinFunctionType
+        ):
+            self.guard_class(obj, name, raw)
+            return value if isinstance(value, types.MethodType) else self.adopt(value)
+        if callable(value) and not is_plain(value) and isinstance(value, (types.MethodWrapperType, types.MethodType)):
+            return value
+        source = self.constant_source(obj)
+        return self.outside.wrap(value, self.reads.source(f"{{}}.{name}", source))
+
+    def adopt(self, value: Any) -> Any:
+        """A function or the like that a guarded class holds."""
+        if not is_plain(value) and id(value) not in self.made_functions:
+            self.outside.adopt(value, self.reads.constant(value))
+        return value
+
+    def guard_class(self, kind: type, name: str, raw: Any) -> None:
+        """Require that a class has this attribute still."""
+        module = getattr(kind, "__module__", "") or ""
+        if module.partition(".")[0] in (calls.PACKAGE, "builtins") or id(kind) in self.made_functions:
+            return
+        for each in kind.__mro__:
+            if name in each.__dict__:
+                if each.__module__.partition(".")[0] not in (calls.PACKAGE, "builtins"):
+                    self.reads.check(
+                        self.reads.constant(each), f"{{}}.__dict__.get({name!r}) is {self.constants.name(raw)}"
+                    )
+                return
+
+    def super_attribute(self, obj: Any, name: str) -> Any:
+        start, owner = obj.__thisclass__, obj.__self__
+        kind = obj.__self_class__
+        mro = kind.__mro__
+        for each in mro[mro.index(start) + 1 :]:
+            if name in each.__dict__:
+                raw = each.__dict__[name]
+                if isinstance(raw, property) and isinstance(raw.fget, types.FunctionType):
+                    return Enter(raw.fget, (owner,), {})
+                if name == "__dict__":
+                    return self.object_attribute(owner, name)
+                bound = getattr(obj, name)
+                self.adopt(raw)
+                return bound
+        return getattr(obj, name)
+
+    def function_attribute(self, obj: types.FunctionType, name: str) -> Any:
+        if id(obj) in self.made_functions:
+            return getattr(obj, name)
+        value = getattr(obj, name)
+        if is_plain(value):
+            return value
+        if isinstance(value, (types.MethodWrapperType, types.BuiltinFunctionType)):
+            return value
+        return self.outside.wrap(value, self.reads.source(f"{{}}.{name}", self.constant_source(obj)))
+
+    # ----- objects of users' classes -----
+
+    def object_attribute(self, obj: Any, name: str) -> Any:
+        kind = type(obj)
+        getter = type_attribute(kind, "__getattribute__")
+        if isinstance(getter, types.FunctionType):
+            return Enter(getter, (obj, name), {})
+        if name == "__dict__":
+            return InstanceDict(self, obj) if self.outside.is_outside(obj) else obj.__dict__
+        if name == "__class__":
+            return self.wrap_constant(kind)
+        raw = type_attribute(kind, name)
+        data = raw is not ABSENT and hasattr(type(raw), "__set__")
+        if data:
+            return self.descriptor(obj, name, raw)
+        found = self.instance_attribute(obj, name)
+        if found is not ABSENT:
+            return found
+        if raw is not ABSENT:
+            self.guard_class(kind, name, raw)
+            return self.descriptor(obj, name, raw)
+        return self.missing_attribute(obj, kind, name)
+
+    def missing_attribute(self, obj: Any, kind: type, name: str) -> Any:
+        fallback = type_attribute(kind, "__getattr__")
+        if fallback is ABSENT:
+            raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'", name=name, obj=obj)
+        if calls.is_module_getattr(fallback):
+            for table in ("_parameters", "_modules", "_buffers"):
+                held = self.instance_attribute(obj, table)
+                if held is not ABSENT and name in held:
+                    return held[name]
+        if isinstance(fallback, types.FunctionType):
+            return Enter(fallback, (obj, name), {})
+        raise Break(f"{kind.__name__}.__getattr__ is native")
+
+    def descriptor(self, obj: Any, name: str, raw: Any) -> Any:
+        """What an attribute of the class gives for an instance."""
+        if isinstance(raw, types.FunctionType):
+            self.adopt(raw)
+            return types.MethodType(raw, obj)
+        if isinstance(raw, property):
+            if isinstance(raw.fget, types.FunctionType):
+                self.guard_class(type(obj), name, raw)
+                self.adopt(raw.fget)
+                return Enter(raw.fget, (obj,), {})
+            return self.native(getattr, obj, name)
+        if isinstance(raw, functools.cached_property):
+            self.adopt(raw.func)
+            return Enter(raw.func, (obj,), {}, _Cached(self, obj, name))
+        if isinstance(raw, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+            return self.slot(obj, name)
+        getter = type_attribute(type(raw), "__get__")
+        if isinstance(getter, types.FunctionType):
+            return Enter(getter, (self.wrap_constant(raw), obj, type(obj)), {})
+        if isinstance(raw, (staticmethod, classmethod)):
+            value = raw.__get__(obj, type(obj))
+            return value if isinstance(value, types.MethodType) else self.adopt(value)
+        if getter is not ABSENT:
+            return raw.__get__(obj, type(obj))
+        return self.outside.wrap(raw, self.reads.source(f"{{}}.{name}", self.reads.constant(type(obj))))
+
+    def slot(self, obj: Any, name: str) -> Any:
+        if not self.outside.is_outside(obj):
+            return getattr(obj, name)
+        waiting = self.outside.attributes.get(id(obj))
+        if waiting and name in waiting:
+            if waiting[name] is DELETED:
+                raise AttributeError(name)
+            return waiting[name]
+        try:
+            value = getattr(obj, name)
+        except AttributeError:
+            self.reads.check(self.outside.sources[id(obj)], f"not hasattr({{}}, {name!r})")
+            raise
+        return self.outside.wrap(value, self.reads.source(f"{{}}.{name}", self.outside.sources[id(obj)]))
+
+    def instance_attribute(self, obj: Any, name: str) -> Any:
+        """What the dictionary of an object holds; ABSENT where it has no such name."""
+        if not self.outside.is_outside(obj):
+            held = getattr(obj, "__dict__", {})
+            return held.get(name, ABSENT)
+        waiting = self.outside.attributes.get(id(obj))
+        if waiting and name in waiting:
+            return ABSENT if waiting[name] is DELETED else waiting[name]
+        held = getattr(obj, "__dict__", None)
+        source = self.outside.sources[id(obj)]
+        if held is None:
+            return ABSENT
+        if name in held:
+            return self.outside.wrap(held[name], self.reads.source(f"{{}}.__dict__[{name!r}]", source))
+        self.reads.check(source, f"{name!r} not in {{}}.__dict__")
+        return ABSENT
+
+    def instance_names(self, obj: Any) -> list[str]:
+        """The names in the dictionary of an object, in order."""
+        names = list(obj.__dict__)
+        self.reads.check(self.outside.sources[id(obj)], f"[*{{}}.__dict__] == {self.constants.name(names)}")
+        for name, value in self.outside.attributes.get(id(obj), {}).items():
+            if value is DELETED:
+                names.remove(name)
+            elif name not in names:
+                names.append(name)
+        return names
+
+    def write_attribute(self, obj: Any, name: str, value: Any) -> None:
+        """Let an object have an attribute, at once if the trace made it, else when the trace ends."""
+        if self.outside.is_outside(obj):
+            self.outside.attributes.setdefault(id(obj), {})[name] = value
+        elif value is DELETED:
+            object.__delattr__(obj, name)
+        else:
+            object.__setattr__(obj, name, value)
+
+    def store_attr(self, obj: Any, name: str, value: Any) -> Any:
+        if obj is STATE:
+            if name != "word":
+                raise Break(f"changes the dispatch state '{name}'")
+            STATE.word = value
+            return None
+        if isinstance(obj, Tensor):
+            return self.store_tensor_attr(obj, name, value)
+        if isinstance(obj, (types.ModuleType, type)):
+            if id(obj) in self.made_functions:
+                setattr(obj, name, value)
+                return None
+            raise Break(f"writes the attribute '{name}' of {obj!r}")
+        if not self.is_user_object(obj):
+            setattr(obj, name, value)
+            return None
+        setter = type_attribute(type(obj), "__setattr__")
+        if isinstance(setter, types.FunctionType):
+            return Enter(setter, (obj, name, value), {})
+        return self.set_object_attr(obj, name, value)
+
+    def set_object_attr(self, obj: Any, name: str, value: Any) -> Any:
+        """What `object.__setattr__` does."""
+        raw = type_attribute(type(obj), name)
+        if isinstance(raw, property):
+            if raw.fset is None:
+                raise AttributeError(f"property '{name}' of '{type(obj).__name__}' object has no setter")
+            return Enter(raw.fset, (obj, value), {})
+        setter = ABSENT if raw is ABSENT else type_attribute(type(raw), "__set__")
+        if isinstance(setter, types.FunctionType):
+            return Enter(setter, (self.wrap_constant(raw), obj, value), {})
+        self.write_attribute(obj, name, value)
+        return None
+
+    def store_tensor_attr(self, obj: Tensor, name: str, value: Any) -> None:
+        if id(obj) in self.outside.tensors and name not in ("grad", "requires_grad", "data"):
+            raise Break(f"writes the attribute '{name}' of a tensor from outside")
+        if name == "data":
+            raise Break("writes the data of a tensor")
+        if name == "requires_grad" and id(obj) in self.outside.tensors and value is not obj.requires_grad:
+            raise Break("changes whether a tensor from outside wants a gradient")
+        self.native(setattr, obj, name, value)
+
+    def delete_attr(self, obj: Any, name: str) -> None:
+        if isinstance(obj, (types.ModuleType, type, Tensor)) and id(obj) not in self.made_functions:
+            raise Break(f"deletes the attribute '{name}' of {type(obj).__name__}")
+        if not self.is_user_object(obj):
+            delattr(obj, name)
+            return
+        deleter = type_attribute(type(obj), "__delattr__")
+        if isinstance(deleter, types.FunctionType):
+            self.nested(types.MethodType(deleter, obj), (name,))
+            return
+        if self.instance_attribute(obj, name) is ABSENT:
+            raise AttributeError(name)
+        self.write_attribute(obj, name, DELETED)
+
+    # ***** items *****
+
+    def load_item(self, obj: Any, index: Any) -> Any:
+        if isinstance(obj, type):
+            return self.native(lambda: obj[index])
+        method = self.method_of(obj, "__getitem__")
+        if method is not None:
+            return self.call(method, (index,), {})
+        if self.outside.is_outside(obj) and self.is_user_object(obj) and isinstance(obj, (dict, list)):
+            value = type(obj).__getitem__(obj, index)
+            return self.outside.wrap(
+                value, self.reads.source(f"{{}}[{self.constants.name(index)}]", self.outside.sources[id(obj)])
+            )
+        return self.native(lambda: obj[index])
+
+    def store_item(self, obj: Any, index: Any, value: Any) -> Any:
+        method = self.method_of(obj, "__setitem__")
+        if method is not None:
+            return self.call(method, (index, value), {})
+        self.check_writable(obj)
+        self.native(self._put, obj, index, value)
+        return None
+
+    @staticmethod
+    def _put(obj: Any, index: Any, value: Any) -> None:
+        obj[index] = value
+
+    def check_writable(self, obj: Any) -> None:
+        """A container from outside that the trace does not hold a copy of cannot be written."""
+        if (
+            self.outside.is_outside(obj)
+            and not isinstance(obj, (Tensor, InstanceDict))
+            and id(obj) not in self.outside.shadows
+        ):
+            raise Break(f"writes items of a {type(obj).__name__} from outside")
+
+    def delete_item(self, obj: Any, index: Any) -> None:
+        method = self.method_of(obj, "__delitem__")
+        if method is not None:
+            self.nested(method, (index,))
+            return
+        self.check_writable(obj)
+        del obj[index]
+
+    # ***** operators *****
+
+    def binary(self, op: str, a: Any, b: Any) -> Any:
+        name = _DUNDERS[op]
+        left, right = self.method_of(a, f"__{name}__"), self.method_of(b, f"__r{name}__")
+        if left is None and right is None:
+            return self.native(super().binary, op, a, b)
+        return self.by_methods(op, a, b, left, right)
+
+    def by_methods(self, op: str, a: Any, b: Any, left: Any, right: Any) -> Any:
+        """Operands with methods in Python: in the order in which CPython asks them."""
+        order = [(left, a, b), (right, b, a)]
+        if right is not None and type(a) is not type(b) and isinstance(b, type(a)):
+            order.reverse()
+        for method, one, other in order:
+            if method is not None:
+                found = self.nested(method, (other,))
+            elif one is a and not self.is_user_object(a):
+                found = getattr(type(a), f"__{_DUNDERS[op]}__", lambda x, y: NotImplemented)(a, b)
+            else:
+                continue
+            if found is not NotImplemented:
+                return found
+        raise TypeError(f"unsupported operand type(s) for {op}: '{type(a).__name__}' and '{type(b).__name__}'")
+
+    def inplace(self, op: str, a: Any, b: Any) -> Any:
+        method = self.method_of(a, f"__i{_DUNDERS[op[:-1]]}__")
+        if method is not None:
+            found = self.nested(method, (b,))
+            if found is not NotImplemented:
+                return found
+        if self.is_user_object(a) or self.is_user_object(b):
+            return self.binary(op[:-1], a, b)
+        return self.native(super().inplace, op, a, b)
+
+    def unary(self, op: str, a: Any) -> Any:
+        method = self.method_of(a, _UNARY[op])
+        return self.call(method, (), {}) if method is not None else self.native(super().unary, op, a)
+
+    def compare(self, op: str, a: Any, b: Any) -> Any:
+        if isinstance(a, Device) and isinstance(b, Device):
+            same = (a.type, a.index) == (b.type, b.index)
+            return same if op == "==" else not same
+        names = _COMPARED[op]
+        left, right = self.method_of(a, f"__{names[0]}__"), self.method_of(b, f"__{names[1]}__")
+        if left is None and right is None:
+            return self.native(super().compare, op, a, b)
+        for method, other in ((left, b), (right, a)):
+            found = NotImplemented if method is None else self.nested(method, (other,))
+            if found is not NotImplemented:
+                return found
+        if op in ("==", "!="):
+            return (a is b) is (op == "==")
+        raise TypeError(f"'{op}' not supported between instances of '{type(a).__name__}' and '{type(b).__name__}'")
+
+    def contains(self, item: Any, container: Any) -> bool:
+        method = self.method_of(container, "__contains__")
+        if method is not None:
+            return self.truth(self.nested(method, (item,)))
+        if self.is_user_object(container) and self.method_of(container, "__iter__") is not None:
+            return self.contained(item, list(self.unpack(container)))
+        if isinstance(container, (list, tuple)) and any(
+            self.is_user_object(x) or isinstance(x, Tensor) for x in (*container, item)
+        ):
+            return self.contained(item, container)
+        return bool(self.native(super().contains, item, container))
+
+    def contained(self, item: Any, items: Sequence[Any]) -> bool:
+        for each in items:
+            if each is item:
+                return True
+            found = self.compare("==", each, item)
+            if self.truth(found):
+                return True
+        return False
+
+    def same(self, a: Any, b: Any) -> bool:
+        return a is b
+
+    def truth(self, value: Any) -> bool:
+        for name in ("__bool__", "__len__"):
+            method = self.method_of(value, name)
+            if method is not None:
+                return bool(self.nested(method, ()))
+            if self.is_user_object(value) and type_attribute(type(value), name) is not ABSENT:
+                break
+        return bool(self.native(bool, value))
+
+    # ***** iteration *****
+
+    def iterate(self, obj: Any) -> Any:
+        method = self.method_of(obj, "__iter__")
+        if method is not None:
+            return self.nested(method, ())
+        if (
+            self.outside.is_outside(obj)
+            and not isinstance(obj, (Tensor, tuple, str, bytes, range, type))
+            and id(obj) not in self.outside.shadows
+        ):
+            raise Break(f"iterates over a {type(obj).__name__} from outside")
+        if self.is_user_object(obj) and self.method_of(obj, "__getitem__") is not None:
+            return _indexed(self, obj)
+        return self.native(iter, obj)
+
+    def advance(self, iterator: Any) -> Any:
+        method = self.method_of(iterator, "__next__")
+        if method is not None:
+            return self.nested(method, ())
+        if self.outside.is_outside(iterator):
+            raise Break(f"advances a {type(iterator).__name__} from outside")
+        return self.native(next, iterator)
+
+    def unpack(self, obj: Any) -> Iterator[Any]:
+        iterator = self.iterate(obj)
+        method = self.method_of(iterator, "__next__")
+        return _stepping(self, iterator) if method is not None else self._checked(iterator)
+
+    def _checked(self, iterator: Any) -> Iterator[Any]:
+        if self.outside.is_outside(iterator):
+            raise Break(f"advances a {type(iterator).__name__} from outside")
+        return iterator  # type: ignore[no-any-return]
+
+    # ***** calls *****
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return calls.call(self, function, tuple(args), kwargs)
+
+    def enter_context(self, manager: Any) -> tuple[Any, Any]:
+        kind = type(manager)
+        enter, leave = type_attribute(kind, "__enter__"), type_attribute(kind, "__exit__")
+        if enter is ABSENT or leave is ABSENT:
+            raise TypeError(f"'{kind.__name__}' object does not support the context manager protocol")
+        self.adopt(enter)
+        self.adopt(leave)
+        bound = leave.__get__(manager, kind)
+        return bound, self.call(enter.__get__(manager, kind), (), {})
+
+    # ***** making things *****
+
+    def import_module(self, frame: Any, name: str, fromlist: Any, level: int) -> Any:
+        import sys
+
+        package = frame.globals.get("__package__") or ""
+        full = (
+            name
+            if not level
+            else ".".join([*package.split(".")[: len(package.split(".")) - level + 1], *([name] if name else [])])
+        )
+        if full not in sys.modules:
+            raise Break(f"imports {full or name}, which is not loaded yet")
+        return self.wrap_constant(super().import_module(frame, name, fromlist, level))
+
+    def import_from(self, module: Any, name: str) -> Any:
+        if not hasattr(module, name):
+            return super().import_from(module, name)
+        return self.load_attr(module, name)
+
+    def format(self, value: Any, conversion: str, spec: str) -> str:
+        if isinstance(value, Tensor) or self.is_user_object(value):
+            raise Break(f"formats a {type(value).__name__}")
+        return self.native(super().format, value, conversion, spec)  # type: ignore[no-any-return]
+
+    def make_function(self, function: types.FunctionType) -> Any:
+        self.made_functions[id(function)] = function
+        return function
+
+    def build_class(self, frame: Any, body: Any, name: str, bases: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise Break(f"makes the class {name}")
+
+
+class _Cached:
+    """Keeps the value of a `functools.cached_property`."""
+
+    __slots__ = ("name", "obj", "tracer")
+
+    def __init__(self, tracer: Tracer, obj: Any, name: str) -> None:
+        self.tracer, self.obj, self.name = tracer, obj, name
+
+    def __call__(self, value: Any) -> Any:
+        self.tracer.write_attribute(self.obj, self.name, value)
+        return value
+
+
+def _stepping(tracer: Tracer, iterator: Any) -> Iterator[Any]:
+    while True:
+        try:
+            item = tracer.advance(iterator)
+        except StopIteration:
+            return
+        yield item
+
+
+def _indexed(tracer: Tracer, obj: Any) -> Iterator[Any]:
+    """The old protocol of iteration: items 0, 1, ... until IndexError."""
+    number = 0
+    while True:
+        try:
+            item = tracer.load_item(obj, number)
+            item = tracer.finished(item)
+        except IndexError:
+            return
+        yield item
+        number += 1
+
+
+def is_generator(value: Any) -> bool:
+    """Whether a value is an interpreted generator."""
+    return isinstance(value, Generator)

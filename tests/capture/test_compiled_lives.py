@@ -1,0 +1,110 @@
+"""Compiled functions over time: threads, leaks, loops with many breaks, limits."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+import weakref
+from typing import Any
+
+import rushlight as torch
+from rushlight._capture.trace import COUNTERS, CompileSettings, compile_function
+
+
+def test_threads_compile_once() -> None:
+    def go(x):
+        return torch.relu(x) * 3 + 1
+
+    before, results, x = COUNTERS["stats"]["unique_graphs"], [], torch.arange(4.0)
+    compiled = compile_function(go)
+    barrier = threading.Barrier(4)
+
+    def run() -> None:
+        barrier.wait()
+        results.append(compiled(x))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(r, go(x)) for r in results) and len(results) == 4
+    assert COUNTERS["stats"]["unique_graphs"] == before + 1 and len(compiled.entry.segments) == 1
+
+
+def test_other_threads_see_nothing_of_a_trace() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    found: list[Any] = []
+
+    def elsewhere() -> None:
+        inside.wait(10)
+        found.append(torch.ones(3) + 1)
+        go_on.set()
+
+    def wait() -> int:
+        inside.set()
+        go_on.wait(10)
+        return 2
+
+    from rushlight._capture.trace import HOOKS
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    HOOKS.leaves[id(wait)] = wait
+    try:
+        assert compile_function(lambda x: x * wait())(torch.ones(2)).tolist() == [2, 2]
+    finally:
+        del HOOKS.leaves[id(wait)]
+        thread.join()
+    assert found[0].tolist() == [2, 2, 2]
+
+
+def test_loops_with_many_breaks() -> None:
+    def go(x):
+        seen = []
+        for _ in range(300):
+            x = x + 1
+            seen.append(float(x[0]))
+        return x, seen
+
+    compiled = compile_function(go, CompileSettings(suppress_errors=False))
+    x, seen = compiled(torch.zeros(2))
+    assert x.tolist() == [300, 300] and seen == [float(i + 1) for i in range(300)]
+
+
+def test_a_limit_of_segments() -> None:
+    compiled = compile_function(lambda x, n: x * n, CompileSettings(recompile_limit=3))
+    x = torch.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(6):
+            assert compiled(x, n).tolist() == [n, n]
+    assert len(compiled.entry.segments) == 3 and [w.category for w in caught] == [RuntimeWarning]
+    assert "s[1]" not in str(caught[0].message) or "was compiled 3 times" in str(caught[0].message)
+
+
+def test_compiled_functions_go_away() -> None:
+    class Big:
+        pass
+
+    def make() -> Any:
+        big = Big()
+        big.x = torch.ones(3)  # type: ignore[attr-defined]
+        compiled = compile_function(lambda x: x + big.x)  # type: ignore[attr-defined]
+        compiled(torch.ones(3))
+        return weakref.ref(big), weakref.ref(compiled)
+
+    refs = [make() for _ in range(3)]
+    gc.collect()
+    assert all(r() is None for pair in refs for r in pair)
+
+
+def test_arguments_are_not_kept() -> None:
+    compiled = compile_function(lambda x, y: x + y)
+    x = torch.ones(1000)
+    ref = weakref.ref(x)
+    compiled(x, torch.ones(1000))
+    del x
+    gc.collect()
+    assert ref() is None
