@@ -261,12 +261,12 @@ def objects(x):
     r = 2 + q
     a, c = r
     return (p, b, b.double, q, r[0], len(r), a + c, q(x), q == r, 7 in q, Plain.of(x).missing, Plain.twice(x), Color.RED is Color(1),
-            Color.BLUE.name, p._replace(b=5), hasattr(q, "other"), getattr(q, "missing"))  # fmt: skip
+            Color.BLUE.name, p._replace(b=5), hasattr(q, "other"), q.missing)  # fmt: skip
 
 
 def strings(x):
     name = f"{x.shape[0]:03d}-{'a'!r}-{x.dtype}-{1.5:.2f}"
-    return name.upper().split("-"), "%s %d" % ("a", 3), "{:>4}".format(7), str(x.shape), x.ndim
+    return name.upper().split("-"), "%s %d" % ("a", 3), f"{7:>4}", str(x.shape), x.ndim
 
 
 def containers(x):

@@ -9,6 +9,7 @@ from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.assemble import Given
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.log import Draw
+from rushlight._engine.autograd.node import RELEASED, Node
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import MEMORY, own
 from rushlight._engine.core.state import GRAD, STATE
@@ -74,6 +75,7 @@ class CompiledProgram:
         self._changed = list(changed)
         self._place(build, assembler)
         self._versions = build.versions()
+        self.released = build.released
         self._exe: Any = None
         self._backward: BackwardSpec | None = None
         self._residuals: list[Spec] = []
@@ -161,6 +163,9 @@ class CompiledProgram:
         results = [self._result(made, inputs, found) for made in self.made]
         if self._backward is not None and STATE.word & GRAD:
             self._record(inputs, drawn, results, found)
+        if self.released and STATE.word & GRAD:
+            for j in self.released:
+                results[j]._node, results[j]._rg = _released_node(), True
         for i, j in self.grads:
             if j is not None:
                 meta_of(inputs[i]).grad = results[j]
@@ -220,6 +225,27 @@ class CompiledProgram:
         if kind == "draw":
             return make(drawn[number], spec, drawn[number].ptr)
         return self._held[number]
+
+
+def _released_node() -> Node:
+    """The history of an output through which the program has gone backward: what it saved is freed."""
+    node = ReleasedBackward()
+    node._start(())
+    return node
+
+
+class ReleasedBackward(Node):
+    """See `_released_node`."""
+
+    __slots__ = ()
+
+    def name(self) -> str:
+        """As that of other outputs."""
+        return NAME
+
+    def apply(self, grads: Any) -> Any:
+        """RuntimeError: backward was called before."""
+        raise RuntimeError(RELEASED)
 
 
 def _constant(given: Given) -> Tensor:

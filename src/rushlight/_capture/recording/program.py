@@ -54,6 +54,8 @@ class _Build:
         self.wrt: list[int] = []
         changed = {j for _, j in self.histories}
         self.wanting = [j for j, x in enumerate(self.outputs) if x._rg and (id(x) not in self.numbers or j in changed)]
+        self.released = [j for j in self.wanting if _is_released(self.outputs[j])]
+        self.wanting = [j for j in self.wanting if j not in self.released]
         if self.wanting:
             self._record_backward()
 
@@ -274,6 +276,20 @@ class _Build:
             if value is not stretch.first:
                 changed.append(Changed(root, value))
         return changed
+
+
+def _is_released(x: Tensor) -> bool:
+    """Whether a backward call of the program has freed what the history of a tensor saved."""
+    todo, seen = [x._node], set[int]()
+    while todo:
+        node = todo.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if getattr(node, "saved", ()) is None:
+            return True
+        todo += [edge[0] for edge in node.next_functions]
+    return False
 
 
 def _used(builder: Any, outputs: Sequence[Value]) -> set[Value]:
