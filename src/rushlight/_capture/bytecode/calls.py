@@ -37,8 +37,8 @@ def call(it: Interpreter, frame: Frame, arg: tuple[int, tuple[str, ...]]) -> Non
 def call_function_ex(it: Interpreter, frame: Frame, arg: int) -> None:
     """Call with an iterable of positional arguments and, with 1, a dict of keyword arguments."""
     stack = frame.stack
-    kwargs = stack.pop() if arg & 1 else {}
-    values = stack.pop()
+    kwargs = it.operations.real(stack.pop()) if arg & 1 else {}
+    values = it.operations.real(stack.pop())
     function = stack.pop()
     assert stack.pop() is NULL
     if not isinstance(values, tuple):
@@ -51,6 +51,7 @@ def call_function_ex(it: Interpreter, frame: Frame, arg: int) -> None:
 
 def call_value(it: Interpreter, frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
     """Call a function: what looks at the frame of its caller gets the interpreted one, all else the operations do."""
+    function = it.operations.real(function)
     if type(function) is BuiltinFunctionType or type(function) is type:
         special = LOOK_AT_CALLER.get(function)
         if special is not None and special(it, frame, function, args, kwargs):

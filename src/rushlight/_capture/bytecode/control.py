@@ -145,7 +145,7 @@ def pop_except(it: Interpreter, frame: Frame, arg: Any) -> None:
 
 def check_exc_match(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Replace the class or tuple of classes at the top by whether the exception below is one."""
-    classes = frame.stack.pop()
+    classes = it.operations.real(frame.stack.pop())
     found = classes if isinstance(classes, tuple) else (classes,)
     if not all(_is_exception_class(kind) for kind in found):
         raise TypeError("catching classes that do not inherit from BaseException is not allowed")
@@ -230,7 +230,7 @@ def raise_varargs(it: Interpreter, frame: Frame, arg: int) -> None:
             raise RuntimeError("No active exception to reraise")
         raise_again(it, error)
         return
-    cause = frame.stack.pop() if arg == 2 else None
+    cause = it.operations.real(frame.stack.pop()) if arg == 2 else None
     raised = frame.stack.pop()
     error = it.complete(it.operations.make_exception(raised))
     if not isinstance(error, BaseException):

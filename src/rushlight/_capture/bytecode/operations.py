@@ -71,6 +71,10 @@ class Operations:
 
     caller: Any = None
 
+    def real(self, value: Any) -> Any:
+        """The value itself, where operations hand out placeholders for values that may never be looked at."""
+        return value
+
     # ***** names *****
 
     def load_global(self, frame: Any, name: str) -> Any:

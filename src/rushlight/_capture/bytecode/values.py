@@ -369,19 +369,19 @@ def build_slice(it: Interpreter, frame: Frame, arg: int) -> None:
 def list_append(it: Interpreter, frame: Frame, arg: int) -> None:
     """Append to a list that is being made."""
     value = frame.stack.pop()
-    frame.stack[-arg].append(value)
+    frame.stack[-arg].append(it.operations.real(value))
 
 
 def set_add(it: Interpreter, frame: Frame, arg: int) -> None:
     """Add to a set that is being made."""
     value = frame.stack.pop()
-    frame.stack[-arg].add(value)
+    frame.stack[-arg].add(it.operations.real(value))
 
 
 def map_add(it: Interpreter, frame: Frame, arg: int) -> None:
     """Add to a dict that is being made."""
     value, key = frame.stack.pop(), frame.stack.pop()
-    frame.stack[-arg][key] = value
+    frame.stack[-arg][it.operations.real(key)] = it.operations.real(value)
 
 
 def list_extend(it: Interpreter, frame: Frame, arg: int) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.trace.events import Break
-from rushlight._capture.trace.outside import ABSENT, is_plain
+from rushlight._capture.trace.outside import ABSENT, Append, is_plain
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
 
@@ -88,6 +88,9 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     kind = type(function)
     if kind is types.FunctionType:
         return _function(tracer, function, args, kwargs)
+    if kind is Append:
+        function.lazy.appended.append(*args)
+        return None
     if kind is types.MethodType:
         return call(tracer, function.__func__, (function.__self__, *args), kwargs)
     if isinstance(function, type):
@@ -124,6 +127,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if module in sys.stdlib_module_names and module not in _FOLLOWED:
         raise Break(f"calls {module}.{function.__qualname__}(), which is not followed")
     code = function.__code__
+    if code.co_flags & 0x0C:  # the tuple and the dict of further arguments are looked at
+        args, kwargs = _real(tracer, args, kwargs)
     if code.co_flags & 0x280:  # coroutines, asynchronous generators
         raise Break(f"{function.__qualname__} is asynchronous")
     if id(function) not in tracer.made_functions:
@@ -203,6 +208,7 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
 
 def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a function as it is."""
+    args, kwargs = _real(tracer, args, kwargs)
     given = [_handed(tracer, x, function) for x in args]
     named = {name: _handed(tracer, x, function) for name, x in kwargs.items()}
     made = tracer.native(function, *given, **named)
@@ -254,6 +260,7 @@ class Followed:
 
 
 def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    args, kwargs = _real(tracer, args, kwargs)
     if kind is type:
         return _type(tracer, args, kwargs)
     if kind is super:
@@ -381,10 +388,17 @@ def _builtin(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     owner = getattr(function, "__self__", None)
     if owner is None or isinstance(owner, types.ModuleType):
         handler = _HANDLERS.get(function)
-        if handler is not None:
-            return handler(tracer, *args, **kwargs)
-        return _native_function(tracer, function, args, kwargs)
+        if handler is None:
+            return _native_function(tracer, function, args, kwargs)
+        args, kwargs = _real(tracer, args, kwargs)
+        return handler(tracer, *args, **kwargs)
+    args, kwargs = _real(tracer, args, kwargs)
     return _native_method(tracer, function, owner, args, kwargs)
+
+
+def _real(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments that are going to be looked at."""
+    return tuple([tracer.real(x) for x in args]), {key: tracer.real(x) for key, x in kwargs.items()}
 
 
 def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -395,6 +409,7 @@ def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwarg
     )
     name = getattr(function, "__name__", "")
     if isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        args, kwargs = _real(tracer, args, kwargs)
         if not args:
             return function(*args, **kwargs)
         return _native_method(tracer, function.__get__(args[0], type(args[0])), args[0], args[1:], kwargs)
@@ -402,6 +417,7 @@ def _native_function(tracer: Tracer, function: Any, args: tuple[Any, ...], kwarg
         raise Break(f"calls {name}()")
     if module != "builtins" and module.partition(".")[0] != PACKAGE and module not in _PURE:
         raise Break(f"calls the native function {module}.{name}()")
+    args, kwargs = _real(tracer, args, kwargs)
     if (
         name in ("any", "all", "sum", "sorted", "min", "max")
         and args

@@ -77,6 +77,7 @@ class CompiledFunction:
         self.target, self.first = _target(function)
         self.entry = Position()
         self.positions: dict[Any, Position] = {}
+        self.known: set[tuple[Any, int]] = set()  # code and instruction of those that have segments
         self.last_reason = ""
         self._told: set[str] = set()
         self.caller = _caller(self)
@@ -88,6 +89,7 @@ class CompiledFunction:
         self.entry.segments.clear()
         self.entry.runs.clear()
         self.entry.concrete, self.positions = False, {}
+        self.known.clear()
 
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
@@ -199,35 +201,55 @@ class CompiledFunction:
         while True:
             interpreter.frames[:] = frames
             interpreter.step()
-            if interpreter.finished:
-                return interpreter.result
-            found = self._continued(interpreter)
+            try:
+                found = self._continued(interpreter)
+            except BaseException as error:
+                found = self._unwound(interpreter, error)
             if type(found) is not Stopped:
                 return found
             frames = found.frames()
 
     def _continued(self, interpreter: Interpreter) -> Any:
         """What follows after an instruction that ran as it is: a segment's result, or the frames as they are for the next instruction."""
-        while True:
+        searching = True  # after the instruction that broke; later only where segments are known to begin
+        while not interpreter.finished:
             frames = interpreter.frames
-            if not is_clean(frames) or any(f.link is not None and instead_of(f.link) is None for f in frames):
-                interpreter.step()
-                if interpreter.finished:
-                    return interpreter.result
-                continue
-            key, state = _described(frames)
-            position = self.positions.setdefault(key, Position())
-            if not position.concrete:
-                for run in position.runs:
-                    found = run(state)
-                    if found is not MISS:
-                        return found
-                made = self._traced(position, state, functools.partial(_reenter, [frame.copy() for frame in frames]))
+            top = frames[-1]
+            if (
+                (searching or (top.code, top.ip) in self.known)
+                and is_clean(frames)
+                and all(f.link is None or instead_of(f.link) is not None for f in frames)
+            ):
+                made = self._segment_at(frames)
                 if made is not None:
                     return made[0]
+                searching = False
             interpreter.step()
-            if interpreter.finished:
-                return interpreter.result
+        return interpreter.result
+
+    def _segment_at(self, frames: Sequence[Frame]) -> tuple[Any] | None:
+        """What a segment gives that begins where frames are, in a tuple; None where there is none."""
+        key, state = _described(frames)
+        position = self.positions.setdefault(key, Position())
+        if position.concrete:
+            return None
+        for run in position.runs:
+            found = run(state)
+            if found is not MISS:
+                return (found,)
+        made = self._traced(position, state, functools.partial(_reenter, [frame.copy() for frame in frames]))
+        if made is not None:
+            self.known.add((frames[-1].code, frames[-1].ip))
+        return made
+
+    def _unwound(self, interpreter: Interpreter, error: BaseException) -> Any:
+        """Let the frames that are there handle an exception which none of their instructions raised, as Ctrl-C while a segment is traced."""
+        if not interpreter.frames or error is interpreter.raised:
+            raise error
+        escaped = interpreter.unwind(error)
+        if escaped is not None:
+            raise escaped
+        return interpreter.run()
 
 
 def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
@@ -336,8 +358,10 @@ def _arguments(code: types.CodeType, values: Sequence[Any]) -> tuple[list[Any], 
 
 def _enter(function: types.FunctionType, interpreter: Interpreter, values: list[Any]) -> None:
     """Begin a function with the wrapped values of its parameters."""
-    args, kwargs = _arguments(function.__code__, values)
     tracer: Any = interpreter.operations
+    if function.__code__.co_flags & 0x0C:
+        values = [tracer.real(x) for x in values]
+    args, kwargs = _arguments(function.__code__, values)
     tracer.outside.adopt(function, tracer.reads.constant(function))
     note_closure(tracer, function)
     interpreter.push_call(function, tuple(args), kwargs)

@@ -23,7 +23,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 
-__all__ = ["ABSENT", "CONTAINERS", "Outside", "Shadow", "is_plain"]
+__all__ = ["ABSENT", "CONTAINERS", "Append", "Lazy", "Outside", "Shadow", "is_plain"]
 
 ABSENT: Any = types.SimpleNamespace(name="absent")
 
@@ -38,6 +38,38 @@ CONTAINERS = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, with nothing inside that could change."""
     return isinstance(value, _PLAIN) or isinstance(value, (slice,))
+
+
+class Lazy:
+    """A value from outside that nobody has looked at: it is wrapped, and guarded, when somebody does.
+
+    What was appended to a list meanwhile is in `appended`: to append, nobody has to know what a list holds.
+    """
+
+    __slots__ = ("appended", "outside", "real", "source", "value")
+
+    def __init__(self, outside: Outside, real: Any, source: Source) -> None:
+        self.outside, self.real, self.source = outside, real, source
+        self.value: Any = ABSENT
+        self.appended: list[Any] = []
+
+    def realise(self) -> Any:
+        """What the trace works on in its place, from now on."""
+        if self.value is ABSENT:
+            self.value = self.outside.wrap(self.real, self.source)
+            if self.appended:
+                self.value.extend([x.realise() if type(x) is Lazy else x for x in self.appended])
+                self.appended = []
+        return self.value
+
+
+class Append:
+    """`append` of a list from outside that nobody has looked at."""
+
+    __slots__ = ("lazy",)
+
+    def __init__(self, lazy: Lazy) -> None:
+        self.lazy = lazy
 
 
 class Shadow:
@@ -72,9 +104,27 @@ class Outside:
         self.tensors: dict[int, tuple[Tensor, Source]] = {}  # by the identity of the stand-in
         self.attributes: dict[int, dict[str, Any]] = {}  # writes that wait: object -> name -> value
         self.globals: dict[int, dict[str, Any]] = {}
+        self.lazies: dict[int, Lazy] = {}
         self.kept: list[Any] = []
 
     # ***** coming in *****
+
+    def lazy(self, value: Any, source: Source) -> Any:
+        """`wrap`, put off until somebody looks at the value."""
+        if isinstance(value, types.CellType):
+            return self.wrap(value, source)
+        if isinstance(value, _PLAIN):
+            return Lazy(self, value, source)
+        known = self.lazies.get(id(value))
+        if known is None:
+            if id(value) in self.values:
+                return self.wrap(value, source)
+            self.kept.append(value)
+            known = self.lazies[id(value)] = Lazy(self, value, source)
+        elif known.source is not source:
+            self.reads.load(known.source)
+            self.reads.check(source, f"{{}} is {known.source.variable}")
+        return known
 
     def wrap(self, value: Any, source: Source) -> Any:
         """What the trace works on in the place of `value`, which comes from `source`."""
@@ -82,6 +132,8 @@ class Outside:
             self._guard_plain(value, source)
             return value
         known = self.values.get(id(value), ABSENT)
+        if known is ABSENT and (waiting := self.lazies.pop(id(value), None)) is not None:
+            known = waiting.realise()  # it may have been appended to
         if known is not ABSENT:
             first = self.sources[id(value)]
             if first is not source and not source.is_constant:
@@ -108,6 +160,8 @@ class Outside:
         if isinstance(value, slice):
             self.reads.check(source, f"{{}} == {self.reads.constants.name(value)}")
             return value
+        if kind is types.BuiltinFunctionType and not isinstance(value.__self__, (types.ModuleType, type(None))):
+            return self._wrap_method(value, source)
         if isinstance(value, (*_SINGLE, enum.Enum)) or self.internal(value):
             self.reads.check(source, f"{{}} is {self.reads.constants.name(value)}")
             return value
@@ -120,6 +174,18 @@ class Outside:
             return types.MethodType(function, self.wrap(value.__self__, self.reads.source("{}.__self__", source)))
         self.reads.check(source, "type({}) is " + self.reads.constants.name(kind))
         return value
+
+    def _wrap_method(self, value: Any, source: Source) -> Any:
+        """A native method, which is made anew whenever it is looked up, bound to what the trace works on."""
+        self.reads.check(
+            source, f"type({{}}) is {self.reads.constants.name(type(value))} and {{}}.__name__ == {value.__name__!r}"
+        )
+        owner = self.lazy(value.__self__, self.reads.source("{}.__self__", source))
+        if type(owner) is Lazy:
+            if value.__name__ == "append" and type(owner.real) is list and owner.value is ABSENT:
+                return Append(owner)
+            owner = owner.realise()
+        return getattr(owner, value.__name__)
 
     def _guard_plain(self, value: Any, source: Source) -> None:
         if source.is_constant:

@@ -14,7 +14,7 @@ from typing import Any
 from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.events import Unbuildable
-from rushlight._capture.trace.outside import is_plain
+from rushlight._capture.trace.outside import ABSENT, Append, Lazy, is_plain
 from rushlight._capture.trace.tracer import DELETED, InstanceDict, Instead, Tracer
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import CPU, Device
@@ -75,6 +75,8 @@ class Rebuild:
             return self.constant(CPU if value.type == "cpu" else value)
         if is_plain(value) and not isinstance(value, slice):
             return repr(value) if type(value) in (int, str) and len(repr(value)) < 30 else self.constant(value)
+        if type(value) is Lazy:
+            return self.source(value.source) if value.value is ABSENT else self.value(value.value)
         known = self.places.get(id(value))
         if known is not None:
             return known
@@ -135,6 +137,8 @@ class Rebuild:
             return f"{self.value(owner)}.{value.__name__}"
         if self.outside.internal(value):
             return self.constant(value)
+        if kind is Append:
+            return f"{self.source(value.lazy.source)}.append"
         if kind is Followed:
             return self.value(value.function)
         if isinstance(
@@ -277,6 +281,10 @@ class Rebuild:
     def effects(self) -> None:
         """Statements that change outside what the trace has changed."""
         self.attribute_writes()
+        for lazy in self.outside.lazies.values():
+            if lazy.value is ABSENT and lazy.appended:
+                owner = self.source(lazy.source)
+                self.lines += [f"{owner}.append({self.value(x)})" for x in lazy.appended]
         for shadow in list(self.outside.shadows.values()):
             if shadow.changed():
                 self.write_back(shadow)

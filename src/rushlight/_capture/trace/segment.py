@@ -106,7 +106,7 @@ def trace(
 
 def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
     try:
-        return [tracer.outside.wrap(x, tracer.reads.source(f"s[{i}]")) for i, x in enumerate(state)]
+        return [tracer.outside.lazy(x, tracer.reads.source(f"s[{i}]")) for i, x in enumerate(state)]
     except (Break, RecordingError) as error:
         raise Retry(0, f"{error}", "state", (_wrapped.__code__, 0), None) from None
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Operations
 from rushlight._capture.recording import DataDependentError, Recording, RecordingError
 from rushlight._capture.trace import calls
 from rushlight._capture.trace.events import Break
-from rushlight._capture.trace.outside import ABSENT, Outside, is_plain
+from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain
 from rushlight._capture.trace.settings import CompileSettings
 from rushlight._capture.trace.sources import Constants, Reads, Source
 from rushlight._engine.core.state import STATE
@@ -63,12 +63,12 @@ class InstanceDict:
         found = self.tracer.instance_attribute(self.owner, name)
         if found is ABSENT:
             raise KeyError(name)
-        return found
+        return self.tracer.real(found)
 
     def get(self, name: str, default: Any = None) -> Any:
         """As `dict.get`."""
         found = self.tracer.instance_attribute(self.owner, name)
-        return default if found is ABSENT else found
+        return default if found is ABSENT else self.tracer.real(found)
 
     def __contains__(self, name: str) -> bool:
         return self.tracer.instance_attribute(self.owner, name) is not ABSENT
@@ -87,6 +87,7 @@ class InstanceDict:
             if not default:
                 raise KeyError(name)
             return default[0]
+        found = self.tracer.real(found)
         self.tracer.write_attribute(self.owner, name, DELETED)
         return found
 
@@ -216,7 +217,8 @@ class Tracer(Operations):
             value, (types.FunctionType, type, types.ModuleType, types.BuiltinFunctionType)
         ):
             return self.wrap_constant(value)
-        return self.outside.wrap(value, self.reads.source(f"{{}}[{name!r}]", self.reads.constant(space)))
+        place = self.reads.source(f"{{}}[{name!r}]", self.reads.constant(space))
+        return (self.outside.lazy if type(value) is list else self.outside.wrap)(value, place)
 
     def store_global(self, frame: Any, name: str, value: Any) -> None:
         self.keep_space(frame.globals)[name] = value
@@ -239,7 +241,7 @@ class Tracer(Operations):
             if waiting["cell_contents"] is DELETED:
                 raise ValueError("Cell is empty")
             return waiting["cell_contents"]
-        return self.outside.wrap(cell.cell_contents, self.reads.source("{}.cell_contents", source))
+        return self.outside.lazy(cell.cell_contents, self.reads.source("{}.cell_contents", source))
 
     def store_cell(self, frame: Any, cell: Any, value: Any) -> None:
         if id(cell) in self.outside.sources:
@@ -249,7 +251,15 @@ class Tracer(Operations):
 
     # ***** attributes *****
 
+    def real(self, value: Any) -> Any:
+        return value.realise() if type(value) is Lazy else value
+
     def load_attr(self, obj: Any, name: str) -> Any:
+        if type(obj) is Lazy:
+            if name == "append" and type(obj.real) is list and obj.value is ABSENT:
+                self.reads.check(obj.source, f"type({{}}) is {self.constants.name(list)}")
+                return Append(obj)
+            obj = obj.realise()
         if obj is STATE:  # the trace has the state that the program would have
             return getattr(obj, name)
         if isinstance(obj, Tensor):
@@ -463,7 +473,8 @@ class Tracer(Operations):
         if held is None:
             return ABSENT
         if name in held:
-            return self.outside.wrap(held[name], self.reads.source(f"{{}}.__dict__[{name!r}]", source))
+            place = self.reads.source(f"{{}}.__dict__[{name!r}]", source)
+            return (self.outside.lazy if type(held[name]) is list else self.outside.wrap)(held[name], place)
         self.reads.check(source, f"{name!r} not in {{}}.__dict__")
         return ABSENT
 
@@ -488,6 +499,7 @@ class Tracer(Operations):
             object.__setattr__(obj, name, value)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> Any:
+        obj = self.real(obj)
         if obj is STATE:
             if name != "word":
                 raise Break(f"changes the dispatch state '{name}'")
@@ -531,6 +543,7 @@ class Tracer(Operations):
         self.native(setattr, obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
+        obj = self.real(obj)
         if isinstance(obj, (types.ModuleType, type, Tensor)) and id(obj) not in self.made_functions:
             raise Break(f"deletes the attribute '{name}' of {type(obj).__name__}")
         if not self.is_user_object(obj):
@@ -547,6 +560,7 @@ class Tracer(Operations):
     # ***** items *****
 
     def load_item(self, obj: Any, index: Any) -> Any:
+        obj, index = self.real(obj), self.real(index)
         if isinstance(obj, type):
             return self.native(lambda: obj[index])
         method = self.method_of(obj, "__getitem__")
@@ -560,6 +574,7 @@ class Tracer(Operations):
         return self.native(lambda: obj[index])
 
     def store_item(self, obj: Any, index: Any, value: Any) -> Any:
+        obj, index, value = self.real(obj), self.real(index), self.real(value)
         method = self.method_of(obj, "__setitem__")
         if method is not None:
             return self.call(method, (index, value), {})
@@ -581,6 +596,7 @@ class Tracer(Operations):
             raise Break(f"writes items of a {type(obj).__name__} from outside")
 
     def delete_item(self, obj: Any, index: Any) -> None:
+        obj, index = self.real(obj), self.real(index)
         method = self.method_of(obj, "__delitem__")
         if method is not None:
             self.nested(method, (index,))
@@ -591,6 +607,7 @@ class Tracer(Operations):
     # ***** operators *****
 
     def binary(self, op: str, a: Any, b: Any) -> Any:
+        a, b = self.real(a), self.real(b)
         name = _DUNDERS[op]
         left, right = self.method_of(a, f"__{name}__"), self.method_of(b, f"__r{name}__")
         if left is None and right is None:
@@ -614,6 +631,7 @@ class Tracer(Operations):
         raise TypeError(f"unsupported operand type(s) for {op}: '{type(a).__name__}' and '{type(b).__name__}'")
 
     def inplace(self, op: str, a: Any, b: Any) -> Any:
+        a, b = self.real(a), self.real(b)
         method = self.method_of(a, f"__i{_DUNDERS[op[:-1]]}__")
         if method is not None:
             found = self.nested(method, (b,))
@@ -624,10 +642,12 @@ class Tracer(Operations):
         return self.native(super().inplace, op, a, b)
 
     def unary(self, op: str, a: Any) -> Any:
+        a = self.real(a)
         method = self.method_of(a, _UNARY[op])
         return self.call(method, (), {}) if method is not None else self.native(super().unary, op, a)
 
     def compare(self, op: str, a: Any, b: Any) -> Any:
+        a, b = self.real(a), self.real(b)
         if isinstance(a, Device) and isinstance(b, Device):
             same = (a.type, a.index) == (b.type, b.index)
             return same if op == "==" else not same
@@ -644,6 +664,7 @@ class Tracer(Operations):
         raise TypeError(f"'{op}' not supported between instances of '{type(a).__name__}' and '{type(b).__name__}'")
 
     def contains(self, item: Any, container: Any) -> bool:
+        item, container = self.real(item), self.real(container)
         method = self.method_of(container, "__contains__")
         if method is not None:
             return self.truth(self.nested(method, (item,)))
@@ -665,9 +686,37 @@ class Tracer(Operations):
         return False
 
     def same(self, a: Any, b: Any) -> bool:
-        return a is b
+        return self.real(a) is self.real(b)
+
+    def negate(self, value: Any) -> Any:
+        return not self.truth(value)
+
+    def has_type_flag(self, value: Any, flag: int) -> bool:
+        return super().has_type_flag(self.real(value), flag)
+
+    def unpack_mapping(self, obj: Any) -> Mapping[Any, Any]:
+        return super().unpack_mapping(self.real(obj))
+
+    def make_exception(self, raised: Any) -> Any:
+        return super().make_exception(self.real(raised))
+
+    def build_list(self, items: list[Any]) -> Any:
+        return [self.real(x) for x in items]
+
+    def build_tuple(self, items: tuple[Any, ...]) -> Any:
+        return tuple([self.real(x) for x in items])
+
+    def build_set(self, items: Sequence[Any]) -> Any:
+        return {self.real(x) for x in items}
+
+    def build_map(self, items: dict[Any, Any]) -> Any:
+        return {self.real(k): self.real(v) for k, v in items.items()}
+
+    def build_slice(self, *parts: Any) -> Any:
+        return slice(*[self.real(x) for x in parts])
 
     def truth(self, value: Any) -> bool:
+        value = self.real(value)
         for name in ("__bool__", "__len__"):
             method = self.method_of(value, name)
             if method is not None:
@@ -679,6 +728,7 @@ class Tracer(Operations):
     # ***** iteration *****
 
     def iterate(self, obj: Any) -> Any:
+        obj = self.real(obj)
         method = self.method_of(obj, "__iter__")
         if method is not None:
             return self.nested(method, ())
@@ -693,6 +743,7 @@ class Tracer(Operations):
         return self.native(iter, obj)
 
     def advance(self, iterator: Any) -> Any:
+        iterator = self.real(iterator)
         method = self.method_of(iterator, "__next__")
         if method is not None:
             return self.nested(method, ())
@@ -701,6 +752,7 @@ class Tracer(Operations):
         return self.native(next, iterator)
 
     def unpack(self, obj: Any) -> Iterator[Any]:
+        obj = self.real(obj)
         iterator = self.iterate(obj)
         method = self.method_of(iterator, "__next__")
         return _stepping(self, iterator) if method is not None else self._checked(iterator)
@@ -716,6 +768,7 @@ class Tracer(Operations):
         return calls.call(self, function, tuple(args), kwargs)
 
     def enter_context(self, manager: Any) -> tuple[Any, Any]:
+        manager = self.real(manager)
         kind = type(manager)
         enter, leave = type_attribute(kind, "__enter__"), type_attribute(kind, "__exit__")
         if enter is ABSENT or leave is ABSENT:
@@ -741,11 +794,13 @@ class Tracer(Operations):
         return self.wrap_constant(super().import_module(frame, name, fromlist, level))
 
     def import_from(self, module: Any, name: str) -> Any:
+        module = self.real(module)
         if not hasattr(module, name):
             return super().import_from(module, name)
         return self.load_attr(module, name)
 
     def format(self, value: Any, conversion: str, spec: str) -> str:
+        value = self.real(value)
         if isinstance(value, Tensor) or self.is_user_object(value):
             raise Break(f"formats a {type(value).__name__}")
         return self.native(super().format, value, conversion, spec)  # type: ignore[no-any-return]
