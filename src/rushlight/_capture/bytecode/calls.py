@@ -56,12 +56,7 @@ def call_value(it: Interpreter, frame: Frame, function: Any, args: list[Any], kw
         special = LOOK_AT_CALLER.get(function)
         if special is not None and special(it, frame, function, args, kwargs):
             return
-    operations = it.operations
-    operations.caller = frame
-    try:
-        value = operations.call(function, args, kwargs)
-    finally:
-        operations.caller = None
+    value = it.operations.call(function, args, kwargs)
     if type(value) is Enter:
         it.enter(value)
     else:

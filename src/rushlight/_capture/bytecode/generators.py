@@ -10,6 +10,7 @@ from typing import Any
 from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.interpreter import Interpreter, Link, raise_again
 from rushlight._capture.bytecode.operations import Enter, Operations
+from rushlight._capture.bytecode.real_frames import HERE
 
 __all__ = ["Generator"]
 
@@ -240,6 +241,7 @@ class _Last(Link):
     __slots__ = ()
 
     def yielded(self, it: Interpreter, value: Any) -> None:
+        HERE.frame = None
         it.finished = it.yielded = True
         it.result = value
 

@@ -104,7 +104,7 @@ class Inlining(Operations):
                         fallback = getattr(kind, "__getattr__", None)
                         return Enter(found.fget, [obj], {}, caught=self._fallback(obj, name, fallback))
                     break
-        return getattr(obj, name)
+        return super().load_attr(obj, name)
 
     def _fallback(self, obj: Any, name: str, fallback: Any) -> Any:
         """What `__getattr__` gives where a property raised AttributeError."""
@@ -121,14 +121,18 @@ class Inlining(Operations):
     def iterate(self, obj: Any) -> Any:
         method = special(obj, "__iter__")
         if type(method) is MethodType and type(obj) is not Generator and type(method.__func__) is FunctionType:
-            return Enter(method.__func__, [obj], {}, then=_iterator) if self.enters(method.__func__) else iter(obj)
-        return iter(obj)
+            return (
+                Enter(method.__func__, [obj], {}, then=_iterator)
+                if self.enters(method.__func__)
+                else super().iterate(obj)
+            )
+        return super().iterate(obj)
 
     def advance(self, iterator: Any) -> Any:
         method = special(iterator, "__next__")
         if type(method) is MethodType and type(iterator) is not Generator and type(method.__func__) is FunctionType:
             return self.call(method, [], {})
-        return next(iterator)
+        return super().advance(iterator)
 
 
 def _initialized(made: Any, result: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from rushlight._capture.bytecode.binding import bind
 from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.operations import Enter, Interrupt, Operations
+from rushlight._capture.bytecode.real_frames import HERE
 from rushlight._capture.bytecode.tracebacks import add_entry, program_part
 
 __all__ = ["Interpreter", "Link"]
@@ -81,7 +82,7 @@ class Interpreter:
         self.finished = self.yielded = False
         self.result: Any = None
         self.raised: BaseException | None = None
-        """The exception that left the last frame, and in `raised_in` the frames where it was raised."""
+        """The exception that left the last frame, and in `raised_in` the frames where it was raised, with empty stacks."""
         self.raised_in: tuple[Frame, ...] = ()
 
     def nested(self) -> Interpreter:
@@ -138,12 +139,15 @@ class Interpreter:
             self.enter(value, drop)
         elif not self.frames:
             self.finished, self.result = True, value
+            HERE.frame = None
         elif not drop:
             self.frames[-1].stack.append(value)
 
     def leave(self, value: Any) -> None:
         """The top frame returns."""
         frame = self.frames.pop()
+        frame.locals.reverse()  # what they hold is let go of from the first to the last, as by CPython
+        frame.locals.clear()
         if frame.generator is not None:
             frame.generator.ended()
         if frame.link is None:
@@ -170,6 +174,7 @@ class Interpreter:
         frame = self.frames[-1]
         handler, arg = frame.program[frame.ip]
         frame.ip += 1
+        HERE.frame = frame
         try:
             if frame.handled is None:
                 handler(self, frame, arg)
@@ -218,6 +223,7 @@ class Interpreter:
                 frame.ip = catch.target
                 return None
             frames.pop()
+            frame.stack.clear()
             if frame.generator is not None:
                 error = frame.generator.failed(error)
             if frame.link is not None:
@@ -229,6 +235,7 @@ class Interpreter:
                 except BaseException as another:
                     error = another
                     error.__traceback__ = program_part(error.__traceback__)
+        HERE.frame = None
         self.raised, self.raised_in = raised, raised_in
         return error
 

@@ -10,10 +10,10 @@ import builtins
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CellType, FunctionType
+from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any
 
-from rushlight._capture.bytecode.real_frames import call_as
+from rushlight._capture.bytecode.real_frames import HERE, call_as, natively
 
 __all__ = ["BINARY", "COMPARE", "INPLACE", "UNARY", "Enter", "Interrupt", "Operations"]
 
@@ -31,8 +31,16 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 CONVERSIONS: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
-_NOTHING: Mapping[str, Any] = {}
 UNARY: dict[str, Callable[[Any], Any]] = {"+": operator.pos, "-": operator.neg, "~": operator.invert}
+
+
+PLAIN = frozenset((
+    int, float, bool, complex, str, bytes, list, tuple, dict, set, frozenset, range, slice, type(None), type(Ellipsis), ModuleType, FunctionType,
+    BuiltinFunctionType,
+))  # fmt: skip
+"""Types on which an operation does not look at the frame from which it is asked."""
+HEAP = 1 << 9  # the flag of types that were not written in C
+NOTHING: Mapping[str, Any] = {}
 
 
 class Interrupt(BaseException):
@@ -53,7 +61,7 @@ class Enter:
         self,
         function: Any,
         args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] = _NOTHING,
+        kwargs: Mapping[str, Any] = NOTHING,
         then: Callable[[Any], Any] | None = None,
         caught: Callable[[BaseException], Any] | None = None,
         names: Any = None,
@@ -64,12 +72,7 @@ class Enter:
 
 
 class Operations:
-    """The operations of CPython.  Where the text says so, a method may give an `Enter` in the place of the result.
-
-    `caller` is, while `call` runs, the interpreted frame that calls.
-    """
-
-    caller: Any = None
+    """The operations of CPython.  Where the text says so, a method may give an `Enter` in the place of the result."""
 
     def real(self, value: Any) -> Any:
         """The value itself, where operations hand out placeholders for values that may never be looked at."""
@@ -132,49 +135,55 @@ class Operations:
 
     def load_attr(self, obj: Any, name: str) -> Any:
         """`obj.name`.  May give an `Enter` (of a property's getter)."""
-        return getattr(obj, name)
+        return getattr(obj, name) if type(obj) in PLAIN else natively(getattr, obj, name)
 
     def store_attr(self, obj: Any, name: str, value: Any) -> Any:
         """`obj.name = value`.  May give an `Enter`, whose result is dropped."""
-        setattr(obj, name, value)
+        natively(setattr, obj, name, value)
 
     def delete_attr(self, obj: Any, name: str) -> None:
         """`del obj.name`."""
-        delattr(obj, name)
+        natively(delattr, obj, name)
 
     def load_item(self, obj: Any, index: Any) -> Any:
         """`obj[index]`.  May give an `Enter`."""
-        return obj[index]
+        return obj[index] if type(obj) in PLAIN else natively(operator.getitem, obj, index)
 
     def store_item(self, obj: Any, index: Any, value: Any) -> Any:
         """`obj[index] = value`.  May give an `Enter`, whose result is dropped."""
-        obj[index] = value
+        if type(obj) in PLAIN:
+            obj[index] = value
+        else:
+            natively(operator.setitem, obj, index, value)
 
     def delete_item(self, obj: Any, index: Any) -> None:
         """`del obj[index]`."""
-        del obj[index]
+        natively(operator.delitem, obj, index)
 
     # ***** operators *****
 
     def binary(self, op: str, a: Any, b: Any) -> Any:
         """`a + b` and the like, `op` a key of `BINARY`.  May give an `Enter`."""
-        return BINARY[op](a, b)
+        function = BINARY[op]
+        return function(a, b) if type(a) in PLAIN and type(b) in PLAIN else natively(function, a, b)
 
     def inplace(self, op: str, a: Any, b: Any) -> Any:
         """The result of `a += b` and the like, `op` a key of `INPLACE`.  May give an `Enter`."""
-        return INPLACE[op](a, b)
+        function = INPLACE[op]
+        return function(a, b) if type(a) in PLAIN and type(b) in PLAIN else natively(function, a, b)
 
     def unary(self, op: str, a: Any) -> Any:
         """`-a` and the like, `op` a key of `UNARY`.  May give an `Enter`."""
-        return UNARY[op](a)
+        return UNARY[op](a) if type(a) in PLAIN else natively(UNARY[op], a)
 
     def compare(self, op: str, a: Any, b: Any) -> Any:
         """`a < b` and the like, `op` a key of `COMPARE`.  May give an `Enter`."""
-        return COMPARE[op](a, b)
+        function = COMPARE[op]
+        return function(a, b) if type(a) in PLAIN and type(b) in PLAIN else natively(function, a, b)
 
     def contains(self, item: Any, container: Any) -> bool:
         """`item in container`."""
-        return item in container
+        return item in container if type(container) in PLAIN else natively(operator.contains, container, item)
 
     def same(self, a: Any, b: Any) -> bool:
         """`a is b`."""
@@ -182,7 +191,7 @@ class Operations:
 
     def truth(self, value: Any) -> bool:
         """`bool(value)`: what a jump, `not`, `and` and `or` decide by."""
-        return bool(value)
+        return bool(value) if type(value) in PLAIN else natively(bool, value)
 
     def negate(self, value: Any) -> Any:
         """`not value`."""
@@ -196,11 +205,11 @@ class Operations:
 
     def iterate(self, obj: Any) -> Any:
         """`iter(obj)`.  An interpreted generator is its own iterator."""
-        return iter(obj)
+        return iter(obj) if type(obj) in PLAIN else natively(iter, obj)
 
     def advance(self, iterator: Any) -> Any:
         """`next(iterator)`; StopIteration at its end."""
-        return next(iterator)
+        return natively(next, iterator) if type(iterator).__flags__ & HEAP else next(iterator)
 
     def unpack(self, obj: Any) -> Iterator[Any]:
         """An iterator for `a, b = obj` and `[*obj]`."""
@@ -221,7 +230,7 @@ class Operations:
 
     def call_natively(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call as from the interpreted frame: warnings and `sys._getframe(1)` find its module and line."""
-        caller = self.caller
+        caller = HERE.frame
         return function(*args, **kwargs) if caller is None else call_as(caller, function, args, kwargs)
 
     def enter_context(self, manager: Any) -> tuple[Any, Any]:

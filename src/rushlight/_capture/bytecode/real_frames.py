@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import CodeType, FrameType, FunctionType
@@ -13,8 +14,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rushlight._capture.bytecode.frame import Frame
 
-__all__ = ["call_as", "chain_of", "is_call_stub", "raised_in"]
+__all__ = ["HERE", "call_as", "chain_of", "is_call_stub", "natively", "raised_in"]
 
+
+class _Here(threading.local):
+    """What this thread interprets."""
+
+    frame: Frame | None = None
+    """The frame whose instruction is being executed."""
+
+
+HERE = _Here()
 MARK = object()
 """The first constant of every stub."""
 NOT_IN_STUB = (
@@ -40,6 +50,12 @@ def call_as(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[st
     if stub is None:
         stub = stubs[offset] = _stub(frame, offset, CALL, ".function", ".args", ".kwargs")
     return FunctionType(stub, frame.globals)(function, args, kwargs)
+
+
+def natively(function: Any, *args: Any) -> Any:
+    """Call a function from a frame like the one whose instruction is being executed."""
+    frame = HERE.frame
+    return function(*args) if frame is None else call_as(frame, function, args, {})
 
 
 def raised_in(frame: Frame) -> FrameType:
