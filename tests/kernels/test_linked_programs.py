@@ -8,8 +8,13 @@ import pytest
 from tests.kernels.call_programs import Calls, Stored, bytes_of
 
 from rushlight._backends.cpu.program.arena import planned
+from rushlight._backends.registry import backend_of
+from rushlight._graph.core import GraphBuilder
 from rushlight._graph.printer import parse, to_source
-from rushlight._prims import build, prim
+from rushlight._prims import build
+from rushlight._prims.effects import prim
+from rushlight._transforms.partition import Joint, partition
+from rushlight._types.device import CPU
 from rushlight._types.dtype import BFLOAT16, FLOAT32, FLOAT64, INT64, DType
 
 
@@ -217,8 +222,6 @@ def test_failures_of_kernels_are_raised():
     bad = Calls()
     wrong = bad.input((5,), INT64)
     pointer = wrong.storage.ptr
-    from rushlight._backends.registry import backend_of
-    from rushlight._types.device import CPU
 
     backend_of(CPU).window(pointer, 8)[:] = (77).to_bytes(8, "little")
     with pytest.raises(IndexError, match="index 77 is out of bounds for dimension 0 with size 4"):
@@ -392,3 +395,27 @@ def test_unknown_passes_are_refused():
     y = program.call(lambda a: prim.exp(a), program.input((3,), FLOAT32))
     with pytest.raises(ValueError, match="there is no pass 'fusoin'"):
         program.linked([y], options={"fusoin": False})
+
+
+# ***** programs in two parts *****
+
+
+def test_what_is_saved_for_backward_is_what_calls_leave():
+
+    builder = GraphBuilder()
+    x, ct = builder.input((4, 8), FLOAT32), builder.input((4, 8), FLOAT32)
+    with builder:
+        y, sums = prim.border(*summed(prim.operand(x)), strides=((8, 1), (1,)))
+        spread = prim.broadcast(prim.operand(sums), shape=(4, 8), dims=(0,))
+        (grad,) = prim.border(prim.operand(ct) * prim.operand(y) * spread, strides=((8, 1),))
+    inside = y.node.inputs
+    forward, _, saved = partition(Joint([x], [y], builder.nodes, [ct], [grad]))
+    assert forward.outputs[1:] == (sums,) or saved[0][0] in ("input", "output")
+    assert not set(inside) & set(forward.outputs)
+    made = backend_of(CPU).compile(forward, [(8, 1)], [(8, 1)] + [(1,)] * (len(forward.outputs) - 1), CPU)
+    assert made.linked.calls == 1
+
+
+def summed(x):
+    sums = prim.sum(x, dims=(1,))
+    return x * prim.broadcast(sums, shape=x.shape, dims=(0,)), sums

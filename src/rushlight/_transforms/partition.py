@@ -1,13 +1,16 @@
 """Partition of a joint graph into forward and backward, with few saved values between them.
 
 The backward reads some values of the forward.  The choice of those to save, and those to recompute from them, is a
-minimum cut (Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016, for the trade; Ford and
-Fulkerson for the algorithm): every value of the forward is an edge whose capacity is the cost of saving it, from
+minimum cut (Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", 2016, for the trade; Dinic
+for the algorithm): every value of the forward is an edge whose capacity is the cost of saving it, from
 sources that cannot be recomputed to the values that the backward reads, and the minimum cut is saved.
 
 Saving an input or an output costs its bytes: it exists anyway.  Saving anything else costs three times its bytes,
 because it is written, read and takes memory, plus a constant for one more result.  Matrix products, sorts, scans,
 reductions and the like are never recomputed.  An effect happens in the forward, and what it gives is saved.
+
+In a graph with borders (`_prims.borders`) a call is computed as a whole or not at all: saved are inputs and results of
+calls, never what is inside of one, so that the sums of a call that is computed again are those of the first time.
 
 A recomputed value must have the same bits: the gradient of a maximum looks for the elements that are equal to it.  That
 holds because a primitive is computed the same way wherever it is fused; a code generator that contracts products and
@@ -16,7 +19,6 @@ sums at will would break it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -132,8 +134,10 @@ def _is_late(node: Node, late: set[Value]) -> bool:
     return node.outputs[0] in late
 
 
-def _cost(value: Value, locations: dict[Value, tuple[str, int]], fresh: bool) -> int:
+def _cost(value: Value, locations: dict[Value, tuple[str, int]], fresh: bool, calls: bool = False) -> int:
     size = numel(value.shape) * value.dtype.itemsize
+    if calls and value.node is not None and value.node.prim.name != "border":
+        return EVER
     kind = locations.get(value, ("residual", 0))[0]
     if value not in locations and not fresh:
         return EVER
@@ -153,7 +157,7 @@ def _cut(
 ) -> list[Value]:
     """The values to save, in the order in which they are computed; `fresh` allows results that the forward does not
     return yet."""
-    flow = _Flow()
+    flow, calls = _Flow(), any(node.prim.name == "border" for node in needed)
     order: dict[Value, None] = dict.fromkeys(inputs)
     for value in inputs:
         flow.add("source", (value, 0), EVER)
@@ -163,7 +167,7 @@ def _cut(
             continue
         for value in node.outputs:
             order[value] = None
-            flow.add((value, 0), (value, 1), _cost(value, locations, fresh))
+            flow.add((value, 0), (value, 1), _cost(value, locations, fresh, calls))
             if node.prim.effect is not None or (is_expensive(node) and id(node) in forward):
                 flow.add("source", (value, 0), EVER)
             for item in node.inputs:
@@ -180,44 +184,91 @@ def _cut(
 
 
 class _Flow:
-    """Maximum flow by shortest augmenting paths (Edmonds and Karp)."""
+    """Maximum flow by blocking flows in layers (Dinic's algorithm)."""
 
     def __init__(self) -> None:
-        self.room: dict[object, dict[object, int]] = {"source": {}, "sink": {}}
+        self.numbers: dict[object, int] = {}
+        self.names: list[object] = []
+        self.edges: list[
+            list[int]
+        ] = []  # of each place the numbers of its edges; an edge and its reverse are neighbours
+        self.heads: list[int] = []
+        self.room: list[int] = []
         self.total = 0
+        self.source, self.sink = self.number("source"), self.number("sink")
+
+    def number(self, name: object) -> int:
+        found = self.numbers.get(name)
+        if found is None:
+            found = self.numbers[name] = len(self.names)
+            self.names.append(name)
+            self.edges.append([])
+        return found
 
     def add(self, tail: object, head: object, width: int) -> None:
         """Add an edge from tail to head."""
-        row = self.room.setdefault(tail, {})
-        row[head] = row.get(head, 0) + width
-        self.room.setdefault(head, {}).setdefault(tail, 0)
+        a, b = self.number(tail), self.number(head)
+        self.edges[a].append(len(self.heads))
+        self.edges[b].append(len(self.heads) + 1)
+        self.heads += [b, a]
+        self.room += [width, 0]
 
     def source_side(self) -> set[object]:
-        """The nodes that the source still reaches at maximum flow."""
+        """The places that the source still reaches at maximum flow."""
         while True:
-            came: dict[object, object] = {"source": None}
-            queue: deque[object] = deque(["source"])
-            while queue and "sink" not in came:
-                here = queue.popleft()
-                for there, width in self.room[here].items():
-                    if width > 0 and there not in came:
-                        came[there] = here
-                        queue.append(there)
-            if "sink" not in came:
-                return set(came)
-            self._push(came)
+            depth = self._depths()
+            if depth[self.sink] < 0:
+                return {self.names[k] for k, d in enumerate(depth) if d >= 0}
+            self._block(depth)
 
-    def _push(self, came: dict[object, object]) -> None:
-        path: list[tuple[object, object]] = []
-        there: object = "sink"
-        while came[there] is not None:
-            path.append((came[there], there))
-            there = came[there]
-        width = min(self.room[a][b] for a, b in path)
-        self.total += width
-        for a, b in path:
-            self.room[a][b] -= width
-            self.room[b][a] += width
+    def _depths(self) -> list[int]:
+        depth = [-1] * len(self.names)
+        depth[self.source] = 0
+        layer = [self.source]
+        while layer:
+            after = []
+            for here in layer:
+                for edge in self.edges[here]:
+                    there = self.heads[edge]
+                    if self.room[edge] > 0 and depth[there] < 0:
+                        depth[there] = depth[here] + 1
+                        after.append(there)
+            layer = after
+        return depth
+
+    def _block(self, depth: list[int]) -> None:
+        """Push along paths from layer to layer until there is none."""
+        at = [0] * len(self.names)
+        path: list[int] = []
+        here = self.source
+        while True:
+            if here == self.sink:
+                width = min(self.room[edge] for edge in path)
+                self.total += width
+                cut = len(path)
+                for k in range(len(path) - 1, -1, -1):
+                    self.room[path[k]] -= width
+                    self.room[path[k] ^ 1] += width
+                    if not self.room[path[k]]:
+                        cut = k
+                here = self.heads[path[cut] ^ 1]
+                del path[cut:]
+                continue
+            edges = self.edges[here]
+            while at[here] < len(edges):
+                edge = edges[at[here]]
+                if self.room[edge] > 0 and depth[self.heads[edge]] == depth[here] + 1:
+                    break
+                at[here] += 1
+            else:
+                if here == self.source:
+                    return
+                edge = path.pop()
+                here = self.heads[edge ^ 1]
+                at[here] += 1
+                continue
+            path.append(edge)
+            here = self.heads[edge]
 
 
 def _backward(

@@ -104,7 +104,7 @@ class _Cutter:
     """Collects calls.  `lies` has the strides of values that lie in memory, by id."""
 
     def __init__(self, graph: Graph, layouts: Sequence[Any], common: bool) -> None:
-        self.common = common
+        self.common, self.inputs = common, set(graph.inputs)
         self.lies: dict[int, Strides | None] = {
             id(v): None if s is None else tuple(s) for v, s in zip(graph.inputs, layouts, strict=True)
         }
@@ -114,24 +114,38 @@ class _Cutter:
         self._now: dict[int, Value] = {}  # results of calls that were made before are those
 
     def call(self, wanted: Sequence[Value], results: Sequence[Value], strides: Sequence[Strides]) -> None:
-        """Add the call that makes `wanted`, which lie in memory as `results`."""
-        graph, operands = self._graph(wanted)
-        unit = Unit(graph, operands, results, strides)
+        """Add the call that makes `wanted`, which lie in memory as `results`; what lies there already needs no call."""
+        made: list[tuple[Value, Value, Strides]] = []
+        for value, result, lies in zip(wanted, results, strides, strict=True):
+            there = self._operand(value)
+            whole = isinstance(there, Operand) and not there.views and there.strides == tuple(lies)
+            if whole:
+                assert isinstance(there, Operand)
+                self._now[id(result)] = there.base
+            else:
+                made.append((value, result, tuple(lies)))
+            self.lies[id(result)] = tuple(lies)
+        if made:
+            self._make(made)
+
+    def _make(self, made: Sequence[tuple[Value, Value, Strides]]) -> None:
+        graph, operands = self._graph([value for value, _, _ in made])
+        unit = Unit(graph, operands, [result for _, result, _ in made], [lies for _, _, lies in made])
         key = unit.key, tuple([o.key for o in unit.operands])
         known = self._same.setdefault(key, unit) if self.common else unit
         if known is unit:
             self.units.append(unit)
-        for value, found, lies in zip(results, known.results, strides, strict=True):
-            self._now[id(value)] = found
-            self.lies[id(value)] = tuple(lies)
+        for (_, result, _), found in zip(made, known.results, strict=True):
+            self._now[id(result)] = found
 
     def output(self, value: Value, strides: Strides) -> Value:
-        """A result of a call for an output of the program."""
+        """A result of a call for an output of the program; one that is an input is copied."""
         now = self._now.get(id(value))
-        if now is not None and self.lies[id(value)] == strides:
+        if now is not None and now not in self.inputs and self.lies[id(value)] == strides:
             return now
         result = Value(value.shape, value.dtype)
-        self.call([value], [result], [strides])
+        self._make([(value, result, strides)])
+        self.lies[id(result)] = strides
         return self._now[id(result)]
 
     def _graph(self, wanted: Sequence[Value]) -> tuple[Graph, list[Operand | Number]]:

@@ -17,6 +17,7 @@ from rushlight._capture.recording.regions import Layout, RegionError, gathered, 
 from rushlight._graph.core import Graph, evaluate
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build, prim
+from rushlight._prims.effects import EFFECTS
 from rushlight._transforms.simplify import EXACT
 from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, DType
 from rushlight._types.layout import extent, numel
@@ -89,13 +90,17 @@ class Assembler:
         operands: list[Any] = []
         for i, (value, layout) in enumerate(zip(graph.inputs, exe.in_layouts, strict=True)):
             if layout is not None:
-                operands.append(self.read(addresses[i], value.shape, layout, value.dtype))
+                operands.append(EFFECTS["operand"](self.read(addresses[i], value.shape, layout, value.dtype)))
             else:
                 number = next(words)
                 if value.dtype.is_complex:
                     number = complex(number, next(words))
-                operands.append(self.number(number, value.dtype))
-        results = evaluate(graph, operands)
+                operands.append(EFFECTS["operand"](self.number(number, value.dtype)))
+        lies = [
+            tuple(exe.in_layouts[exe.aliases[k]] if k in exe.aliases else exe.out_layouts[k])
+            for k in range(len(graph.outputs))
+        ]
+        results = self.stored(evaluate(graph, operands), lies)
         fresh = iter(entry.fresh)
         for k, (value, result) in enumerate(zip(graph.outputs, results, strict=True)):
             target = exe.aliases.get(k)
@@ -103,6 +108,11 @@ class Assembler:
                 self.write(next(fresh), value.shape, exe.out_layouts[k], result)
             else:
                 self.write(addresses[target], value.shape, exe.in_layouts[target], result)
+
+    def stored(self, values: Sequence[Any], strides: Sequence[tuple[int, ...]]) -> Sequence[Any]:
+        """Arrays that lie in memory: where a call ends, and what reads them begins (see `_prims.borders`)."""
+        found: Sequence[Any] = EFFECTS["border"](*values, strides=tuple(strides)) if values else ()
+        return found
 
     def number(self, number: Any, dtype: DType) -> Any:
         """A Python number that was given to a kernel."""
@@ -193,10 +203,11 @@ class Assembler:
             return
         self._hold(stretch, dtype)
         try:
-            stretch.value = rewritten(stretch.value, value, path_to(*stretch.layout, shape, strides, offset))
+            whole_value = rewritten(stretch.value, value, path_to(*stretch.layout, shape, strides, offset))
+            (stretch.value,) = self.stored([whole_value], [stretch.layout.strides])
         except RegionError:
             flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
-            stretch.value = scattered(flat, value, shape, strides, offset - first)
+            (stretch.value,) = self.stored([scattered(flat, value, shape, strides, offset - first)], [(1,)])
             stretch.layout = Layout(flat.shape, (1,), first)
 
     def _offset(self, stretch: Stretch, address: int, dtype: DType) -> int:

@@ -125,7 +125,7 @@ class CompiledProgram:
         what = Backward(logical, backward, list(saved), list(places))
         mask = [j in wanting for j in range(count)]
         self._backward = BackwardSpec(NAME, what, wrt, mask, CPU, GRAPH_CALLS)
-        self._residuals = [Spec.of(v.dtype, CPU, v.shape) for v in residuals]
+        self._residuals = [Spec.of(v.dtype, CPU, v.shape, _lies(v)) for v in residuals]
         self._wanting = list(wanting)
 
     # ***** compiling *****
@@ -246,6 +246,15 @@ class ReleasedBackward(Node):
     def apply(self, grads: Any) -> Any:
         """RuntimeError: backward was called before."""
         raise RuntimeError(RELEASED)
+
+
+def _lies(value: Value) -> tuple[int, ...] | None:
+    """The strides of a value that is saved: a result of a call lies as that left it."""
+    node = value.node
+    if node is None or node.prim.name != "border":
+        return None
+    strides: tuple[int, ...] = node.params["strides"][value.index]
+    return strides
 
 
 def _constant(given: Given) -> Tensor:
