@@ -139,6 +139,7 @@ class RecordingBackend(Backend):
         device: Device,
         aliases: Mapping[int, int] | None = None,
         overlaps: Mapping[int, Sequence[int]] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Any:
         return RecordedExecutable(graph, in_layouts, out_layouts, aliases or {})
 
