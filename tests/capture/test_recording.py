@@ -312,3 +312,112 @@ def test_whole_steps() -> None:
     recording, program = program_of(lambda w: [(w * w).sum().backward()] and [], w := torch.ones(2, requires_grad=True))
     program(recording.inputs)
     assert w.grad.tolist() == [2.0, 2.0]
+
+
+# ***** numbers of the host *****
+
+
+def test_counters_become_numbers_of_the_host() -> None:
+    def function(x: Any, count: Any) -> list[Any]:
+        count += 1
+        step = count.item()
+        return [x * (1 - 0.9**step) + torch.full((2,), 2.0) / (step * 2 - 1)]
+
+    check(function, normal(2), lambda: torch.tensor(2.0))
+    check(lambda x, n: [x * (n.item() // 2) + n.item() % 3], normal(2), lambda: torch.tensor(7))
+
+
+def test_the_value_of_a_host_number_is_refused() -> None:
+    count = torch.tensor(3.0)
+    with Recording() as recording:
+        step = recording.stand_in(count).item()
+        for asks in (bool, float, int, repr, lambda n: n > 1, lambda n: n == 1, lambda n: [1, 2][n]):
+            with pytest.raises(DataDependentError):
+                asks(step + 1)
+        assert torch.tensor(3.0).item() == 3.0 and (torch.tensor([1, 2]) * 2)[1].item() == 4
+
+
+def test_numbers_of_a_function() -> None:
+    rate = [0.5]
+    recording = Recording()
+    with recording:
+        program = recording.finish([recording.stand_in(torch.ones(2)) * recording.host_number(lambda: rate[0])])
+    assert program(recording.inputs)[0].tolist() == [0.5, 0.5]
+    rate[0] = 2.0
+    assert program(recording.inputs)[0].tolist() == [2.0, 2.0]
+
+
+# ***** steps of optimizers *****
+
+
+def swapped(model: Any, optimizer: Any, recording: Recording) -> Callable[[], None]:
+    """Let a model and its optimizer have stand-ins; returns what puts them back."""
+    tables = [t for m in model.modules() for t in (m._parameters, m._buffers)] + [
+        *optimizer.param_groups,
+        optimizer.state,
+    ]
+    before = [dict(table) for table in tables]
+    for module in model.modules():
+        for table in (module._parameters, module._buffers):
+            table.update({k: v if v is None else recording.stand_in(v) for k, v in table.items()})
+    for group in optimizer.param_groups:
+        group["params"] = [recording.stand_in(p) for p in group["params"]]
+    state = {
+        recording.stand_in(p): {k: recording.stand_in(v) if torch.is_tensor(v) else v for k, v in held.items()}
+        for p, held in optimizer.state.items()
+    }
+    optimizer.state.clear()
+    optimizer.state.update(state)
+
+    def back() -> None:
+        for table, held in zip(tables, before, strict=True):
+            table.clear()
+            table.update(held)
+
+    return back
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+        lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True), lambda p: torch.optim.AdamW(p, lr=0.01), lambda p: torch.optim.RMSprop(p, momentum=0.5),
+        lambda p: torch.optim.NAdam(p), lambda p: torch.optim.Adagrad(p), lambda p: torch.optim.Adamax(p),
+    ],
+    ids=["SGD", "SGD with momentum", "Adam", "AdamW", "RMSprop", "NAdam", "Adagrad", "Adamax"],
+)  # fmt: skip
+def test_whole_steps_of_optimizers(make: Callable[[Any], Any]) -> None:
+    def model() -> Any:
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(8), nn.Linear(8, 3))
+
+    def step(model: Any, optimizer: Any, x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        return loss.detach()
+
+    x, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0])
+    eager, mine = model(), model()
+    eager_optimizer, mine_optimizer = make(eager.parameters()), make(mine.parameters())
+    for m, o in ((eager, eager_optimizer), (mine, mine_optimizer)):
+        torch.manual_seed(2)
+        step(m, o, x, y)
+    with Recording() as recording:
+        back = swapped(mine, mine_optimizer, recording)
+        program = recording.finish([step(mine, mine_optimizer, recording.stand_in(x), recording.stand_in(y))])
+        back()
+    for number in range(3):
+        torch.manual_seed(number)
+        want = step(eager, eager_optimizer, x, y)
+        torch.manual_seed(number)
+        (found,) = program(recording.inputs)
+        assert_same(want, found)
+        for a, b in zip(eager.parameters(), mine.parameters(), strict=True):
+            assert_same(a, b)
+            assert_same(a.grad, b.grad)
+            for key, value in eager_optimizer.state[a].items():
+                if torch.is_tensor(value):
+                    assert_same(value, mine_optimizer.state[b][key])

@@ -7,20 +7,21 @@ itself, all others are views of it (`regions`), and a write to a part is a new a
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rushlight._capture.recording.backend import FIRST_ADDRESS
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Call, Copy, Draw, Entry, Fill
+from rushlight._capture.recording.host_numbers import HostNumber
+from rushlight._capture.recording.log import Call, Copy, Draw, Entry, Fill, Read
 from rushlight._capture.recording.regions import Layout, RegionError, gathered, path_to, rewritten, scattered, shown
 from rushlight._graph.core import Graph, evaluate
 from rushlight._graph.rewrite import RewritingBuilder
-from rushlight._prims import build, prim
-from rushlight._prims.effects import EFFECTS
+from rushlight._prims import build
+from rushlight._prims.effects import prim
 from rushlight._transforms.simplify import EXACT
 from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, DType
-from rushlight._types.layout import extent, numel
+from rushlight._types.layout import contiguous_strides, extent, numel
 
 __all__ = ["Assembler", "Given"]
 
@@ -34,7 +35,7 @@ _DRAWN = {"f32": FLOAT32, "f64": FLOAT64, "f16": FLOAT16, "bf16": BFLOAT16, "i64
 
 class Given(NamedTuple):
     """An input of the graph: `kind` is "input" (`content`: the number of the recording's input whose memory it is, `offset` elements on from its first),
-    "draw" (the entry of the log), or "constant" (bytes)."""
+    "draw" (the entry of the log), "constant" (bytes), or "number" (of the host)."""
 
     kind: str
     content: Any
@@ -58,12 +59,14 @@ class Stretch:
 
 
 class Assembler:
-    """Writes the graph of a log.  `roots` says for the memory of inputs, by address, in which layout and dtype the graph gets it."""
+    """Writes the graph of a log.  `roots` says for the memory of inputs, by address, in which layout and dtype the graph gets it; `place(i)` where input i
+    begins in its memory, in elements."""
 
-    def __init__(self, recording: Any, roots: dict[int, Given]) -> None:
-        self.recording, self.roots = recording, roots
+    def __init__(self, recording: Any, roots: dict[int, Given], place: Callable[[int], int]) -> None:
+        self.recording, self.roots, self.place = recording, roots, place
         self.builder = RewritingBuilder(EXACT)
         self.given: dict[Any, Given] = {}
+        self.numbers: dict[int, Any] = {}
         self.stretches: dict[int, Stretch] = {}
         self.flattened: set[int] = set()
 
@@ -79,6 +82,9 @@ class Assembler:
                     self._fill(entry)
                 elif type(entry) is Draw:
                     self._draw(entry)
+                elif type(entry) is Read:
+                    leaf = entry.leaf
+                    leaf.value = self.read(leaf.address, (), (), leaf.dtype)
                 else:
                     assert type(entry) is Copy
                     self._copy(entry)
@@ -90,33 +96,34 @@ class Assembler:
         operands: list[Any] = []
         for i, (value, layout) in enumerate(zip(graph.inputs, exe.in_layouts, strict=True)):
             if layout is not None:
-                operands.append(EFFECTS["operand"](self.read(addresses[i], value.shape, layout, value.dtype)))
+                operands.append(prim.operand(self.read(addresses[i], value.shape, layout, value.dtype)))
             else:
                 number = next(words)
                 if value.dtype.is_complex:
                     number = complex(number, next(words))
-                operands.append(EFFECTS["operand"](self.number(number, value.dtype)))
-        lies = [
+                operands.append(self.number(number, value.dtype))
+        strides = tuple(
             tuple(exe.in_layouts[exe.aliases[k]] if k in exe.aliases else exe.out_layouts[k])
             for k in range(len(graph.outputs))
-        ]
-        results = self.stored(evaluate(graph, operands), lies)
+        )
+        results = prim.border(*evaluate(graph, operands), strides=strides)
         fresh = iter(entry.fresh)
         for k, (value, result) in enumerate(zip(graph.outputs, results, strict=True)):
             target = exe.aliases.get(k)
             if target is None:
-                self.write(next(fresh), value.shape, exe.out_layouts[k], result)
+                self.write(next(fresh), value.shape, strides[k], result)
             else:
-                self.write(addresses[target], value.shape, exe.in_layouts[target], result)
-
-    def stored(self, values: Sequence[Any], strides: Sequence[tuple[int, ...]]) -> Sequence[Any]:
-        """Arrays that lie in memory: where a call ends, and what reads them begins (see `_prims.borders`)."""
-        found: Sequence[Any] = EFFECTS["border"](*values, strides=tuple(strides)) if values else ()
-        return found
+                self.write(addresses[target], value.shape, strides[k], result)
 
     def number(self, number: Any, dtype: DType) -> Any:
         """A Python number that was given to a kernel."""
-        return build.full((), number, dtype)
+        if isinstance(number, HostNumber):
+            value = self.numbers.get(id(number))
+            if value is None:
+                value = self.numbers[id(number)] = self.builder.input((), dtype, weak=True)
+                self.given[value] = Given("number", number, Layout((), ()), dtype)
+            return value
+        return prim.operand(build.full((), number, dtype))
 
     def _fill(self, entry: Fill) -> None:
         if not entry.nbytes:
@@ -183,7 +190,7 @@ class Assembler:
             return shown(stretch.value, path_to(*held, shape, strides, offset))
         except RegionError:
             flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
-            return gathered(flat, shape, strides, offset - first)
+            return _call_of(gathered(prim.operand(flat), shape, strides, offset - first))
 
     def write(self, address: int, shape: Sequence[int], strides: Sequence[int], value: Any) -> None:
         """Put an array where memory is at an address."""
@@ -203,11 +210,13 @@ class Assembler:
             return
         self._hold(stretch, dtype)
         try:
-            whole_value = rewritten(stretch.value, value, path_to(*stretch.layout, shape, strides, offset))
-            (stretch.value,) = self.stored([whole_value], [stretch.layout.strides])
+            path = path_to(*stretch.layout, shape, strides, offset)
+            whole_value = rewritten(prim.operand(stretch.value), prim.operand(value), path)
+            stretch.value = _call_of(whole_value, stretch.layout.strides)
         except RegionError:
             flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
-            (stretch.value,) = self.stored([scattered(flat, value, shape, strides, offset - first)], [(1,)])
+            row = scattered(prim.operand(flat), prim.operand(value), shape, strides, offset - first)
+            stretch.value = _call_of(row)
             stretch.layout = Layout(flat.shape, (1,), first)
 
     def _offset(self, stretch: Stretch, address: int, dtype: DType) -> int:
@@ -262,9 +271,11 @@ class Assembler:
         """Let the elements be those of another dtype: the same bits."""
         held, layout = stretch.dtype, stretch.layout
         if held.itemsize == dtype.itemsize and not held.is_complex and not dtype.is_complex:
-            stretch.value, stretch.dtype = prim.bitcast(stretch.value, dtype=dtype), dtype
+            bits = prim.bitcast(prim.operand(stretch.value), dtype=dtype)
+            stretch.value, stretch.dtype = _call_of(bits, layout.strides), dtype
             return
         flat, first = self._flat(stretch)
+        flat = prim.operand(flat)
         if held.is_complex and dtype is held.to_real():
             pairs = [build.reshape(part, (*flat.shape, 1)) for part in (prim.real(flat), prim.imag(flat))]
             value = build.reshape(prim.cat(*pairs, dim=1), (2 * flat.shape[0],))
@@ -282,7 +293,13 @@ class Assembler:
             stretch.layout = Layout(value.shape, (1,), first // 2)
         else:
             raise RecordingError(f"memory of {held} at {layout} is read as {dtype}")
-        stretch.value, stretch.dtype = value, dtype
+        stretch.value, stretch.dtype = _call_of(value), dtype
+
+
+def _call_of(value: Any, strides: Sequence[int] | None = None) -> Any:
+    """The result of a call of its own, row-major unless `strides` are given."""
+    (made,) = prim.border(value, strides=(tuple(contiguous_strides(value.shape) if strides is None else strides),))
+    return made
 
 
 class Restart(Exception):

@@ -15,7 +15,7 @@ from rushlight._capture.recording.log import Call, Copy, Fill
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import from_owner
 from rushlight._graph.core import Graph
-from rushlight._types.device import Device
+from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import DType
 from rushlight._types.layout import extent
 
@@ -56,7 +56,7 @@ def current() -> Any:
 class RecordedExecutable:
     """A graph with layouts; a call of it is an entry of the log."""
 
-    __slots__ = ("aliases", "fresh", "graph", "in_layouts", "n_tensors", "out_layouts")
+    __slots__ = ("_arguments", "_real", "aliases", "fresh", "graph", "in_layouts", "n_tensors", "out_layouts")
 
     def __init__(
         self,
@@ -64,7 +64,10 @@ class RecordedExecutable:
         in_layouts: Sequence[tuple[int, ...] | None],
         out_layouts: Sequence[tuple[int, ...]],
         aliases: Mapping[int, int],
+        overlaps: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
+        self._arguments = (graph, in_layouts, out_layouts, CPU, aliases, overlaps)
+        self._real: Any = None
         self.graph, self.in_layouts, self.out_layouts = graph, list(in_layouts), list(out_layouts)
         self.aliases = dict(aliases)
         self.n_tensors = sum(layout is not None for layout in in_layouts)
@@ -78,6 +81,17 @@ class RecordedExecutable:
         made = [allocated(nbytes) for _, nbytes in self.fresh]
         current().note(Call(self, words, [storage.ptr for storage in made]))
         return made[0] if len(made) == 1 else tuple(made) if made else None
+
+    def real(self) -> Any:
+        """The host's executable of the same graph."""
+        if self._real is None:
+            self._real = host().compile(*self._arguments)
+        return self._real
+
+    def aliased(self) -> list[int]:
+        """Which of the tensors among its words are written."""
+        order = {i: n for n, i in enumerate(i for i, layout in enumerate(self.in_layouts) if layout is not None)}
+        return [order[i] for i in self.aliases.values()]
 
     @property
     def notes(self) -> list[str]:
@@ -141,7 +155,7 @@ class RecordingBackend(Backend):
         overlaps: Mapping[int, Sequence[int]] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        return RecordedExecutable(graph, in_layouts, out_layouts, aliases or {})
+        return RecordedExecutable(graph, in_layouts, out_layouts, aliases or {}, overlaps)
 
     def steps(self, graph: Graph, in_layouts: Sequence[Any], out_layouts: Sequence[Any]) -> int:
         return host().steps(graph, in_layouts, out_layouts)

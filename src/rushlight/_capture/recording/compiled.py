@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.assemble import Given
 from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.evaluation import Evaluation
+from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.log import Draw
 from rushlight._engine.autograd.node import RELEASED, Node
 from rushlight._engine.core.hooks import HOOKS
@@ -76,6 +78,7 @@ class CompiledProgram:
         self._place(build, assembler)
         self._versions = build.versions()
         self.released = build.released
+        self._options = build.options
         self._exe: Any = None
         self._backward: BackwardSpec | None = None
         self._residuals: list[Spec] = []
@@ -83,23 +86,20 @@ class CompiledProgram:
 
     def _place(self, build: Any, assembler: Any) -> None:
         """Where the words of the executable come from: (kind, number, bytes from the beginning), and their specs."""
-        values = list(self.graph.inputs)
-        self._aliases: dict[int, int] = {}
-        known = {id(assembler.given[v]): n for n, v in enumerate(values) if v in assembler.given}
-        for k, changed in enumerate(self._changed):
-            number = known.get(id(changed.given))
-            if number is None:
-                value = next(v for v, g in assembler.given.items() if g is changed.given)
-                number = known[id(changed.given)] = len(values)
-                values.append(value)
-            self._aliases[len(self._stretches) + k] = number
-        self.graph = Graph(values, self.graph.nodes, self.graph.outputs)
+        known = {id(assembler.given[v]): n for n, v in enumerate(self.graph.inputs)}
+        self._aliases = {len(self._stretches) + k: known[id(c.given)] for k, c in enumerate(self._changed)}
         numbers = {id(d): k for k, d in enumerate(self.draws)}
         self._sources: list[tuple[str, int, int]] = []
-        self._in_specs: list[Spec] = []
+        self._in_specs: list[Spec | None] = []
         self._held: list[Tensor] = []
-        for value in values:
+        numbers_of_host: list[HostNumber] = []
+        for value in self.graph.inputs:
             given = assembler.given[value]
+            if given.kind == "number":
+                self._sources.append(("number", len(numbers_of_host), 0))
+                self._in_specs.append(None)
+                numbers_of_host.append(given.content)
+                continue
             self._in_specs.append(Spec.of(given.dtype, CPU, given.layout.shape, given.layout.strides))
             if given.kind == "input":
                 step = (given.layout.offset - build._own(given.content).offset) * given.dtype.itemsize
@@ -109,6 +109,7 @@ class CompiledProgram:
             else:
                 self._sources.append(("constant", len(self._held), 0))
                 self._held.append(_constant(given))
+        self._evaluation = Evaluation(numbers_of_host, assembler) if numbers_of_host else None
 
     def differentiable(
         self,
@@ -136,7 +137,12 @@ class CompiledProgram:
             layouts = [*self._layouts, *[c.given.layout.strides for c in self._changed]]
             layouts += [s.strides for s in self._residuals]
             self._exe = backend_of(CPU).compile(
-                self.graph, [s.strides for s in self._in_specs], layouts, CPU, aliases=self._aliases
+                self.graph,
+                [None if s is None else s.strides for s in self._in_specs],
+                layouts,
+                CPU,
+                aliases=self._aliases,
+                options=self._options,
             )
         return self._exe
 
@@ -152,9 +158,10 @@ class CompiledProgram:
             for change in self._changed:
                 own(inputs[change.given.content])
         drawn = [self._drawn(draw) for draw in self.draws]
+        numbers = () if self._evaluation is None else self._evaluation(inputs)
         found: tuple[Any, ...] = ()
         if exe is not None:
-            made = exe(*[self._word(source, inputs, drawn) for source in self._sources])
+            made = exe(*[self._word(source, inputs, drawn, numbers) for source in self._sources])
             found = made if type(made) is tuple else () if made is None else (made,)
         for number, count in self._versions:
             storage = inputs[number]._storage
@@ -162,7 +169,7 @@ class CompiledProgram:
             storage.changed = HOOKS.user_code()
         results = [self._result(made, inputs, found) for made in self.made]
         if self._backward is not None and STATE.word & GRAD:
-            self._record(inputs, drawn, results, found)
+            self._record(inputs, drawn, numbers, results, found)
         if self.released and STATE.word & GRAD:
             for j in self.released:
                 results[j]._node, results[j]._rg = _released_node(), True
@@ -178,8 +185,12 @@ class CompiledProgram:
         _draw(draw.name, draw.kind, draw.generator, storage.ptr, draw.total, *draw.parameters)
         return storage
 
-    def _word(self, source: tuple[str, int, int], inputs: Sequence[Tensor], drawn: Sequence[Any]) -> int:
+    def _word(
+        self, source: tuple[str, int, int], inputs: Sequence[Tensor], drawn: Sequence[Any], numbers: Sequence[Any]
+    ) -> Any:
         kind, number, step = source
+        if kind == "number":
+            return numbers[number]
         if kind == "input":
             return inputs[number]._ptr + step
         address: int = drawn[number].ptr if kind == "draw" else self._held[number]._ptr
@@ -198,14 +209,19 @@ class CompiledProgram:
         return make(storage, made.spec, storage.ptr + made.offset)
 
     def _record(
-        self, inputs: Sequence[Tensor], drawn: Sequence[Any], results: list[Tensor], found: Sequence[Any]
+        self,
+        inputs: Sequence[Tensor],
+        drawn: Sequence[Any],
+        numbers: Sequence[Any],
+        results: list[Tensor],
+        found: Sequence[Any],
     ) -> None:
         """The node behind the outputs."""
         assert self._backward is not None
         first = len(found) - len(self._residuals)
         residuals = [make(s, spec, s.ptr) for s, spec in zip(found[first:], self._residuals, strict=True)]
         operands = [
-            self._operand(source, spec, inputs, drawn)
+            numbers[source[1]] if spec is None else self._operand(source, spec, inputs, drawn)
             for source, spec in zip(self._sources, self._in_specs, strict=True)
         ]
         node = record(self._backward, operands, [*results, *residuals])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Call", "Copy", "Draw", "Entry", "Fill"]
+__all__ = ["Call", "Copy", "Draw", "Entry", "Fill", "Read"]
 
 
 class Call(NamedTuple):
@@ -45,4 +45,10 @@ class Draw(NamedTuple):
     itemsize: int
 
 
-Entry = Call | Fill | Copy | Draw
+class Read(NamedTuple):
+    """An element was read to be a number of the host: `leaf` says where."""
+
+    leaf: Any
+
+
+Entry = Call | Fill | Copy | Draw | Read

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.recording.assemble import Assembler, Given, Restart
 from rushlight._capture.recording.compiled import Changed, CompiledProgram, Made
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import RecordingError
-from rushlight._capture.recording.log import Draw
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._engine.autograd.engine import run_backward
@@ -22,10 +21,10 @@ from rushlight._types.spec import Spec
 __all__ = ["compiled_program"]
 
 
-def compiled_program(recording: Any, outputs: Sequence[Tensor]) -> CompiledProgram:
+def compiled_program(recording: Any, outputs: Sequence[Any], options: Mapping[str, Any] | None) -> CompiledProgram:
     """See `Recording.finish`."""
     flattened: set[int] = set()
-    build = _Build(recording, outputs)
+    build = _Build(recording, outputs, options)
     while True:
         try:
             return build.program(flattened)
@@ -36,8 +35,8 @@ def compiled_program(recording: Any, outputs: Sequence[Tensor]) -> CompiledProgr
 class _Build:
     """One program in the making."""
 
-    def __init__(self, recording: Any, outputs: Sequence[Tensor]) -> None:
-        self.recording, self.inputs = recording, recording.inputs
+    def __init__(self, recording: Any, outputs: Sequence[Any], options: Mapping[str, Any] | None) -> None:
+        self.recording, self.inputs, self.options = recording, recording.inputs, options
         self.standing = [recording.stand_in(x) for x in self.inputs]
         self.first_grads = list(recording.first_grads)
         self.outputs = list(outputs)
@@ -152,7 +151,7 @@ class _Build:
     def program(self, flattened: set[int]) -> CompiledProgram:
         recording = self.recording
         roots = self._roots(flattened)
-        assembler = Assembler(recording, roots)
+        assembler = Assembler(recording, roots, lambda i: self._own(i).offset)
         assembler.run(recording.log[: self.forward_end])
         with assembler.builder:
             made = [self._made(x, assembler) for x in self.outputs]
@@ -165,7 +164,7 @@ class _Build:
         stored = [s.value for s in storages]
         layouts = [s.layout for s in storages]
         if not self.wanting:
-            forward = _graph(assembler, [*stored, *[c.value for c in changed]])
+            forward = _graph(assembler, [*stored, *[c.value for c in changed]], changed)
             return CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
         assembler.run(recording.log[self.forward_end :])
         with assembler.builder:
@@ -197,7 +196,8 @@ class _Build:
         logical, backward, saved = partition(joint, overwritten)
         residuals = list(logical.outputs[len(values) :])
         used = _used(builder, [*physical, *residuals])
-        order = [v for v in inputs if v in used or v in self.kept or v in [inputs[i] for k, i in saved if k == "input"]]
+        used.update(self.kept, _targets(assembler, changed), [inputs[i] for k, i in saved if k == "input"])
+        order = _numbers_last(assembler, [v for v in inputs if v in used])
         number = {v: n for n, v in enumerate(order)}
         saved = [(k, number[inputs[i]] if k == "input" else i) for k, i in saved]
         logical = Graph(order, logical.nodes, logical.outputs)
@@ -298,13 +298,20 @@ def _used(builder: Any, outputs: Sequence[Value]) -> set[Value]:
     return used | {v for v in outputs if v.node is None}
 
 
-def _graph(assembler: Assembler, outputs: Sequence[Value]) -> Graph:
-    """The graph of these outputs over the inputs that they need."""
+def _targets(assembler: Assembler, changed: Sequence[Changed]) -> list[Value]:
+    """The inputs whose memory is written."""
+    written = {id(c.given) for c in changed}
+    return [v for v, given in assembler.given.items() if id(given) in written]
+
+
+def _numbers_last(assembler: Assembler, inputs: Sequence[Value]) -> list[Value]:
+    """Inputs in the order of an executable's words."""
+    return sorted(inputs, key=lambda v: assembler.given[v].kind == "number")
+
+
+def _graph(assembler: Assembler, outputs: Sequence[Value], changed: Sequence[Changed]) -> Graph:
+    """The graph of these outputs over the inputs that they need, and those that are written."""
     used = _used(assembler.builder, outputs)
-    inputs = [v for v in assembler.builder.inputs if v in used]
+    used.update(_targets(assembler, changed))
+    inputs = _numbers_last(assembler, [v for v in assembler.builder.inputs if v in used])
     return Graph(inputs, live_nodes(assembler.builder.nodes, outputs), outputs)
-
-
-def draws_of(log: Sequence[Any]) -> list[Draw]:
-    """The draws of a log, in order."""
-    return [entry for entry in log if type(entry) is Draw]

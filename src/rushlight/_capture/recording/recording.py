@@ -16,23 +16,26 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rushlight._backends.protocol import Block
+from rushlight._backends.registry import host
 from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
-from rushlight._capture.recording.log import Draw, Entry
+from rushlight._capture.recording.host_numbers import Leaf, host_number
+from rushlight._capture.recording.log import Draw, Entry, Read
 from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.program import CompiledProgram, compiled_program
-from rushlight._engine.core.memory import has_memory, root_of
+from rushlight._capture.recording.replay import follows_from_counters, known
+from rushlight._engine.core.memory import MEMORY, has_memory, root_of
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
 from rushlight._engine.kinds.kinds import Kind
 from rushlight._types.device import CPU
-from rushlight._types.dtype import DType
+from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, INT64, DType
 from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["Recording"]
@@ -111,18 +114,34 @@ class Recording:
         return RecordingError(f"{what} cannot be part of a recorded program")
 
     def element(self, address: int, dtype: DType, asking: Callable[[], str]) -> Any:
-        """The element at an address as a Python number, where it is known."""
+        """The element at an address as a Python number, where it follows from numbers of the program."""
+        found = self.known_bytes(address, dtype.itemsize)
+        if found is not None:
+            held = MEMORY.alloc(len(found))
+            memoryview(held).cast("B")[: len(found)] = found
+            return host().reader(dtype)(held.ptr)
+        if dtype in (FLOAT32, FLOAT64, INT64, INT32) and follows_from_counters(self, address):
+            leaf = Leaf(address, dtype)
+            self.log.append(Read(leaf))
+            return host_number(leaf, float if dtype.is_floating_point else int)
         raise DataDependentError(
             f"{asking()} asks for an element of a tensor, which is not known while a program is recorded"
         )
+
+    def host_number(self, getter: Callable[[], Any]) -> Any:
+        """A number that each call of the program asks `getter` for; its type must stay that of `getter()` now, a float or an int."""
+        kind = type(getter())
+        if kind not in (float, int):
+            raise TypeError(f"a host number is a float or an int, not {kind.__name__}")
+        return host_number(Leaf(getter=getter), kind)
 
     def asked(self, what: str) -> DataDependentError:
         """The error for a function that asks for elements."""
         return DataDependentError(f"{what} asks for the elements of a tensor")
 
     def known_bytes(self, address: int, nbytes: int) -> bytes | None:
-        """The bytes at an address where they are known."""
-        return None
+        """The bytes at an address where they follow from numbers of the program."""
+        return known(self, address, nbytes)
 
     # ***** what a tracer asks *****
 
@@ -234,6 +253,9 @@ class Recording:
             for t in tensors
         ]
 
-    def finish(self, outputs: Sequence[Tensor]) -> CompiledProgram:
-        """The program that computes these tensors, changes what was changed, and sets the gradients that were set."""
-        return compiled_program(self, outputs)
+    def finish(self, outputs: Sequence[Any], options: Mapping[str, Any] | None = None) -> CompiledProgram:
+        """The program that computes these tensors (and numbers of the host), changes what was changed, and sets the gradients that were set.
+
+        `options` are switches of passes (`_transforms.passes`).
+        """
+        return compiled_program(self, outputs, options)

@@ -4,8 +4,8 @@ An array of a program stands for the elements of a stretch of memory in a `Layou
 through view primitives of that array.
 
     >>> from rushlight._capture.recording.regions import path_to
-    >>> path_to((4, 6), (6, 1), 0, (2, 3), (12, 2), 1)              # rows 0 and 2, columns 1, 3 and 5
-    [('slice', {'starts': (0, 1), 'stops': (4, 6), 'steps': (2, 2)})]
+    >>> path_to((4, 6), (6, 1), 0, (4, 3), (6, 2), 1)               # columns 1, 3 and 5
+    [('slice', {'starts': (0, 1), 'stops': (4, 6), 'steps': (1, 2)})]
 """
 
 from __future__ import annotations
