@@ -155,7 +155,7 @@ class Evaluation:
             for n, getter in stage.getters:
                 values[n] = getter()
             if stage.exe is not None:
-                words = [numbers[w] if type(w) is int else inputs[w[0]]._ptr + w[1] for w in stage.words]
+                words = [numbers[w] if isinstance(w, int) else inputs[w[0]]._ptr + w[1] for w in stage.words]
                 made = stage.exe(*words)
                 for (code, places), storage in zip(stage.rows, made if type(made) is tuple else (made,), strict=True):
                     held: Any = memoryview(storage).cast("B")
