@@ -212,6 +212,22 @@ def test_results_share_memory_as_they_do_eagerly() -> None:
     assert y.tolist() == [[0, 0], [0, 0]] and part.tolist() == [[0, 0]]
 
 
+def test_views_know_their_bases() -> None:
+    def function(x: Any) -> list[Any]:
+        y = x + 1
+        return [x[0], y, y.t(), (x * 2)[1:], x.detach()]
+
+    want, given = function(x := torch.ones(2, 2)), torch.ones(2, 2)
+    found = program_of(function, torch.ones(2, 2))[1]([given])
+    assert found[0]._base is given and found[2]._base is found[1] and found[3]._base.tolist() == [[2, 2], [2, 2]]
+    assert [x._base is None for x in found] == [x._base is None for x in want]
+    leaf = torch.ones(2, 2, requires_grad=True)
+    (part,) = program_of(lambda x: [x[0]], leaf)[1]([leaf])
+    with pytest.raises(RuntimeError, match="view of a leaf"):
+        part.add_(1)
+    assert x is not given
+
+
 def test_random_numbers_are_those_of_eager() -> None:
     generator = torch.Generator().manual_seed(5)
 
@@ -335,6 +351,16 @@ def test_the_value_of_a_host_number_is_refused() -> None:
             with pytest.raises(DataDependentError):
                 asks(step + 1)
         assert torch.tensor(3.0).item() == 3.0 and (torch.tensor([1, 2]) * 2)[1].item() == 4
+
+
+def test_numbers_are_results_too() -> None:
+    count = torch.tensor(3.0)
+    recording = Recording()
+    with recording:
+        step = recording.stand_in(count).item()
+        program = recording.finish([step * 2, torch.ones(1) * step, step])
+    double, made, same = program(recording.inputs)
+    assert (double, made.tolist(), same) == (6.0, [3.0], 3.0)
 
 
 def test_numbers_of_a_function() -> None:

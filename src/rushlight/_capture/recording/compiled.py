@@ -15,7 +15,7 @@ from rushlight._engine.autograd.node import RELEASED, Node
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import MEMORY, own
 from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.core.tensor import Tensor, make, meta_of
+from rushlight._engine.core.tensor import Tensor, add_view, make, meta_of
 from rushlight._engine.dispatch.backward_spec import BackwardSpec
 from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Backward
@@ -39,6 +39,8 @@ class Made(NamedTuple):
     spec: Spec
     offset: int
     stretch: Any = None
+    base: tuple[str, int] | None = None  # what it is a view of: an input, or a result
+    creation: str = ""
 
 
 class Changed(NamedTuple):
@@ -79,6 +81,7 @@ class CompiledProgram:
         self._versions = build.versions()
         self.released = build.released
         self._options = build.options
+        self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
         self._backward: BackwardSpec | None = None
         self._residuals: list[Spec] = []
@@ -109,6 +112,9 @@ class CompiledProgram:
             else:
                 self._sources.append(("constant", len(self._held), 0))
                 self._held.append(_constant(given))
+        self._number_places = [place for place, _ in build.numbers_made]
+        self._number_words = len(numbers_of_host)
+        numbers_of_host += [number for _, number in build.numbers_made]
         self._evaluation = Evaluation(numbers_of_host, assembler) if numbers_of_host else None
 
     def differentiable(
@@ -148,7 +154,7 @@ class CompiledProgram:
 
     # ***** running *****
 
-    def __call__(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def __call__(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The outputs for these inputs."""
         exe = self.compile()
         for i, (x, spec) in enumerate(zip(inputs, self.specs, strict=True)):
@@ -168,6 +174,8 @@ class CompiledProgram:
             storage.version += count
             storage.changed = HOOKS.user_code()
         results = [self._result(made, inputs, found) for made in self.made]
+        for j in self._views:
+            self._link(j, inputs, results)
         if self._backward is not None and STATE.word & GRAD:
             self._record(inputs, drawn, numbers, results, found)
         if self.released and STATE.word & GRAD:
@@ -178,6 +186,11 @@ class CompiledProgram:
                 meta_of(inputs[i]).grad = results[j]
             elif inputs[i]._autograd_meta is not None:
                 inputs[i]._autograd_meta.grad = None
+        if self._number_places:
+            results = results[: self.n_outputs]
+            for place, number in zip(self._number_places, numbers[self._number_words :], strict=True):
+                results.insert(place, number)
+            return results
         return results[: self.n_outputs]
 
     def _drawn(self, draw: Draw) -> Any:
@@ -208,6 +221,19 @@ class CompiledProgram:
         storage = found[self._stretches[id(made.stretch)]]
         return make(storage, made.spec, storage.ptr + made.offset)
 
+    def _link(self, j: int, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
+        """Let a result be a view as it was in the recording."""
+        made, out = self.made[j], results[j]
+        assert made.base is not None
+        kind, number = made.base
+        base = inputs[number] if kind == "input" else results[number]
+        held = base._autograd_meta
+        if held is not None and held.base is not None:
+            base = held.base
+        meta = meta_of(out)
+        meta.base, meta.creation = base, made.creation
+        add_view(base, out)
+
     def _record(
         self,
         inputs: Sequence[Tensor],
@@ -224,7 +250,7 @@ class CompiledProgram:
             numbers[source[1]] if spec is None else self._operand(source, spec, inputs, drawn)
             for source, spec in zip(self._sources, self._in_specs, strict=True)
         ]
-        node = record(self._backward, operands, [*results, *residuals])
+        node = record(self._backward, operands, [*results[: self._backward.n_results], *residuals])
         for j in self._wanting:
             out = results[j]
             out._node, out._rg = node, True

@@ -54,8 +54,7 @@ class Evaluation:
         self._of: list[tuple[int, tuple[int, ...]]] = []
         self._number_stages: dict[int, int] = {}
         self._stages: list[_Stage] = []
-        for number in numbers:
-            self._add(number)
+        self._wanted = [self._add(number) for number in numbers]
         self._build()
 
     # ***** making *****
@@ -168,7 +167,7 @@ class Evaluation:
                 if number is None:
                     number = found[form, given] = self._forms[form](given)
                 numbers[place] = number
-        return numbers
+        return [numbers[place] for place in self._wanted]
 
 
 def _behind(values: Sequence[Value]) -> tuple[list[Value], list[Node]]:

@@ -9,6 +9,7 @@ from rushlight._capture.recording.assemble import Assembler, Given, Restart
 from rushlight._capture.recording.compiled import Changed, CompiledProgram, Made
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import RecordingError
+from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._engine.autograd.engine import run_backward
@@ -39,7 +40,8 @@ class _Build:
         self.recording, self.inputs, self.options = recording, recording.inputs, options
         self.standing = [recording.stand_in(x) for x in self.inputs]
         self.first_grads = list(recording.first_grads)
-        self.outputs = list(outputs)
+        self.numbers_made = [(place, x) for place, x in enumerate(outputs) if isinstance(x, HostNumber)]
+        self.outputs = [x for x in outputs if not isinstance(x, HostNumber)]
         for x in self.outputs:
             if not recording.is_recorded(x):
                 raise RecordingError("a program returns recorded tensors")
@@ -47,6 +49,7 @@ class _Build:
         self.numbers = {id(x): i for i, x in enumerate(self.standing)}
         self._note_grads()
         self._note_histories()
+        self._note_bases()
         self.forward_end = len(recording.log)
         self.cotangents: list[Tensor] = []
         self.gradients: list[Tensor | None] = []
@@ -83,6 +86,28 @@ class _Build:
                 if self.inputs[i]._autograd_meta is not None and self.inputs[i]._autograd_meta.base is not None:
                     raise RecordingError("a view that the program was given got another history")
                 self.histories.append((i, self._output(x)))
+
+    def _note_bases(self) -> None:
+        """What outputs are views of: inputs, outputs, or tensors that the program keeps for itself, which are made after the outputs."""
+        self.hidden: list[Tensor] = []
+        self.bases: dict[int, tuple[tuple[str, int], str]] = {}
+        for x in list(self.outputs):
+            meta = x._autograd_meta
+            if meta is None or meta.base is None or id(x) in self.numbers:
+                continue
+            base = meta.base
+            if id(base) in self.numbers:
+                place = ("input", self.numbers[id(base)])
+            elif any(other is base for other in self.outputs):
+                place = ("result", next(j for j, other in enumerate(self.outputs) if other is base))
+            elif x._rg or base._rg:
+                continue  # its history would not be known behind the view
+            else:
+                if not any(other is base for other in self.hidden):
+                    self.hidden.append(base)
+                number = next(k for k, other in enumerate(self.hidden) if other is base)
+                place = ("result", len(self.outputs) + number)
+            self.bases[id(x)] = place, meta.creation
 
     def _output(self, x: Tensor) -> int:
         for j, other in enumerate(self.outputs):
@@ -155,6 +180,7 @@ class _Build:
         assembler.run(recording.log[: self.forward_end])
         with assembler.builder:
             made = [self._made(x, assembler) for x in self.outputs]
+            made += [self._made(x, assembler) for x in self.hidden]
             changed = self._changed(assembler)
             values = [self._read(x, assembler) for x in self.outputs] if self.wanting else []
         storages: list[Any] = []  # stretches that become outputs
@@ -247,6 +273,12 @@ class _Build:
 
     def _made(self, x: Tensor, assembler: Assembler) -> Made:
         """How an output is made at run time."""
+        made = self._memory_of(x, assembler)
+        base = self.bases.get(id(x))
+        return made if base is None else made._replace(base=base[0], creation=base[1])
+
+    def _memory_of(self, x: Tensor, assembler: Assembler) -> Made:
+        """Over which memory an output is made."""
         spec, real = x._spec, Spec.of(x._spec.dtype, self.recording.host, x._spec.shape, x._spec.strides, x._spec.conj)
         number = self.numbers.get(id(x))
         if number is not None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
+from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.events import Unbuildable
 from rushlight._capture.trace.outside import ABSENT, Append, Lazy, is_plain
@@ -44,7 +45,7 @@ class Rebuild:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer, self.outside = tracer, tracer.outside
         self.lines: list[str] = []
-        self.outputs: list[Tensor] = []
+        self.outputs: list[Any] = []
         self.places: dict[int, str] = {}
         self.kept: list[Any] = []
         self.count = 0
@@ -82,6 +83,8 @@ class Rebuild:
             return known
         if isinstance(value, Tensor):
             return self.tensor(value)
+        if isinstance(value, HostNumber):
+            return self.number(value)
         shadow = self.outside.shadows.get(id(value))
         if shadow is not None:
             return self.source(shadow.source)
@@ -103,6 +106,13 @@ class Rebuild:
         held = dict(getattr(value, "__dict__", {}).items())
         for attribute, each in held.items():
             self.lines.append(f"{name}.{attribute} = {self.value(each)}")
+        return name
+
+    def number(self, value: HostNumber) -> str:
+        """A number that the program computes on the host."""
+        self.outputs.append(value)
+        name = self.places[id(value)] = f"o[{len(self.outputs) - 1}]"
+        self.kept.append(value)
         return name
 
     # ***** what the trace made *****
