@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import copy
 import gzip
 import json
 import operator
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from rushlight.fx._document import graph_module
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "compiler")]
-from fx_documents import argument_text, target_text  # noqa: E402
+from fx_documents import PROGRAMS, argument_text, target_text  # noqa: E402
 
 STORED = json.loads(gzip.decompress((ROOT / "tests" / "data" / "fx_documents.json.gz").read_bytes()))
 F = torch.nn.functional
@@ -25,6 +28,64 @@ F = torch.nn.functional
 
 def nodes(module: Any) -> list[list[str]]:
     return [[n.op, target_text(torch, n.target), n.name, argument_text(n)] for n in module.graph.nodes]
+
+
+# ***** whole programs *****
+
+# PyTorch reads the input of a module with hooks before its parameters.
+OTHER_ORDER = {"module_with_hook"}
+
+
+def found(text: str) -> Any:
+    """What a stored target is here: a function, or the name of a method or an input."""
+    if text.startswith("operator."):
+        return getattr(operator, text.removeprefix("operator."))
+    if not text.startswith("torch."):
+        return getattr(builtins, text.removeprefix("builtins."), text) if text.startswith("builtins.") else text
+    value: Any = torch
+    for part in text.split(".")[1:]:
+        value = getattr(value, part)
+    return value
+
+
+def leaves(value: Any) -> list[Any]:
+    """The tensors in nested tuples (of whatever class), lists and dicts."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [leaf for each in value for leaf in leaves(each)] if isinstance(value, (tuple, list)) else [value]
+
+
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - OTHER_ORDER))
+def test_graphs_have_the_nodes_of_pytorchs(name: str) -> None:
+    graphs: list[Any] = []
+
+    def backend(gm: Any, example_inputs: Any) -> Any:
+        graphs.append(gm)
+        assert [x.shape for x in example_inputs] == [
+            n.meta["example_value"].shape for n in gm.graph.find_nodes(op="placeholder")
+        ]
+        return gm.forward
+
+    torch.manual_seed(0)
+    function, arguments = PROGRAMS[name](torch)
+    copies = (
+        copy.deepcopy((function, arguments))
+        if isinstance(function, torch.nn.Module)
+        else (function, copy.deepcopy(arguments))
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.manual_seed(1)
+        result = torch.compile(function, backend=backend)(*arguments)
+    assert len(graphs) == len(STORED[name])
+    for gm, stored in zip(graphs, STORED[name], strict=True):
+        assert [(n.op, n.name) for n in gm.graph.nodes] == [(op, given) for op, _, given, _ in stored]
+        for node, (_, target, _, _) in zip(gm.graph.nodes, stored, strict=True):
+            assert node.target is found(target) or node.target == found(target)
+    torch.manual_seed(1)
+    expected = copies[0](*copies[1])
+    for mine, other in zip(leaves((result, arguments)), leaves((expected, copies[1])), strict=True):
+        assert torch.equal(mine, other)
 
 
 # ***** from records to graphs *****
@@ -97,11 +158,11 @@ def test_records_become_the_graphs_of_pytorch(made: Any) -> None:
     document = Document()
     results = made(document)
     document.output([*results, *results])
-    found = graph_module(document.calls)
+    graph = graph_module(document.calls)
     name = made.__name__
     [expected] = STORED[name if name in STORED else name.replace("_", " ")]
-    assert nodes(found.module) == expected
-    given = found.module(*(x.clone() for x in found.inputs))
+    assert nodes(graph.module) == expected
+    given = graph.module(*(x.clone() for x in graph.inputs))
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(given, results, strict=True))
 
 
@@ -111,9 +172,9 @@ def test_inputs_that_nobody_reads_are_left_out_and_strangers_refused() -> None:
     z = y + 1
     document.function(operator.add, (y, 1), {}, z)
     document.output([z])
-    found = graph_module(document.calls)
-    assert [node.target for node in found.module.graph.nodes if node.op == "placeholder"] == ["L_y_"]
-    assert found.inputs[0] is y and x is not y
+    graph = graph_module(document.calls)
+    assert [node.target for node in graph.module.graph.nodes if node.op == "placeholder"] == ["L_y_"]
+    assert graph.inputs[0] is y and x is not y
     document.function(operator.add, (torch.ones(2), 1), {}, torch.ones(2))
     with pytest.raises(RuntimeError, match=r"a tensor of shape \(2,\) is used in a graph that has no record"):
         graph_module(document.calls)

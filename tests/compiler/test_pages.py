@@ -11,6 +11,7 @@ import pytest
 import rushlight as torch
 import rushlight._dynamo as dynamo
 import rushlight._functorch.config
+from rushlight._capture.trace import HOOKS
 from rushlight.compiler.journal import parse, report
 
 WRONG = {
@@ -163,21 +164,21 @@ def test_sizes_are_marked_on_tensors() -> None:
 
 
 def test_functions_are_marked() -> None:
-    from rushlight.compiler.marks import MARKS
-
     def local(x):
         return x
 
-    assert torch.compiler.allow_in_graph([local, one]) == [local, one] and MARKS.of(local) == "allow"
-    assert dynamo.disallow_in_graph(local) is local and MARKS.of(local) == "disallow"
     number = id(local)
+    assert torch.compiler.allow_in_graph([local, one]) == [local, one] and number in HOOKS.leaves
+    assert dynamo.disallow_in_graph(local) is local and number in HOOKS.breaks and number not in HOOKS.leaves
     del local
-    assert number not in MARKS.disallowed and MARKS.of(two) is None
+    assert number not in HOOKS.breaks
     assert (
-        torch.compiler.substitute_in_graph(len, skip_signature_check=True)(one) is one and MARKS.substitute(len) is one
+        torch.compiler.substitute_in_graph(len, skip_signature_check=True)(one) is one
+        and HOOKS.replaced[id(len)][1] is one
     )
-    del MARKS.substitutes[id(len)]
-    assert torch.compiler.assume_constant_result(two)._dynamo_marked_constant
+    del HOOKS.replaced[id(len)], HOOKS.leaves[id(one)]
+    assert torch.compiler.assume_constant_result(two)._dynamo_marked_constant and id(two) in HOOKS.constant
+    del HOOKS.constant[id(two)]
     region = torch.compiler.nested_compile_region(one)
     assert region(1) == 2 and region.__marked_compile_region_fn__ is one
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight import Tensor
+from rushlight import Tensor, set_grad_enabled
 from rushlight import device as Device
 from rushlight._engine.autograd.engine import task_number as _current_graph_task_id
 from rushlight._engine.autograd.engine import will_run as _will_engine_execute_node
@@ -27,7 +27,7 @@ __all__ = [
     "DisableTorchFunctionSubclass", "DispatchKey", "DispatchKeySet", "Generator", "Graph", "PyTorchFileReader", "TensorBase", "Value", "_ExcludeDispatchKeyGuard",
     "_LinAlgError", "_TensorMeta", "_VariableFunctions", "_VariableFunctionsClass", "_are_functorch_transforms_active", "_current_graph_task_id", "_is_alias_of", "_current_autograd_node", "_data_address",
     "_disabled_torch_function_impl", "_get_accelerator", "_get_privateuse1_backend_name", "_get_tracing_state", "_is_cow_tensor", "_is_grad_enabled",
-    "_log_api_usage_once", "_will_engine_execute_node",
+    "_log_api_usage_once", "_set_grad_enabled", "_will_engine_execute_node",
 ]  # fmt: skip
 
 TensorBase, _TensorMeta = Tensor, type(Tensor)
@@ -109,6 +109,11 @@ def _is_cow_tensor(tensor: Tensor) -> bool:
 def _data_address(tensor: Tensor) -> int:
     """Address of the first element, for reading: lazy clones stay as they are.  `data_ptr` is for writing."""
     return tensor._ptr if tensor._spec.numel else 0
+
+
+def _set_grad_enabled(enabled: bool) -> None:
+    """Record gradients from here on, or do not: what fx graphs of compiled programs call."""
+    set_grad_enabled(bool(enabled))
 
 
 def _log_api_usage_once(event: str) -> None:

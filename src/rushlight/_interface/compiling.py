@@ -1,12 +1,20 @@
-"""What pages about compilation use: records of calls, and which topics are printed."""
+"""What pages about compilation use: the tracer, what it is told and tells, records of calls, and which topics are printed."""
 
 from __future__ import annotations
 
 from rushlight._base.log import LOG
+from rushlight._capture.trace import COUNTERS, EVENTS, HOOKS, CompileSettings, compile_function, reset, show_segments
 from rushlight._capture.trace.document import CallRecord, placeholder_name
 
 __all__ = [
     "LOG",  # the knob of `RUSHLIGHT_LOG`
+    "CompileSettings",  # what is asked of a compiled function
+    "compile_function",  # a function that is traced when it is called
+    "reset",  # forget what was traced
+    "show_segments",  # let compiled functions run what was traced, or as they are
+    "HOOKS",  # what the tracer is told of functions
+    "EVENTS",  # who is told of breaks and recompilations
+    "COUNTERS",
     # What a traced program called.
     "CallRecord",
     "placeholder_name",  # the name of an input from where it comes

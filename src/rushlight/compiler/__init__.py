@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from rushlight._interface.base import absent_function
+from rushlight._interface.compiling import reset as _reset
 from rushlight.compiler import config
 from rushlight.compiler.backends import get_default_backend, list_backends, set_default_backend
 from rushlight.compiler.compilation import compile, disable
@@ -26,6 +27,7 @@ from rushlight.compiler.guard_filters import (
     skip_guard_on_globals_unsafe,
     skip_guard_on_inbuilt_nn_modules_unsafe,
 )
+from rushlight.compiler.hooks import register
 from rushlight.compiler.journal import clear
 from rushlight.compiler.marks import allow_in_graph, assume_constant_result, nested_compile_region, substitute_in_graph
 from rushlight.compiler.optimized_module import OptimizedModule
@@ -58,6 +60,9 @@ def is_exporting() -> bool:
     return _is_exporting_flag
 
 
+register(is_compiling, is_dynamo_compiling)
+
+
 def cudagraph_mark_step_begin() -> None:
     """A new step begins: a hint for recorded CUDA graphs, of which there are none on a CPU."""
 
@@ -74,6 +79,7 @@ def set_enable_guard_collectives(enabled: bool) -> bool:
 
 def reset() -> None:
     """Forget everything that was compiled, and all counters."""
+    _reset()
     clear()
 
 

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rushlight._interface.base import import_whole
-from rushlight.compiler.errors import InvalidBackend
+from rushlight.compiler.errors import BackendCompilerFailed, InvalidBackend
 
 __all__ = [
-    "get_default_backend", "is_registered_backend", "list_backends", "lookup_backend", "register_backend", "register_debug_backend",
+    "checked", "get_default_backend", "is_registered_backend", "list_backends", "lookup_backend", "register_backend", "register_debug_backend",
     "register_experimental_backend", "set_default_backend",
 ]  # fmt: skip
 
@@ -101,6 +101,21 @@ def set_default_backend(backend: str | Callable[..., Any] | None) -> None:
 def get_default_backend() -> str | Callable[..., Any]:
     """The backend where `compile` is told none."""
     return _default[0]
+
+
+def checked(function: Callable[..., Any], extra: dict[str, Any]) -> Callable[..., Any]:
+    """A backend with further keyword arguments; what goes wrong in it is `BackendCompilerFailed`."""
+
+    def backend(gm: Any, example_inputs: Any) -> Callable[..., Any]:
+        try:
+            made = function(gm, example_inputs, **extra)
+            if not callable(made):
+                raise AssertionError("compiler_fn did not return callable")
+        except Exception as error:
+            raise BackendCompilerFailed(function, error).with_traceback(error.__traceback__) from None
+        return made
+
+    return backend
 
 
 # ***** backends that are always there *****

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rushlight._interface.base import refuse
+from rushlight._interface.compiling import CompileSettings, compile_function
 from rushlight.compiler import backends
 from rushlight.compiler.marks import innermost_function
 from rushlight.compiler.optimized_module import OptimizedModule
@@ -24,7 +24,6 @@ from rushlight.nn.modules.module import Module
 
 __all__ = ["MODES", "CompileContext", "compile", "disable", "optimize", "optimize_assert", "run"]
 
-_WHY = "there is no compiler yet; call the model as it is, or compile with backend='eager' or disable=True"
 # What a mode sets, as in PyTorch; `allow_reordering` lets sums be added in another order, which changes last bits.
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
@@ -75,7 +74,9 @@ class CompileContext:
         mode: str | None = None,
         options: dict[str, Any] | None = None,
         name: str | None = None,
+        recompile_limit: int | None = None,
     ) -> None:
+        self.recompile_limit = recompile_limit
         if dynamic is not None and not isinstance(dynamic, bool):
             raise AssertionError(f"Expected enable to be a bool, got {type(dynamic)}")
         self.fullgraph, self.dynamic, self.mode, self.name = fullgraph, dynamic, mode, name
@@ -97,21 +98,24 @@ class CompileContext:
             return None
         function = backends.lookup_backend(self.backend)
         extra = {"mode": self.mode if self.mode != "default" else None, "options": self.options}
-        extra = {word: value for word, value in extra.items() if value}
-        return functools.partial(function, **extra) if extra else function
+        return backends.checked(function, {word: value for word, value in extra.items() if value})
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if not (isinstance(self.backend, str) and self.backend.startswith("eager")):
-            refuse("torch.compile()", _WHY)
-
-        @functools.wraps(function)
-        def compiled(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-        return compiled
+        config = settings("torch._dynamo.config")
+        wanted = CompileSettings(
+            fullgraph=self.fullgraph,
+            dynamic=self.dynamic,
+            backend=self.backend_function,
+            options=self.options,
+            name=self.name or "",
+            recompile_limit=self.recompile_limit or config.get("recompile_limit"),
+        )
+        return _function_of(compile_function(function, wanted), function)
 
     def __reduce__(self) -> Any:
-        keywords = {word: getattr(self, word) for word in ("fullgraph", "dynamic", "mode", "options", "name")}
+        keywords = {
+            word: getattr(self, word) for word in ("fullgraph", "dynamic", "mode", "options", "name", "recompile_limit")
+        }
         return _remade, (self.backend, {**keywords, "mode": None if self.own else self.mode})
 
     def __eq__(self, other: object) -> bool:
@@ -119,6 +123,14 @@ class CompileContext:
 
     def __hash__(self) -> int:
         return hash((str(self.backend), self.fullgraph, self.dynamic))
+
+
+def _function_of(compiled: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function for a compiled one: programs look at its attributes, and put it into classes."""
+    made = compiled.caller
+    functools.update_wrapper(made, function)
+    made._compiled = compiled
+    return made  # type: ignore[no-any-return]
 
 
 def _remade(backend: Any, keywords: dict[str, Any]) -> CompileContext:
@@ -177,6 +189,7 @@ def compile(
         mode=mode,
         options=options,
         name=name,
+        recompile_limit=recompile_limit,
     )
     return _apply(context, model)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+from rushlight._interface.compiling import EVENTS
 from rushlight.compiler.compilation import compile
+from rushlight.compiler.marks import innermost_function
 
 __all__ = ["ExplainOutput", "GraphCompileReason", "explain"]
 
@@ -78,25 +81,44 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
 
 
 def _explained(f: Callable[..., Any], args: Any, kwargs: Any) -> ExplainOutput:
-    """Call a function compiled by a backend that keeps the graphs."""
+    """Call a function compiled by a backend that keeps the graphs, and listen to the tracer."""
     graphs: list[Any] = []
+    reasons: list[GraphCompileReason] = []
+    guards: list[Any] = []
 
     def keep(gm: Any, example_inputs: Any) -> Callable[..., Any]:
         graphs.append(gm)
         return gm.forward
 
-    compile(f, backend=keep)(*args, **kwargs)
+    def listen(kind: str, text: str, details: dict[str, Any]) -> None:
+        if kind in ("break", "failure"):
+            reasons.append(GraphCompileReason(details.get("reason", text), _stack(details)))
+        elif kind == "graph":
+            guards.extend(getattr(details.get("segment"), "guards", ()))
+
+    EVENTS.append(listen)
+    begun = time.perf_counter()
+    try:
+        compile(innermost_function(f), backend=keep)(*args, **kwargs)
+    finally:
+        EVENTS.remove(listen)
     operators = [[node.target for node in gm.graph.nodes if node.op in _CALLS] for gm in graphs]
     return ExplainOutput(
         graphs=graphs,
         graph_count=len(graphs),
         graph_break_count=max(len(graphs) - 1, 0),
-        break_reasons=[],
+        break_reasons=reasons,
         op_count=sum(map(len, operators)),
         ops_per_graph=operators,
-        out_guards=[],
-        compile_times="",
+        out_guards=guards,
+        compile_times=f"{time.perf_counter() - begun:.4f} s for the call",
     )
 
 
 _CALLS = ("call_function", "call_method", "call_module")
+
+
+def _stack(details: dict[str, Any]) -> list[traceback.FrameSummary]:
+    """The line of the program where a graph ends."""
+    path, _, line = str(details.get("where", "")).rpartition(":")
+    return [traceback.FrameSummary(path, int(line), details.get("function", "?"))] if line.isdigit() else []

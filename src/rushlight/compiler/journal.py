@@ -10,19 +10,18 @@ Counter()
 
 from __future__ import annotations
 
-import collections
 import logging
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rushlight._interface.compiling import LOG
+from rushlight._interface.compiling import COUNTERS, EVENTS, LOG
 
-__all__ = ["ARTIFACTS", "COMPONENTS", "COUNTERS", "apply_settings", "clear", "counters", "enabled", "parse", "report"]
+__all__ = ["ARTIFACTS", "COMPONENTS", "apply_settings", "clear", "counters", "enabled", "parse", "report"]
 
-COUNTERS = ("frames", "stats", "graph_break", "unimplemented", "recompiles", "inductor", "aot_autograd")
-counters: collections.defaultdict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+counters = COUNTERS
+_TOPICS = {"break": "breaks", "failure": "breaks", "recompile": "recompiles", "guards": "guards", "graph": "program"}
 
 # Names of PyTorch's logs, and the topic here that says the same; None where nothing here does.
 ARTIFACTS: Mapping[str, str | None] = {
@@ -71,6 +70,14 @@ def report(topic: str, text: str) -> None:
     if topic in LOG.get():
         _handler(logger)
     logger.debug("%s", text, extra={"topic": topic})
+
+
+def _listen(kind: str, text: str, details: dict[str, Any]) -> None:
+    """Report what the tracer tells."""
+    report(_TOPICS.get(kind, kind), text)
+
+
+EVENTS.append(_listen)
 
 
 def apply_settings(wanted: Mapping[str, Any]) -> None:

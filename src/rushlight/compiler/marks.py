@@ -1,7 +1,7 @@
 """What a program says about itself to the compiler: which functions it should not look into, and which sizes vary.
 
-Marks of functions are attributes, or entries of `MARKS` where a function takes no attributes; marks of sizes are
-attributes of tensors, with PyTorch's names.  Nothing happens to a program that is not compiled.
+Marks of functions are entries in tables of the tracer's (`HOOKS`); marks of sizes are attributes of tensors, with
+PyTorch's names.  Nothing happens to a program that is not compiled.
 
 >>> import rushlight as torch
 >>> x = torch.ones(3, 4)
@@ -19,46 +19,29 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from rushlight import Tensor
+from rushlight._interface.compiling import HOOKS
 
 __all__ = [
-    "MARKS", "allow_in_graph", "assume_constant_result", "disallow_in_graph", "forbid_in_graph", "graph_break", "innermost_function",
-    "leaf_mark", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nested_compile_region", "nonstrict_trace",
+    "allow_in_graph", "assume_constant_result", "disallow_in_graph", "forbid_in_graph", "graph_break", "innermost_function",
+    "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nested_compile_region", "nonstrict_trace",
     "skip_frame", "step_unsupported", "substitute_in_graph",
 ]  # fmt: skip
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class _Marks:
-    """Functions by what was said of them."""
-
-    def __init__(self) -> None:
-        self.allowed: dict[int, Any] = {}
-        self.disallowed: dict[int, Any] = {}
-        self.substitutes: dict[int, tuple[Any, Callable[..., Any], bool]] = {}
-
-    def of(self, function: Any) -> str | None:
-        """`"allow"`, `"disallow"`, or None where nothing was said."""
-        if id(function) in self.allowed:
-            return "allow"
-        return "disallow" if id(function) in self.disallowed else None
-
-    def substitute(self, function: Any) -> Callable[..., Any] | None:
-        """What stands for a function while a program is traced."""
-        found = self.substitutes.get(id(function))
-        return found[1] if found is not None else None
+# Reasons of breaks at functions that a program marked.
+_DISALLOWED = "calls {name}(), which `disallow_in_graph` keeps out of graphs"
+_CALLED = "Call to `torch._dynamo.{name}()`\n  Explanation: User-inserted graph break.\n  Hint: Remove the `torch._dynamo.{name}()` call."
 
 
-MARKS = _Marks()
-
-
-def _keep(table: dict[int, Any], function: Any) -> None:
-    """Put a function into a table, and take it out when it dies: its number may come back."""
+def _keep(table: dict[int, Any], function: Any, *rest: Any) -> None:
+    """Put a function into a table of the tracer's, and take it out when it dies: its number may come back."""
     number = id(function)
     try:
-        table[number] = weakref.ref(function, lambda _: table.pop(number, None))
+        table[number] = (weakref.ref(function, lambda _: table.pop(number, None)), *rest)
     except TypeError:
-        table[number] = function
+        table[number] = (function, *rest)
 
 
 def innermost_function(function: Any) -> Any:
@@ -68,17 +51,14 @@ def innermost_function(function: Any) -> Any:
     return function
 
 
-leaf_mark = MARKS.of
-
-
 def allow_in_graph(fn: Any) -> Any:
     """A function (or a list of them) that the compiler should not look into: it becomes one node.  AssertionError for what cannot be called."""
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(each) for each in fn]
     if not callable(fn):
         raise AssertionError("allow_in_graph expects a callable")
-    MARKS.disallowed.pop(id(fn), None)
-    _keep(MARKS.allowed, fn)
+    HOOKS.breaks.pop(id(fn), None)
+    _keep(HOOKS.leaves, fn)
     return fn
 
 
@@ -88,8 +68,8 @@ def disallow_in_graph(fn: Any) -> Any:
         return [disallow_in_graph(each) for each in fn]
     if not callable(fn):
         raise AssertionError("disallow_in_graph expects a callable")
-    MARKS.allowed.pop(id(fn), None)
-    _keep(MARKS.disallowed, fn)
+    HOOKS.leaves.pop(id(fn), None)
+    _keep(HOOKS.breaks, fn, _DISALLOWED.format(name=getattr(fn, "__qualname__", fn)))
     return fn
 
 
@@ -100,12 +80,14 @@ def forbid_in_graph(fn: Any) -> Any:
     if not callable(fn):
         raise AssertionError("forbid_in_graph applies only to callables")
     fn._dynamo_forbidden = True
+    _keep(HOOKS.breaks, fn, f"calls {getattr(fn, '__qualname__', fn)}(), which is forbidden in graphs")
     return fn
 
 
 def assume_constant_result(fn: _Function) -> _Function:
     """A function whose result the compiler keeps: it is called once, while the program is traced."""
     fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    _keep(HOOKS.constant, fn)
     return fn
 
 
@@ -147,7 +129,7 @@ def substitute_in_graph(
             raise TypeError(f"@substitute_in_graph(...) expects a function but got {type(traceable_fn)}")
         if not skip_signature_check:
             _check_signatures(original_fn, traceable_fn)
-        MARKS.substitutes[id(original_fn)] = (original_fn, traceable_fn, can_constant_fold_through)
+        HOOKS.replaced[id(original_fn)] = (original_fn, traceable_fn)
         return traceable_fn
 
     return wrapper
@@ -254,3 +236,9 @@ def mark_static_address(t: Any, guard: bool = False) -> None:
         raise TypeError(f"mark_static_address expects a tensor but received {type(t)}")
     tensor: Any = t
     tensor._dynamo_static_input_type = "guarded" if guard else "unguarded"
+
+
+for _function in (graph_break, skip_frame, step_unsupported):
+    HOOKS.breaks[id(_function)] = (_function, _CALLED.format(name=_function.__name__))
+for _function in (mark_dynamic, maybe_mark_dynamic, mark_static_address):
+    HOOKS.breaks[id(_function)] = (_function, f"calls {_function.__name__}(), which belongs before a compiled program")

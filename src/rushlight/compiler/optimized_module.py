@@ -27,6 +27,28 @@ def _inside() -> Iterator[None]:
         _in_optimized_module[0] = before
 
 
+def _entry(module: Module) -> Callable[..., Any]:
+    """What is compiled of a module: a call of it."""
+
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    fn = module
+    if type(module).__module__.partition(".")[0] != "rushlight":
+        inner._source_names = _names_in_forward(module)  # type: ignore[attr-defined]
+    return inner
+
+
+def _names_in_forward(module: Module) -> dict[str, str]:
+    """Names of the module and its arguments in fx graphs: those in `forward`, as in PyTorch, where the module is a user's."""
+    code = getattr(getattr(type(module).forward, "__code__", None), "co_varnames", ())
+    count = getattr(getattr(type(module).forward, "__code__", None), "co_argcount", 0)
+    names = {"L['fn']": "L['self']"}
+    for number, name in enumerate(code[1:count]):
+        names |= {f"L['args'][{number}]": f"L['{name}']", f"L['kwargs']['{name}']": f"L['{name}']"}
+    return names
+
+
 class OptimizedModule(Module):
     """A compiled module: `_orig_mod` is the module itself, and its attributes are read, set and deleted here too.
 
@@ -53,7 +75,7 @@ class OptimizedModule(Module):
         self._torchdynamo_wrapper_id = id(self)
 
     def _initialize(self) -> None:
-        self.forward = self.dynamo_ctx(self._orig_mod.__call__)
+        self.forward = self.dynamo_ctx(_entry(self._orig_mod))
         if hasattr(self._orig_mod, "_initialize_hook"):
             self._forward = self.forward
             self.forward = self._call_lazy_check

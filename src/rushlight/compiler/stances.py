@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+from rushlight._interface.compiling import show_segments
+
 __all__ = ["Stance", "current_stance", "set_stance"]
 
 STANCES = (
@@ -29,6 +31,13 @@ class Stance(NamedTuple):
 
 
 _current = [Stance()]
+
+
+def _set(stance: Stance) -> None:
+    """Change the stance; where everything runs eagerly, compiled functions do not find their programs."""
+    before, _current[0] = _current[0], stance
+    if (before.stance == "force_eager") != (stance.stance == "force_eager"):
+        show_segments(stance.stance != "force_eager")
 
 
 def current_stance() -> Stance:
@@ -58,24 +67,25 @@ class set_stance:
         if stance not in STANCES:
             raise RuntimeError(f"invalid torch.compile stance '{new}'")
         self.stance, self.before = new, _current[0]
-        _current[0] = new
+        _set(new)
 
     def __enter__(self) -> None:
-        _current[0] = self.stance
+        _set(self.stance)
 
     def __exit__(self, *_: object) -> None:
-        _current[0] = self.before
+        _set(self.before)
 
     def __call__(self, function: _Function) -> _Function:
-        _current[0] = self.before
+        _set(self.before)
 
         @functools.wraps(function)
         def inside(*args: Any, **kwargs: Any) -> Any:
-            before, _current[0] = _current[0], self.stance
+            before = _current[0]
+            _set(self.stance)
             try:
                 return function(*args, **kwargs)
             finally:
-                _current[0] = before
+                _set(before)
 
         inside._dynamo_forbidden = True  # type: ignore[attr-defined]
         return inside  # type: ignore[return-value]

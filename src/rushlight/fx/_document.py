@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from rushlight import Tensor
+from rushlight import _C, Tensor
 from rushlight._interface.compiling import CallRecord, placeholder_name
 from rushlight.fx.graph import Graph
 from rushlight.fx.graph_module import GraphModule
@@ -14,9 +14,6 @@ from rushlight.fx.node import Node
 from rushlight.nn.modules.module import Module
 
 __all__ = ["Documented", "graph_module"]
-
-# Functions of these pages have the page in their names: `torch.linalg.norm` is `linalg_norm`.
-_PREFIXED = ("linalg", "special", "fft")
 
 
 class Documented(NamedTuple):
@@ -92,7 +89,7 @@ class _Builder:
     def call(self, record: CallRecord) -> None:
         args = tuple(self.argument(each) for each in record.args)
         kwargs = {key: self.argument(each) for key, each in record.kwargs.items()}
-        name = _candidate(record.target) if record.kind == "call_function" else None
+        name = record.name if record.kind == "call_function" and record.name else None
         self.bind(record.result, self.graph.create_node(record.kind, record.target, args, kwargs, name=name))
 
     def attribute(self, record: CallRecord) -> None:
@@ -126,13 +123,6 @@ class _Builder:
         return Documented(made, [node.meta["example_value"] for node in kept])
 
 
-def _candidate(function: Any) -> str | None:
-    """The name of a function in PyTorch where it is not its last word; None where it is."""
-    page = str(getattr(function, "__module__", "")).rpartition(".")[2]
-    name = str(getattr(function, "__name__", ""))
-    return f"{page}_{name}" if page in _PREFIXED and not name.startswith(page) else None
-
-
 def graph_module(records: Iterable[CallRecord]) -> Documented:
     """The fx graph of a program's records, as a module.  RuntimeError for a tensor that no record gives."""
     builder = _Builder()
@@ -145,6 +135,8 @@ def graph_module(records: Iterable[CallRecord]) -> Documented:
             builder.dropped(record.args[0])
         elif record.kind == "output":
             builder.output(record.args)
+        elif record.kind == "grad_mode":
+            builder.graph.call_function(_C._set_grad_enabled, record.args)
         elif record.kind == "get_attr":
             builder.attribute(record)
         else:

@@ -7,11 +7,11 @@ from typing import Any
 
 from rushlight._base.lazy import LazyModule
 
-__all__ = ["COUNTERS", "EVENTS", "HOOKS", "CompileSettings", "CompiledFunction", "compile_function", "reset"]
+__all__ = ["COUNTERS", "EVENTS", "HOOKS", "CompileSettings", "CompiledFunction", "compile_function", "reset", "show_segments"]
 
 _PLACES = {
     "COUNTERS": "events", "EVENTS": "events", "HOOKS": "settings", "CompileSettings": "settings", "CompiledFunction": "compiled",
-    "compile_function": "compiled", "reset": "compiled",
+    "compile_function": "compiled", "reset": "compiled", "show_segments": "compiled",
 }  # fmt: skip
 
 

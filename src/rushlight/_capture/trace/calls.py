@@ -83,6 +83,8 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
         return call(tracer, HOOKS.replaced[id(function)][1], args, kwargs)
     if any(function is each for each in HOOKS.compiling):
         return True
+    if id(function) in HOOKS.constant:
+        return _kept_result(tracer, function, args, kwargs)
     if id(function) in HOOKS.leaves:
         return _run(tracer, function, args, kwargs)
     kind = type(function)
@@ -109,15 +111,23 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     return _instance(tracer, function, args, kwargs)
 
 
+def _kept_result(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function gives whose result is kept: it is called now."""
+    if any(tracer.rec.is_recorded(x) for x in (*args, *kwargs.values()) if isinstance(x, Tensor)):
+        raise Break(f"the kept result of {getattr(function, '__qualname__', function)}() depends on a tensor")
+    return tracer.wrap_constant(tracer.native(function, *args, **kwargs))
+
+
 # ***** functions in Python *****
 
 
 def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     held = function.__dict__
-    if held.get("_torchdynamo_disable"):
+    if held.get("_torchdynamo_disable") and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         raise Break(held.get("_torchdynamo_disable_msg") or f"{function.__qualname__} is not to be compiled")
+    # `functools.wraps` copies the attributes of a compiled function to what a user wraps it with.
     original = held.get("_torchdynamo_orig_callable")
-    if original is not None:
+    if original is not None and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         return call(tracer, original, args, kwargs)
     if is_leaf(function):
         if function.__name__ in _CHANGING:

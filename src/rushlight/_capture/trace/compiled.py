@@ -25,10 +25,11 @@ from rushlight._capture.trace.tracer import Instead, type_attribute
 from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, SAVED_HOOKS, STATE, VMAP
 from rushlight._engine.functorch.transformed import LEVELS
 
-__all__ = ["CompiledFunction", "compile_function", "reset"]
+__all__ = ["CompiledFunction", "compile_function", "reset", "show_segments"]
 
 _LOCK = threading.RLock()
 _ALL: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
+_SHOWN = [True]
 
 
 MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
@@ -50,6 +51,13 @@ def reset() -> None:
     """Forget every segment of every compiled function."""
     for compiled in list(_ALL):
         compiled.forget()
+
+
+def show_segments(shown: bool) -> None:
+    """Let calls of compiled functions find their segments, or run as they are."""
+    _SHOWN[0] = shown
+    for compiled in list(_ALL):
+        compiled.show(shown)
 
 
 def compile_function(function: Callable[..., Any], settings: CompileSettings | None = None) -> CompiledFunction:
@@ -91,6 +99,10 @@ class CompiledFunction:
         self.entry.concrete, self.positions = False, {}
         self.known.clear()
 
+    def show(self, shown: bool) -> None:
+        """Let calls find the segments, or let every call ask `HOOKS.allowed`."""
+        self.entry.runs[:] = [segment.run for segment in self.entry.segments] if shown else []
+
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         return self if owner is None else types.MethodType(self, owner)
 
@@ -101,7 +113,7 @@ class CompiledFunction:
 
     def missed(self, state: Sequence[Any]) -> Any:
         """A call for which there is no segment yet."""
-        if self.entry.concrete or STATE.word & _ELSEWHERE or LEVELS.stack:
+        if self.entry.concrete or not _SHOWN[0] or STATE.word & _ELSEWHERE or LEVELS.stack:
             return _plain_call(self.target, state)
         found = self._traced(self.entry, state, functools.partial(_enter, self.target))
         return _plain_call(self.target, state) if found is None else found[0]
@@ -132,9 +144,11 @@ class CompiledFunction:
         return (found,)
 
     def _allowed(self, position: Position, state: Sequence[Any]) -> bool:
+        reason = position.segments[0].why(state) if position.segments else ""
+        if not HOOKS.allowed(self, bool(position.segments), reason):
+            return False
         if not position.segments:
             return True
-        reason = position.segments[0].why(state)
         COUNTERS["recompiles"][reason] += 1
         tell("recompile", f"{self._name()}: recompiled, because this no longer holds: {reason}", reason=reason)
         if len(position.segments) < self.settings.recompile_limit:
@@ -160,7 +174,7 @@ class CompiledFunction:
                 tell("graph", made.text, segment=made)
                 return made
         except Exception as error:
-            if not self.settings.suppress_errors or self.settings.fullgraph:
+            if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):
                 raise
             self._failed(f"{error}" if isinstance(error, Unbuildable) else f"{type(error).__name__}: {error}", error)
         return None
@@ -173,11 +187,11 @@ class CompiledFunction:
             "break", f"{found.reason} ({where}, in {code.co_name})", reason=found.reason, where=where, cause=found.kind
         )
         self.last_reason = f"{found.reason} ({where})"
-        if self.settings.fullgraph:
+        strict = HOOKS.strict()
+        if self.settings.fullgraph if strict is None else strict:
             if found.kind == "exception" and found.error is not None:
                 raise found.error
-            error = HOOKS.unsupported if hasattr(HOOKS, "unsupported") else RuntimeError
-            raise error(f"{found.reason}\n  at {where}, in {code.co_name}\n  fullgraph=True asks for one graph")
+            raise HOOKS.unsupported(f"{found.reason}\n  at {where}, in {code.co_name}\n  fullgraph=True asks for one graph")
 
     def _failed(self, text: str, error: BaseException | None) -> None:
         COUNTERS["failures"][text] += 1

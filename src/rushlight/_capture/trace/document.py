@@ -12,6 +12,7 @@ and `result` hold the stand-in tensors themselves.  `Document` writes the record
 | `get_attr` | the attribute's path | the value itself | the tensor |
 | `name` | a local variable's name | the value that was stored in it | |
 | `dropped` | | the result of the call before, which the program does not keep: `x.add_(1)` as a statement | |
+| `grad_mode` | | whether gradients are recorded from here on | |
 | `output` | | the tensors that the rest of the program needs | |
 """
 
@@ -32,6 +33,7 @@ class CallRecord(NamedTuple):
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     result: Any = None
+    name: str = ""  # of a function in PyTorch, where the function does not say it
 
 
 class Document:
@@ -51,9 +53,11 @@ class Document:
         self.calls.append(CallRecord("placeholder", source, (), {}, tensor))
         return tensor
 
-    def function(self, function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any], result: Any) -> None:
+    def function(
+        self, function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any], result: Any, name: str = ""
+    ) -> None:
         """A call of a function, after it returned."""
-        self.calls.append(CallRecord("call_function", function, _copied(tuple(args)), _copied(kwargs), result))
+        self.calls.append(CallRecord("call_function", function, _copied(tuple(args)), _copied(kwargs), result, name))
 
     def method(self, name: str, args: Iterable[Any], kwargs: dict[str, Any], result: Any) -> None:
         """A call of a tensor's method; the tensor is the first argument."""
@@ -80,9 +84,9 @@ class Document:
         """The tensors that leave the graph."""
         self.calls.append(CallRecord("output", "output", tuple(values)))
 
-    def mode(self, function: Callable[..., Any], enabled: bool) -> None:
-        """A change of the gradient mode, as `torch._C._set_grad_enabled`."""
-        self.calls.append(CallRecord("call_function", function, (enabled,)))
+    def mode(self, enabled: bool) -> None:
+        """A change of the gradient mode."""
+        self.calls.append(CallRecord("grad_mode", "", (enabled,)))
 
 
 def _copied(value: Any) -> Any:

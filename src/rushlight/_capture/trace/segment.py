@@ -12,6 +12,7 @@ from typing import Any
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.recording import Recording, RecordingError
+from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
 from rushlight._capture.trace.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
@@ -84,7 +85,8 @@ def trace(
     outer = STATE.word
     with Recording() as rec:
         word = STATE.word
-        tracer = Tracer(settings, rec, internal)
+        tracer = Tracer(settings, rec, internal) if settings.backend is None else DocumentingTracer(settings, rec, internal)
+        tracer.begin(start)
         held = tracer.reads.constant(STATE)
         tracer.reads.check(held, f"{{}}.word == {outer}")
         tracer.reads.check(held, "not {}.overrides_off")
@@ -94,7 +96,7 @@ def trace(
             tracer.reads.check(place, f"{{}} is {tracer.constants.name(state_of_process[-1])}")
         try:
             values = _wrapped(tracer, state)
-            interpreter = Interpreter(tracer)
+            interpreter = tracer.interpreter()
             start(interpreter, values)
             _follow(interpreter, tracer, stop_at)
             after = STATE.word

@@ -25,13 +25,20 @@ class CompileSettings:
 class Hooks:
     """What public pages register.
 
-    `document(calls)` makes an fx graph of recorded calls.  `breaks` and `disabled` tell by a function's identity why it is never followed.
+    `document(tracer, outputs)` makes an fx graph of a trace's records.  `breaks` tells by a function's identity why it is never followed.
     `constant` holds functions whose result is kept, `replaced` those in whose place another one is followed.  `inlined` are prefixes of our own
     modules that are followed like a user's.
+
+    `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says, if not None, whether breaks
+    are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the compiler; others only end it.
     """
 
     def __init__(self) -> None:
         self.document: Callable[..., Any] | None = None
+        self.allowed: Callable[[Any, bool, str], bool] = lambda compiled, again, why: True
+        self.strict: Callable[[], bool | None] = lambda: None
+        self.unsupported: type[Exception] = RuntimeError
+        self.fatal: tuple[type[BaseException], ...] = ()
         self.breaks: dict[int, tuple[Any, str]] = {}
         self.constant: dict[int, Any] = {}
         self.replaced: dict[int, tuple[Any, Any]] = {}

@@ -134,6 +134,13 @@ class Tracer(Operations):
         self.depth = 0
         self.kept: list[Any] = []
 
+    def begin(self, start: Any) -> None:
+        """Learn what the trace begins with: a partial function that puts frames into an interpreter."""
+
+    def interpreter(self) -> Interpreter:
+        """An interpreter for this trace."""
+        return Interpreter(self)
+
     # ***** helpers *****
 
     def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

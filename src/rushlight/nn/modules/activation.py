@@ -705,15 +705,15 @@ class MultiheadAttention(Module):
         turned = self.batch_first and query.dim() == 3
         if turned:
             query, key, value = _turned(query, key, value)
-        separate = not self._qkv_same_embed_dim
-        output, weights = F.multi_head_attention_forward(
+        separate, bias = not self._qkv_same_embed_dim, self.in_proj_bias
+        attn_output, attn_output_weights = F.multi_head_attention_forward(
             query,
             key,
             value,
             self.embed_dim,
             self.num_heads,
             self.in_proj_weight,
-            self.in_proj_bias,
+            bias,
             self.bias_k,
             self.bias_v,
             self.add_zero_attn,
@@ -731,12 +731,15 @@ class MultiheadAttention(Module):
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
         )
-        return output.transpose(1, 0) if turned else output, weights
+        if turned:
+            attn_output = attn_output.transpose(1, 0)
+        return attn_output, attn_output_weights
 
 
 def _turned(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
     """Batch second. Inputs that are one tensor stay one, so that they are projected by one product."""
-    first = query.transpose(1, 0)
-    second = first if key is query else key.transpose(1, 0)
-    third = second if value is key else first if value is query else value.transpose(1, 0)
-    return first, second, third
+    given = query, key
+    query = query.transpose(1, 0)
+    key = query if key is given[0] else key.transpose(1, 0)
+    value = key if value is given[1] else query if value is given[0] else value.transpose(1, 0)
+    return query, key, value

@@ -100,12 +100,12 @@ class _BatchNorm(_NormBase):
         """Normalise each channel: with the batch's statistics in training, with the running ones in evaluation."""
         self._check_input_dim(input)
         factor = 0.0 if self.momentum is None else self.momentum
-        mean, var = self.running_mean, self.running_var
         if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
             if self.momentum is None:
                 # The plain average over all batches so far.
                 factor = 1.0 / float(self.num_batches_tracked)
+        mean, var = self.running_mean, self.running_var
         use_batch = self.training or (mean is None and var is None)
         if self.training and not self.track_running_stats:
             mean = var = None

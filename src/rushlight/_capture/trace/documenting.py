@@ -1,0 +1,332 @@
+"""A trace that also writes down what a custom backend's fx graph shows: calls, where inputs come from, the names of variables."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import operator
+import re
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rushlight._capture.bytecode import Enter, Frame, Interpreter
+from rushlight._capture.trace.document import Document
+from rushlight._capture.trace.sources import Source
+from rushlight._capture.trace.tracer import Tracer
+from rushlight._engine.core.state import GRAD, STATE
+from rushlight._engine.core.tensor import Tensor
+
+__all__ = ["DocumentingTracer", "NamingInterpreter", "source_text", "state_names"]
+
+_BINARY = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod, "**": operator.pow,
+    "@": operator.matmul, "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+_INPLACE = {
+    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv, "%": operator.imod,
+    "**": operator.ipow, "@": operator.imatmul, "&": operator.iand, "|": operator.ior, "^": operator.ixor, "<<": operator.ilshift,
+    ">>": operator.irshift,
+}  # fmt: skip
+_COMPARE = {
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_UNARY = {"+": operator.pos, "-": operator.neg, "~": operator.invert}
+# Functions of these pages have the page in their names: `torch.linalg.norm` is `linalg_norm`.
+_PREFIXED = ("linalg", "special", "fft")
+_MISSING: Any = object()
+
+
+def _reduce(function: Callable[[Any, Any], Any], iterable: Iterable[Any], initial: Any = _MISSING) -> Any:
+    """`functools.reduce` in Python: followed in its place, so that each call is a node.  PyTorch's nodes have these variables' names."""
+    iterator = iter(iterable)
+    if initial is _MISSING:
+        value = next(iterator)
+    else:
+        value = initial
+    for element in iterator:
+        value = function(value, element)
+    return value
+
+
+def _sum(iterable: Iterable[Any], start: Any = 0) -> Any:
+    """`sum` in Python."""
+    value = start
+    for element in iterable:
+        value = value + element
+    return value
+
+
+_FOLLOWED: dict[Any, Callable[..., Any]] = {builtins.sum: _sum, functools.reduce: _reduce}
+_WRITTEN = {builtins.abs: operator.abs}
+
+
+class NamingInterpreter(Interpreter):
+    """Tells the document which variables values are stored in, which results are thrown away, and when the gradient mode changes."""
+
+    __slots__ = ()
+
+    def step(self) -> None:
+        frame = self.frames[-1]
+        ip = frame.ip
+        name = frame.decoded.opnames[ip]
+        dropped = frame.stack[-1] if name == "POP_TOP" else None
+        super().step()
+        tracer: Any = self.operations
+        document: Document = tracer.document
+        if dropped is not None:
+            if isinstance(dropped, Tensor):
+                document.dropped(dropped)
+        elif name in ("STORE_FAST", "STORE_DEREF"):
+            number = frame.decoded.raw_args[ip]
+            value = frame.locals[number]
+            value = (
+                value.cell_contents
+                if isinstance(value, types.CellType) and id(value) not in tracer.outside.sources
+                else value
+            )
+            if isinstance(value, Tensor):
+                document.name(frame.decoded.local_names[number], value)
+        else:
+            tracer.note_mode()
+
+
+class DocumentingTracer(Tracer):
+    """See the module's text."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.document = Document()
+        self.inputs: list[tuple[Any, Source]] = []
+        self.grad_enabled = bool(STATE.word & GRAD)
+        self.names: list[str] = []
+        self.cells: dict[int, str] = {}
+        self.aliases: dict[str, str] = {}  # other names of sources: of a module's call those that its `forward` has
+        self.seen: set[int] = set()
+        self.loaded: tuple[Any, str] = (
+            None,
+            "",
+        )  # the function that was last read from a page, and its name in PyTorch
+        self.bound: Any = None  # the method that is being called
+
+    def begin(self, start: functools.partial[None]) -> None:
+        """Learn the names of what the trace begins with."""
+        self.names, self.cells = state_names(start)
+        self.aliases = getattr(start.args[0], "_source_names", {})
+
+    def interpreter(self) -> Interpreter:
+        """An interpreter for this trace."""
+        return NamingInterpreter(self)
+
+    # ***** what is written down *****
+
+    def note_mode(self) -> None:
+        """Write down a change of the gradient mode."""
+        enabled = bool(STATE.word & GRAD)
+        if enabled != self.grad_enabled:
+            self.grad_enabled = enabled
+            self.document.mode(enabled)
+
+    def use(self, value: Any) -> None:
+        """Tensors among nested values are used now: those from outside become inputs."""
+        if isinstance(value, Tensor):
+            known = self.outside.tensors.get(id(value))
+            if known is not None and id(value) not in self.seen:
+                self.seen.add(id(value))
+                self.document.placeholder(source_text(self, known[1]), value)
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                self.use(each)
+        elif isinstance(value, dict):
+            for each in value.values():
+                self.use(each)
+        elif isinstance(value, slice):
+            self.use((value.start, value.stop, value.step))
+
+    def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """Write down a call of a function that takes or gives tensors."""
+        if _has_tensor(result) or (result is None and _has_tensor(args)):
+            self.use((args, kwargs))
+            name = self.loaded[1] if self.loaded[0] is function else ""
+            self.document.function(_WRITTEN.get(function, function), args, kwargs, result, name)
+        return result
+
+    def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """A function of ours has run as it is."""
+        if not str(getattr(function, "__module__", "")).startswith("rushlight._capture."):
+            self.note_call(function, args, kwargs, result)
+
+    def note_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Write down a call as a function's or a method's."""
+        if isinstance(function, functools.partial):
+            self.note_call(function.func, (*function.args, *args), {**function.keywords, **kwargs}, result)
+            return
+        owner, bound = getattr(function, "__self__", None), self.bound
+        if isinstance(owner, Tensor):
+            args = (owner, *args)
+        elif bound is not None and bound.__func__ is function and args and args[0] is bound.__self__:
+            pass
+        elif not _is_method(function):
+            self.note(function, args, kwargs, result)
+            return
+        if _has_tensor(result) or result is None:
+            self.use((args, kwargs))
+            self.document.method(function.__name__, args, kwargs, result)
+
+    # ***** operations *****
+
+    def binary(self, op: str, a: Any, b: Any) -> Any:
+        before = len(self.document.calls)
+        found = super().binary(op, a, b)
+        return found if len(self.document.calls) > before else self.note(_BINARY[op], (a, b), {}, found)
+
+    def inplace(self, op: str, a: Any, b: Any) -> Any:
+        before = len(self.document.calls)
+        found = super().inplace(op, a, b)
+        return found if len(self.document.calls) > before else self.note(_INPLACE[op[:-1]], (a, b), {}, found)
+
+    def unary(self, op: str, a: Any) -> Any:
+        found = super().unary(op, a)
+        return found if type(found) is Enter else self.note(_UNARY[op], (a,), {}, found)
+
+    def compare(self, op: str, a: Any, b: Any) -> Any:
+        before = len(self.document.calls)
+        found = super().compare(op, a, b)
+        return found if len(self.document.calls) > before else self.note(_COMPARE[op], (a, b), {}, found)
+
+    def load_item(self, obj: Any, index: Any) -> Any:
+        found = super().load_item(obj, index)
+        if isinstance(obj, Tensor):
+            self.note(operator.getitem, (obj, index), {}, found)
+        elif isinstance(found, Tensor) and isinstance(obj, dict):
+            self.use(found)
+        return found
+
+    def store_item(self, obj: Any, index: Any, value: Any) -> Any:
+        if isinstance(obj, Tensor):
+            self.use((obj, index, value))
+        found = super().store_item(obj, index, value)
+        if isinstance(obj, Tensor):
+            self.note(operator.setitem, (obj, index, value), {}, None)
+        return found
+
+    def load_attr(self, obj: Any, name: str) -> Any:
+        if isinstance(obj, Tensor):
+            self.use(obj)
+        found = super().load_attr(obj, name)
+        if isinstance(found, Tensor):
+            if id(found) in self.outside.tensors:
+                self.use(found)
+            elif isinstance(obj, Tensor):
+                self.note(getattr, (obj, name), {}, found)
+        elif isinstance(obj, types.ModuleType) and callable(found):
+            page = obj.__name__.rpartition(".")[2]
+            self.loaded = (found, f"{page}_{name}" if page in _PREFIXED else name)
+        return found
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if isinstance(function, types.BuiltinFunctionType) and function in _FOLLOWED:
+            return Enter(_FOLLOWED[function], tuple(args), kwargs)
+        before, outer = len(self.document.calls), self.bound
+        self.bound = (
+            function if isinstance(function, types.MethodType) and isinstance(function.__self__, Tensor) else None
+        )
+        try:
+            found = super().call(function, args, kwargs)
+        finally:
+            self.bound = outer
+        if (
+            len(self.document.calls) == before
+            and isinstance(function, types.BuiltinFunctionType)
+            and _is_operator(function)
+        ):
+            self.note(function, tuple(args), dict(kwargs), found)
+        return found
+
+
+def _is_operator(function: Any) -> bool:
+    """Whether a native function does what Python's operators do."""
+    return function.__module__ == "_operator" or function in _WRITTEN
+
+
+def _is_method(function: Any) -> bool:
+    """Whether a function is a method of tensors, taken from the class."""
+    name = getattr(function, "__name__", "")
+    return isinstance(function, (types.MethodDescriptorType, types.WrapperDescriptorType)) and hasattr(Tensor, name)
+
+
+def _has_tensor(value: Any) -> bool:
+    """Whether there is a tensor among nested values."""
+    if isinstance(value, Tensor):
+        return True
+    return isinstance(value, (list, tuple)) and any(_has_tensor(each) for each in value)
+
+
+# ***** where inputs come from *****
+
+
+def state_names(start: functools.partial[None]) -> tuple[list[str], dict[int, str]]:
+    """Names of the values that a segment begins with, and of the cells of its function's closure."""
+    first = start.args[0]
+    if isinstance(first, types.FunctionType):
+        code = first.__code__
+        cells = dict(zip(map(id, first.__closure__ or ()), code.co_freevars, strict=True))
+        return list(code.co_varnames), cells
+    names: list[str] = []
+    for frame in first:
+        names += _frame_names(frame)
+    return names, {}
+
+
+def _frame_names(frame: Frame) -> list[str]:
+    from_locals = [
+        name for name, bound in zip(frame.decoded.local_names, frame.locals, strict=False) if repr(bound) != "NULL"
+    ]
+    stack = [f"stack{i}" for i, value in enumerate(frame.stack) if repr(value) != "NULL"]
+    return from_locals + stack + (["kept"] if frame.link is not None else [])
+
+
+_INDEX = re.compile(r"^\{\}\[(\d+)\]$")
+_PARTS = re.compile(r"^\{\}\.__dict__\['(\w+)'\](.*)$")
+
+
+def source_text(tracer: DocumentingTracer, source: Source) -> str:
+    """Where a value comes from, as PyTorch writes it: `L['x']`, `L['self']._parameters['weight']`, `G['table'][0]`."""
+    pattern, base = source.pattern, source.base
+    if base is None:
+        found = re.fullmatch(r"s\[(\d+)\]", pattern)
+        if found is not None and int(found[1]) < len(tracer.names):
+            return tracer.aliases.get(text := f"L['{tracer.names[int(found[1])]}']", text)
+        return f"C['{pattern}']"
+    if base.is_constant:
+        value = tracer.constants.space.get(base.pattern)
+        if isinstance(value, types.CellType) and id(value) in tracer.cells:
+            text = f"L['{tracer.cells[id(value)]}']" + pattern[2:].replace(".cell_contents", "", 1)
+            return tracer.aliases.get(text, text)
+        if isinstance(value, dict) and "__name__" in value:
+            return "G" + _constants(tracer, pattern[2:])
+    text = source_text(tracer, base)
+    if pattern == "{}.cell_contents":
+        return text
+    attribute = _PARTS.match(pattern)
+    if attribute is not None:
+        return f"{text}.{attribute[1]}{_constants(tracer, attribute[2])}"
+    index = _INDEX.match(pattern)
+    if index is not None and (fields := _fields(tracer, base)):
+        return f"{text}.{fields[int(index[1])]}"
+    text += _constants(tracer, pattern[2:])
+    return tracer.aliases.get(text, text)
+
+
+def _fields(tracer: DocumentingTracer, source: Source) -> tuple[str, ...]:
+    """The names of the items of a named tuple."""
+    numbers = [number for number, known in tracer.outside.sources.items() if known is source]
+    for value in tracer.outside.kept:
+        if id(value) in numbers:
+            return tuple(getattr(value, "_fields", ()))
+    return ()
+
+
+def _constants(tracer: DocumentingTracer, text: str) -> str:
+    """A pattern with the names of constants replaced by their values."""
+    return re.sub(r"\bc\d+\b", lambda m: repr(tracer.constants.space.get(m[0], m[0])), text)

@@ -1,0 +1,62 @@
+"""What the tracer is told: which functions say that code is being compiled, which pages are followed, how fx graphs are made, when it may trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rushlight._interface.base import import_whole
+from rushlight._interface.compiling import HOOKS
+from rushlight.compiler.errors import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError, Unsupported
+from rushlight.compiler.settings import settings
+from rushlight.compiler.stances import current_stance
+from rushlight.compiler.strictness import strict
+
+__all__ = ["register"]
+
+
+def _document(tracer: Any, outputs: Sequence[Any]) -> tuple[Any, list[Any], list[Any]]:
+    """The fx graph of a trace as a module, the tensors it takes, and where they come from."""
+    tracer.document.output(outputs)
+    made = import_whole("rushlight.fx._document").graph_module(tracer.document.calls)
+    known = [tracer.outside.tensors[id(stand_in)] for stand_in in made.inputs]
+    return made.module, [real for real, _ in known], [source for _, source in known]
+
+
+def _allowed(compiled: Any, again: bool, why: str) -> bool:
+    """Whether a function may be traced now (`again`: though it was before); the stance and the settings say it."""
+    stance = current_stance().stance
+    if stance == "default":
+        if again and settings("torch._dynamo.config").get("error_on_recompile"):
+            raise RecompileError(
+                f"Recompiling function {_place(compiled)}\n    triggered by the following guard failure(s):\n    - {why}"
+            )
+        return True
+    if stance == "fail_on_recompile":
+        code = compiled.target.__code__
+        text = (
+            "Detected recompile when torch.compile stance is 'fail_on_recompile'. "
+            f"filename: '{code.co_filename}', function name: '{code.co_name}', line number: {code.co_firstlineno}"
+        )
+        raise RuntimeError(text + (f"\n    triggered by the following guard failure(s):\n    - {why}" if why else ""))
+    if stance in ("eager_then_compile", "aot_eager_then_compile"):
+        called = compiled.__dict__.get("_called_eagerly", False)
+        compiled._called_eagerly = True
+        return called
+    return False
+
+
+def _place(compiled: Any) -> str:
+    code = compiled.target.__code__
+    return f"{code.co_name} in {code.co_filename}:{code.co_firstlineno}"
+
+
+def register(*compiling: Callable[[], bool]) -> None:
+    """Tell the tracer; `compiling` are functions that are true while code is being compiled."""
+    HOOKS.document = _document
+    HOOKS.allowed = _allowed
+    HOOKS.strict = strict
+    HOOKS.compiling.extend(compiling)
+    HOOKS.unsupported = Unsupported
+    HOOKS.fatal = (Unsupported, BackendCompilerFailed, RecompileError, FailOnRecompileLimitHit)
+    HOOKS.inlined = (*HOOKS.inlined, "rushlight._higher_order_ops.")
