@@ -27,7 +27,8 @@ def scan(
     - `xs`: a tensor or a tree of them, with one size along `dim`; without tensors the carry is `init` and there are no `y`
 
     With `reverse` the last slice comes first.  The `y` are stacked along `dim` as well.  Gradients go to `init`,
-    `xs` and what `combine_fn` closes over.  RuntimeError for other arguments, `UncapturedHigherOrderOpError` where carries do not fit or a result is an argument or a view of one.
+    `xs` and what `combine_fn` closes over.  RuntimeError for other arguments,
+    `UncapturedHigherOrderOpError` where carries do not fit or a result is an argument or a view of one.
     """
     if not callable(combine_fn):
         raise RuntimeError(f"Combine_fn must be a callable, but got {combine_fn}")

@@ -143,8 +143,13 @@ class DocumentingTracer(Tracer):
         elif isinstance(value, slice):
             self.use((value.start, value.stop, value.step))
 
+    def looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments in the place of values that nobody had looked at."""
+        return tuple([self.real(x) for x in args]), {key: self.real(x) for key, x in kwargs.items()}
+
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Write down a call of a function that takes or gives tensors."""
+        args, kwargs = self.looked_at(args, kwargs)
         if _has_tensor(result) or (result is None and _has_tensor(args)):
             self.use((args, kwargs))
             name = self.loaded[1] if self.loaded[0] is function else ""
@@ -158,6 +163,7 @@ class DocumentingTracer(Tracer):
 
     def note_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Write down a call as a function's or a method's."""
+        args, kwargs = self.looked_at(args, kwargs)
         if isinstance(function, functools.partial):
             self.note_call(function.func, (*function.args, *args), {**function.keywords, **kwargs}, result)
             return
@@ -196,6 +202,7 @@ class DocumentingTracer(Tracer):
 
     def load_item(self, obj: Any, index: Any) -> Any:
         found = super().load_item(obj, index)
+        obj = self.real(obj)
         if isinstance(obj, Tensor):
             self.note(operator.getitem, (obj, index), {}, found)
         elif isinstance(found, Tensor) and isinstance(obj, dict):
@@ -203,6 +210,7 @@ class DocumentingTracer(Tracer):
         return found
 
     def store_item(self, obj: Any, index: Any, value: Any) -> Any:
+        obj, index, value = self.real(obj), self.real(index), self.real(value)
         if isinstance(obj, Tensor):
             self.use((obj, index, value))
         found = super().store_item(obj, index, value)
@@ -211,9 +219,10 @@ class DocumentingTracer(Tracer):
         return found
 
     def load_attr(self, obj: Any, name: str) -> Any:
+        found = super().load_attr(obj, name)
+        obj = self.real(obj)
         if isinstance(obj, Tensor):
             self.use(obj)
-        found = super().load_attr(obj, name)
         if isinstance(found, Tensor):
             if id(found) in self.outside.tensors:
                 self.use(found)
