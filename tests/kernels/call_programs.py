@@ -63,7 +63,7 @@ class Calls:
     def __init__(self, seed: int = 0) -> None:
         self.builder = GraphBuilder()
         self.inputs: list[Stored] = []
-        self.seed = seed
+        self.seed, self.calls = seed, 0
 
     def input(self, shape: Sequence[int], dtype: DType, strides: Sequence[int] | None = None) -> Stored:
         """An input with random contents."""
@@ -95,11 +95,12 @@ class Calls:
         layouts = [x.strides for x in operands] + [None] * len(numbers)
         run = backend().compile(graph, layouts, strides, CPU)
         words = [x.storage.ptr + x.offset * x.dtype.itemsize for x in operands]
+        self.calls += 1
         found = run(*words, *[float(n) if d.kind == "f" else n for n, d in numbers])
         found = found if isinstance(found, tuple) else (found,)
         with self.builder:
-            given = [prim.operand(x.value) for x in operands]
-            given += [prim.operand(build.full((), n, d)) for n, d in numbers]
+            given = [prim.operand(x.value, call=self.calls) for x in operands]
+            given += [prim.operand(build.full((), n, d), call=self.calls) for n, d in numbers]
             values = prim.border(*evaluate(graph, given), strides=tuple(map(tuple, strides)))
         made = tuple(Stored(v, s, lies) for v, s, lies in zip(values, found, strides, strict=True))
         return made[0] if len(made) == 1 else made

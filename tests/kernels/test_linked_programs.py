@@ -405,9 +405,9 @@ def test_what_is_saved_for_backward_is_what_calls_leave():
     builder = GraphBuilder()
     x, ct = builder.input((4, 8), FLOAT32), builder.input((4, 8), FLOAT32)
     with builder:
-        y, sums = prim.border(*summed(prim.operand(x)), strides=((8, 1), (1,)))
-        spread = prim.broadcast(prim.operand(sums), shape=(4, 8), dims=(0,))
-        (grad,) = prim.border(prim.operand(ct) * prim.operand(y) * spread, strides=((8, 1),))
+        y, sums = prim.border(*summed(prim.operand(x, call=0)), strides=((8, 1), (1,)))
+        spread = prim.broadcast(prim.operand(sums, call=1), shape=(4, 8), dims=(0,))
+        (grad,) = prim.border(prim.operand(ct, call=1) * prim.operand(y, call=0) * spread, strides=((8, 1),))
     inside = y.node.inputs
     forward, _, saved = partition(Joint([x], [y], builder.nodes, [ct], [grad]))
     assert forward.outputs[1:] == (sums,) or saved[0][0] in ("input", "output")

@@ -73,16 +73,16 @@ def test_patterns_reach_over_calls():
     builder = GraphBuilder()
     x, y = builder.input((3,), FLOAT64), builder.input((3,), FLOAT64)
     with builder:
-        (product,) = prim.border(prim.operand(x) * prim.operand(y), strides=((1,),))
-        (total,) = prim.border(prim.operand(product) + prim.operand(x), strides=((1,),))
+        (product,) = prim.border(prim.operand(x, call=0) * prim.operand(y, call=0), strides=((1,),))
+        (total,) = prim.border(prim.operand(product, call=1) + prim.operand(x, call=1), strides=((1,),))
     made, count = replaced(builder.finish([total]), [SQUARE])
     assert count == 1 and names(made).count("border") == 1
     builder = GraphBuilder()
     x, y = builder.input((3,), FLOAT64), builder.input((3,), FLOAT64)
     logs = Pattern(lambda a, b: prim.log(a) + prim.log(b), lambda a, b: prim.log(a * b), [THREE, THREE])
     with builder:
-        parts = [prim.border(prim.log(prim.operand(v)), strides=((1,),))[0] for v in (x, y)]
-        (total,) = prim.border(prim.operand(parts[0]) + prim.operand(parts[1]), strides=((1,),))
+        parts = [prim.border(prim.log(prim.operand(v, call=0)), strides=((1,),))[0] for v in (x, y)]
+        (total,) = prim.border(prim.operand(parts[0], call=2) + prim.operand(parts[1], call=2), strides=((1,),))
     made, count = replaced(builder.finish([total]), [logs])
     assert count == 1 and names(made).count("border") == 1 and names(made).count("log") == 1
 

@@ -1,7 +1,8 @@
 """Where the calls of a whole program begin and end: what a call reads, and what it leaves in memory.
 
 A program that is compiled gives the bits of its calls one after another.  A border says what these depend on: which values are
-results of one call, and how they lie.  Without borders a graph is one call.
+results of one call, and how they lie.  Without borders a graph is one call.  Calls are numbered, so that equal computations of two
+calls stay two: the order of the nodes of a call decides in which kernels they are, and so in which order sums are added.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def _border_samples() -> Samples:
 
 
 def _operand_samples() -> Samples:
-    yield [floats((2, 3))], {}
-    yield [integers((4,))], {}
+    yield [floats((2, 3))], {"call": 0}
+    yield [integers((4,))], {"call": 1}
 
 
 ProgramPrimitive(
@@ -47,7 +48,8 @@ ProgramPrimitive(
     batch=_batched,
 )  # fmt: skip
 ProgramPrimitive(
-    "operand", "x, as a call is given it: what is before is a view of memory, what is after is the call.", family="shape",
-    spec=lambda x: (x.shape, x.dtype), reference=lambda x: np.array(x), samples=_operand_samples, lower=("identity",),
-    vjp=lambda ct, out, x: (ct,), jvp=lambda tangents, out, x: tangents[0], batch=lambda batched, x: prim.operand(x),
+    "operand", "x, as call number `call` is given it: what is before is a view of memory, what is after is the call.", family="shape",
+    spec=lambda x, call: (x.shape, x.dtype), reference=lambda x, call: np.array(x), samples=_operand_samples, lower=("identity",),
+    vjp=lambda ct, out, x, call: (ct,), jvp=lambda tangents, out, x, call: tangents[0],
+    batch=lambda batched, x, call: prim.operand(x, call=call),
 )  # fmt: skip

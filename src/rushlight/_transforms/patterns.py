@@ -239,11 +239,20 @@ def _bound(number: int, value: Any, bound: Bound, inside: frozenset[Node]) -> It
     known = bound.get(number)
     if known is None:
         yield {**bound, number: value}, inside
-    elif known is value or (isinstance(known, Constant) and isinstance(value, Constant) and known.key == value.key):
+    elif _seamless(known) is _seamless(value) or (
+        isinstance(known, Constant) and isinstance(value, Constant) and known.key == value.key
+    ):
         yield bound, inside
     elif isinstance(known, Constant) and isinstance(value, Value) and value.node is not None:
         if value.node.prim.name == "full" and Constant(value.node.params["value"], value.dtype).key == known.key:
             yield bound, inside
+
+
+def _seamless(value: Any) -> Any:
+    """A value of a graph as the calls before left it."""
+    while isinstance(value, Value) and value.node is not None and value.node.prim.name in _SEAMS:
+        value = value.node.inputs[value.index]
+    return value
 
 
 def _constant_behind(node: Node, numbers: dict[int, int]) -> int | None:

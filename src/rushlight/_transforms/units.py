@@ -167,6 +167,10 @@ class _Cutter:
                 raise RuntimeError(f"{value!r} is neither computed nor an input of the program")
             nodes[id(node)] = node
             todo.extend(reversed(node.inputs))
+        order = sorted(
+            operands, key=lambda key: -1 if leaves[key].node is None else self.order.get(id(leaves[key].node), -1)
+        )
+        operands = {key: operands[key] for key in order}
         return _copied(sorted(nodes.values(), key=lambda n: self.order[id(n)]), operands, leaves, wanted)
 
     def _operand(self, value: Value) -> Operand | Number | None:

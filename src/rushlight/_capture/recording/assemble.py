@@ -69,6 +69,7 @@ class Assembler:
         self.numbers: dict[int, Any] = {}
         self.stretches: dict[int, Stretch] = {}
         self.flattened: set[int] = set()
+        self.calls = 0
 
     # ***** the log *****
 
@@ -91,17 +92,18 @@ class Assembler:
 
     def _call(self, entry: Call) -> None:
         exe, words = entry.exe, iter(entry.words)
+        self.calls += 1
         graph: Graph = exe.graph
         addresses: dict[int, int] = {i: next(words) for i, layout in enumerate(exe.in_layouts) if layout is not None}
         operands: list[Any] = []
         for i, (value, layout) in enumerate(zip(graph.inputs, exe.in_layouts, strict=True)):
             if layout is not None:
-                operands.append(prim.operand(self.read(addresses[i], value.shape, layout, value.dtype)))
+                operands.append(self.operand(self.read(addresses[i], value.shape, layout, value.dtype)))
             else:
                 number = next(words)
                 if value.dtype.is_complex:
                     number = complex(number, next(words))
-                operands.append(self.number(number, value.dtype))
+                operands.append(self.operand(self.number(number, value.dtype)))
         strides = tuple(
             tuple(exe.in_layouts[exe.aliases[k]] if k in exe.aliases else exe.out_layouts[k])
             for k in range(len(graph.outputs))
@@ -115,6 +117,10 @@ class Assembler:
             else:
                 self.write(addresses[target], value.shape, strides[k], result)
 
+    def operand(self, value: Any) -> Any:
+        """A value as the call at hand is given it."""
+        return prim.operand(value, call=self.calls)
+
     def number(self, number: Any, dtype: DType) -> Any:
         """A Python number that was given to a kernel."""
         if isinstance(number, HostNumber):
@@ -123,7 +129,7 @@ class Assembler:
                 value = self.numbers[id(number)] = self.builder.input((), dtype, weak=True)
                 self.given[value] = Given("number", number, Layout((), ()), dtype)
             return value
-        return prim.operand(build.full((), number, dtype))
+        return build.full((), number, dtype)
 
     def _fill(self, entry: Fill) -> None:
         if not entry.nbytes:
@@ -190,7 +196,8 @@ class Assembler:
             return shown(stretch.value, path_to(*held, shape, strides, offset))
         except RegionError:
             flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
-            return _call_of(gathered(prim.operand(flat), shape, strides, offset - first))
+            self.calls += 1
+            return _call_of(gathered(self.operand(flat), shape, strides, offset - first))
 
     def write(self, address: int, shape: Sequence[int], strides: Sequence[int], value: Any) -> None:
         """Put an array where memory is at an address."""
@@ -211,11 +218,13 @@ class Assembler:
         self._hold(stretch, dtype)
         try:
             path = path_to(*stretch.layout, shape, strides, offset)
-            whole_value = rewritten(prim.operand(stretch.value), prim.operand(value), path)
+            self.calls += 1
+            whole_value = rewritten(self.operand(stretch.value), self.operand(value), path)
             stretch.value = _call_of(whole_value, stretch.layout.strides)
         except RegionError:
             flat, first = self._flat(stretch, offset, offset + extent(shape, strides))
-            row = scattered(prim.operand(flat), prim.operand(value), shape, strides, offset - first)
+            self.calls += 1
+            row = scattered(self.operand(flat), self.operand(value), shape, strides, offset - first)
             stretch.value = _call_of(row)
             stretch.layout = Layout(flat.shape, (1,), first)
 
@@ -271,11 +280,13 @@ class Assembler:
         """Let the elements be those of another dtype: the same bits."""
         held, layout = stretch.dtype, stretch.layout
         if held.itemsize == dtype.itemsize and not held.is_complex and not dtype.is_complex:
-            bits = prim.bitcast(prim.operand(stretch.value), dtype=dtype)
+            self.calls += 1
+            bits = prim.bitcast(self.operand(stretch.value), dtype=dtype)
             stretch.value, stretch.dtype = _call_of(bits, layout.strides), dtype
             return
         flat, first = self._flat(stretch)
-        flat = prim.operand(flat)
+        self.calls += 1
+        flat = self.operand(flat)
         if held.is_complex and dtype is held.to_real():
             pairs = [build.reshape(part, (*flat.shape, 1)) for part in (prim.real(flat), prim.imag(flat))]
             value = build.reshape(prim.cat(*pairs, dim=1), (2 * flat.shape[0],))
