@@ -12,6 +12,7 @@ from typing import Any
 
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.trace.document import Document
+from rushlight._capture.trace.outside import ABSENT, Lazy
 from rushlight._capture.trace.sources import Source
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.core.state import GRAD, STATE
@@ -145,7 +146,7 @@ class DocumentingTracer(Tracer):
 
     def looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments in the place of values that nobody had looked at."""
-        return tuple([self.real(x) for x in args]), {key: self.real(x) for key, x in kwargs.items()}
+        return tuple([_known(x) for x in args]), {key: _known(x) for key, x in kwargs.items()}
 
     def note(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Write down a call of a function that takes or gives tensors."""
@@ -202,7 +203,7 @@ class DocumentingTracer(Tracer):
 
     def load_item(self, obj: Any, index: Any) -> Any:
         found = super().load_item(obj, index)
-        obj = self.real(obj)
+        obj, index = _known(obj), _known(index)
         if isinstance(obj, Tensor):
             self.note(operator.getitem, (obj, index), {}, found)
         elif isinstance(found, Tensor) and isinstance(obj, dict):
@@ -220,7 +221,7 @@ class DocumentingTracer(Tracer):
 
     def load_attr(self, obj: Any, name: str) -> Any:
         found = super().load_attr(obj, name)
-        obj = self.real(obj)
+        obj = _known(obj)
         if isinstance(obj, Tensor):
             self.use(obj)
         if isinstance(found, Tensor):
@@ -251,6 +252,11 @@ class DocumentingTracer(Tracer):
         ):
             self.note(function, tuple(args), dict(kwargs), found)
         return found
+
+
+def _known(value: Any) -> Any:
+    """A value; in the place of one from outside what the trace works on, if somebody has looked at it."""
+    return value.value if type(value) is Lazy and value.value is not ABSENT else value
 
 
 def _is_operator(function: Any) -> bool:
