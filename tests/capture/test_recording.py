@@ -296,6 +296,37 @@ def test_double_backward() -> None:
     assert torch.allclose(first, 2 * x.grad)
 
 
+def test_gradients_of_some_outputs() -> None:
+    def function(x: Any, w: Any) -> list[Any]:
+        hidden = (x @ w).tanh()
+        return [hidden, hidden.sum(0), (w * w).sum(), x.detach()]
+
+    make = normal(3, 4, grad=True), normal(4, 2, grad=True)
+    for chosen in ([0], [1], [2], [0, 2], [1, 2], [0, 1]):
+        eager, mine = [[m() for m in make] for _ in range(2)]
+        _, program = program_of(function, *mine)
+        for again in range(2):
+            for xs, outs in ((eager, function(*eager)), (mine, program(mine))):
+                torch.manual_seed(again)
+                cotangents = [torch.randn(outs[k].shape) for k in chosen]
+                torch.autograd.backward([outs[k] for k in chosen], cotangents)
+                assert outs[3].grad_fn is None and xs is not None
+            for a, b in zip(eager, mine, strict=True):
+                assert (a.grad is None) == (b.grad is None)
+                if a.grad is not None:
+                    assert_same(a.grad, b.grad)
+
+
+def test_hooks_see_what_is_saved() -> None:
+    seen: list[Any] = []
+    x = torch.randn(3, requires_grad=True)
+    _, program = program_of(lambda x: [x.exp().sin()], x)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t.shape) or t, lambda t: t):
+        (y,) = program([x])
+    y.sum().backward()
+    assert seen and torch.equal(x.grad, x.exp().cos() * x.exp())
+
+
 def test_a_graph_is_freed_and_retained() -> None:
     x = torch.randn(3).requires_grad_()
     _, program = program_of(lambda x: [(x.exp() * x).sum()], x)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rushlight._backends.registry import backend_of
 from rushlight._capture.recording.assemble import Given
+from rushlight._capture.recording.backward import NAME, ProgramBackwardSpec
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.evaluation import Evaluation
 from rushlight._capture.recording.host_numbers import HostNumber
@@ -16,8 +17,6 @@ from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import MEMORY, own
 from rushlight._engine.core.state import GRAD, STATE
 from rushlight._engine.core.tensor import Tensor, add_view, make, meta_of
-from rushlight._engine.dispatch.backward_spec import BackwardSpec
-from rushlight._engine.dispatch.graph_calls import GRAPH_CALLS
 from rushlight._engine.dispatch.lower import Backward
 from rushlight._engine.dispatch.node_recording import record
 from rushlight._engine.random.random import _draw
@@ -26,8 +25,6 @@ from rushlight._types.device import CPU
 from rushlight._types.spec import Spec
 
 __all__ = ["Changed", "CompiledProgram", "Made"]
-
-NAME = "CompiledFunctionBackward"
 
 
 class Made(NamedTuple):
@@ -83,7 +80,7 @@ class CompiledProgram:
         self._options = build.options
         self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
-        self._backward: BackwardSpec | None = None
+        self._backward: ProgramBackwardSpec | None = None
         self._residuals: list[Spec] = []
         self._wanting: list[int] = []
 
@@ -126,12 +123,13 @@ class CompiledProgram:
         residuals: Sequence[Value],
         wanting: Sequence[int],
         count: int,
+        variant: Any,
     ) -> None:
         """Let outputs `wanting` get a node: `logical` is the forward graph with an output for each output of the program, then residuals."""
         places = list(range(len(wrt)))
         what = Backward(logical, backward, list(saved), list(places))
         mask = [j in wanting for j in range(count)]
-        self._backward = BackwardSpec(NAME, what, wrt, mask, CPU, GRAPH_CALLS)
+        self._backward = ProgramBackwardSpec(what, wrt, mask, variant)
         self._residuals = [Spec.of(v.dtype, CPU, v.shape, _lies(v)) for v in residuals]
         self._wanting = list(wanting)
 

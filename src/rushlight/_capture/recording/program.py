@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.recording.assemble import Assembler, Given, Restart
+from rushlight._capture.recording.backward import Variant
 from rushlight._capture.recording.compiled import Changed, CompiledProgram, Made
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import RecordingError
@@ -121,24 +122,45 @@ class _Build:
     def _record_backward(self) -> None:
         """Run the engine's backward on the recorded tensors, with stand-ins for the gradients of the outputs that want one."""
         recording = self.recording
+        edges: list[tuple[int, GradientEdge]] = []
         with recording.continued():
             for j in self.wanting:
                 spec = self.outputs[j]._spec
                 self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, TRACED, spec.shape)))
-            edges = []
             for i, x in enumerate(self.standing):
-                if not self.inputs[i]._rg:
-                    continue
-                edge = recording.first_edges.get(i) or edge_of(x)
+                edge = (recording.first_edges.get(i) or edge_of(x)) if self.inputs[i]._rg else None
                 if edge is not None:
-                    self.wrt.append(i)
-                    edges.append(GradientEdge(*(edge if isinstance(edge, tuple) else (edge, 0))))
-            roots = [self.outputs[j] for j in self.wanting]
-            found = run_backward(roots, list(self.cotangents), True, False, edges, accumulate=False)
-            self.gradients = list(found)
-        kept = [k for k, g in enumerate(self.gradients) if g is not None]
-        self.wrt = [self.wrt[k] for k in kept]
-        self.gradients = [self.gradients[k] for k in kept]
+                    edges.append((i, GradientEdge(*(edge if isinstance(edge, tuple) else (edge, 0)))))
+            found = self._gradients_of(range(len(self.wanting)), [edge for _, edge in edges])
+        reached = [k for k, g in enumerate(found) if g is not None]
+        self.wrt, self.edges = [edges[k][0] for k in reached], [edges[k][1] for k in reached]
+        self.gradients = [found[k] for k in reached]
+
+    def _gradients_of(self, chosen: Sequence[int], edges: Sequence[GradientEdge]) -> list[Tensor | None]:
+        """Recorded gradients that come from some of the outputs that want one."""
+        roots = [self.outputs[self.wanting[k]] for k in chosen]
+        return list(run_backward(roots, [self.cotangents[k] for k in chosen], True, False, edges, accumulate=False))
+
+    def _variant(self, assembler: Assembler, logical: Graph, mask: Sequence[bool], sources: Sequence[Any]) -> Variant:
+        """The backward where only some outputs have a gradient, from the values that are saved for all."""
+        recording, before = self.recording, len(self.recording.log)
+        chosen = [k for k, j in enumerate(self.wanting) if mask[j]]
+        with recording.continued():
+            found = self._gradients_of(chosen, self.edges)
+        assembler.run(recording.log[before:])
+        with assembler.builder:
+            values = {k: self._read(g, assembler) for k, g in enumerate(found) if g is not None}
+        ends = {v: g for v, g in assembler.given.items() if g.kind == "cotangent"}
+        cotangents = [self._cotangent(k, ends) for k in chosen]
+        gradients = list(values.values())
+        nodes = live_nodes(assembler.builder.nodes, [*logical.outputs, *gradients])
+        count = len(self.outputs)
+        only = [("output", count + i) if kind == "residual" else (kind, i) for kind, i in sources]
+        joint = Joint(list(logical.inputs), logical.outputs, nodes, cotangents, gradients)
+        _, graph, saved = partition(joint, only=only)
+        saved = [("residual", i - count) if kind == "output" and i >= count else (kind, i) for kind, i in saved]
+        order = {k: n for n, k in enumerate(values)}
+        return graph, saved, [order.get(k) for k in range(len(self.edges))]
 
     def versions(self) -> list[tuple[int, int]]:
         """Inputs whose storages were changed, one for each storage, and how often."""
@@ -210,7 +232,7 @@ class _Build:
         """The program whose outputs want gradients: the joint graph is divided, and what backward reads is saved."""
         given = assembler.given
         ends = {v: g for v, g in given.items() if g.kind == "cotangent"}
-        cotangents = [self._cotangent(k, ends, assembler) for k in range(len(self.cotangents))]
+        cotangents = [self._cotangent(k, ends) for k in range(len(self.cotangents))]
         builder = assembler.builder
         inputs = [v for v in builder.inputs if v not in ends and v not in cotangents]
         inputs += self._differentiated(assembler, inputs)
@@ -230,8 +252,9 @@ class _Build:
         forward = Graph(order, live_nodes(builder.nodes, [*physical, *residuals]), [*physical, *residuals])
         program = CompiledProgram(self, assembler, forward, made, changed, storages, layouts)
         program.differentiable(
-            logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting, len(values)
-        )
+            logical, backward, saved, [number[v] for v in self.kept], residuals, self.wanting, len(values),
+            lambda mask: self._variant(assembler, logical, mask, saved),
+        )  # fmt: skip
         return program
 
     def _differentiated(self, assembler: Assembler, inputs: Sequence[Value]) -> list[Value]:
@@ -259,7 +282,7 @@ class _Build:
         memory = self.recording.memory_at(x._ptr)
         return Layout(tuple(x._spec.shape), x._spec.strides, (x._ptr - memory.address) // x._spec.dtype.itemsize)
 
-    def _cotangent(self, k: int, ends: dict[Value, Given], assembler: Assembler) -> Value:
+    def _cotangent(self, k: int, ends: dict[Value, Given]) -> Value:
         for value, given in ends.items():
             if given.content == k:
                 return value

@@ -18,7 +18,7 @@ from rushlight._engine.dispatch.plan_store import PlanNote
 from rushlight._engine.dispatch.plan_templates import PlanTemplate, ShowTemplate, passed_places, passing, showing
 from rushlight._engine.dispatch.result_strides import gradient_strides
 from rushlight._engine.dispatch.shape_classes import SymbolicSpec
-from rushlight._graph.core import Graph
+from rushlight._graph.core import Graph, Value
 from rushlight._graph.view_outputs import moved_layouts
 from rushlight._types.device import CPU, Device
 from rushlight._types.shape_env import ShapeEnv
@@ -169,7 +169,7 @@ def _lowered_graph(
     if not any(mask) and moved_layouts(graph, specs) is not None:
         return None
     operands = [s for s in specs if s is not None]
-    results = [of(v.dtype, device, v.shape, gradient_strides(v.shape, operands)) for v in rest.outputs]
+    results = [of(v.dtype, device, v.shape, _lies(v) or gradient_strides(v.shape, operands)) for v in rest.outputs]
     several = len(rest.outputs) == 1 and not passed
     if not any(mask):
         return LoweredCall(rest, specs, results, of, device, several=several)
@@ -178,6 +178,15 @@ def _lowered_graph(
     return LoweredCall(
         backward.forward, specs, results, of, device, name, backward, wrt, mask, several=several, graphs=GRAPH_CALLS
     )
+
+
+def _lies(value: Value) -> tuple[int, ...] | None:
+    """The strides of a result of a call, in a graph with borders."""
+    node = value.node
+    if node is None or node.prim.name != "border":
+        return None
+    strides: tuple[int, ...] = node.params["strides"][value.index]
+    return strides
 
 
 def _kept_plan(
