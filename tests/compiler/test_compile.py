@@ -1,0 +1,325 @@
+"""`torch.compile` at work: decorators, breaks, stances, marks, explanations, and backends as third parties write them."""
+
+from __future__ import annotations
+
+import collections
+import operator
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+import rushlight._dynamo as dynamo
+from rushlight._dynamo.testing import CompileCounter, CompileCounterWithBackend, EagerAndRecordGraphs
+from rushlight._dynamo.utils import counters
+
+X = torch.arange(3.0)
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Any:
+    """Every test begins with nothing compiled, and leaves the default stance."""
+    dynamo.reset()
+    yield
+    torch.compiler.set_stance("default")
+
+
+def breaks(x: Any) -> Any:
+    y = x + 1
+    dynamo.graph_break()
+    return y * 2
+
+
+# ***** ways to compile *****
+
+
+def test_functions_methods_and_callables() -> None:
+    counter = CompileCounter()
+
+    class Scale(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = 3.0
+
+        @torch.compile(backend=counter)
+        def forward(self, x: Any) -> Any:
+            return x * self.factor
+
+        def __len__(self) -> int:
+            return 7
+
+    module = Scale()
+    assert module(X).tolist() == [0, 3, 6] and module(X).tolist() == [0, 3, 6] and counter.frame_count == 1
+    module.factor = 2.0
+    assert module(X).tolist() == [0, 2, 4] and counter.frame_count == 2
+
+    class Doubler:
+        def __call__(self, x: Any) -> Any:
+            return x * 2
+
+    assert torch.compile(Doubler(), backend="eager")(X).tolist() == [0, 2, 4]
+    inner = torch.compile(lambda x: x + 1)
+    assert torch.compile(lambda x: inner(x) * 2)(X).tolist() == [2, 4, 6]
+    assert torch.compile(torch.compiler.disable(lambda x: x + 1))(X).tolist() == [1, 2, 3]
+
+
+def test_training_through_a_compiled_module() -> None:
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    for backend in ("inductor", "eager"):
+        compiled = torch.compile(__import__("copy").deepcopy(plain), backend=backend)
+        reference = __import__("copy").deepcopy(plain)
+        results = []
+        for model in (compiled, reference):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(3):
+                loss = model(torch.full((5, 3), 0.5 + step) * torch.arange(5.0)[:, None]).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            results.append([*[p.tolist() for p in model.parameters()], *[b.tolist() for b in model.buffers()]])
+        assert results[0] == results[1]
+
+
+def test_compiling_is_seen_from_inside_and_not_from_outside() -> None:
+    def f(x: Any) -> Any:
+        return x + 1 if torch.compiler.is_compiling() and torch.compiler.is_dynamo_compiling() else x - 1
+
+    assert torch.compile(f)(X).tolist() == [1, 2, 3] and f(X).tolist() == [-1, 0, 1]
+
+
+# ***** breaks *****
+
+
+def test_graph_breaks_and_their_reasons() -> None:
+    counter = CompileCounterWithBackend("eager")
+    assert torch.compile(breaks, backend=counter)(X).tolist() == [2, 4, 6]
+    assert (
+        counter.frame_count == 2 and counter.op_count == 2 and [len(gm.graph.nodes) for gm in counter.graphs] == [3, 3]
+    )
+    [reason] = counters["graph_break"]
+    assert reason.startswith("Call to `torch._dynamo.graph_break()`")
+    with pytest.raises(
+        dynamo.exc.Unsupported, match=r"Call to `torch._dynamo.graph_break\(\)`[\s\S]*test_compile.py:\d+"
+    ):
+        torch.compile(breaks, fullgraph=True)(X)
+    with dynamo.error_on_graph_break(True), pytest.raises(dynamo.exc.Unsupported):
+        torch.compile(breaks, backend="eager")(X)
+    with dynamo.error_on_graph_break(False):
+        assert torch.compile(breaks, fullgraph=True)(X).tolist() == [2, 4, 6]
+
+
+def test_an_explanation_has_graphs_and_reasons() -> None:
+    found = dynamo.explain(breaks)(X)
+    assert (found.graph_count, found.graph_break_count, found.op_count) == (2, 1, 2)
+    assert found.ops_per_graph == [[operator.add], [operator.mul]]
+    assert "graph_break" in found.break_reasons[0].reason and found.break_reasons[0].user_stack[0].filename == __file__
+    assert str(found).startswith(
+        "Graph Count: 2\nGraph Break Count: 1\nOp Count: 2\nBreak Reasons:\n  Break Reason 1:\n    Reason: Call to"
+    )
+    with pytest.warns(FutureWarning, match=r"explain\(f, \*args, \*\*kwargs\) is deprecated"):
+        assert dynamo.explain(breaks, X).graph_count == 2
+
+
+def test_disabled_functions_break_and_run_eagerly() -> None:
+    seen = []
+
+    @torch.compiler.disable(reason="it prints")
+    def slow(x: Any) -> Any:
+        seen.append(torch.compiler.is_compiling())
+        return x + 1
+
+    counter = CompileCounter()
+    assert torch.compile(lambda x: slow(x * 2) * 3, backend=counter)(X).tolist() == [3, 9, 15]
+    assert seen == [False] and counter.frame_count == 2 and counters["graph_break"]["it prints"] == 1
+
+
+def test_marks_are_followed() -> None:
+    calls = []
+
+    @torch.compiler.assume_constant_result
+    def setting() -> float:
+        calls.append(1)
+        return 2.0
+
+    compiled = torch.compile(lambda x: x * setting())
+    assert compiled(X).tolist() == compiled(X).tolist() == [0, 2, 4] and calls == [1]
+
+    kept = EagerAndRecordGraphs()
+
+    @torch.compiler.allow_in_graph
+    def opaque(x: Any) -> Any:
+        return x.sin() + x.cos()
+
+    torch.compile(lambda x: opaque(x) * 2, backend=kept)(X)
+    assert [node.target for node in kept.graphs[0].graph.nodes if node.op == "call_function"] == [opaque, operator.mul]
+
+    dynamo.disallow_in_graph(torch.tan)
+    try:
+        counter = CompileCounter()
+        torch.compile(lambda x: torch.tan(x + 1) * 2, backend=counter)(X)
+        assert counter.frame_count == 2
+    finally:
+        torch.compiler.allow_in_graph(torch.tan)
+
+    @torch.compiler.substitute_in_graph(operator.countOf, skip_signature_check=True)
+    def count_of(a: Any, b: Any) -> Any:
+        return 5
+
+    assert torch.compile(lambda x: x + operator.countOf([1, 1], 1))(X).tolist() == [5, 6, 7]
+
+
+# ***** stances and limits *****
+
+
+def test_stances() -> None:
+    counter = CompileCounter()
+    compiled = torch.compile(lambda x: x + 1, backend=counter)
+    with torch.compiler.set_stance("force_eager"):
+        compiled(X)
+    assert counter.frame_count == 0
+    compiled(X)
+    assert counter.frame_count == 1
+    with torch.compiler.set_stance("eager_on_recompile"):
+        assert compiled(torch.ones(2, 2)).shape == (2, 2) and compiled(X).tolist() == [1, 2, 3]
+    assert counter.frame_count == 1
+    with torch.compiler.set_stance("fail_on_recompile"):
+        compiled(X)
+        with pytest.raises(
+            RuntimeError,
+            match="(?s)Detected recompile when torch.compile stance is 'fail_on_recompile'. filename: .*guard failure",
+        ):
+            compiled(torch.ones(2, 2))
+    with (
+        dynamo.config.patch(error_on_recompile=True),
+        pytest.raises(dynamo.exc.RecompileError, match="Recompiling function <lambda> in"),
+    ):
+        compiled(torch.ones(2, 2))
+    with torch.compiler.set_stance("force_eager"):
+        assert compiled(X).tolist() == [1, 2, 3]
+    compiled(X)
+    assert counter.frame_count == 1
+    late = torch.compile(lambda x: x * 2, backend=counter)
+    with torch.compiler.set_stance("eager_then_compile"):
+        late(X)
+        assert counter.frame_count == 1
+        late(X)
+        assert counter.frame_count == 2
+    only_run = dynamo.run(torch.compile(lambda x: x * 3, backend=counter))
+    assert only_run(X).tolist() == [0, 3, 6] and counter.frame_count == 2
+
+
+def test_recompilations_are_counted_and_limited() -> None:
+    counter = CompileCounter()
+
+    def f(x: Any, text: str) -> Any:
+        return x + len(text)
+
+    compiled = torch.compile(f, backend=counter, recompile_limit=2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for text in ("a", "b", "c", "d"):
+            assert compiled(X, text).tolist() == [1, 2, 3]
+    assert counter.frame_count == 2 and sum(counters["recompiles"].values()) >= 2
+    assert any("was compiled 2 times" in str(each.message) for each in told)
+    dynamo.reset()
+    assert not counters["recompiles"]
+
+
+# ***** backends *****
+
+
+def test_a_backend_that_fails_says_so() -> None:
+    def broken(gm: Any, inputs: Any) -> Any:
+        raise ValueError("no such machine")
+
+    with pytest.raises(
+        dynamo.exc.BackendCompilerFailed, match="backend='broken' raised:\nValueError: no such machine"
+    ) as caught:
+        torch.compile(lambda x: x + 1, backend=broken)(X)
+    assert isinstance(caught.value.inner_exception, ValueError)
+    with pytest.raises(dynamo.exc.BackendCompilerFailed, match="compiler_fn did not return callable"):
+        torch.compile(lambda x: x + 1, backend=lambda gm, inputs: 3)(X)
+
+
+def test_a_backend_that_counts() -> None:
+    found: collections.Counter[str] = collections.Counter()
+
+    def counting(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Any:
+        for node in gm.graph.nodes:
+            if node.op.startswith("call_"):
+                found[str(getattr(node.target, "__name__", node.target))] += 1
+        return gm.forward
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    assert torch.equal(torch.compile(model, backend=counting)(X), model(X))
+    assert found == {"linear": 2, "relu": 1}
+
+
+def test_a_backend_that_rewrites() -> None:
+    def faster(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Any:
+        for node in list(gm.graph.nodes):
+            if node.target is torch.nn.functional.gelu or node.target is torch.tanh:
+                with gm.graph.inserting_after(node):
+                    node.replace_all_uses_with(gm.graph.call_function(torch.relu, (node.args[0],)))
+                gm.graph.erase_node(node)
+        gm.graph.lint()
+        gm.recompile()
+        return gm.forward
+
+    def f(x: Any) -> Any:
+        return torch.tanh(x - 1) + torch.nn.functional.gelu(x)
+
+    assert torch.equal(torch.compile(f, backend=faster)(X), torch.relu(X - 1) + torch.relu(X))
+
+
+def test_a_backend_that_interprets_with_names_and_kwargs() -> None:
+    kept: dict[str, Any] = {}
+
+    def profiling(
+        gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor], *, mode: str | None = None, options: Any = None
+    ) -> Any:
+        kept.update(mode=mode, options=options)
+
+        class Profile(torch.fx.Interpreter):
+            def run_node(self, node: Any) -> Any:
+                kept.setdefault("nodes", []).append(node.name)
+                return super().run_node(node)
+
+        return Profile(gm).run
+
+    y = torch.ones(3)
+    assert torch.compile(lambda x: x + y, backend=profiling, options={"level": 3})(X).tolist() == [1, 2, 3]
+    assert kept == {"mode": None, "options": {"level": 3}, "nodes": ["l_x_", "l_y_", "add", "output"]}
+
+
+def test_backends_of_packages(tmp_path: Path) -> None:
+    (tmp_path / "burner.py").write_text(
+        "def burn(gm, inputs):\n    print('burns', len(inputs))\n    return gm.forward\n"
+    )
+    info = tmp_path / "burner-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: burner\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[torch_dynamo_backends]\nburn = burner:burn\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rushlight as torch; print(torch.compiler.list_backends());"
+        "print('burner' in sys.modules); print(torch.compile(lambda x: x + 1, backend='burn')(torch.ones(2)).tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['burn', 'inductor']\nFalse\nburns 1\n[2.0, 2.0]\n"
+
+
+def test_control_flow_within_compiled_functions() -> None:
+    def f(x: Any) -> Any:
+        y = torch.cond(x.sum() > 2, lambda x: x * 2, lambda x: x - 1, (x,))
+        count, z = torch.while_loop(lambda i, z: i < 3, lambda i, z: (i + 1, z + y), (torch.tensor(0), x * 0))
+        return y, count, z
+
+    compiled = torch.compile(f)
+    for x in (X, X - 1, X):
+        for mine, other in zip(compiled(x), f(x), strict=True):
+            assert torch.equal(mine, other)
