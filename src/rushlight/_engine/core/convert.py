@@ -453,20 +453,21 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
                     "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
                 )
             x = detach(x)
-        if x._spec.conj:
+        spec = x._spec
+        if spec.conj:
             if not force:
-                bit, way = ("conjugate", "resolve_conj") if x._spec.dtype.is_complex else ("negative", "resolve_neg")
+                bit, way = ("conjugate", "resolve_conj") if spec.dtype.is_complex else ("negative", "resolve_neg")
                 raise RuntimeError(
                     f"Can't call numpy() on Tensor that has {bit} bit set. Use tensor.{way}().numpy() instead."
                 )
             x = resolved(x)
-        if x._spec.dtype.numpy_name is None:
-            raise TypeError(f"Got unsupported ScalarType {x._spec.dtype.scalar}")
-        if x._storage is None:
+        if spec.dtype.numpy_name is None:
+            raise TypeError(f"Got unsupported ScalarType {spec.dtype.scalar}")
+        storage, device = x._storage, spec.device
+        if storage is None:
             raise TypeError(
                 "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
             )
-        device = x._spec.device
         if not (device.backend or backend_of(device)).host_readable:
             if STATE.word & RECORDING:
                 raise STATE.recording.asked("numpy")
@@ -475,9 +476,11 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
                     f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
                 )
             x = on_host(x)
+            storage = x._storage
         if HOOKS.lazy_clones:
             own(x)
-        lend(x._storage)
+            storage = x._storage
+        lend(storage)
         return to_array(x)
     except BaseException as error:
         shorten(error)
