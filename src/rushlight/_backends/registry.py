@@ -68,6 +68,8 @@ def _loaded(type: str) -> Backend:
                 f"device type '{type}' has no backend here; there are: {', '.join(sorted(_LOADERS))}"
             )
         found = _LOADED[type] = _LOADERS[type]()
+        # Of the instance, too: CPython reads those of an instance faster than those of its class.
+        found.host_readable = found.host_readable  # type: ignore[misc]
         if found.type != type:
             del _LOADED[type]
             raise TypeError(f"the backend registered for device type '{type}' says that it is for '{found.type}'")

@@ -13,7 +13,7 @@ from rushlight._engine.core.creation import python_dtype, to_array
 from rushlight._engine.core.elements import elements_of
 from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.integers import as_int, as_ints
-from rushlight._engine.core.memory import empty_spec, has_memory, is_host_memory, lend, moved, own, read_element
+from rushlight._engine.core.memory import empty_spec, has_memory, is_host_memory, lend, moved, read_element
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE, new_plan_table
 from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes, window_of
 from rushlight._engine.dispatch.call import Caller, make_function
@@ -463,8 +463,8 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
             x = resolved(x)
         if spec.dtype.numpy_name is None:
             raise TypeError(f"Got unsupported ScalarType {spec.dtype.scalar}")
-        storage, device = x._storage, spec.device
-        if storage is None:
+        device = spec.device
+        if x._storage is None:
             raise TypeError(
                 "can't convert meta device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
             )
@@ -476,12 +476,9 @@ def numpy_of(x: Tensor, *, force: bool = False) -> Any:
                     f"can't convert {x.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first."
                 )
             x = on_host(x)
-            storage = x._storage
-        if HOOKS.lazy_clones:
-            own(x)
-            storage = x._storage
-        lend(storage)
-        return to_array(x)
+        array = to_array(x)  # which gives a lazy clone memory of its own
+        lend(x._storage)
+        return array
     except BaseException as error:
         shorten(error)
         raise
