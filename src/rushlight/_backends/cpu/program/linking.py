@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rushlight._backends.cpu.conv.conv_descriptor import W
+from rushlight._backends.cpu.externs import extern_call
 from rushlight._backends.cpu.program.assemble import compile_graph
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep, Program
 from rushlight._codegen.order import orders_of
@@ -60,9 +62,25 @@ class Compiled:
 
 
 def _order_of(step: ExternStep) -> tuple[Any, ...]:
-    """What the choice of a routine's kernels depends on."""
+    """What the choice of a routine's kernels depends on, and of a convolution what was chosen."""
     operands = tuple((o.dtype.name, o.shape, o.strides) for o in (*step.inputs, *step.outputs))
-    return "call", step.name, operands, repr(step.params), tuple(p is not None for p in step.prologues)
+    prologues = tuple(p is not None for p in step.prologues) if any(step.prologues) else ()
+    chosen = _chosen(step) if step.name == "conv_windows" else ()
+    return "call", step.name, operands, repr(step.params), prologues, chosen
+
+
+# Words of a convolution that decide in which order the steps of a sum are added.
+_STEPS = ("part_c", "part_d", "part_h", "part_w", "chunk", "chunks", "form", "taps_first")
+
+
+def _chosen(step: ExternStep) -> tuple[Any, ...]:
+    """The kernels of a convolution, and how each divides its sums."""
+    found = []
+    for launch in extern_call(step):
+        words = list(launch.ints or ())[8:]
+        parts = range(0, len(words) - len(W) + 1, len(W))
+        found.append((id(launch.call), tuple(words[at + getattr(W, name)] for at in parts for name in _STEPS)))
+    return tuple(found)
 
 
 class LinkedCluster(NamedTuple):
