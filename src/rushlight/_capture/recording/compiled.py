@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from rushlight._backends.registry import backend_of
@@ -12,19 +13,22 @@ from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.evaluation import Evaluation
 from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.log import Draw
-from rushlight._engine.autograd.node import RELEASED, Node
+from rushlight._engine.autograd.node import RELEASED, Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import MEMORY, own
-from rushlight._engine.core.state import GRAD, STATE
-from rushlight._engine.core.tensor import Tensor, add_view, make, meta_of
+from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE
+from rushlight._engine.core.tensor import Tensor, add_view, alias, edge_of, make, meta_of
 from rushlight._engine.dispatch.lower import Backward
-from rushlight._engine.dispatch.node_recording import record
+from rushlight._engine.dispatch.node_recording import NOT_SAVED, watch
 from rushlight._engine.random.random import _draw
 from rushlight._graph.core import Graph, Value
 from rushlight._types.device import CPU
 from rushlight._types.spec import Spec
 
 __all__ = ["Changed", "CompiledProgram", "Made"]
+
+
+_address = attrgetter("_ptr")
 
 
 class Made(NamedTuple):
@@ -66,12 +70,14 @@ class CompiledProgram:
     ) -> None:
         recording = build.recording
         self.specs = [x._spec for x in build.inputs]
-        self.graph, self.made, self.grads, self.histories = graph, list(made), build.grads, build.histories
+        places = {id(s): k for k, s in enumerate(stretches)}
+        self.made = [m if m.stretch is None else m._replace(number=places[id(m.stretch)], stretch=None) for m in made]
+        self.graph, self.grads, self.histories = graph, build.grads, build.histories
         self.n_outputs = build.n_outputs
         self.draws: list[Draw] = [e for e in recording.log[: build.forward_end] if type(e) is Draw]
         if any(type(e) is Draw for e in recording.log[build.forward_end :]):
             raise RecordingError("the backward of the program draws random numbers")
-        self._stretches = {id(s): k for k, s in enumerate(stretches)}
+        self._n_stored = len(stretches)
         self._layouts = [layout.strides for layout in layouts]
         self._changed = list(changed)
         self._place(build, assembler)
@@ -80,6 +86,9 @@ class CompiledProgram:
         self._options = build.options
         self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
+        self._run: Callable[[Sequence[Tensor]], list[Any]] | None = None
+        self._made_words = [k for k in range(len(graph.outputs)) if k not in self._aliases]
+        self._wrt: list[int] = []
         self._backward: ProgramBackwardSpec | None = None
         self._residuals: list[Spec] = []
         self._wanting: list[int] = []
@@ -87,7 +96,7 @@ class CompiledProgram:
     def _place(self, build: Any, assembler: Any) -> None:
         """Where the words of the executable come from: (kind, number, bytes from the beginning), and their specs."""
         known = {id(assembler.given[v]): n for n, v in enumerate(self.graph.inputs)}
-        self._aliases = {len(self._stretches) + k: known[id(c.given)] for k, c in enumerate(self._changed)}
+        self._aliases = {self._n_stored + k: known[id(c.given)] for k, c in enumerate(self._changed)}
         numbers = {id(d): k for k, d in enumerate(self.draws)}
         self._sources: list[tuple[str, int, int]] = []
         self._in_specs: list[Spec | None] = []
@@ -132,6 +141,7 @@ class CompiledProgram:
         self._backward = ProgramBackwardSpec(what, wrt, mask, variant)
         self._residuals = [Spec.of(v.dtype, CPU, v.shape, _lies(v)) for v in residuals]
         self._wanting = list(wanting)
+        self._wrt = [self._sources[n][1] for n in wrt]
 
     # ***** compiling *****
 
@@ -154,10 +164,59 @@ class CompiledProgram:
 
     def __call__(self, inputs: Sequence[Tensor]) -> list[Any]:
         """The outputs for these inputs."""
-        exe = self.compile()
+        run = self._run
+        return run(inputs) if run is not None else self._first(inputs)
+
+    def _first(self, inputs: Sequence[Tensor]) -> list[Any]:
+        """The first call: compile, and leave out of later calls what this program never does."""
         for i, (x, spec) in enumerate(zip(inputs, self.specs, strict=True)):
             if x._spec is not spec:
                 raise RuntimeError(f"input {i} of the program is {x._spec}, it was recorded for {spec}")
+        self.compile()
+        found = self._whole
+        if not (
+            self.draws
+            or self._evaluation
+            or self._versions
+            or self._changed
+            or self._views
+            or self.released
+            or self.grads
+        ) and all(kind == "input" and not step for kind, _, step in self._sources):
+            found = self._plain()
+        self._run = found
+        return found(inputs)
+
+    def _plain(self) -> Callable[[Sequence[Tensor]], list[Any]]:
+        """Calls of a program that only computes."""
+        exe, numbers = self._exe, [number for _, number, _ in self._sources]
+        alone = exe is not None and numbers == list(range(len(self.specs)))
+        pick: Any = itemgetter(*numbers) if len(numbers) > 1 else lambda inputs: [inputs[n] for n in numbers]
+        several, wants = exe is not None and len(self._made_words) != 1, self._backward is not None
+        state = STATE
+        if several or exe is None or len(self.made) != 1 or self.made[0].kind != "storage" or wants:
+
+            def run(inputs: Sequence[Tensor]) -> list[Any]:
+                made = exe(*map(_address, inputs if alone else pick(inputs))) if exe is not None else ()
+                found = made if several else (made,)
+                results = [self._result(each, inputs, found) for each in self.made]
+                if wants and state.word & GRAD:
+                    self._record(inputs, (), (), results, found)
+                return results
+
+            return run
+        (only,) = self.made
+        spec, offset = only.spec, only.offset
+
+        def run_one(inputs: Sequence[Tensor]) -> list[Any]:
+            storage = exe(*map(_address, inputs if alone else pick(inputs)))
+            return [make(storage, spec, storage.ptr + offset)]
+
+        return run_one
+
+    def _whole(self, inputs: Sequence[Tensor]) -> list[Any]:
+        """Calls of any program."""
+        exe = self._exe
         if HOOKS.lazy_clones:
             for change in self._changed:
                 own(inputs[change.given.content])
@@ -165,12 +224,14 @@ class CompiledProgram:
         numbers = () if self._evaluation is None else self._evaluation(inputs)
         found: tuple[Any, ...] = ()
         if exe is not None:
-            made = exe(*[self._word(source, inputs, drawn, numbers) for source in self._sources])
+            made = exe(*self._words(inputs, drawn, numbers))
             found = made if type(made) is tuple else () if made is None else (made,)
-        for number, count in self._versions:
-            storage = inputs[number]._storage
-            storage.version += count
-            storage.changed = HOOKS.user_code()
+        if self._versions:
+            place = HOOKS.user_code()
+            for number, count in self._versions:
+                storage = inputs[number]._storage
+                storage.version += count
+                storage.changed = place
         results = [self._result(made, inputs, found) for made in self.made]
         for j in self._views:
             self._link(j, inputs, results)
@@ -179,45 +240,49 @@ class CompiledProgram:
         if self.released and STATE.word & GRAD:
             for j in self.released:
                 results[j]._node, results[j]._rg = _released_node(), True
+        self._set_gradients(inputs, results)
+        if len(results) > self.n_outputs:
+            del results[self.n_outputs :]
+        for place, number in zip(self._number_places, numbers[self._number_words :], strict=True):
+            results.insert(place, number)
+        return results
+
+    def _set_gradients(self, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         for i, j in self.grads:
             if j is not None:
                 meta_of(inputs[i]).grad = results[j]
-            elif inputs[i]._autograd_meta is not None:
-                inputs[i]._autograd_meta.grad = None
-        if self._number_places:
-            results = results[: self.n_outputs]
-            for place, number in zip(self._number_places, numbers[self._number_words :], strict=True):
-                results.insert(place, number)
-            return results
-        return results[: self.n_outputs]
+            elif (meta := inputs[i]._autograd_meta) is not None:
+                meta.grad = None
 
     def _drawn(self, draw: Draw) -> Any:
         storage = MEMORY.alloc(draw.total * draw.itemsize)
         _draw(draw.name, draw.kind, draw.generator, storage.ptr, draw.total, *draw.parameters)
         return storage
 
-    def _word(
-        self, source: tuple[str, int, int], inputs: Sequence[Tensor], drawn: Sequence[Any], numbers: Sequence[Any]
-    ) -> Any:
-        kind, number, step = source
-        if kind == "number":
-            return numbers[number]
-        if kind == "input":
-            return inputs[number]._ptr + step
-        address: int = drawn[number].ptr if kind == "draw" else self._held[number]._ptr
-        return address
+    def _words(self, inputs: Sequence[Tensor], drawn: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+        """What the executable is called with: addresses, then numbers."""
+        words: list[Any] = []
+        for kind, number, step in self._sources:
+            if kind == "input":
+                words.append(inputs[number]._ptr + step)
+            elif kind == "number":
+                words.append(numbers[number])
+            else:
+                words.append(drawn[number].ptr if kind == "draw" else self._held[number]._ptr)
+        return words
 
     def _result(self, made: Made, inputs: Sequence[Tensor], found: Sequence[Any]) -> Tensor:
-        if made.kind == "same":
-            return inputs[made.number]
-        if made.kind == "view":
-            x = inputs[made.number]
-            return make(x._storage, made.spec, x._ptr + made.offset)
-        if made.kind == "empty":
-            storage = MEMORY.alloc(0)
-            return make(storage, made.spec, storage.ptr)
-        storage = found[self._stretches[id(made.stretch)]]
-        return make(storage, made.spec, storage.ptr + made.offset)
+        kind, number, spec, offset, *_ = made
+        if kind == "storage":
+            storage = found[number]
+            return make(storage, spec, storage.ptr + offset)
+        if kind == "same":
+            return inputs[number]
+        if kind == "view":
+            x = inputs[number]
+            return make(x._storage, spec, x._ptr + offset)
+        storage = MEMORY.alloc(0)
+        return make(storage, spec, storage.ptr)
 
     def _link(self, j: int, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         """Let a result be a view as it was in the recording."""
@@ -232,6 +297,8 @@ class CompiledProgram:
         meta.base, meta.creation = base, made.creation
         add_view(base, out)
 
+    # ***** gradients *****
+
     def _record(
         self,
         inputs: Sequence[Tensor],
@@ -241,24 +308,41 @@ class CompiledProgram:
         found: Sequence[Any],
     ) -> None:
         """The node behind the outputs."""
-        assert self._backward is not None
+        backward = self._backward
+        assert backward is not None
         first = len(found) - len(self._residuals)
-        residuals = [make(s, spec, s.ptr) for s, spec in zip(found[first:], self._residuals, strict=True)]
-        operands = [
-            numbers[source[1]] if spec is None else self._operand(source, spec, inputs, drawn)
-            for source, spec in zip(self._sources, self._in_specs, strict=True)
-        ]
-        node = record(self._backward, operands, [*results[: self._backward.n_results], *residuals])
+        items: list[Any] = []
+        versions: list[int | None] = []
+        for kind, number in backward.sources:
+            if kind == "input":
+                item = self._operand(number, inputs, drawn, numbers)
+                if isinstance(item, Tensor) and (meta := item._autograd_meta) is not None and meta.inference:
+                    raise RuntimeError(NOT_SAVED)
+            elif kind == "output":
+                item = alias(results[number])
+            else:
+                storage = found[first + number]
+                item = make(storage, self._residuals[number], storage.ptr)
+            items.append(item)
+            versions.append(item._storage.stamp if isinstance(item, Tensor) else None)
+        node = backward.cls.__new__(backward.cls)
+        node.info, node._seq, node._extra = backward, next_sequence(), None
+        node._edges = [edge_of(inputs[i]) for i in self._wrt]
+        node.saved, node.versions, node.where = items, versions, HOOKS.user_code()
+        if STATE.word & (ANOMALY | SAVED_HOOKS):
+            watch(node)
         for j in self._wanting:
             out = results[j]
             out._node, out._rg = node, True
             if j:
                 meta_of(out).output_nr = j
 
-    def _operand(
-        self, source: tuple[str, int, int], spec: Spec, inputs: Sequence[Tensor], drawn: Sequence[Any]
-    ) -> Tensor:
-        kind, number, step = source
+    def _operand(self, place: int, inputs: Sequence[Tensor], drawn: Sequence[Any], numbers: Sequence[Any]) -> Any:
+        """An input of the graph as a tensor, or a number."""
+        kind, number, step = self._sources[place]
+        spec = self._in_specs[place]
+        if spec is None:
+            return numbers[number]
         if kind == "input":
             x = inputs[number]
             return x if x._spec is spec else make(x._storage, spec, x._ptr + step)
