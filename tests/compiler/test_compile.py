@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rushlight as torch
@@ -323,3 +324,70 @@ def test_control_flow_within_compiled_functions() -> None:
     for x in (X, X - 1, X):
         for mine, other in zip(compiled(x), f(x), strict=True):
             assert torch.equal(mine, other)
+
+
+# ***** custom operators *****
+
+
+@torch.library.custom_op("compile_tests::crop", mutates_args=())
+def crop(x: torch.Tensor, n: int) -> torch.Tensor:
+    """The sines of the first elements, by NumPy: nobody can look into it."""
+    return torch.from_numpy(np.sin(x.numpy())[:n].copy())
+
+
+@crop.register_fake
+def _(x: torch.Tensor, n: int) -> torch.Tensor:
+    return x.new_empty(n)
+
+
+def _crop_backward(ctx: Any, grad: torch.Tensor) -> Any:
+    return torch.nn.functional.pad(grad, (0, ctx.left)) * 2, None
+
+
+crop.register_autograd(
+    _crop_backward, setup_context=lambda ctx, inputs, output: setattr(ctx, "left", len(inputs[0]) - inputs[1])
+)
+
+
+@torch.library.custom_op("compile_tests::count_", mutates_args=("counter",))
+def count_(counter: torch.Tensor, step: float) -> None:
+    """Adds in place, by NumPy."""
+    counter.numpy()[:] += step
+
+
+@pytest.mark.parametrize("form", ["definition", "packet", "overload"])
+def test_custom_operators_are_opaque(form: str) -> None:
+    op = {"definition": crop, "packet": torch.ops.compile_tests.crop, "overload": torch.ops.compile_tests.crop.default}[
+        form
+    ]
+
+    def f(x: Any) -> Any:
+        return op(x * 2, 2) + 1
+
+    kept = EagerAndRecordGraphs()
+    for compiled in (
+        torch.compile(f),
+        torch.compile(f, fullgraph=True),
+        torch.compile(f, backend=kept, fullgraph=True),
+    ):
+        x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+        found, expected = compiled(x), f(y)
+        assert torch.equal(found, expected)
+        found.sum().backward()
+        expected.sum().backward()
+        assert torch.equal(x.grad, y.grad)
+    assert not counters["graph_break"]
+    node = kept.graphs[0].graph.find_nodes(op="call_function")[1]
+    assert node.target is (torch.ops.compile_tests.crop if form == "packet" else torch.ops.compile_tests.crop.default)
+    assert node.name == ("crop" if form == "packet" else "crop_default")
+
+
+def test_custom_operators_that_change_tensors() -> None:
+    def f(counter: Any) -> Any:
+        y = counter + 1
+        count_(counter, 2.0)
+        return y + counter
+
+    for backend in ("inductor", "eager"):
+        mine, theirs = X.clone(), X.clone()
+        assert torch.equal(torch.compile(f, backend=backend)(mine), f(theirs)) and torch.equal(mine, theirs)

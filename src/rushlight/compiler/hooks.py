@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._interface.base import import_whole
+import rushlight
+from rushlight._interface.base import import_whole, tree_flatten
 from rushlight._interface.compiling import HOOKS
 from rushlight.compiler.errors import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError, Unsupported
 from rushlight.compiler.settings import settings
@@ -21,6 +22,29 @@ def _document(tracer: Any, outputs: Sequence[Any]) -> tuple[Any, list[Any], list
     made = import_whole("rushlight.fx._document").graph_module(tracer.document.calls)
     known = [tracer.outside.tensors[id(stand_in)] for stand_in in made.inputs]
     return made.module, [real for real, _ in known], [source for _, source in known]
+
+
+def _opaque(function: Any) -> Any:
+    """The operator of a custom one, which is a node of its own; None for everything else.  The package's own operators are followed."""
+    kind = type(function)
+    if kind.__module__ not in ("rushlight.library.custom", "rushlight.library.operators"):
+        return None
+    return getattr(function, "_opoverload", function)
+
+
+def _fake(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Tensors like the results of a custom operator, which want gradients where the operator has one; None where it does not say."""
+    overload = operator if hasattr(operator, "fake") else getattr(operator, "default", None)
+    if overload is None or overload.fake is None:
+        return None
+    with rushlight.no_grad():
+        found = overload.fake(*args, **kwargs)
+    given = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, rushlight.Tensor)]
+    if overload.backward is not None and rushlight.is_grad_enabled() and any(leaf.requires_grad for leaf in given):
+        for leaf in tree_flatten(found)[0]:
+            if isinstance(leaf, rushlight.Tensor) and leaf.is_floating_point():
+                leaf.requires_grad_()
+    return found
 
 
 def _allowed(compiled: Any, again: bool, why: str) -> bool:
@@ -54,6 +78,7 @@ def _place(compiled: Any) -> str:
 def register(*compiling: Callable[[], bool]) -> None:
     """Tell the tracer; `compiling` are functions that are true while code is being compiled."""
     HOOKS.document = _document
+    HOOKS.opaque, HOOKS.fake = _opaque, _fake
     HOOKS.allowed = _allowed
     HOOKS.strict = strict
     HOOKS.compiling.extend(compiling)

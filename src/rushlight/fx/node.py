@@ -71,7 +71,8 @@ def _get_qualified_name(func: Callable[..., Any]) -> str:
     if first == "rushlight":
         private = rest.startswith("_") and getattr(import_module("rushlight"), name, None) is func
         module = "torch" if private else f"torch{dot}{rest}"
-    return f"{module}.{name}"
+    # Custom operators are found in `torch.ops`.
+    return f"{module.replace('torch._ops', 'torch.ops', 1)}.{name}"
 
 
 def _module_of(func: Callable[..., Any], name: str) -> str:

@@ -203,6 +203,9 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     original = getattr(type(function), "compiled_function", None)
     if original is not None:  # a compiled function within another: what it compiles is followed
         return call(tracer, function.function, args, kwargs)
+    operator = HOOKS.opaque(function)
+    if operator is not None:
+        return tracer.opaque(operator, *_real(tracer, args, kwargs))
     found = type_attribute(type(function), "__call__")
     if isinstance(found, types.FunctionType):
         tracer.guard_class(type(function), "__call__", found)

@@ -182,6 +182,9 @@ class CompiledFunction:
     def _broke(self, found: Retry) -> None:
         code, ip = (self.target.__code__, 0) if found.kind == "state" else found.line
         where = f"{code.co_filename}:{_line(code, ip)}"
+        if found.kind == "opaque":  # no break: the program goes on after the operator
+            tell("opaque", f"{found.reason} ({where}, in {code.co_name})", reason=found.reason, where=where)
+            return
         COUNTERS["graph_break"][found.reason] += 1
         tell(
             "break", f"{found.reason} ({where}, in {code.co_name})", reason=found.reason, where=where, cause=found.kind

@@ -13,6 +13,7 @@ from typing import Any
 from rushlight._capture.bytecode import Enter, Frame, Interpreter
 from rushlight._capture.trace.document import Document
 from rushlight._capture.trace.outside import ABSENT, Lazy
+from rushlight._capture.trace.settings import HOOKS
 from rushlight._capture.trace.sources import Source
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.core.state import GRAD, STATE
@@ -179,6 +180,15 @@ class DocumentingTracer(Tracer):
         if _has_tensor(result) or result is None:
             self.use((args, kwargs))
             self.document.method(function.__name__, args, kwargs, result)
+
+    def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of an operator that nobody looks into is a node, if it says what its results are like."""
+        made = None if HOOKS.fake is None else self.native(HOOKS.fake, operator, args, kwargs)
+        if made is None:
+            return super().opaque(operator, args, kwargs)
+        self.use((args, kwargs))
+        self.document.function(operator, args, kwargs, made)
+        return made
 
     # ***** operations *****
 

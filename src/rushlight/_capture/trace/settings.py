@@ -29,6 +29,9 @@ class Hooks:
     `constant` holds functions whose result is kept, `replaced` those in whose place another one is followed.  `inlined` are prefixes of our own
     modules that are followed like a user's.
 
+    `opaque(function)` is None, or an operator that must not run on recorded tensors: it is called between two segments.  `fake(operator, args,
+    kwargs)` makes tensors like its results.
+
     `allowed(compiled, again, why)` is asked before a function is traced; False lets it run as it is.  `strict()` says, if not None, whether breaks
     are errors, of the class `unsupported`.  Errors of the classes `fatal` leave the compiler; others only end it.
     """
@@ -37,6 +40,8 @@ class Hooks:
         self.document: Callable[..., Any] | None = None
         self.allowed: Callable[[Any, bool, str], bool] = lambda compiled, again, why: True
         self.strict: Callable[[], bool | None] = lambda: None
+        self.opaque: Callable[[Any], Any] = lambda function: None
+        self.fake: Callable[..., Any] | None = None
         self.unsupported: type[Exception] = RuntimeError
         self.fatal: tuple[type[BaseException], ...] = ()
         self.breaks: dict[int, tuple[Any, str]] = {}

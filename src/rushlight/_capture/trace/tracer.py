@@ -137,6 +137,10 @@ class Tracer(Operations):
     def begin(self, start: Any) -> None:
         """Learn what the trace begins with: a partial function that puts frames into an interpreter."""
 
+    def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call of an operator that nobody looks into: it runs between two segments."""
+        raise Break(f"calls the operator {operator}", kind="opaque")
+
     def interpreter(self) -> Interpreter:
         """An interpreter for this trace."""
         return Interpreter(self)
