@@ -69,7 +69,7 @@ class CompiledProgram:
         layouts: Sequence[Any],
     ) -> None:
         recording = build.recording
-        self.specs = [x._spec for x in build.inputs]
+        self.specs = build.specs
         places = {id(s): k for k, s in enumerate(stretches)}
         self.made = [m if m.stretch is None else m._replace(number=places[id(m.stretch)], stretch=None) for m in made]
         self.graph, self.grads, self.histories = graph, build.grads, build.histories

@@ -61,6 +61,8 @@ class _Build:
         self.wanting = [j for j in self.wanting if j not in self.released]
         if self.wanting:
             self._record_backward()
+        self.specs = [x._spec for x in self.inputs]
+        self.inputs = []  # a program that is kept does not keep its first inputs
 
     # ***** what the program leaves behind beside its outputs *****
 

@@ -84,6 +84,12 @@ class Recording:
             with self:
                 yield
 
+    def release(self) -> None:
+        """Let go of the real tensors, once the programs are made: these may be kept for longer, and record more of the backward."""
+        self.inputs = []
+        self._standing.clear()
+        self._storages.clear()
+
     # ***** what the backend says *****
 
     def note(self, entry: Entry) -> None:

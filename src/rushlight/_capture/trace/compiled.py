@@ -18,6 +18,7 @@ from typing import Any
 from rushlight._capture.bytecode import NULL, Frame, Interpreter
 from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Unbuildable, tell
+from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.rebuild import PLAIN
 from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
@@ -113,16 +114,20 @@ class CompiledFunction:
 
     def missed(self, state: Sequence[Any]) -> Any:
         """A call for which there is no segment yet."""
+        if _SHOWN[0]:
+            found = _slowly(self.entry, state)
+            if found is not MISS:
+                return found
         if self.entry.concrete or not _SHOWN[0] or STATE.word & _ELSEWHERE or LEVELS.stack:
             return _plain_call(self.target, state)
-        found = self._traced(self.entry, state, functools.partial(_enter, self.target))
-        return _plain_call(self.target, state) if found is None else found[0]
+        traced = self._traced(self.entry, state, functools.partial(_enter, self.target))
+        return _plain_call(self.target, state) if traced is None else traced[0]
 
     def _traced(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> tuple[Any] | None:
         """What a new segment gives for a state, in a tuple; None where none can be made here."""
         with _LOCK:
             for segment in position.segments:  # of another thread, meanwhile
-                found = segment.run(state)
+                found = segment.slow(state)
                 if found is not MISS:
                     return (found,)
             if not self._allowed(position, state):
@@ -134,7 +139,7 @@ class CompiledFunction:
                 return None
             position.segments.insert(0, made)
             position.runs.insert(0, made.run)
-        found = made.run(state)
+        found = made.slow(state)
         if found is MISS:
             position.segments.remove(made)
             position.runs.remove(made.run)
@@ -194,7 +199,9 @@ class CompiledFunction:
         if self.settings.fullgraph if strict is None else strict:
             if found.kind == "exception" and found.error is not None:
                 raise found.error
-            raise HOOKS.unsupported(f"{found.reason}\n  at {where}, in {code.co_name}\n  fullgraph=True asks for one graph")
+            raise HOOKS.unsupported(
+                f"{found.reason}\n  at {where}, in {code.co_name}\n  fullgraph=True asks for one graph"
+            )
 
     def _failed(self, text: str, error: BaseException | None) -> None:
         COUNTERS["failures"][text] += 1
@@ -254,6 +261,9 @@ class CompiledFunction:
             found = run(state)
             if found is not MISS:
                 return (found,)
+        found = _slowly(position, state)
+        if found is not MISS:
+            return (found,)
         made = self._traced(position, state, functools.partial(_reenter, [frame.copy() for frame in frames]))
         if made is not None:
             self.known.add((frames[-1].code, frames[-1].ip))
@@ -267,6 +277,15 @@ class CompiledFunction:
         if escaped is not None:
             raise escaped
         return interpreter.run()
+
+
+def _slowly(position: Position, state: Sequence[Any]) -> Any:
+    """What a segment gives all of whose conditions hold, asked in Python; MISS where there is none."""
+    for segment in [*position.segments]:
+        found = segment.slow(state)
+        if found is not MISS:
+            return found
+    return MISS
 
 
 def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
@@ -341,7 +360,7 @@ def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
             text = _renamed(text, word, other, parameters, state)
             if word in space:
                 space[other] = space.pop(word)
-    exec(text, space)  # noqa: S102 - written above, of the names of parameters
+    functions(text, space, "caller of a compiled function")
     caller: Any = space["caller"]
     functools.update_wrapper(caller, function, updated=())
     del caller.__wrapped__

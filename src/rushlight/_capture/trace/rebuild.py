@@ -56,8 +56,7 @@ class Rebuild:
 
     def source(self, source: Any) -> str:
         """The value of a source."""
-        self.tracer.reads.load(source)
-        return str(source.variable)
+        return str(self.tracer.reads.need(source))
 
     def variable(self, text: str, value: Any) -> str:
         """A variable with the value of an expression, which stands for `value` from now on."""

@@ -14,6 +14,8 @@ from rushlight._capture.bytecode.interpreter import EnterLink
 from rushlight._capture.recording import Recording, RecordingError
 from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
+from rushlight._capture.trace.generated import functions
+from rushlight._capture.trace.guards import Guard, guarded
 from rushlight._capture.trace.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Source
@@ -66,9 +68,24 @@ class Segment:
     """See the module's text."""
 
     def __init__(
-        self, run: Callable[[Any], Any], why: Callable[[Any], str], text: str, program: Any, reason: str
+        self,
+        run: Callable[[Any], Any],
+        slow: Callable[[Any], Any],
+        why: Callable[[Any], str],
+        text: str,
+        program: Any,
+        reason: str,
+        guard: Guard,
     ) -> None:
-        self.run, self.why, self.text, self.program, self.reason = run, why, text, program, reason
+        self.run, self.slow, self.why, self.text, self.program, self.reason, self.guard = (
+            run,
+            slow,
+            why,
+            text,
+            program,
+            reason,
+            guard,
+        )
         self.inputs = 0
         self.finished = False
         self.graph_module: Any = None
@@ -85,7 +102,9 @@ def trace(
     outer = STATE.word
     with Recording() as rec:
         word = STATE.word
-        tracer = Tracer(settings, rec, internal) if settings.backend is None else DocumentingTracer(settings, rec, internal)
+        tracer = (
+            Tracer(settings, rec, internal) if settings.backend is None else DocumentingTracer(settings, rec, internal)
+        )
         tracer.begin(start)
         held = tracer.reads.constant(STATE)
         tracer.reads.check(held, f"{{}}.word == {outer}")
@@ -103,6 +122,7 @@ def trace(
             segment = _finish(tracer, rec, interpreter, reason, word, after, resume)
         finally:
             STATE.word = word
+            rec.release()
     return segment
 
 
@@ -170,7 +190,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     sources: list[Source] = []
     for x, origin in zip(rec.inputs, rec.origins, strict=True):
         sources.append(_input(tracer, x, origin, sources))
-    expressions = [rebuild.source(source) for source in sources]
+    expressions = [tracer.reads.variable(source) for source in sources]
     _guard_memory(tracer, rec.inputs, sources)
     return program, None, expressions
 
@@ -211,7 +231,7 @@ def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     assert HOOKS.document is not None and tracer.settings.backend is not None
     graph_module, examples, sources = HOOKS.document(tracer, rebuild.outputs)
     compiled = tracer.settings.backend(graph_module, examples)
-    return (lambda inputs: compiled(*inputs)), graph_module, [rebuild.source(source) for source in sources]
+    return (lambda inputs: compiled(*inputs)), graph_module, [tracer.reads.variable(source) for source in sources]
 
 
 def _stopped(rebuild: Rebuild, frames: Sequence[Frame]) -> str:
@@ -260,20 +280,35 @@ def is_clean(frames: Sequence[Frame]) -> bool:
 def _assemble(
     tracer: Tracer, rebuild: Rebuild, program: Any, graph_module: Any, inputs: list[str], result: str, reason: str, finished: bool
 ) -> Segment:  # fmt: skip
-    lines = ["def run(s):", "    try:"]
-    checks = tracer.reads.lines()
-    lines += [f"        {line}" for line in checks] or ["        pass"]
-    lines += ["    except ERRORS: return MISS"]
+    reads = tracer.reads
+    wanted = list(inputs) if program is not None else []
+    count = len(wanted)
+    wanted += [name for name in reads.needed if name[0] == "v" and name not in inputs]
+    body: list[str] = []
     if program is not None:
-        lines += [f"    o = program([{', '.join(inputs)}])"]
-    lines += [f"    {line}" for line in rebuild.lines]
-    lines += [f"    return {result}"]
-    lines += ["def why(s):", "    why = ''", "    try:"]
-    lines += [f"        {line}" for line in tracer.reads.reasons()] or ["        pass"]
-    lines += ["    except ERRORS: return why", "    return ''"]
+        body.append("    o = program(g)" if len(wanted) == count else f"    o = program(g[:{count}])")
+    body += [
+        f"    {name} = g[{number}]" for number, name in enumerate(wanted) if name in reads.needed and name[0] == "v"
+    ]
+    body += [f"    {line}" for line in rebuild.lines] + [f"    return {result}"]
+    checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
+    lines = [
+        "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body,
+        "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)", f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body,
+        "def why(s):", "    why = ''", "    try:", *([f"        {line}" for line in reads.reasons()] or ["        pass"]), "    except ERRORS: return why", "    return ''",
+    ]  # fmt: skip
     text = "\n".join(lines)
-    space = {**tracer.constants.space, "MISS": MISS, "ERRORS": _ERRORS, "program": program}
-    exec(compile(text, "<compiled segment>", "exec"), space)  # noqa: S102 - written above, of our own data alone
-    segment = Segment(space["run"], space["why"], text, program, reason)
+    guard = Guard(reads, wanted, {**tracer.constants.space, "ERRORS": _ERRORS})
+    space = {
+        **tracer.constants.space,
+        "MISS": MISS,
+        "ERRORS": _ERRORS,
+        "program": program,
+        "table": guard.table,
+        "guarded": guarded(),
+        "passed": guard.passed,
+    }
+    functions(text, space, "compiled segment")
+    segment = Segment(space["run"], space["slow"], space["why"], text, program, reason, guard)
     segment.finished, segment.graph_module, segment.inputs = finished, graph_module, len(inputs)
     return segment

@@ -6,9 +6,13 @@ read them, loads of sources and conditions on what was loaded; `text` writes bot
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["Constants", "Reads", "Source"]
+
+_VARIABLE = re.compile(r"\bv\d+\b")
 
 
 class Constants:
@@ -57,6 +61,7 @@ class Reads:
         self.known: dict[tuple[int, str], Source] = {}
         self.checked: set[tuple[int, str]] = set()
         self.loaded: set[int] = set()
+        self.needed: dict[str, Source] = {}  # by their variables: what a segment uses besides conditions
 
     def source(self, pattern: str, base: Source | None = None) -> Source:
         """The source with this pattern; equal ones are one."""
@@ -93,7 +98,32 @@ class Reads:
         source.variable = f"v{len(self.loaded)}"
         self.entries.append(("load", source, ""))
 
-    def lines(self, miss: str = "return MISS") -> list[str]:
+    def variable(self, source: Source) -> str:
+        """The variable that has the value of a source."""
+        self.load(source)
+        return source.variable
+
+    def need(self, source: Source) -> str:
+        """Have the value of a source in a variable that is used besides conditions."""
+        self.needed[self.variable(source)] = source
+        return source.variable
+
+    def lines_for(self, numbers: Iterable[int], miss: str) -> list[str]:
+        """Statements for some of the conditions, by their numbers, with the loads that they need."""
+        wanted, variables = set(numbers), set()
+        for _, source, condition in [self.entries[number] for number in wanted]:
+            variables.add(source.variable)
+            variables.update(_VARIABLE.findall(condition))
+        for number in reversed(range(len(self.entries))):
+            kind, source, _ = self.entries[number]
+            if kind == "load" and source.variable in variables:
+                wanted.add(number)
+                if source.base is not None:
+                    variables.add(source.base.variable)
+                variables.update(_VARIABLE.findall(source.pattern))
+        return self.lines(miss, [self.entries[number] for number in sorted(wanted)])
+
+    def lines(self, miss: str = "return MISS", entries: Iterable[tuple[str, Source, str]] | None = None) -> list[str]:
         """The loads and conditions as statements; consecutive conditions share an `if`."""
         lines: list[str] = []
         pending: list[str] = []
@@ -103,7 +133,7 @@ class Reads:
                 lines.append(f"if not ({' and '.join(pending)}): {miss}")
                 pending.clear()
 
-        for kind, source, condition in self.entries:
+        for kind, source, condition in self.entries if entries is None else entries:
             if kind == "check":
                 pending.append(condition.replace("{}", source.variable))
                 continue

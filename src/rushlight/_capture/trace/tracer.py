@@ -133,6 +133,7 @@ class Tracer(Operations):
         self.budget = 1_000_000
         self.depth = 0
         self.kept: list[Any] = []
+        self.named: set[int] = set()  # classes whose names are guarded
 
     def begin(self, start: Any) -> None:
         """Learn what the trace begins with: a partial function that puts frames into an interpreter."""
@@ -198,7 +199,9 @@ class Tracer(Operations):
         if not self.is_user_object(value):
             return None
         found = type_attribute(type(value), name)
+        self.guard_names(type(value))
         if isinstance(found, types.FunctionType):
+            self.guard_class(type(value), name, found)
             return types.MethodType(found, value)
         return None
 
@@ -357,16 +360,30 @@ class Tracer(Operations):
 
     def guard_class(self, kind: type, name: str, raw: Any) -> None:
         """Require that a class has this attribute still."""
-        module = getattr(kind, "__module__", "") or ""
-        if module.partition(".")[0] in (calls.PACKAGE, "builtins") or id(kind) in self.made_functions:
-            return
+        self.guard_names(kind)
         for each in kind.__mro__:
             if name in each.__dict__:
-                if each.__module__.partition(".")[0] not in (calls.PACKAGE, "builtins"):
+                if self.is_users_class(each):
                     self.reads.check(
                         self.reads.constant(each), f"{{}}.__dict__.get({name!r}) is {self.constants.name(raw)}"
                     )
                 return
+
+    def is_users_class(self, kind: type) -> bool:
+        """Whether a class may change that the trace did not make."""
+        module = getattr(kind, "__module__", "") or ""
+        return module.partition(".")[0] not in (calls.PACKAGE, "builtins") and id(kind) not in self.made_functions
+
+    def guard_names(self, kind: type) -> None:
+        """Require that a class and those that it inherits from have no attributes but those they have: one that is added may hide others."""
+        if id(kind) in self.named:
+            return
+        self.named.add(id(kind))
+        self.kept.append(kind)
+        for each in kind.__mro__:
+            if self.is_users_class(each):
+                names = self.constants.name([*each.__dict__])
+                self.reads.check(self.reads.constant(each), f"[*{{}}.__dict__] == {names}")
 
     def super_attribute(self, obj: Any, name: str) -> Any:
         start, owner = obj.__thisclass__, obj.__self__
@@ -375,6 +392,7 @@ class Tracer(Operations):
         for each in mro[mro.index(start) + 1 :]:
             if name in each.__dict__:
                 raw = each.__dict__[name]
+                self.guard_class(each, name, raw)
                 if isinstance(raw, property) and isinstance(raw.fget, types.FunctionType):
                     return Enter(raw.fget, (owner,), {})
                 if name == "__dict__":
@@ -398,6 +416,7 @@ class Tracer(Operations):
 
     def object_attribute(self, obj: Any, name: str) -> Any:
         kind = type(obj)
+        self.guard_names(kind)
         getter = type_attribute(kind, "__getattribute__")
         if isinstance(getter, types.FunctionType):
             return Enter(getter, (obj, name), {})
@@ -408,6 +427,7 @@ class Tracer(Operations):
         raw = type_attribute(kind, name)
         data = raw is not ABSENT and hasattr(type(raw), "__set__")
         if data:
+            self.guard_class(kind, name, raw)
             return self.descriptor(obj, name, raw)
         found = self.instance_attribute(obj, name)
         if found is not ABSENT:
@@ -784,8 +804,9 @@ class Tracer(Operations):
         enter, leave = type_attribute(kind, "__enter__"), type_attribute(kind, "__exit__")
         if enter is ABSENT or leave is ABSENT:
             raise TypeError(f"'{kind.__name__}' object does not support the context manager protocol")
-        self.adopt(enter)
-        self.adopt(leave)
+        for special, raw in (("__enter__", enter), ("__exit__", leave)):
+            self.guard_class(kind, special, raw)
+            self.adopt(raw)
         bound = leave.__get__(manager, kind)
         return bound, self.call(enter.__get__(manager, kind), (), {})
 

@@ -1,0 +1,175 @@
+"""Where CPython 3.11 keeps what changes in an object: the version of a dict, the dict of an instance, what a cell or a function holds.
+
+`supported()` looks at living objects, whether these words lie where they are expected and change when the object does.  Later versions of CPython
+keep no version of a dict that belongs to its contents, so there it is False, and whoever asks has to compare objects in Python.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rushlight._base.lazy import LazyModule
+from rushlight._native.objects import slot_offset
+
+if TYPE_CHECKING:
+    import ctypes
+else:
+    ctypes = LazyModule("ctypes")
+
+__all__ = [
+    "CELL_CONTENTS", "CONTAINER_SIZE", "DICT_KEYS", "DICT_VERSION", "FUNCTION_PLACES", "KEYS_KIND", "LIST_ITEMS", "ORDERED_STATE", "SET_SIZE", "class_dict",
+    "dict_place", "member_offset", "supported", "word_at",
+]  # fmt: skip
+
+# Bytes from the beginning of an object.
+CONTAINER_SIZE, SET_SIZE, LIST_ITEMS = 16, 24, 24
+DICT_VERSION, DICT_KEYS, ORDERED_STATE = (
+    24,
+    32,
+    88,
+)  # ORDERED_STATE: a count that grows with each change of an OrderedDict's order
+KEYS_KIND = 10  # a byte of a dict's keys: 0 where they are not all texts
+CELL_CONTENTS = 16
+FUNCTION_PLACES = {"__globals__": 16, "__code__": 48, "__defaults__": 56, "__kwdefaults__": 64, "__closure__": 72}
+_MANAGED_DICT, _MANAGED_PLACE, _TYPE_DICT = 1 << 4, -24, 264
+_OBJECT_MEMBERS = (6, 16)  # T_OBJECT, T_OBJECT_EX
+
+
+def word_at(address: int) -> int:
+    """The 64-bit word at an address."""
+    value: int = ctypes.c_uint64.from_address(address).value
+    return value
+
+
+def class_dict(kind: type) -> dict[str, Any]:
+    """The dict behind the `__dict__` of a class."""
+    found: dict[str, Any] = next(x for x in gc.get_referents(kind.__dict__) if type(x) is dict)
+    return found
+
+
+def dict_place(value: Any) -> int | None:
+    """Where the address of the dict of an object (or of a class) lies, in bytes from the object; None where that is not known."""
+    if isinstance(value, type):
+        return _TYPE_DICT
+    kind = type(value)
+    if kind.__flags__ & _MANAGED_DICT:
+        return _MANAGED_PLACE
+    return kind.__dictoffset__ if kind.__dictoffset__ > 0 else None
+
+
+def member_offset(kind: type, raw: Any) -> int | None:
+    """Where the object of a slot lies that the descriptor `raw` of a class is for; None for members that are no objects."""
+    owner, name = raw.__objclass__, raw.__name__
+    if owner.__dict__.get(name) is not raw or not issubclass(kind, owner):
+        return None
+    if word_at(word_at(id(raw) + 40) + 8) & 0xFFFFFFFF not in _OBJECT_MEMBERS:
+        return None
+    return slot_offset(owner, name)
+
+
+@cache
+def supported() -> bool:
+    """Whether this interpreter's objects have these words, and change them as they should."""
+    if sys.version_info[:2] != (3, 11) or sys.implementation.name != "cpython":
+        return False
+    return all(look() for look in _LOOKS)
+
+
+# ***** looks at living objects *****
+
+
+def _dicts_lie() -> bool:
+    held: dict[Any, Any] = {"a": object(), "b": object()}
+    other = dict(held)
+    seen = [word_at(id(held) + DICT_VERSION), word_at(id(other) + DICT_VERSION)]
+
+    def changes(change: Callable[[], Any], expected: bool = True) -> bool:
+        change()
+        seen.append(word_at(id(held) + DICT_VERSION))
+        return (seen[-1] not in seen[:-1]) is expected
+
+    new = object()
+    return (
+        seen[0] != seen[1]
+        and changes(lambda: held["a"], expected=False)
+        and changes(lambda: held.get("z"), expected=False)
+        and changes(lambda: held.__setitem__("a", new))
+        and changes(lambda: held.__delitem__("a"))
+        and changes(lambda: held.setdefault("c", new))
+        and changes(lambda: held.update(d=new))
+        and changes(lambda: held.pop("d"))
+        and changes(held.popitem)
+        and changes(held.clear)
+        and changes(lambda: held.update(other))
+        and word_at(id(held) + CONTAINER_SIZE) == 2
+        and _keys_kind(held) != 0
+        and _keys_kind({1: 2}) == 0
+    )
+
+
+def _keys_kind(value: dict[Any, Any]) -> int:
+    return word_at(word_at(id(value) + DICT_KEYS) + 8) >> 16 & 0xFF
+
+
+def _orders_lie() -> bool:
+    held: OrderedDict[str, int] = OrderedDict(a=1, b=2)
+    before = word_at(id(held) + ORDERED_STATE)
+    held.move_to_end("a")
+    between = word_at(id(held) + ORDERED_STATE)
+    held.move_to_end("a", last=False)
+    return len({before, between, word_at(id(held) + ORDERED_STATE)}) == 3
+
+
+def _instances_lie() -> bool:
+    class Plain:
+        first = 1
+
+    one = Plain()
+    one.first = 2
+    held = one.__dict__
+    version = word_at(id(held) + DICT_VERSION)
+    for k in range(20):  # often enough for the interpreter to specialise the assignment
+        one.first = k + 1000
+        now = word_at(id(held) + DICT_VERSION)
+        if now == version:
+            return False
+        version = now
+    made = class_dict(Plain)
+    before = word_at(id(made) + DICT_VERSION)
+    Plain.first = 3
+    return (
+        word_at(id(one) + _MANAGED_PLACE) == id(held)
+        and bool(Plain.__flags__ & _MANAGED_DICT)
+        and word_at(id(Plain) + _TYPE_DICT) == id(made)
+        and word_at(id(made) + DICT_VERSION) != before
+    )
+
+
+def _functions_lie() -> bool:
+    kept = object()
+
+    def look(a: int = 1, *, b: int = 2) -> Any:
+        return kept
+
+    cell = (look.__closure__ or ())[0]
+    places = all(word_at(id(look) + place) == id(getattr(look, name)) for name, place in FUNCTION_PLACES.items())
+    return places and isinstance(cell, types.CellType) and word_at(id(cell) + CELL_CONTENTS) == id(kept)
+
+
+def _containers_lie() -> bool:
+    a, b = object(), object()
+    listed, chosen = [a, b], {a, b}
+    return (
+        word_at(id(listed) + CONTAINER_SIZE) == 2
+        and word_at(word_at(id(listed) + LIST_ITEMS) + 8) == id(b)
+        and word_at(id(chosen) + SET_SIZE) == 2
+    )
+
+
+_LOOKS = (_dicts_lie, _orders_lie, _instances_lie, _functions_lie, _containers_lie)
