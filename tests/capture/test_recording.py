@@ -34,13 +34,13 @@ def program_of(function: Callable[..., Any], *xs: Any) -> tuple[Recording, Any]:
 def check(function: Callable[..., Any], *make: Callable[[], Any], gradients: bool = True) -> Any:
     """Compare two calls of a function with two of its program; `make` makes the arguments, the same ones each time."""
     eager, mine = [[m() for m in make] for _ in range(2)]
-    _, program = program_of(function, *mine)
+    recording, program = program_of(function, *mine)
     for number in range(2):
         torch.manual_seed(number)
         want = function(*eager)
         after = torch.get_rng_state().tolist()
         torch.manual_seed(number)
-        found = program(mine)
+        found = program([*mine, *recording.inputs[len(mine) :]])
         assert torch.get_rng_state().tolist() == after
         for a, b in zip(want, found, strict=True):
             assert_same(a, b)
@@ -119,8 +119,9 @@ def test_reads_of_elements_are_refused(asks: Callable[[Any], Any]) -> None:
 
 
 def test_what_no_program_can_do() -> None:
+    state = torch.get_rng_state()
     with Recording():
-        for refused in (lambda: torch.manual_seed(0), torch.Generator, torch.get_rng_state):
+        for refused in (lambda: torch.manual_seed(0), torch.Generator, lambda: torch.set_rng_state(state)):
             with pytest.raises(RecordingError, match="cannot be part of a recorded program"):
                 refused()
         with pytest.raises(RecordingError, match="already"):
@@ -247,6 +248,24 @@ def test_random_numbers_are_those_of_eager() -> None:
     want = torch.rand(3, generator=torch.Generator().manual_seed(5))
     _, program = program_of(lambda x: [x + torch.rand(3, generator=generator)], torch.zeros(3))
     assert_same(program([torch.zeros(3)])[0], want)
+
+
+def test_numbers_are_drawn_again_from_an_earlier_state() -> None:
+    def function(x: Any) -> list[Any]:
+        def part(x: Any) -> Any:
+            return nn.functional.dropout(x.tanh(), 0.5) * torch.rand(4)
+
+        return [torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False), torch.rand(2)]
+
+    check(function, normal(3, 4, grad=True))
+    with Recording() as recording:
+        state = torch.get_rng_state()
+        torch.rand(2)
+        torch.set_rng_state(state)
+        with pytest.raises(RecordingError, match="left in an earlier state"):
+            recording.finish([torch.ones(1)])
+        with pytest.raises(RecordingError, match="other random numbers"):
+            torch.rand(3)
 
 
 def test_draws_that_nobody_reads_move_the_stream() -> None:

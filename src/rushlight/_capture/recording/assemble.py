@@ -67,6 +67,7 @@ class Assembler:
         self.builder = RewritingBuilder(EXACT)
         self.given: dict[Any, Given] = {}
         self.numbers: dict[int, Any] = {}
+        self.draws: dict[Any, Any] = {}
         self.stretches: dict[int, Stretch] = {}
         self.flattened: set[int] = set()
         self.calls = 0
@@ -144,12 +145,12 @@ class Assembler:
             return
         stretch = self.stretch(entry.address)
         if entry.address == stretch.address and entry.total * entry.itemsize >= stretch.nbytes:
-            stretch.raw, stretch.value = entry, None
+            stretch.raw, stretch.value = entry.first or entry, None
             return
         dtype = stretch.dtype or _DRAWN.get(entry.kind)
         if dtype is None or dtype.itemsize != entry.itemsize:
             raise RecordingError(f"random numbers of '{entry.name}' were put into a part of a tensor of another dtype")
-        drawn = self._given(Given("draw", entry, Layout((entry.total,), (1,)), dtype))
+        drawn = self._drawn(entry.first or entry, entry.total, dtype)
         self.write(entry.address, (entry.total,), (1,), drawn)
 
     def _copy(self, entry: Copy) -> None:
@@ -263,8 +264,15 @@ class Assembler:
         if type(raw) is Draw:
             if raw.itemsize != dtype.itemsize:
                 raise RecordingError(f"random numbers of {raw.itemsize} bytes are read as {dtype}")
-            return self._given(Given("draw", raw, Layout((count,), (1,)), dtype))
+            return self._drawn(raw, count, dtype)
         return self._constant(raw.data, count, dtype)
+
+    def _drawn(self, entry: Draw, count: int, dtype: DType) -> Any:
+        """The array of drawn numbers; one for numbers that are drawn again."""
+        key = (id(entry), count, dtype)
+        if key not in self.draws:
+            self.draws[key] = self._given(Given("draw", entry, Layout((count,), (1,)), dtype))
+        return self.draws[key]
 
     def _constant(self, data: bytes, count: int, dtype: DType) -> Any:
         """An array of bytes that are known: of one number where all elements are the same."""

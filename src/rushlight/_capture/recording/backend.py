@@ -101,11 +101,19 @@ class RecordedExecutable:
         return []
 
 
+class RecordedBlock(Block):
+    """Memory that the program allocates, which it may allocate anew in another size."""
+
+    __slots__ = ()
+
+    movable = True
+
+
 def allocated(nbytes: int) -> Any:
     """A storage over addresses without memory."""
     address = ADDRESSES.take(nbytes)
     current().extend(address, nbytes)
-    return from_owner(address, nbytes, Block(address, nbytes, TRACED))
+    return from_owner(address, nbytes, RecordedBlock(address, nbytes, TRACED))
 
 
 class RecordingBackend(Backend):

@@ -74,8 +74,9 @@ class CompiledProgram:
         self.made = [m if m.stretch is None else m._replace(number=places[id(m.stretch)], stretch=None) for m in made]
         self.graph, self.grads, self.histories = graph, build.grads, build.histories
         self.n_outputs = build.n_outputs
-        self.draws: list[Draw] = [e for e in recording.log[: build.forward_end] if type(e) is Draw]
-        if any(type(e) is Draw for e in recording.log[build.forward_end :]):
+        draws = [(k, e) for k, e in enumerate(recording.log) if type(e) is Draw and e.first is None]
+        self.draws: list[Draw] = [e for _, e in draws]
+        if any(k >= build.forward_end for k, _ in draws):
             raise RecordingError("the backward of the program draws random numbers")
         self._n_stored = len(stretches)
         self._layouts = [layout.strides for layout in layouts]

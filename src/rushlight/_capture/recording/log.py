@@ -34,7 +34,7 @@ class Copy(NamedTuple):
 
 class Draw(NamedTuple):
     """`total` numbers of element type `kind`, of `itemsize` bytes, were drawn by the random kernel `name` with `parameters`, from a generator, to an
-    address."""
+    address.  `first` is an earlier draw of the same numbers."""
 
     generator: Any
     name: str
@@ -43,6 +43,7 @@ class Draw(NamedTuple):
     total: int
     parameters: Sequence[Any]
     itemsize: int
+    first: Any = None
 
 
 class Read(NamedTuple):

@@ -51,6 +51,7 @@ class _Build:
         self._note_grads()
         self._note_histories()
         self._note_bases()
+        recording.streams.check_ends()
         self.forward_end = len(recording.log)
         self.cotangents: list[Tensor] = []
         self.gradients: list[Tensor | None] = []

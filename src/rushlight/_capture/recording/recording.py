@@ -30,12 +30,14 @@ from rushlight._capture.recording.log import Draw, Entry, Read
 from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.program import CompiledProgram, compiled_program
 from rushlight._capture.recording.replay import follows_from_counters, known
-from rushlight._engine.core.memory import MEMORY, has_memory, root_of
+from rushlight._capture.recording.streams import Streams
+from rushlight._engine.core.memory import MEMORY, empty_spec, has_memory, root_of
 from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor, from_owner, make, meta_of
 from rushlight._engine.kinds.kinds import Kind
+from rushlight._engine.random.random import STATE_SIZE
 from rushlight._types.device import CPU
-from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, INT64, DType
+from rushlight._types.dtype import FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
 from rushlight._types.spec import Spec, check_memory
 
 __all__ = ["Recording"]
@@ -61,6 +63,7 @@ class Recording:
         self.first_edges: dict[int, Any] = {}
         self.first_versions: list[int] = []
         self.host = CPU
+        self.streams = Streams()
 
     # ***** the time of a recording *****
 
@@ -113,7 +116,21 @@ class Recording:
         if not self.owns(address):
             raise RecordingError("a tensor that was not recorded is filled with random numbers")
         size = int(kind) if kind.isdigit() else int(kind[1:]) // 8
-        self.log.append(Draw(generator, name, kind, address, count, tuple(parameters), size))
+        entry = Draw(generator, name, kind, address, count, tuple(parameters), size)
+        self.log.append(self.streams.drawn(entry))
+
+    def stream_state(self, generator: Any) -> Tensor:
+        """What stands for the state of a generator at this point."""
+        made = empty_spec(Spec.of(UINT8, TRACED, (STATE_SIZE,)))
+        self.streams.states[made._ptr] = generator, self.streams.place(generator)
+        return made
+
+    def set_stream_state(self, generator: Any, state: Tensor) -> None:
+        """Let a generator go on from where it was at `stream_state`."""
+        known = self.streams.states.get(state._ptr)
+        if known is None or known[0] is not generator:
+            raise self.refused("a state of a random generator from elsewhere")
+        self.streams.places[id(generator)] = known[1]
 
     def refused(self, what: str) -> RecordingError:
         """The error for something that cannot be part of a program."""

@@ -7,6 +7,7 @@ from typing import Any
 from rushlight._backends.registry import backend_of
 from rushlight._base.lazy import LazyModule, require
 from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.core.tensor import Tensor, make
 from rushlight._types.device import CPU, Device
 from rushlight._types.spec import Spec, check_memory, check_sizes
@@ -99,12 +100,15 @@ def is_resizable(storage: Any) -> bool:
     if getattr(storage, "version", None) is None or not hasattr(storage, "owner"):  # of a tensor without memory
         return True
     root = root_of(storage)
-    return root.owner is None and not root.lent and storage.nbytes == root.nbytes
+    movable = root.owner is None or getattr(root.owner, "movable", False)
+    return movable and not root.lent and storage.nbytes == root.nbytes
 
 
 def check_resizable(storage: Any) -> None:
     """RuntimeError where a storage's memory may not move, or is a part of another's."""
     if not is_resizable(storage):
+        if STATE.word & RECORDING:
+            raise STATE.recording.refused("resizing memory that the program was given")
         raise RuntimeError("Trying to resize storage that is not resizable")
 
 

@@ -153,6 +153,9 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """The state as a uint8 tensor of 5056 elements, in PyTorch's format."""
+        if STATE.word & RECORDING:
+            recorded: Tensor = STATE.recording.stream_state(self)
+            return recorded
         made = empty_spec(_STATE_SPEC)
         with self._lock:
             _state_kernel("save")(self._address, made._ptr)
@@ -165,6 +168,9 @@ class Generator:
         """
         if not isinstance(new_state, Tensor):
             raise TypeError(f"expected a torch.ByteTensor, but got {type(new_state).__name__}")
+        if STATE.word & RECORDING:
+            STATE.recording.set_stream_state(self, new_state)
+            return self
         spec = new_state._spec
         if spec.dtype is not UINT8 or not is_host_memory(spec):
             raise TypeError("RNG state must be a torch.ByteTensor")
@@ -183,6 +189,8 @@ class Generator:
 
     def state_bytes(self) -> bytes:
         """The state as `get_state` gives it, the bytes that PyTorch would give."""
+        if STATE.word & RECORDING:
+            raise STATE.recording.refused("the state of a random generator as bytes")
         return bytes(memoryview(self.get_state()._storage))
 
     def set_state_bytes(self, data: bytes) -> None:
