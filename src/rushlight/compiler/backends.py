@@ -17,7 +17,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rushlight._interface.base import import_whole
+from rushlight._interface.base import import_whole, refuse
 from rushlight.compiler.errors import BackendCompilerFailed, InvalidBackend
 
 __all__ = [
@@ -150,15 +150,19 @@ def eager_noexcept(gm: Any, fake_tensor_inputs: Any, **kwargs: Any) -> Callable[
 @register_debug_backend
 def aot_eager(gm: Any, fake_tensor_inputs: Any, **kwargs: Any) -> Callable[..., Any]:
     """Forward and backward are traced ahead of time, and their graphs run as they are."""
-    aot_autograd = import_whole("rushlight.functorch.compile")
-    boxed = aot_autograd.make_boxed_func
+    try:
+        ahead_of_time = import_whole("rushlight._functorch.aot_autograd")
+    except ModuleNotFoundError:
+        refuse(
+            "torch.compile(backend='aot_eager')",
+            "backends that trace ahead of time are not there; 'eager' runs the graph as it is",
+        )
 
     def graph(module: Any, inputs: Any) -> Any:
-        return boxed(module.forward)
+        return module.forward
 
-    return aot_autograd.aot_module_simplified(
-        gm, fake_tensor_inputs, fw_compiler=graph, bw_compiler=graph, keep_inference_input_mutations=True, **kwargs
-    )
+    compilers = {"fw_compiler": graph, "bw_compiler": graph, **kwargs}
+    return ahead_of_time.aot_module_simplified(gm, fake_tensor_inputs, **compilers)
 
 
 @register_backend

@@ -100,7 +100,10 @@ class CompileContext:
         extra = {"mode": self.mode if self.mode != "default" else None, "options": self.options}
         return backends.checked(function, {word: value for word, value in extra.items() if value})
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(
+        self, function: Callable[..., Any], source_names: Mapping[str, str] | None = None
+    ) -> Callable[..., Any]:
+        """The compiled function; `source_names` are other names of what it reads, for fx graphs."""
         config = settings("torch._dynamo.config")
         wanted = CompileSettings(
             fullgraph=self.fullgraph,
@@ -109,6 +112,7 @@ class CompileContext:
             options=self.options,
             name=self.name or "",
             recompile_limit=self.recompile_limit or config.get("recompile_limit"),
+            source_names=dict(source_names or {}),
         )
         return _function_of(compile_function(function, wanted), function)
 
@@ -130,7 +134,7 @@ def _function_of(compiled: Any, function: Callable[..., Any]) -> Callable[..., A
     made = compiled.caller
     functools.update_wrapper(made, function)
     made._compiled = compiled
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _remade(backend: Any, keywords: dict[str, Any]) -> CompileContext:
@@ -141,7 +145,7 @@ def _remade(backend: Any, keywords: dict[str, Any]) -> CompileContext:
 class _AsItIs:
     """The context of modules for which compilation is disabled."""
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: Callable[..., Any], source_names: Any = None) -> Callable[..., Any]:
         return disable(function)
 
     def __reduce__(self) -> Any:

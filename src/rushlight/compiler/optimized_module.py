@@ -2,51 +2,73 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Sized
+from types import FunctionType
 from typing import Any
 
 from rushlight._interface.base import warn_user
-from rushlight.nn.modules import module as modules
+from rushlight.nn.modules.hooks import (
+    global_backward_hooks,
+    global_backward_pre_hooks,
+    global_forward_hooks,
+    global_forward_pre_hooks,
+)
 from rushlight.nn.modules.module import Module
 
 __all__ = ["OptimizedModule"]
 
-_in_optimized_module = [False]
-_GLOBAL_HOOKS = (
-    "_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks",
-)  # fmt: skip
+
+def _entry(module: Module, context: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
+    """A compiled call of a module: of its `forward` alone while it has no hooks, of the whole call else."""
+    own_forward = getattr(type(module), "forward", None)
+    if type(module).__call__ is not Module.__call__ or not isinstance(own_forward, FunctionType):
+        return context(_whole(module))
+    users = type(module).__module__.partition(".")[0] != "rushlight"
+    kind, state, plain = (
+        type(module),
+        module.__dict__,
+        context(module.forward, {} if users else _names_in_call(own_forward)),
+    )
+    hooked: list[Callable[..., Any]] = []
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if (
+            state["_forward_hooks"] or state["_forward_pre_hooks"] or state["_backward_hooks"] or state["_backward_pre_hooks"]
+            or "forward" in state or "_compiled_call_impl" in state or kind.forward is not own_forward
+        ):  # fmt: skip
+            if not hooked:
+                hooked.append(context(_whole(module), _names_in_forward(own_forward) if users else {}))
+            return hooked[0](*args, **kwargs)
+        return plain(*args, **kwargs)
+
+    return forward
 
 
-@contextlib.contextmanager
-def _inside() -> Iterator[None]:
-    before, _in_optimized_module[0] = _in_optimized_module[0], True
-    try:
-        yield
-    finally:
-        _in_optimized_module[0] = before
-
-
-def _entry(module: Module) -> Callable[..., Any]:
-    """What is compiled of a module: a call of it."""
+def _whole(module: Module) -> Callable[..., Any]:
+    """A call of a module, hooks included, as a function."""
 
     def inner(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
     fn = module
-    if type(module).__module__.partition(".")[0] != "rushlight":
-        inner._source_names = _names_in_forward(module)  # type: ignore[attr-defined]
     return inner
 
 
-def _names_in_forward(module: Module) -> dict[str, str]:
-    """Names of the module and its arguments in fx graphs: those in `forward`, as in PyTorch, where the module is a user's."""
-    code = getattr(getattr(type(module).forward, "__code__", None), "co_varnames", ())
-    count = getattr(getattr(type(module).forward, "__code__", None), "co_argcount", 0)
+# Fx graphs name a user's module and its arguments as its `forward` does, and those of `torch.nn` as PyTorch's wrapper around them.
+def _parameters(forward: FunctionType) -> tuple[str, ...]:
+    return forward.__code__.co_varnames[1 : forward.__code__.co_argcount]
+
+
+def _names_in_forward(forward: FunctionType) -> dict[str, str]:
     names = {"L['fn']": "L['self']"}
-    for number, name in enumerate(code[1:count]):
+    for number, name in enumerate(_parameters(forward)):
         names |= {f"L['args'][{number}]": f"L['{name}']", f"L['kwargs']['{name}']": f"L['{name}']"}
     return names
+
+
+def _names_in_call(forward: FunctionType) -> dict[str, str]:
+    given = {f"L['{name}']": f"L['args'][{number}]" for number, name in enumerate(_parameters(forward))}
+    return {"L['self']": "L['fn']", **given}
 
 
 class OptimizedModule(Module):
@@ -61,7 +83,7 @@ class OptimizedModule(Module):
         "__dict__", "named_children_walk", "_super_module_initialized",
     ))  # fmt: skip
 
-    def __init__(self, mod: Module, dynamo_ctx: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    def __init__(self, mod: Module, dynamo_ctx: Callable[..., Callable[..., Any]]) -> None:
         # A subclass of `Module` may read attributes in `__init__`, and these are the module's.
         object.__setattr__(self, "_orig_mod", mod)
         self._super_module_initialized = False
@@ -75,7 +97,7 @@ class OptimizedModule(Module):
         self._torchdynamo_wrapper_id = id(self)
 
     def _initialize(self) -> None:
-        self.forward = self.dynamo_ctx(_entry(self._orig_mod))
+        self.forward = _entry(self._orig_mod, self.dynamo_ctx)
         if hasattr(self._orig_mod, "_initialize_hook"):
             self._forward = self.forward
             self.forward = self._call_lazy_check
@@ -87,15 +109,14 @@ class OptimizedModule(Module):
         return self._forward(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if any(getattr(modules, table, None) for table in _GLOBAL_HOOKS):
+        if global_forward_hooks or global_forward_pre_hooks or global_backward_hooks or global_backward_pre_hooks:
             warn_user(
                 "Using `torch.compile(module)` when there are global hooks on modules (e.g., from `register_module_forward_hook`); "
                 "this will cause the hooks to fire an extra time for the `OptimizedModule` created by `torch.compile(module)`. If this "
                 "causes undesired behavior, please try using `module.compile()`, or use the per-module hooks instead",
                 UserWarning,
             )
-        with _inside():
-            return super().__call__(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
     def __len__(self) -> int:
         if isinstance(self._orig_mod, Sized):

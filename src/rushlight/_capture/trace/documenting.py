@@ -21,19 +21,19 @@ from rushlight._engine.core.tensor import Tensor
 
 __all__ = ["DocumentingTracer", "NamingInterpreter", "source_text", "state_names"]
 
-_BINARY = {
+_BINARY: dict[str, Any] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod, "**": operator.pow,
     "@": operator.matmul, "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
 }  # fmt: skip
-_INPLACE = {
+_INPLACE: dict[str, Any] = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv, "%": operator.imod,
     "**": operator.ipow, "@": operator.imatmul, "&": operator.iand, "|": operator.ior, "^": operator.ixor, "<<": operator.ilshift,
     ">>": operator.irshift,
 }  # fmt: skip
-_COMPARE = {
+_COMPARE: dict[str, Any] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-_UNARY = {"+": operator.pos, "-": operator.neg, "~": operator.invert}
+_UNARY: dict[str, Any] = {"+": operator.pos, "-": operator.neg, "~": operator.invert}
 # Functions of these pages have the page in their names: `torch.linalg.norm` is `linalg_norm`.
 _PREFIXED = ("linalg", "special", "fft")
 _MISSING: Any = object()
@@ -114,7 +114,7 @@ class DocumentingTracer(Tracer):
     def begin(self, start: functools.partial[None]) -> None:
         """Learn the names of what the trace begins with."""
         self.names, self.cells = state_names(start)
-        self.aliases = getattr(start.args[0], "_source_names", {})
+        self.aliases = self.settings.source_names
 
     def interpreter(self) -> Interpreter:
         """An interpreter for this trace."""

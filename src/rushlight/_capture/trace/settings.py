@@ -20,6 +20,8 @@ class CompileSettings:
     name: str = ""
     recompile_limit: int = 8
     suppress_errors: bool = True
+    source_names: dict[str, str] = field(default_factory=dict)
+    """Other names of sources in fx graphs: a module's call has those of its `forward`."""
 
 
 class Hooks:
