@@ -87,6 +87,9 @@ class CompiledProgram:
         self._options = build.options
         self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
+        self._direct: Any = None  # the executable over tensors, where it runs without Python
+        self._further: list[tuple[str, int]] = []  # where words come from that are no addresses of inputs
+        self._all_made = False  # it makes all results, and nothing is saved
         self._run: Callable[[Sequence[Tensor]], list[Any]] | None = None
         self._made_words = [k for k in range(len(graph.outputs)) if k not in self._aliases]
         self._wrt: list[int] = []
@@ -159,7 +162,23 @@ class CompiledProgram:
                 aliases=self._aliases,
                 options=self._options,
             )
+            self._direct = self._over_tensors()
         return self._exe
+
+    def _over_tensors(self) -> Any:
+        """The executable as a function of tensors and further words, which makes the tensors over its memory (see `over_tensors` of executables)."""
+        over = getattr(self._exe, "over_tensors", None)
+        if over is None:
+            return None
+        count, sources = 0, []
+        for kind, number, step in self._sources:
+            sources.append((number, step) if kind == "input" else (-1 - count, 0))
+            count += kind != "input"
+        made = [(each.number, each.spec, each.offset) for each in self.made if each.kind == "storage"]
+        self._further = [(kind, number) for kind, number, _ in self._sources if kind != "input"]
+        self._all_made = len(made) == len(self.made) and not self._residuals
+        first = len(self.graph.outputs) - len(self._aliases) - len(self._residuals)
+        return over(self.specs, sources, made + [(first + k, spec, 0) for k, spec in enumerate(self._residuals)])
 
     # ***** running *****
 
@@ -202,7 +221,7 @@ class CompiledProgram:
                 found = made if several else (made,)
                 results = [self._result(each, inputs, found) for each in self.made]
                 if wants and state.word & GRAD:
-                    self._record(inputs, (), (), results, found)
+                    self._record(inputs, (), (), results, self._saved(found))
                 return results
 
             return run
@@ -224,7 +243,8 @@ class CompiledProgram:
         drawn = [self._drawn(draw) for draw in self.draws]
         numbers = () if self._evaluation is None else self._evaluation(inputs)
         found: tuple[Any, ...] = ()
-        if exe is not None:
+        tensors = None if self._direct is None else self._direct(inputs, self._further_words(drawn, numbers))
+        if tensors is None and exe is not None:
             made = exe(*self._words(inputs, drawn, numbers))
             found = made if type(made) is tuple else () if made is None else (made,)
         if self._versions:
@@ -233,11 +253,19 @@ class CompiledProgram:
                 storage = inputs[number]._storage
                 storage.version += count
                 storage.changed = place
-        results = [self._result(made, inputs, found) for made in self.made]
+        if tensors is None:
+            results = [self._result(each, inputs, found) for each in self.made]
+            residuals = self._saved(found)
+        elif self._all_made:
+            results, residuals = tensors, []
+        else:
+            there = iter(tensors)
+            results = [next(there) if each.kind == "storage" else self._result(each, inputs, ()) for each in self.made]
+            residuals = list(there)
         for j in self._views:
             self._link(j, inputs, results)
         if self._backward is not None and STATE.word & GRAD:
-            self._record(inputs, drawn, numbers, results, found)
+            self._record(inputs, drawn, numbers, results, residuals)
         if self.released and STATE.word & GRAD:
             for j in self.released:
                 results[j]._node, results[j]._rg = _released_node(), True
@@ -271,6 +299,18 @@ class CompiledProgram:
             else:
                 words.append(drawn[number].ptr if kind == "draw" else self._held[number]._ptr)
         return words
+
+    def _further_words(self, drawn: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+        """Those of `_words` that are no addresses of inputs."""
+        return [
+            numbers[number] if kind == "number" else drawn[number].ptr if kind == "draw" else self._held[number]._ptr
+            for kind, number in self._further
+        ]
+
+    def _saved(self, found: Sequence[Any]) -> list[Tensor]:
+        """What is saved for backward, over the last of the executable's storages."""
+        first = len(found) - len(self._residuals)
+        return [make(s, spec, s.ptr) for s, spec in zip(found[first:], self._residuals, strict=True)]
 
     def _result(self, made: Made, inputs: Sequence[Tensor], found: Sequence[Any]) -> Tensor:
         kind, number, spec, offset, *_ = made
@@ -306,12 +346,11 @@ class CompiledProgram:
         drawn: Sequence[Any],
         numbers: Sequence[Any],
         results: list[Tensor],
-        found: Sequence[Any],
+        residuals: Sequence[Tensor],
     ) -> None:
         """The node behind the outputs."""
         backward = self._backward
         assert backward is not None
-        first = len(found) - len(self._residuals)
         items: list[Any] = []
         versions: list[int | None] = []
         for kind, number in backward.sources:
@@ -322,8 +361,7 @@ class CompiledProgram:
             elif kind == "output":
                 item = alias(results[number])
             else:
-                storage = found[first + number]
-                item = make(storage, self._residuals[number], storage.ptr)
+                item = residuals[number]
             items.append(item)
             versions.append(item._storage.stamp if isinstance(item, Tensor) else None)
         node = backward.cls.__new__(backward.cls)

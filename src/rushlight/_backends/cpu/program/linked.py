@@ -17,7 +17,7 @@ from rushlight._backends.cpu.launches import Launch
 from rushlight._backends.cpu.program.arena import ALIGNMENT, planned
 from rushlight._backends.cpu.program.linking import Compiled, LinkedCluster, LinkedProgram
 from rushlight._backends.cpu.program.steps import ExternStep, KernelStep
-from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, WAVE, WAVE_STEP
+from rushlight._backends.cpu.runtime.program_native import FILL, LINKED, OVER_TENSORS, WAVE, WAVE_STEP
 from rushlight._backends.cpu.runtime.runtime import runtime
 from rushlight._backends.protocol import Step
 from rushlight._host.device_records import FRESH_SIZES, HEADER, LAUNCH, MAY_UNLOCK
@@ -58,7 +58,7 @@ class LinkedExecutable:
     """
 
     __slots__ = (
-        "_keep", "_run", "buffers", "held", "launches", "linked", "native", "notes", "offsets", "outputs", "peak", "reports", "waves", "words",
+        "_address", "_keep", "_run", "buffers", "held", "launches", "linked", "native", "notes", "offsets", "outputs", "peak", "reports", "waves", "words",
     )  # fmt: skip
 
     kernel = None
@@ -221,11 +221,31 @@ class LinkedExecutable:
             "n_fills": len(fills) // len(FILL), "fills": self._kept(fills), "n_waves": len(self.waves), "waves": self._kept(waves),
             "unlock": int(unlock), "sizes": self._kept(sizes),
         }  # fmt: skip
-        address = self._kept([words[name] for name in _LINKED_NAMES])
+        address = self._address = self._kept([words[name] for name in _LINKED_NAMES])
         made: Callable[..., Any] = runtime().make_callable(
             address, b"program", tuple(self._keep), -1, runtime().program_stub
         )
         return made
+
+    def over_tensors(
+        self, specs: Sequence[Any], sources: Sequence[tuple[int, int]], made: Sequence[tuple[int, Any, int]]
+    ) -> Callable[..., Any] | None:
+        """`f(tensors, words)`: a call of tensors with these specs, which gives a list of tensors; None for programs that need Python.
+
+        `sources` says for each argument of the program which tensor it is the address of (-1 - n: which of `words`), and how many bytes from
+        there; `made` lists (number of the result, spec, bytes from where it begins).  None instead of a list where tensors have other specs.
+        """
+        if not self.native:
+            return None
+        words = {
+            "linked": self._address, "n_inputs": len(specs), "specs": self._kept([id(s) for s in specs]),
+            "sources": self._kept([w for source in sources for w in source]), "n_made": len(made),
+            "made": self._kept([w for number, spec, offset in made for w in (number, id(spec), offset)]),
+        }  # fmt: skip
+        address = self._kept([words[field.name] for field in OVER_TENSORS])
+        keep = (*self._keep, tuple(specs), tuple(spec for _, spec, _ in made))
+        found: Callable[..., Any] = runtime().make_callable(address, b"program", keep, -1, runtime().over_tensors_stub)
+        return found
 
     def _kept(self, words: Sequence[int]) -> int:
         """The address of some words, which stay there."""

@@ -10,6 +10,8 @@ from rushlight._backends.cpu.runtime.pool_native import block_alloc, block_free
 from rushlight._backends.cpu.runtime.stub_native import F_CODE, F_LOCK, rl_raise
 from rushlight._backends.cpu.runtime.threads_native import rl_parallel_for
 from rushlight._host.arguments_native import H_FN, rl_count_error, word
+from rushlight._host.call_words_native import sequence_size
+from rushlight._host.dispatch_words import O_PTR, O_SPEC
 from rushlight._host.python_native import (
     Py_DecRef,
     Py_IncRef,
@@ -17,15 +19,21 @@ from rushlight._host.python_native import (
     PyErr_NoMemory,
     PyEval_RestoreThread,
     PyEval_SaveThread,
+    PyList_New,
+    PyList_SetItem,
+    PyLong_FromUnsignedLongLong,
     PyTuple_New,
     PyTuple_SetItem,
     free,
+    kept,
     malloc,
+    sequence_items,
 )
 from rushlight._host.storage_native import S_PTR, storage_new
-from rushlight._native import Record, call_ptr, i64, native, ptr, stack, unlikely
+from rushlight._host.tensor_native import new_tensor, slot
+from rushlight._native import Record, call_ptr, i64, native, ptr, stack, u64, unlikely
 
-__all__ = ["FILL", "LINKED", "WAVE", "WAVE_STEP", "program_stub"]
+__all__ = ["FILL", "LINKED", "MADE", "OVER_TENSORS", "SOURCE", "WAVE", "WAVE_STEP", "over_tensors_stub", "program_stub"]
 
 LINKED = Record(
     "linked",
@@ -165,17 +173,16 @@ def returned(made, count):
     return out
 
 
-@native("ptr(ptr, ptr, ptr)")
-def call_program(linked, args, bases):
-    """A call with room for its words: arguments, results and the block, and behind these the storages made."""
+@native("i32(ptr, ptr)")
+def run_program(linked, bases):
+    """A call whose arguments are in their places: makes the storages of the results and runs; 1 with an exception set.
+
+    `bases` has room for its words: a zero, arguments, results, the block, and behind these the storages made.
+    """
     words, results = linked[LINKED.n_words], linked[LINKED.n_results]
     made = bases + 8 * (words + results + 2)
     bases.i64[0] = 0
     bad = False
-    k = i64(0)
-    while k < words and not bad:
-        bad = word(args.ptr[k], bases + 8 * (1 + k)) != 0
-        k += 1
     n = i64(0)
     sizes = linked[LINKED.sizes]
     while n < results and not bad:
@@ -202,8 +209,20 @@ def call_program(linked, args, bases):
     if unlikely(bad):
         for j in range(n):
             Py_DecRef(made.ptr[j])
+        return 1
+    return 0
+
+
+@native("ptr(ptr, ptr, ptr)")
+def call_program(linked, args, bases):
+    """A call of addresses and numbers: what it returns."""
+    words = linked[LINKED.n_words]
+    for k in range(words):
+        if word(args.ptr[k], bases + 8 * (1 + k)) != 0:
+            return None
+    if run_program(linked, bases) != 0:
         return None
-    return returned(made, results)
+    return returned(bases + 8 * (words + linked[LINKED.n_results] + 2), linked[LINKED.n_results])
 
 
 @native("ptr(ptr, ptr, i64)")
@@ -221,5 +240,104 @@ def program_stub(self, args, nargs):
     if memory is None:
         return PyErr_NoMemory()
     out = call_program(linked, args, memory)
+    free(memory)
+    return out
+
+
+# ***** calls of tensors *****
+
+OVER_TENSORS = Record(
+    "over_tensors",
+    ("linked", ptr, "the program, LINKED"),
+    ("n_inputs", i64, "tensors of a call"),
+    ("specs", ptr, "the spec of each"),
+    ("sources", ptr, "for each argument of the program: SOURCE"),
+    ("n_made", i64, "tensors that a call makes"),
+    ("made", ptr, "for each: MADE"),
+)
+SOURCE = Record(
+    "source", ("number", i64, "of a tensor; -1 - n: the word n of the call"), ("step", i64, "bytes from there")
+)
+MADE = Record(
+    "made",
+    ("number", i64, "of a result"),
+    ("spec", ptr, "of the tensor"),
+    ("offset", i64, "bytes from where it begins"),
+)
+SOURCE_BYTES, MADE_BYTES = 8 * len(SOURCE), 8 * len(MADE)
+
+
+@native("ptr(ptr, ptr)")
+def tensors_of(over, storages):
+    """A list of the tensors that a call makes, over its storages."""
+    count = over[OVER_TENSORS.n_made]
+    out = PyList_New(count)
+    if out is None:
+        return None
+    made = over[OVER_TENSORS.made]
+    for k in range(count):
+        storage = storages.ptr[made[MADE.number]]
+        address = PyLong_FromUnsignedLongLong(u64(storage.i64[S_PTR] + made[MADE.offset]))
+        tensor = new_tensor(kept(storage), made[MADE.spec], address)
+        if tensor is None:
+            Py_DecRef(out)
+            return None
+        PyList_SetItem(out, k, tensor)
+        made += MADE_BYTES
+    return out
+
+
+@native("ptr(ptr, ptr, ptr, ptr)")
+def call_over_tensors(over, inputs, more, bases):
+    """A call with room for its words (see `run_program`)."""
+    linked = over[OVER_TENSORS.linked]
+    source = over[OVER_TENSORS.sources]
+    for k in range(linked[LINKED.n_words]):
+        number = source[SOURCE.number]
+        item: ptr = None
+        if number >= 0:
+            item = slot(inputs.ptr[number], O_PTR)
+        else:
+            item = more.ptr[-1 - number]
+        if word(item, bases + 8 * (1 + k)) != 0:
+            return None
+        bases.i64[1 + k] += source[SOURCE.step]
+        source += SOURCE_BYTES
+    if run_program(linked, bases) != 0:
+        return None
+    results = linked[LINKED.n_results]
+    storages = bases + 8 * (linked[LINKED.n_words] + results + 2)
+    out = tensors_of(over, storages)
+    for j in range(results):
+        Py_DecRef(storages.ptr[j])
+    return out
+
+
+@native("ptr(ptr, ptr, i64)")
+def over_tensors_stub(self, args, nargs):
+    """`program(tensors, words)`: a list of tensors; None where the tensors, a list or tuple, have other specs than it was made for."""
+    over = self.ptr[H_FN]
+    if nargs != 2:
+        rl_count_error(self, nargs, 2)
+        return None
+    inputs, more = sequence_items(args.ptr[0]), sequence_items(args.ptr[1])
+    count = sequence_size(args.ptr[0])
+    if count != over[OVER_TENSORS.n_inputs]:
+        Py_IncRef(Py_None)
+        return Py_None
+    specs = over[OVER_TENSORS.specs]
+    for k in range(count):
+        if slot(inputs.ptr[k], O_SPEC) != specs.ptr[k]:
+            Py_IncRef(Py_None)
+            return Py_None
+    linked = over[OVER_TENSORS.linked]
+    room = linked[LINKED.n_words] + 2 * linked[LINKED.n_results] + 2
+    if room <= STACK_BASES:
+        bases = stack(8 * STACK_BASES)
+        return call_over_tensors(over, inputs, more, bases)
+    memory = malloc(8 * room)
+    if memory is None:
+        return PyErr_NoMemory()
+    out = call_over_tensors(over, inputs, more, memory)
     free(memory)
     return out

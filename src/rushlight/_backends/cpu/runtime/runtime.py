@@ -57,7 +57,7 @@ _ROOTS = (
     cpu_tables,
     pool_native.py_alloc, pool_native.py_alloc_zeroed, pool_native.py_empty_cache, pool_native.py_resize,
     pool_native.block_alloc, pool_native.block_alloc_zeroed, pool_native.block_free,
-    program_native.program_stub, stub_native.kernel_stub, stub_native.launch, stub_native.rl_fail, stub_native.rl_raise,
+    program_native.program_stub, program_native.over_tensors_stub, stub_native.kernel_stub, stub_native.launch, stub_native.rl_fail, stub_native.rl_raise,
     threads_native.rl_parallel_for, threads_native.threads_hold, threads_native.threads_init, threads_native.threads_stop,
     threads_native.threads_forked, threads_native.flush_denormals, threads_native.spin_many,
     elements_native.py_nested, elements_native.py_of_numbers, elements_native.py_coordinates,
@@ -96,6 +96,7 @@ class CpuRuntime(Unit):
         for name in _METHODS:
             setattr(self, name, self.method(f"py_{name}", name))
         self.stub, self.program_stub = self.address("kernel_stub"), self.address("program_stub")
+        self.over_tensors_stub = self.address("over_tensors_stub")
         self.device: NativeDevice = elements.CpuElements(
             out[2], {name: self.address(reader.symbol) for name, reader in elements_native.READERS.items()}, self
         )
