@@ -21,7 +21,7 @@ from rushlight._host.python_native import (
     sequence_items,
     small_int,
 )
-from rushlight._native import Words, extern, i64, native, static, u64
+from rushlight._native import Words, clz, extern, i64, memset, native, static, u8, u64
 from rushlight._native.objects import TUPLE_ITEMS
 
 __all__ = [
@@ -41,7 +41,7 @@ REGISTERS = 2048
 # Registers that are set before the first instruction: zero, the items of the state, the dict of this thread's dispatch state.
 ZERO, STATE, THREAD = range(3)
 GUARD_HEADER = Words("outputs hits")
-GUARD_OPS = Words("end run set load word other item absent integer text same differs equal distinct out")
+GUARD_OPS = Words("end run words set load other item absent integer text same differs equal distinct out")
 BYTES_WORDS = 4  # a bytes object's words before its contents
 HEADER_BYTES = 8 * len(GUARD_HEADER)
 DICT_KEYS_WORD, KEYS_KIND = (
@@ -50,8 +50,10 @@ DICT_KEYS_WORD, KEYS_KIND = (
 )  # of a dict, the address of its keys; of these, the byte that tells whether all are texts
 
 PyUnicode_Compare = extern("PyUnicode_Compare", "i32(ptr, ptr)")
+FEW = 8  # registers that are compared with each other one by one
 _FACTOR = 0x9E3779B97F4A7C15
 _registers = static("rl_guard_registers", 8 * REGISTERS)
+_seen = static("rl_guard_seen", 8 * 4 * REGISTERS)
 
 
 @native("i64(ptr, i64)", inline=True)
@@ -59,6 +61,15 @@ def run_holds(at, count):
     """Whether `count` pairs of an address and a word are as noted."""
     for k in range(count):
         if at.ptr[2 * k].u64[0] != at.u64[2 * k + 1]:
+            return 0
+    return 1
+
+
+@native("i64(ptr, ptr, i64)", inline=True)
+def words_of(obj, at, count):
+    """Whether `count` words of an object, each told by its offset, are as noted."""
+    for k in range(count):
+        if (obj + at.i64[2 * k]).u64[0] != at.u64[2 * k + 1]:
             return 0
     return 1
 
@@ -90,21 +101,38 @@ def first_place_of(address: int, mask: int) -> int:
     return (address * _FACTOR & (1 << 64) - 1) >> 40 & mask
 
 
+@native("i64(ptr, i64, i64, i64)", inline=True)
+def is_new(table, mask, word, put):
+    """Whether an address is not in a table; it is then put there if asked."""
+    at = first_place(word, mask)
+    while table.i64[at] != 0:
+        if table.i64[at] == word:
+            return 0
+        at = (at + 1) & mask
+    if put != 0:
+        table.i64[at] = word
+    return 1
+
+
 @native("i64(ptr, ptr, i64, i64)")
 def all_distinct(registers, places, count, mask):
     """Whether registers hold different addresses, none of which is in a table: `count` numbers of registers, then mask + 1 words."""
-    table = places + 8 * count
+    table, own = places + 8 * count, 0
+    if count > FEW:
+        own = 1 << (64 - i64(clz(u64(2 * count))))
+        memset(_seen, u8(0), 8 * own)
     for k in range(count):
         word = registers.i64[places.i64[k]]
         if mask >= 0:
-            at = first_place(word, mask)
-            while table.i64[at] != 0:
-                if table.i64[at] == word:
-                    return 0
-                at = (at + 1) & mask
-        for j in range(k):
-            if registers.i64[places.i64[j]] == word:
+            if is_new(table, mask, word, 0) == 0:
                 return 0
+        if own > 0:
+            if is_new(_seen, own - 1, word, 1) == 0:
+                return 0
+        else:
+            for j in range(k):
+                if registers.i64[places.i64[j]] == word:
+                    return 0
     return 1
 
 
@@ -118,13 +146,18 @@ def words_hold(at, registers, out):
             if run_holds(at + 32, x) == 0:
                 return 0
             at += 16 * x
-        elif op == GUARD_OPS.set:
-            registers.i64[at.i64[3]] = y
+        elif op == GUARD_OPS.words:
+            if words_of(source.ptr[0], at + 32, y) == 0:
+                return 0
+            at += 16 * y
         elif op == GUARD_OPS.load:
             registers.u64[at.i64[3]] = (source.ptr[0] + y).u64[0]
-        elif op == GUARD_OPS.word:
-            if (source.ptr[0] + y).u64[0] != at.u64[3]:
-                return 0
+        elif op == GUARD_OPS.out:
+            given = source.ptr[0] + at.i64[3]
+            Py_IncRef(given)
+            out.ptr[TUPLE_ITEMS + y] = given
+        elif op == GUARD_OPS.set:
+            registers.i64[at.i64[3]] = y
         elif op == GUARD_OPS.other:
             if (source.ptr[0] + y).u64[0] == at.u64[3]:
                 return 0
@@ -155,10 +188,6 @@ def words_hold(at, registers, out):
             if all_distinct(registers, at + 32, x, y) == 0:
                 return 0
             at += 8 * (x + y + 1)
-        elif op == GUARD_OPS.out:
-            found = source.ptr[0] + at.i64[3]
-            Py_IncRef(found)
-            out.ptr[TUPLE_ITEMS + y] = found
         else:
             return 1
         at += 32

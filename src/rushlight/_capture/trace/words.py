@@ -44,11 +44,11 @@ from rushlight._native.objects import TUPLE_ITEMS
 __all__ = ["Notes", "Unnoted"]
 
 _ERRORS = (AttributeError, IndexError, KeyError, TypeError, ValueError)
-_MOST_DISTINCT = 64
 _HEAP_TYPE = 1 << 9  # only objects of such types can be given another class
 _SIZES = {list: CONTAINER_SIZE, tuple: CONTAINER_SIZE, dict: CONTAINER_SIZE, set: SET_SIZE, frozenset: SET_SIZE}
 # What is looked at anew at every call where it is no part of something pinned.
 _PASSING = (int, float, complex, str, bytes, list, tuple, dict, Tensor)
+_OWN = frozenset(("_storage", "_autograd_meta", "_node", "_ptr"))  # what each tensor has for itself
 _SINGLETONS = (None, True, False, Ellipsis, NotImplemented)
 _IMMUTABLE = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), frozenset, slice, range)
 
@@ -118,10 +118,12 @@ class Notes:
         self.left: list[int] = []
         self._words = array("Q")
         self._pairs: list[int] = []
+        self._last: int | None = None  # where the last instruction is, if it is `words`
         self._seen: dict[int, int] = {}
         self._checked: set[tuple[int, int]] = set()
         self._variables: dict[str, At] = {}
         self._set: dict[int, int] = {}
+        self._buffers: dict[int, int] = {}  # registers with the items of lists in registers
         self._registers = native.THREAD + 1
         self._at = (0, 0)
         self._names: list[str] = []
@@ -153,10 +155,12 @@ class Notes:
 
     def _emit(self, op: int, x: int, y: int, z: int = 0) -> None:
         self._flush()
+        self._last = None
         self._words.extend((op, x, y & (1 << 64) - 1, z & (1 << 64) - 1))
 
     def _flush(self) -> None:
         if self._pairs:
+            self._last = None
             self._words.extend((GUARD_OPS.run, len(self._pairs) // 2, 0, 0, *self._pairs))
             self._pairs.clear()
 
@@ -170,7 +174,16 @@ class Notes:
         if base.register == 0:
             self._absolute(id(base.value) + offset, word)
         else:
-            self._emit(GUARD_OPS.word, base.register, offset, word)
+            self._words_of(base.register, offset, word)
+
+    def _words_of(self, register: int, offset: int, word: int) -> None:
+        """Require a word of the object in a register, with others of it if these came last."""
+        self._flush()
+        if self._last is None or self._words[self._last + 1] != register:
+            self._last = len(self._words)
+            self._words.extend((GUARD_OPS.words, register, 0, 0))
+        self._words[self._last + 2] += 1
+        self._words.extend((offset & (1 << 64) - 1, word))
 
     def _register(self) -> int:
         self._registers += 1
@@ -195,15 +208,19 @@ class Notes:
         self._at = (self._at[0], self._at[1] + 1)
         return self._at
 
-    def _follow(self, base: At, offset: int, value: Any) -> At:
-        """The object that a word of `base` points to."""
+    def _follow(self, base: At, offset: int, value: Any, passing: bool = False) -> At:
+        """The object that a word of `base` points to; it is not pinned if it goes as `base` does (`passing`)."""
         if base.derived:
             raise Unnoted("no object")
         if base.register == 0:
             return self._pointed(id(base.value) + offset, value)
-        key, register = self._step(), self._register()
+        key = self._step()
+        if not passing and self._pinnable(key, value):
+            self._words_of(base.register, offset, id(value))
+            return self._pinned(key, value)
+        register = self._register()
         self._emit(GUARD_OPS.load, base.register, offset, register)
-        return self._settled(key, value, register)
+        return At(value, register, key)
 
     def _pointed(self, address: int, value: Any) -> At:
         """The object that the word at an address points to."""
@@ -223,11 +240,16 @@ class Notes:
 
     def _settled(self, key: Hashable, value: Any, register: int, firm: bool = False) -> At:
         """What came into a register: pinned if it is likely to be the same at the next call, as all that a pinned object holds (`firm`)."""
-        single = any(value is each for each in _SINGLETONS)
-        if key in self.moving or not (firm or single or not isinstance(value, _PASSING)):
+        if not self._pinnable(key, value, firm):
             return At(value, register, key)
         self._emit(GUARD_OPS.same, register, id(value))
         return self._pinned(key, value)
+
+    def _pinnable(self, key: Hashable, value: Any, firm: bool = False) -> bool:
+        """Whether a value is likely to be the same at the next call."""
+        if key in self.moving:
+            return False
+        return firm or not isinstance(value, _PASSING) or any(value is each for each in _SINGLETONS)
 
     def _typed(self, place: At) -> None:
         """Require the type of a value."""
@@ -292,8 +314,10 @@ class Notes:
             buffer = word_at(id(value) + LIST_ITEMS)
             self._absolute(id(value) + LIST_ITEMS, buffer)
             return self._pointed(buffer + 8 * index, found)
-        buffer = self._register()
-        self._emit(GUARD_OPS.load, base.register, LIST_ITEMS, buffer)
+        buffer = self._buffers.get(base.register, 0)
+        if not buffer:
+            buffer = self._buffers[base.register] = self._register()
+            self._emit(GUARD_OPS.load, base.register, LIST_ITEMS, buffer)
         step, register = self._step(), self._register()
         self._emit(GUARD_OPS.load, buffer, 8 * index, register)
         return self._settled(step, found, register)
@@ -437,7 +461,7 @@ class Notes:
             offset = member_offset(kind, raw)
             if offset is None:
                 raise Unnoted("a member that is no object")
-            return self._follow(base, offset, getattr(value, name))
+            return self._follow(base, offset, getattr(value, name), name in _OWN)
         if raw is Tensor.__dict__["requires_grad"]:
             return self._slot(base, Tensor, "_rg")
         if raw is Tensor.__dict__["grad"]:
@@ -463,7 +487,8 @@ class Notes:
     def _slot(self, base: At, kind: type, name: str) -> At:
         if base.value is None and base.register:
             raise Unnoted("a slot that is filled at times")
-        return self._follow(base, _slot_offset(kind, name), kind.__dict__[name].__get__(base.value))
+        value = kind.__dict__[name].__get__(base.value)
+        return self._follow(base, _slot_offset(kind, name), value, name in _OWN and value is not None)
 
     def _thread_item(self, name: str) -> At:
         """An attribute of this thread's dispatch state."""
@@ -608,8 +633,6 @@ class Notes:
                 raise Unnoted("a set of something else")
             places.append(self._value(each.args[0]))  # type: ignore[attr-defined]
         passing = [place.register for place in places if place.register]
-        if len(passing) > _MOST_DISTINCT:
-            raise Unnoted("too many objects that must differ")
         if not passing:
             return
         table = _hash_table([id(place.value) for place in places if not place.register])
