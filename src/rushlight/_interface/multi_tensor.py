@@ -9,11 +9,13 @@ from rushlight._engine.dispatch.multi_tensor import (
     flat_dtype,
     is_counter,
     update_elements,
+    update_recorded,
 )
 
 __all__ = [
     "Rule",  # a traced rule for one element
     "update_elements",  # run it over rows of tensors
+    "update_recorded",  # the same as one call of a program that is being recorded
     "factored_update",  # Adafactor's step
     "count_steps",  # advance counters
     "flat_dtype",  # the dtype in which tensors can be taken as flat rows

@@ -28,7 +28,14 @@ from typing import Any, TypeAlias
 import rushlight
 from rushlight import Tensor
 from rushlight import dtype as DType
-from rushlight._interface.multi_tensor import Rule, count_steps, flat_dtype, is_counter, update_elements
+from rushlight._interface.multi_tensor import (
+    Rule,
+    count_steps,
+    flat_dtype,
+    is_counter,
+    update_elements,
+    update_recorded,
+)
 from rushlight.optim.optimizer import (
     Optimizer,
     check_implementation,
@@ -317,6 +324,8 @@ class ElementwiseOptimizer(Optimizer):
         tensors = [param, grad, *[kept[name] for name in names]]
         if param.is_complex():
             tensors = [rushlight.view_as_real(x) for x in tensors]
+        if not group.get("differentiable") and update_recorded(rule, tensors, numbers):
+            return
         written = [tensors[0], *tensors[2:]]
         if group.get("differentiable"):  # what operations keep for their backward is not written into
             tensors = [tensors[0].clone(), tensors[1], *[x.clone() for x in tensors[2:]]]

@@ -15,7 +15,7 @@ from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.log import Call, Copy, Draw, Entry, Fill, Read
 from rushlight._capture.recording.regions import Layout, RegionError, gathered, path_to, rewritten, scattered, shown
-from rushlight._graph.core import Graph, evaluate
+from rushlight._graph.core import Graph, Node, Value
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._prims.effects import prim
@@ -109,7 +109,7 @@ class Assembler:
             tuple(exe.in_layouts[exe.aliases[k]] if k in exe.aliases else exe.out_layouts[k])
             for k in range(len(graph.outputs))
         )
-        results = prim.border(*evaluate(graph, operands), strides=strides)
+        results = prim.border(*self._inlined(graph, operands), strides=strides)
         fresh = iter(entry.fresh)
         for k, (value, result) in enumerate(zip(graph.outputs, results, strict=True)):
             target = exe.aliases.get(k)
@@ -121,6 +121,21 @@ class Assembler:
     def operand(self, value: Any) -> Any:
         """A value as the call at hand is given it."""
         return prim.operand(value, call=self.calls)
+
+    def _inlined(self, graph: Graph, operands: Sequence[Value]) -> list[Value]:
+        """The outputs of a call's graph, whose nodes are copied as they are: rules were applied when it was made."""
+        values = dict(zip(graph.inputs, operands, strict=True))
+        nodes = self.builder.nodes
+        for node in graph.nodes:
+            copy = Node(
+                node.prim,
+                tuple([values[v] for v in node.inputs]),
+                node.params,
+                [(v.shape, v.dtype) for v in node.outputs],
+            )
+            nodes.append(copy)
+            values.update(zip(node.outputs, copy.outputs, strict=True))
+        return [values[v] for v in graph.outputs]
 
     def number(self, number: Any, dtype: DType) -> Any:
         """A Python number that was given to a kernel."""

@@ -56,7 +56,17 @@ def current() -> Any:
 class RecordedExecutable:
     """A graph with layouts; a call of it is an entry of the log."""
 
-    __slots__ = ("_arguments", "_real", "aliases", "fresh", "graph", "in_layouts", "n_tensors", "out_layouts")
+    __slots__ = (
+        "_arguments",
+        "_real",
+        "aliased",
+        "aliases",
+        "fresh",
+        "graph",
+        "in_layouts",
+        "n_tensors",
+        "out_layouts",
+    )
 
     def __init__(
         self,
@@ -70,6 +80,8 @@ class RecordedExecutable:
         self._real: Any = None
         self.graph, self.in_layouts, self.out_layouts = graph, list(in_layouts), list(out_layouts)
         self.aliases = dict(aliases)
+        order = {i: n for n, i in enumerate(i for i, layout in enumerate(in_layouts) if layout is not None)}
+        self.aliased = [order[i] for i in self.aliases.values()]  # which of the tensors among its words are written
         self.n_tensors = sum(layout is not None for layout in in_layouts)
         self.fresh = [
             (k, extent(v.shape, layout) * v.dtype.itemsize if 0 not in v.shape else 0)
@@ -87,11 +99,6 @@ class RecordedExecutable:
         if self._real is None:
             self._real = host().compile(*self._arguments)
         return self._real
-
-    def aliased(self) -> list[int]:
-        """Which of the tensors among its words are written."""
-        order = {i: n for n, i in enumerate(i for i, layout in enumerate(self.in_layouts) if layout is not None)}
-        return [order[i] for i in self.aliases.values()]
 
     @property
     def notes(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,12 +27,18 @@ __all__ = ["compiled_program"]
 def compiled_program(recording: Any, outputs: Sequence[Any], options: Mapping[str, Any] | None) -> CompiledProgram:
     """See `Recording.finish`."""
     flattened: set[int] = set()
-    build = _Build(recording, outputs, options)
-    while True:
-        try:
-            return build.program(flattened)
-        except Restart as error:
-            flattened.add(error.address)
+    collects = gc.isenabled()
+    gc.disable()  # the collector of cycles would walk all nodes many times while they are made
+    try:
+        build = _Build(recording, outputs, options)
+        while True:
+            try:
+                return build.program(flattened)
+            except Restart as error:
+                flattened.add(error.address)
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _Build:

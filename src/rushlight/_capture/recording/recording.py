@@ -26,7 +26,7 @@ from rushlight._capture.recording.backend import ADDRESSES, FIRST_ADDRESS
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
 from rushlight._capture.recording.host_numbers import Leaf, host_number
-from rushlight._capture.recording.log import Draw, Entry, Read
+from rushlight._capture.recording.log import Call, Draw, Entry, Read
 from rushlight._capture.recording.memory import InputBackward, Memory
 from rushlight._capture.recording.program import CompiledProgram, compiled_program
 from rushlight._capture.recording.replay import follows_from_counters, known
@@ -54,6 +54,7 @@ class Recording:
         self.inputs: list[Tensor] = []
         self.origins: list[tuple[str, int | None]] = []
         self.log: list[Entry] = []
+        self.writers: dict[int, list[int]] = {}  # of memory, by address: which entries wrote it
         self._standing: dict[int, Tensor] = {}
         self._starts: list[int] = []
         self._memories: list[Memory] = []
@@ -97,6 +98,12 @@ class Recording:
 
     def note(self, entry: Entry) -> None:
         """Write an entry down."""
+        if type(entry) is Call:
+            written = [*entry.fresh, *[self.memory_at(entry.words[n]).address for n in entry.exe.aliased]]
+        else:
+            written = [] if isinstance(entry, (Call, Read)) else [self.memory_at(entry.address).address]
+        for address in written:
+            self.writers.setdefault(address, []).append(len(self.log))
         self.log.append(entry)
 
     def extend(self, address: int, nbytes: int) -> Memory:
@@ -117,7 +124,7 @@ class Recording:
             raise RecordingError("a tensor that was not recorded is filled with random numbers")
         size = int(kind) if kind.isdigit() else int(kind[1:]) // 8
         entry = Draw(generator, name, kind, address, count, tuple(parameters), size)
-        self.log.append(self.streams.drawn(entry))
+        self.note(self.streams.drawn(entry))
 
     def stream_state(self, generator: Any) -> Tensor:
         """What stands for the state of a generator at this point."""
@@ -145,7 +152,7 @@ class Recording:
             return host().reader(dtype)(held.ptr)
         if dtype in (FLOAT32, FLOAT64, INT64, INT32) and follows_from_counters(self, address):
             leaf = Leaf(address, dtype)
-            self.log.append(Read(leaf))
+            self.note(Read(leaf))
             return host_number(leaf, float if dtype.is_floating_point else int)
         raise DataDependentError(
             f"{asking()} asks for an element of a tensor, which is not known while a program is recorded"

@@ -97,21 +97,14 @@ def _collect(recording: Any, address: int, before: int, needed: set[int], given:
     memory = recording.memory_at(address)
     if memory.nbytes > (SMALL if memory.real is None else given):
         return False
-    start, stop = memory.address, memory.address + max(memory.nbytes, 1)
-    written = False
-    for k in range(before - 1, -1, -1):
+    start, written = memory.address, False
+    for k in reversed(recording.writers.get(start, ())):
+        if k >= before:
+            continue
         entry = recording.log[k]
-        if type(entry) is Read:
-            continue
-        if type(entry) is Call:
-            places = [*entry.fresh, *[entry.words[n] for n in entry.exe.aliased()]]
-        else:
-            places = [entry.address]
-        if not any(start <= p < stop for p in places):
-            continue
         if type(entry) is Draw:
             return False
-        fresh = type(entry) is Call and any(start <= p < stop for p in entry.fresh)
+        fresh = type(entry) is Call and start in entry.fresh
         whole = fresh or (type(entry) is Fill and entry.address == start and entry.nbytes >= memory.nbytes)
         if k not in needed:
             needed.add(k)

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rushlight._backends.registry import backend_of, host
-from rushlight._engine.core.hooks import HOOKS
+from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.memory import own
+from rushlight._engine.core.state import RECORDING, STATE, new_plan_table
 from rushlight._graph.core import Graph, GraphBuilder
 from rushlight._ops.table import OPERATORS
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, DType
 from rushlight._types.spec import Spec
 
-__all__ = ["Rule", "count_steps", "factored_update", "flat_dtype", "is_counter", "update_elements"]
+__all__ = ["Rule", "count_steps", "factored_update", "flat_dtype", "is_counter", "update_elements", "update_recorded"]
 
 # Elements of a piece of work: enough to be worth a thread, few enough to spread one large matrix over all of them.
 PIECE = 1 << 15
@@ -68,6 +69,35 @@ class Rule:
                 lambda size: self.trace(dtype, size), layouts, dict(enumerate(written))
             )
         return address
+
+
+_RECORDED = new_plan_table()  # (rule, spec) -> the executable of a recorded program
+
+
+def update_recorded(rule: Rule, tensors: Sequence[Any], numbers: Sequence[Any]) -> bool:
+    """Where a program is being recorded: apply a rule to tensors of one layout without gaps as one call of the program.
+
+    False where it takes other tensors.
+    """
+    spec = tensors[0]._spec
+    if not STATE.word & RECORDING or spec.dtype not in (FLOAT32, FLOAT64) or spec.conj or not spec.numel:
+        return False
+    if not (spec.contiguous or _dense(spec)) or any(t._spec is not spec or t._storage is None for t in tensors):
+        return False
+    exe = _RECORDED.get((rule, spec))
+    if exe is None:
+        written = [i for i, name in enumerate(rule.arrays) if name != "grad"]
+        layouts: list[Any] = [(1,)] * len(rule.arrays) + [None] * len(rule.numbers)
+        outputs = [(1,)] * len(written)
+        graph = rule.trace(spec.dtype, spec.numel)
+        exe = _RECORDED[rule, spec] = backend_of(spec.device).compile(
+            graph, layouts, outputs, spec.device, aliases=dict(enumerate(written))
+        )
+    exe(*[t._ptr for t in tensors], *[n if type(n) is float else n * 1.0 for n in numbers])
+    for tensor, name in zip(tensors, rule.arrays, strict=True):
+        if name != "grad":
+            bump(tensor._storage)
+    return True
 
 
 class _Named:
