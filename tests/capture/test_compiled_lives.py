@@ -108,3 +108,15 @@ def test_arguments_are_not_kept() -> None:
     del x
     gc.collect()
     assert ref() is None
+
+
+def test_versions_that_were_not_tested(monkeypatch: Any) -> None:
+    from rushlight._capture.trace import compiled as room
+
+    monkeypatch.setattr(room, "supported", lambda: False)
+    monkeypatch.setattr(room, "_VERSION_TOLD", [])
+    functions = [compile_function(lambda x: x + 1) for _ in range(2)]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert [f(torch.ones(1)).item() for f in functions * 2] == [2.0] * 4
+    assert len(caught) == 1 and "run as they are" in str(caught[0].message) and not functions[0].entry.segments

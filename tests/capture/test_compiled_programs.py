@@ -55,7 +55,13 @@ def outcome(function: Callable[..., Any], make: Callable[[], tuple[Any, ...]]) -
         return type(error).__name__, str(error), args
 
 
-def check(function: Callable[..., Any], *args: Any, make: Callable[[], tuple[Any, ...]] | None = None, breaks: int = 0, times: int = 2) -> None:
+def check(
+    function: Callable[..., Any],
+    *args: Any,
+    make: Callable[[], tuple[Any, ...]] | None = None,
+    breaks: int = 0,
+    times: int = 2,
+) -> None:
     """`function` compiled does what it does; it breaks so many times while it is traced."""
     make = make or (lambda: args)
     before = sum(COUNTERS["graph_break"].values())
@@ -280,7 +286,19 @@ def containers(x):
     s = {1, 2} | {3}
     a, *rest = [1, 2, 3]
     first, (second, third) = 1, (2, 3)
-    return d, e, list(q), sorted(s), a, rest, first + second + third, [*rest, *q], {**d, "z": 1}, list(zip("ab", rest)), dict(sorted(d.items())[:1])
+    return (
+        d,
+        e,
+        list(q),
+        sorted(s),
+        a,
+        rest,
+        first + second + third,
+        [*rest, *q],
+        {**d, "z": 1},
+        list(zip("ab", rest)),
+        dict(sorted(d.items())[:1]),
+    )
 
 
 def matches(x, kind="pair"):
@@ -318,8 +336,23 @@ def tools(x):
     f = functools.partial(torch.add, x, alpha=2)
     pairs = list(itertools.product([1, 2], [3]))
     acc = functools.reduce(lambda a, b: a + b, [x, x, x])
-    return f(x), pairs, acc, sorted([3, 1, 2], key=lambda v: -v), list(map(lambda t: t + 1, [x])), list(filter(None, [0, 1])), math.sqrt(4), min(3, 2), \
-        any(v > 1 for v in [1, 2]), all([]), divmod(7, 2), list(reversed([1, 2])), isinstance(x, torch.Tensor), callable(f), type(x) is torch.Tensor
+    return (
+        f(x),
+        pairs,
+        acc,
+        sorted([3, 1, 2], key=lambda v: -v),
+        list(map(lambda t: t + 1, [x])),
+        list(filter(None, [0, 1])),
+        math.sqrt(4),
+        min(3, 2),
+        any(v > 1 for v in [1, 2]),
+        all([]),
+        divmod(7, 2),
+        list(reversed([1, 2])),
+        isinstance(x, torch.Tensor),
+        callable(f),
+        type(x) is torch.Tensor,
+    )
 
 
 @functools.lru_cache
@@ -370,7 +403,11 @@ def functions(x):
 
 
 def transforms(x):
-    return torch.func.grad(lambda t: (t**2).sum())(x), torch.vmap(lambda t: t * 2)(x), torch.func.jvp(torch.sin, (x,), (x,))
+    return (
+        torch.func.grad(lambda t: (t**2).sum())(x),
+        torch.vmap(lambda t: t * 2)(x),
+        torch.func.jvp(torch.sin, (x,), (x,)),
+    )
 
 
 ONE_GRAPH: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
@@ -582,7 +619,17 @@ def test_what_is_read_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tensors_are_guarded() -> None:
     compiled = compile_function(lambda x: x * 2, CompileSettings(recompile_limit=100))
-    inputs = [X, X.double(), X[:1], X.t(), X.clone().requires_grad_(), X.clone().requires_grad_() * 1, nn.Parameter(X.clone()), X[:, ::2], X.int()]
+    inputs = [
+        X,
+        X.double(),
+        X[:1],
+        X.t(),
+        X.clone().requires_grad_(),
+        X.clone().requires_grad_() * 1,
+        nn.Parameter(X.clone()),
+        X[:, ::2],
+        X.int(),
+    ]
     for number, x in enumerate(inputs):
         for _ in range(2):
             assert same(x * 2, compiled(x)) and len(compiled.entry.segments) == number + 1
@@ -669,7 +716,15 @@ def test_modules() -> None:
             torch.manual_seed(1)
             a, b = call(X)
             ((a**2).sum() + b.sum()).backward()
-            results.append((a.detach(), b.detach(), [p.grad for p in net.parameters()], [b.clone() for b in net.buffers()], net.seen))
+            results.append(
+                (
+                    a.detach(),
+                    b.detach(),
+                    [p.grad for p in net.parameters()],
+                    [b.clone() for b in net.buffers()],
+                    net.seen,
+                )
+            )
         assert same(*results)
     assert len(compiled.entry.segments) == 2
 

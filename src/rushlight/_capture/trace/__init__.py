@@ -7,7 +7,16 @@ from typing import Any
 
 from rushlight._base.lazy import LazyModule
 
-__all__ = ["COUNTERS", "EVENTS", "HOOKS", "CompileSettings", "CompiledFunction", "compile_function", "reset", "show_segments"]
+__all__ = [
+    "COUNTERS",
+    "EVENTS",
+    "HOOKS",
+    "CompileSettings",
+    "CompiledFunction",
+    "compile_function",
+    "reset",
+    "show_segments",
+]
 
 _PLACES = {
     "COUNTERS": "events", "EVENTS": "events", "HOOKS": "settings", "CompileSettings": "settings", "CompiledFunction": "compiled",

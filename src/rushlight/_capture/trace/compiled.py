@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 import threading
 import types
 import warnings
@@ -15,7 +16,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rushlight._capture.bytecode import NULL, Frame, Interpreter
+from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
+from rushlight._capture.bytecode.versions import TESTED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Unbuildable, tell
 from rushlight._capture.trace.generated import functions
@@ -119,6 +121,10 @@ class CompiledFunction:
             if found is not MISS:
                 return found
         if self.entry.concrete or not _SHOWN[0] or STATE.word & _ELSEWHERE or LEVELS.stack:
+            return _plain_call(self.target, state)
+        if not supported():
+            _tell_version()
+            self.entry.concrete = True
             return _plain_call(self.target, state)
         traced = self._traced(self.entry, state, functools.partial(_enter, self.target))
         return _plain_call(self.target, state) if traced is None else traced[0]
@@ -286,6 +292,22 @@ def _slowly(position: Position, state: Sequence[Any]) -> Any:
         if found is not MISS:
             return found
     return MISS
+
+
+_VERSION_TOLD: list[bool] = []
+
+
+def _tell_version() -> None:
+    """Warn, once, that nothing is compiled on this version of Python."""
+    if not _VERSION_TOLD:
+        _VERSION_TOLD.append(True)
+        versions = " and ".join(f"{major}.{minor}" for major, minor in TESTED)
+        warnings.warn(
+            f"torch.compile follows the bytecode of CPython {versions}; on {sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]} "
+            "compiled functions run as they are",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 def _target(function: Any) -> tuple[types.FunctionType, tuple[Any, ...]]:
