@@ -10,6 +10,7 @@ import contextlib
 import io
 import random
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Any
 __all__ = ["Block", "Program", "Statement", "described", "run", "shorten", "write"]
 
 NAMES = {"int": "nmpq", "list": "xyz", "dict": "de", "str": "st", "tensor": "uvw", "scalar": "ab"}
+OWN_WARNING = "runs as it is"  # of `compile`, where it gives up
 KINDS = ["int", "int", "list", "dict", "str"]
 PRELUDE = """
 log = []
@@ -679,18 +681,17 @@ class _Writer:
 # ***** shortening *****
 
 
-def shorten(program: Program, differs: Callable[[Program], bool], tries: int = 400) -> Program:
+def shorten(program: Program, differs: Callable[[Program], bool], seconds: float = 20.0) -> Program:
     """The program without the statements that its difference does not need."""
-    changed = True
-    while changed and tries > 0:
+    end, changed = time.monotonic() + seconds, True
+    while changed and time.monotonic() < end:
         changed = False
         for block, index in list(_places(program)):
-            if tries <= 0 or index >= len(block.statements):
+            if time.monotonic() > end or index >= len(block.statements):
                 continue
             kept = block.statements[:]
             statement = kept[index]
             for instead in [[], *[part.statements for _, part in statement.parts]]:
-                tries -= 1
                 block.statements[:] = [*kept[:index], *instead, *kept[index + 1 :]]
                 if differs(program):
                     changed = True
@@ -763,7 +764,9 @@ def _outcome(execute: Callable[..., Any], space: dict[str, Any], arguments: tupl
             seen["error"] = _error(error)
     seen["printed"] = printed.getvalue()
     seen["warned"] = [
-        (w.category.__name__, str(w.message), w.lineno if w.filename[:1] == "<" else None) for w in caught
+        (w.category.__name__, str(w.message), w.lineno if w.filename[:1] == "<" else None)
+        for w in caught
+        if OWN_WARNING not in str(w.message)
     ]
     for name in ("log", "total", "n"):
         seen[name] = described(space[name])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rushlight._capture.bytecode.frame import Frame
 
-__all__ = ["HERE", "call_as", "chain_of", "is_call_stub", "natively", "raised_in"]
+__all__ = ["HERE", "call_as", "chain_of", "frame_of", "is_call_stub", "natively", "raised_in", "raising"]
 
 
 class _Here(threading.local):
@@ -48,7 +48,7 @@ def call_as(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[st
     stubs = frame.decoded.call_stubs
     stub = stubs.get(offset)
     if stub is None:
-        stub = stubs[offset] = _stub(frame, offset, CALL, ".function", ".args", ".kwargs")
+        stub = stubs[offset] = _stub(frame.code, frame.line, offset, CALL, ".function", ".args", ".kwargs")
     return FunctionType(stub, frame.globals)(function, args, kwargs)
 
 
@@ -62,9 +62,19 @@ def raised_in(frame: Frame) -> FrameType:
     """A frame of CPython, no longer running, with the names, positions, globals and locals of an interpreted one."""
     decoded = frame.decoded
     if decoded.trace_stub is None:
-        decoded.trace_stub = _stub(frame, 0, RAISE)
+        decoded.trace_stub = raising(frame.code)
+    return frame_of(decoded.trace_stub, frame.globals, dict(frame.visible_locals()))
+
+
+def raising(code: CodeType) -> CodeType:
+    """A code object with the names and positions of another, of which `frame_of` makes frames."""
+    return code if code.co_consts and code.co_consts[0] is MARK else _stub(code, code.co_firstlineno, 0, RAISE)
+
+
+def frame_of(stub: CodeType, namespace: dict[str, Any], names: dict[str, Any]) -> FrameType:
+    """A frame of CPython, no longer running, of the code of `raising`."""
     try:
-        exec(decoded.trace_stub, frame.globals, dict(frame.visible_locals()))  # noqa: S102
+        exec(stub, namespace, names)  # noqa: S102
     except AssertionError as error:
         entry = error.__traceback__
         assert entry is not None and entry.tb_next is not None
@@ -84,7 +94,7 @@ def chain_of(frames: Sequence[Frame]) -> FrameType:
     spaces = []
     for frame in reversed(frames):
         offset = frame.decoded.offsets[frame.ip - 1] if frame.ip else 0
-        stub = _stub(frame, offset, CALL_NAME)
+        stub = _stub(frame.code, frame.line, offset, CALL_NAME)
         namespace = {**frame.visible_locals(), ".call": call}
         spaces.append(namespace)
         call = partial(exec, stub, frame.globals, namespace)
@@ -94,17 +104,16 @@ def chain_of(frames: Sequence[Frame]) -> FrameType:
     return found[0]
 
 
-def _stub(frame: Frame, offset: int, instructions: list[tuple[str, int]], *parameters: str) -> CodeType:
-    """A code object like a frame's that executes a few instructions, the last of them where the frame's own is at an offset.
+def _stub(code: CodeType, line: int, offset: int, instructions: list[tuple[str, int]], *parameters: str) -> CodeType:
+    """A code object like another that executes a few instructions, the last of them at an offset.
 
     Where there is no room before the offset, the line stands, without columns, for all of it.
     """
-    code = frame.code
     start = 2 + 2 * (len(instructions) - 1)
     changed: dict[str, Any] = {}
     if offset < start:
         if instructions is not RAISE:
-            changed = {"co_firstlineno": frame.line, "co_linetable": _one_line(start + 4)}
+            changed = {"co_firstlineno": line, "co_linetable": _one_line(start + 4)}
         offset = start
     name = dis.opmap
     text = [(name["RESUME"], 0), *[(name["NOP"], 0)] * ((offset - start) // 2)]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING, Any
 
-from rushlight._capture.bytecode.real_frames import is_call_stub, raised_in
+from rushlight._capture.bytecode.real_frames import frame_of, is_call_stub, raised_in, raising
 
 if TYPE_CHECKING:
     from rushlight._capture.bytecode.frame import Frame
 
-__all__ = ["add_entry", "program_part"]
+__all__ = ["Entry", "add_entry", "entries", "program_part", "traceback_of"]
 
 OURS = "rushlight._capture."
 
@@ -39,3 +39,24 @@ def add_entry(error: BaseException, frame: Frame) -> None:
     """Put an entry for an interpreted frame at the head of an exception's traceback."""
     offset = frame.decoded.offsets[max(frame.ip - 1, 0)]
     error.__traceback__ = TracebackType(error.__traceback__, raised_in(frame), offset, frame.line)
+
+
+Entry = tuple[CodeType, dict[str, Any], int, int]
+
+
+def entries(traceback: TracebackType | None) -> tuple[Entry, ...]:
+    """What `traceback_of` makes the same traceback of, without the values of locals."""
+    found: list[Entry] = []
+    while traceback is not None:
+        frame = traceback.tb_frame
+        found.append((raising(frame.f_code), frame.f_globals, traceback.tb_lasti, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    return tuple(found)
+
+
+def traceback_of(entries: tuple[Entry, ...]) -> TracebackType | None:
+    """A traceback with the same files, names, lines and columns as that of which `entries` were taken."""
+    found: TracebackType | None = None
+    for code, namespace, offset, line in reversed(entries):
+        found = TracebackType(found, frame_of(code, namespace, {}), offset, line)
+    return found

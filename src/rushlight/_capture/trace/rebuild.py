@@ -6,12 +6,14 @@ again, each once, so that two names of one object still name one.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
+from rushlight._capture.bytecode.tracebacks import entries, traceback_of
 from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.events import Unbuildable
@@ -271,6 +273,8 @@ class Rebuild:
             raise Unbuildable(f"an object of {kind.__qualname__}, which is a {kind.__base__.__name__}")  # type: ignore[union-attr]
         else:
             name = self.variable(f"object.__new__({new})", value)
+        if isinstance(value, BaseException):
+            self.history(value, name)
         for attribute, held in getattr(value, "__dict__", {}).items():
             self.lines.append(f"{name}.__dict__[{attribute!r}] = {self.value(held)}")
         for each in kind.__mro__:
@@ -284,6 +288,18 @@ class Rebuild:
                         f"object.__setattr__({name}, {attribute!r}, {self.value(getattr(value, attribute))})"
                     )
         return name
+
+    def history(self, value: BaseException, name: str) -> None:
+        """Where an exception was raised, and of which others it tells."""
+        found = entries(value.__traceback__)
+        if found:
+            self.lines.append(f"{name}.__traceback__ = {self.constant(traceback_of)}({self.constant(found)})")
+        for attribute in ("__cause__", "__context__"):
+            other = getattr(value, attribute)
+            if other is not None:
+                outer = other is sys.exc_info()[1]  # the one that the caller is handling
+                text = f"{self.constant(sys)}.exc_info()[1]" if outer else self.value(other)
+                self.lines.append(f"{name}.{attribute} = {text}")
 
     # ***** effects *****
 

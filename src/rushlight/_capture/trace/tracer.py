@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -728,6 +730,10 @@ class Tracer(Operations):
     def unpack_mapping(self, obj: Any) -> Mapping[Any, Any]:
         return super().unpack_mapping(self.real(obj))
 
+    def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+        if function in _EAGER_LOOKS:
+            raise Break(f"{function.__name__}() looks at frames")
+
     def make_exception(self, raised: Any) -> Any:
         return super().make_exception(self.real(raised))
 
@@ -843,6 +849,8 @@ class Tracer(Operations):
 
     def build_class(self, frame: Any, body: Any, name: str, bases: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise Break(f"makes the class {name}")
+
+_EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe, warnings.warn))  # functions that run between segments
 
 
 class _Cached:
