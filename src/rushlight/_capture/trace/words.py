@@ -18,7 +18,7 @@ import types
 from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from rushlight._capture.trace.sources import Source
@@ -91,7 +91,7 @@ def _parsed(text: str) -> tuple[ast.expr, list[str]]:
     return _tree(_TOKENS.sub(plain, text)), names
 
 
-@cache
+@lru_cache(1 << 12)
 def _tree(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
