@@ -12,7 +12,7 @@ from typing import Any
 
 from rushlight._inductor import config
 from rushlight._interface.base import absent_function
-from rushlight.compiler.compilation import MODES, check_options, mode_options
+from rushlight.compiler.compilation import MODES, OWN_OPTIONS, check_options, mode_options
 from rushlight.compiler.compilation import compile as _compile
 from rushlight.compiler.settings import settings
 
@@ -35,8 +35,8 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
 
 
 def list_options() -> list[str]:
-    """Names for `compile(options=...)`."""
-    return list(settings("torch._inductor.config").defaults)
+    """Names for `compile(options=...)`: passes of rushlight's own, and PyTorch's settings."""
+    return [*OWN_OPTIONS, *settings("torch._inductor.config").defaults]
 
 
 def cudagraph_mark_step_begin() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from rushlight._base.log import LOG
 from rushlight._capture.trace import COUNTERS, EVENTS, HOOKS, CompileSettings, compile_function, reset, show_segments
 from rushlight._capture.trace.document import CallRecord, placeholder_name
+from rushlight._transforms.passes import PASSES
+from rushlight._transforms.patterns import Match, Pattern, PatternError, replaced
 
 __all__ = [
     "LOG",  # the knob of `RUSHLIGHT_LOG`
@@ -15,6 +17,12 @@ __all__ = [
     "HOOKS",  # what the tracer is told of functions
     "EVENTS",  # who is told of breaks and recompilations
     "COUNTERS",
+    "PASSES",  # passes over graphs, by name
+    # Parts of graphs that are replaced.
+    "Pattern",
+    "Match",
+    "PatternError",
+    "replaced",
     # What a traced program called.
     "CallRecord",
     "placeholder_name",  # the name of an input from where it comes

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rushlight._interface.compiling import CompileSettings, compile_function
+from rushlight._interface.compiling import PASSES, CompileSettings, compile_function
 from rushlight.compiler import backends
 from rushlight.compiler.marks import innermost_function
 from rushlight.compiler.optimized_module import OptimizedModule
@@ -36,7 +36,8 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     "max-autotune-no-cudagraphs": {"max_autotune": True, "coordinate_descent_tuning": True},
     "max-autotune": {"max_autotune": True, "triton.cudagraphs": True, "coordinate_descent_tuning": True},
 }  # fmt: skip
-OWN_OPTIONS: Mapping[str, type] = {"allow_reordering": bool}
+# Options of rushlight's own: its passes by name, and whether sums may be added in another order.
+OWN_OPTIONS: Mapping[str, type] = {"allow_reordering": bool, **dict.fromkeys(PASSES, bool)}
 
 
 def mode_options(mode: str | None, dynamic: bool | None = None) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class CompileContext:
             fullgraph=self.fullgraph,
             dynamic=self.dynamic,
             backend=self.backend_function,
-            options=self.options,
+            options={word: value for word, value in self.options.items() if word in OWN_OPTIONS},
             name=self.name or "",
             recompile_limit=self.recompile_limit or config.get("recompile_limit"),
             source_names=dict(source_names or {}),

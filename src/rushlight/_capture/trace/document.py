@@ -48,6 +48,10 @@ class Document:
     def __init__(self) -> None:
         self.calls: list[CallRecord] = []
 
+    def has_calls(self) -> bool:
+        """Whether anything was called."""
+        return any(record.kind.startswith("call_") for record in self.calls)
+
     def placeholder(self, source: str, tensor: Any) -> Any:
         """An input, when the program first uses it."""
         self.calls.append(CallRecord("placeholder", source, (), {}, tensor))

@@ -186,7 +186,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     """What computes the outputs, and expressions for its inputs."""
     if tracer.settings.backend is not None:
         return _foreign(tracer, rebuild)
-    program = rec.finish(rebuild.outputs)
+    program = rec.finish(rebuild.outputs, tracer.settings.options)
     sources: list[Source] = []
     for x, origin in zip(rec.inputs, rec.origins, strict=True):
         sources.append(_input(tracer, x, origin, sources))
@@ -228,7 +228,9 @@ def _input(tracer: Tracer, x: Tensor, origin: tuple[str, int | None], sources: S
 
 def _foreign(tracer: Tracer, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
     """The program of a backend that takes an fx graph."""
-    assert HOOKS.document is not None and tracer.settings.backend is not None
+    assert HOOKS.document is not None and tracer.settings.backend is not None and isinstance(tracer, DocumentingTracer)
+    if not rebuild.outputs and not tracer.document.has_calls():
+        return None, None, []
     graph_module, examples, sources = HOOKS.document(tracer, rebuild.outputs)
     compiled = tracer.settings.backend(graph_module, examples)
     return (lambda inputs: compiled(*inputs)), graph_module, [tracer.reads.variable(source) for source in sources]
