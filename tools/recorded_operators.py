@@ -1,6 +1,6 @@
 """Run PyTorch's operator samples eagerly and as recorded programs, and compare bits, strides and gradients.
 
-    PYTHONPATH=src:tests/func python tools/recorded_operators.py [--only NAME] [--samples 1] [--dtypes float32]
+    PYTHONPATH=src:tests/func python tools/recorded_operators.py [--compile] [--only NAME] [--samples 1] [--dtypes float32]
 
 Every sample is a program of one call.  What cannot be recorded is counted by its reason.  Operators run in a child process, which is started again behind
 one that crashed.
@@ -80,6 +80,51 @@ def attempt(sample: Any, grads: bool) -> tuple[str, str]:
     made = program(recording.inputs)
     for i, x in zip(places, made, strict=True):
         found[i] = x
+    return compared(eager, found, eager_in, mine_in, grads)
+
+
+def attempt_compiled(sample: Any, grads: bool) -> tuple[str, str]:
+    """(kind, words) of one sample as a compiled function that is called twice."""
+    import op_samples
+
+    import rushlight as torch
+    from rushlight._capture.trace import COUNTERS, CompileSettings, compile_function
+
+    def fresh() -> list[Any]:
+        made = [op_samples.to_mine(t) for t in sample.tensors]
+        return [t.requires_grad_() if grads and (t.is_floating_point() or t.is_complex()) else t for t in made]
+
+    def go(*tensors: Any) -> Any:
+        return sample.call(torch, list(tensors))
+
+    COUNTERS["graph_break"].clear()
+    compiled = compile_function(go, CompileSettings(suppress_errors=False))
+    torch.manual_seed(3)
+    try:
+        go(*fresh())
+    except Exception as error:
+        return "eager", f"{type(error).__name__}: {error}"[:150]
+    for number in range(2):
+        torch.manual_seed(3)
+        eager_in = fresh()
+        eager = go(*eager_in)
+        torch.manual_seed(3)
+        mine_in = fresh()
+        found = compiled(*mine_in)
+        kind, words = compared(list(eager), list(found), eager_in, mine_in, grads)
+        if kind not in ("same",):
+            return kind, f"call {number}: {words}"
+    if COUNTERS["graph_break"]:
+        return "data", next(iter(COUNTERS["graph_break"]))
+    return "same", ""
+
+
+def compared(
+    eager: list[Any], found: list[Any], eager_in: list[Any], mine_in: list[Any], grads: bool
+) -> tuple[str, str]:
+    """(kind, words): whether results, inputs afterwards and gradients are the same."""
+    import rushlight as torch
+
     if len(eager) != len(found):
         return "differs", "how many"
     words = [w for a, b in zip(eager, found, strict=True) if (w := difference(a, b))]
@@ -129,7 +174,9 @@ def child(first: int, options: Any) -> None:
                 continue
             for k, drawn in enumerate(samples):
                 try:
-                    kind, words = attempt(op_samples.Sample(info, drawn, mine), grads)
+                    kind, words = (attempt_compiled if options.compile else attempt)(
+                        op_samples.Sample(info, drawn, mine), grads
+                    )
                 except Exception as error:
                     kind, words = "error", f"{type(error).__name__}: {error}"[:200].replace("\n", " ")
                 print(f"GOT {kind}|{name}[{dtype_name} {k}] {words}", flush=True)
@@ -141,6 +188,9 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--samples", type=int, default=1)
     parser.add_argument("--dtypes", default="float32")
+    parser.add_argument(
+        "--compile", action="store_true", help="samples as compiled functions, bytecode and guards included"
+    )
     parser.add_argument("--child", type=int, default=-1)
     parser.add_argument("--show", default="differs,error,crash")
     options = parser.parse_args()
