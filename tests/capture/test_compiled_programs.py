@@ -764,3 +764,45 @@ def test_whole_steps(make: Callable[..., Any]) -> None:
         assert same(step(nets[0], optimizers[0], x), compiled(nets[1], optimizers[1], x))
         assert same([p.detach() for p in nets[0].parameters()], [p.detach() for p in nets[1].parameters()])
     assert same(optimizers[0].state_dict()["state"], optimizers[1].state_dict()["state"])
+
+
+def test_floats_that_change_are_passed_on() -> None:
+    compiled = compile_function(
+        lambda x, config: x * config["a"] + (1 - config["b"]) ** 2, CompileSettings(fullgraph=True)
+    )
+    for number in range(6):
+        config = {"a": 0.1 * number, "b": 0.3}
+        assert same(X * config["a"] + (1 - config["b"]) ** 2, compiled(X, config))
+    assert len(compiled.entry.segments) == 2
+    asking = compile_function(lambda x, a: x * a if a > 0.25 else x, CompileSettings(fullgraph=True))
+    for number in range(5):
+        assert same(X * (0.1 * number) if 0.1 * number > 0.25 else X, asking(X, 0.1 * number))
+    assert len(asking.entry.segments) == 5
+    kinds = compile_function(
+        lambda x, a: x + (a if isinstance(a, float) and type(a) is float else 5), CompileSettings(fullgraph=True)
+    )
+    for number in range(4):
+        assert same(X + 0.1 * number, kinds(X, 0.1 * number))
+
+
+def test_whole_steps_with_schedulers() -> None:
+    torch.manual_seed(0)
+    nets = [nn.Linear(3, 2) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    optimizers = [torch.optim.AdamW(net.parameters(), lr=0.1) for net in nets]
+    schedulers = [torch.optim.lr_scheduler.ExponentialLR(each, 0.9) for each in optimizers]
+
+    def step(net, optimizer, x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    compiled = compile_function(step, CompileSettings(fullgraph=True))
+    for _ in range(12):
+        assert same(step(nets[0], optimizers[0], X).detach(), compiled(nets[1], optimizers[1], X).detach())
+        for scheduler in schedulers:
+            scheduler.step()
+    assert same([p.detach() for p in nets[0].parameters()], [p.detach() for p in nets[1].parameters()])
+    assert len(compiled.entry.segments) <= 4

@@ -11,11 +11,13 @@ import enum
 import functools
 import sys
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.bytecode import Enter, Generator
+from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.outside import ABSENT, Append, is_plain
 from rushlight._capture.trace.settings import HOOKS
@@ -213,6 +215,8 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
         return call(tracer, found, (function, *args), kwargs)
     if found is ABSENT:
         raise TypeError(f"'{type(function).__name__}' object is not callable")
+    if type(function) is weakref.ref and not args and not kwargs:
+        return tracer.outside.wrap(function(), tracer.reads.source("{}()", tracer.constant_source(function)))
     raise Break(f"calls a native {type(function).__name__} object")
 
 
@@ -225,9 +229,17 @@ def _run(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     given = [_handed(tracer, x, function) for x in args]
     named = {name: _handed(tracer, x, function) for name, x in kwargs.items()}
     made = tracer.native(function, *given, **named)
+    _check_recorded(tracer, function, made)
     if tracer.settings.backend is not None:
         tracer.record_call(function, args, kwargs, made)
     return made
+
+
+def _check_recorded(tracer: Tracer, function: Any, made: Any) -> None:
+    """Only tensors of the program may come out of a call: real ones would be what they are now, at every call."""
+    parts = made if isinstance(made, (tuple, list)) else (made,)
+    if any(isinstance(x, Tensor) and not tracer.rec.is_recorded(x) for x in parts):
+        raise Break(f"{getattr(function, '__qualname__', repr(function))}() gives a tensor that is not recorded")
 
 
 def _handed(tracer: Tracer, value: Any, function: Any) -> Any:
@@ -298,7 +310,7 @@ def _class(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, 
 def _type(tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise Break("makes a class by type()")
-    kind = type(args[0])
+    kind = args[0].kind if isinstance(args[0], HostNumber) else type(args[0])
     return kind if is_plain(args[0]) else tracer.wrap_constant(kind)
 
 
@@ -533,6 +545,8 @@ def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> 
 
 
 def _isinstance(tracer: Tracer, value: Any, kinds: Any) -> bool:
+    if isinstance(value, HostNumber):
+        return issubclass(value.kind, kinds)
     return isinstance(value, kinds)
 
 

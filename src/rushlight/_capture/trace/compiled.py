@@ -21,6 +21,7 @@ from rushlight._capture.bytecode.versions import TESTED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Unbuildable, tell
 from rushlight._capture.trace.generated import functions
+from rushlight._capture.trace.numbers import changed_floats
 from rushlight._capture.trace.rebuild import PLAIN
 from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
@@ -41,10 +42,13 @@ MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
 class Position:
     """The segments that begin at one place; `concrete` where none can, or where there were too many."""
 
-    __slots__ = ("concrete", "failures", "runs", "segments")
+    __slots__ = ("changing", "concrete", "failures", "runs", "segments")
 
     def __init__(self) -> None:
         self.failures = 0
+        self.changing: frozenset[str] | None = (
+            frozenset()
+        )  # places of floats that change; None where programs ask for their values
         self.segments: list[Segment] = []
         self.runs: list[Callable[[Any], Any]] = []  # those of the segments
         self.concrete = False
@@ -138,7 +142,8 @@ class CompiledFunction:
                     return (found,)
             if not self._allowed(position, state):
                 return None
-            made = self._segment(state, start)
+            self._note_floats(position, state)
+            made = self._segment(position, state, start)
             if made is None:
                 position.failures += 1
                 position.concrete = position.failures >= MAX_FAILURES
@@ -168,14 +173,26 @@ class CompiledFunction:
                    f"the last time because this did not hold: {reason}")  # fmt: skip
         return False
 
-    def _segment(self, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
+    def _note_floats(self, position: Position, state: Sequence[Any]) -> None:
+        """Take floats that are not what they were as numbers that each call passes on, from now on."""
+        if self.settings.dynamic is not False and self.settings.backend is None and position.changing is not None:
+            for segment in position.segments:
+                position.changing |= frozenset(changed_floats(segment.floats, segment.read_floats(state)))
+
+    def _segment(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
         stop_at, reason = None, ""
         try:
-            for _ in range(4):
+            for _ in range(5):
                 try:
                     resume = self.resume if start.func is _enter else None
-                    made = trace(self.settings, state, start, _internal, stop_at, reason, resume)
-                except Retry as found:
+                    changing = position.changing or frozenset()
+                    made = trace(self.settings, state, start, _internal, stop_at, reason, resume, changing)
+                except (Retry, Unbuildable) as found:
+                    if position.changing:  # perhaps the program asks for the value of such a number
+                        position.changing, stop_at = None, None
+                        continue
+                    if not isinstance(found, Retry):
+                        raise
                     self._broke(found)
                     if not found.count or found.kind in ("budget", "recursion"):
                         return None

@@ -105,6 +105,10 @@ class Outside:
         self.attributes: dict[int, dict[str, Any]] = {}  # writes that wait: object -> name -> value
         self.globals: dict[int, dict[str, Any]] = {}
         self.lazies: dict[int, Lazy] = {}
+        self.changing: frozenset[str] = frozenset()  # places of floats that are not guarded by their values
+        self.floats: dict[str, float] = {}  # places and values of those that are
+        self.hosted: dict[str, tuple[Source, Any]] = {}
+        self.host_number: Callable[[float], Any] = float
         self.kept: list[Any] = []
 
     # ***** coming in *****
@@ -129,6 +133,8 @@ class Outside:
     def wrap(self, value: Any, source: Source) -> Any:
         """What the trace works on in the place of `value`, which comes from `source`."""
         if isinstance(value, _PLAIN):
+            if type(value) is float and not source.is_constant:
+                return self._wrap_float(value, source)
             self._guard_plain(value, source)
             return value
         known = self.values.get(id(value), ABSENT)
@@ -186,6 +192,18 @@ class Outside:
                 return Append(owner)
             owner = owner.realise()
         return getattr(owner, value.__name__)
+
+    def _wrap_float(self, value: float, source: Source) -> Any:
+        """A float: guarded by its value, or a number that each call passes on where its value is known to change."""
+        place = str(source)
+        if place not in self.changing:
+            self.floats[place] = value
+            self._guard_plain(value, source)
+            return value
+        self.reads.check(source, "type({}) is float")
+        if place not in self.hosted:
+            self.hosted[place] = source, self.host_number(value)
+        return self.hosted[place][1]
 
     def _guard_plain(self, value: Any, source: Source) -> None:
         if source.is_constant:

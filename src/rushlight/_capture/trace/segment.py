@@ -16,6 +16,7 @@ from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.guards import Guard, guarded
+from rushlight._capture.trace.numbers import Passed, reader
 from rushlight._capture.trace.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Source
@@ -89,11 +90,13 @@ class Segment:
         self.inputs = 0
         self.finished = False
         self.graph_module: Any = None
+        self.floats: dict[str, float] = {}  # places of floats whose values are guarded
+        self.read_floats: Callable[[Any], list[Any]] = list
 
 
 def trace(
     settings: CompileSettings, state: Sequence[Any], start: Callable[[Interpreter, list[Any]], None], internal: Callable[[Any], bool],
-    stop_at: int | None, reason: str, resume: Callable[[Stopped], Any] | None,
+    stop_at: int | None, reason: str, resume: Callable[[Stopped], Any] | None, changing: frozenset[str] = frozenset(),
 ) -> Segment:  # fmt: skip
     """Follow a function from `state`; `start` puts its frames, with the wrapped state, into the interpreter.
 
@@ -106,6 +109,8 @@ def trace(
             Tracer(settings, rec, internal) if settings.backend is None else DocumentingTracer(settings, rec, internal)
         )
         tracer.begin(start)
+        passed = Passed()
+        tracer.outside.changing, tracer.outside.host_number = changing, passed.hosting(rec)
         held = tracer.reads.constant(STATE)
         tracer.reads.check(held, f"{{}}.word == {outer}")
         tracer.reads.check(held, "not {}.overrides_off")
@@ -119,7 +124,7 @@ def trace(
             start(interpreter, values)
             _follow(interpreter, tracer, stop_at)
             after = STATE.word
-            segment = _finish(tracer, rec, interpreter, reason, word, after, resume)
+            segment = _finish(tracer, rec, interpreter, reason, word, after, resume, passed)
         finally:
             STATE.word = word
             rec.release()
@@ -160,8 +165,9 @@ def _place(interpreter: Interpreter) -> tuple[Any, int]:
 
 
 def _finish(
-    tracer: Tracer, rec: Recording, interpreter: Interpreter, reason: str, word: int, after: int, resume: Any
-) -> Segment:
+    tracer: Tracer, rec: Recording, interpreter: Interpreter, reason: str, word: int, after: int, resume: Any,
+    passed: Passed,
+) -> Segment:  # fmt: skip
     rebuild = Rebuild(tracer)
     if interpreter.finished:
         result = rebuild.value(interpreter.result)
@@ -179,7 +185,7 @@ def _finish(
         raise Unbuildable("automatic casts or the like begin here and end elsewhere")
     STATE.word = word
     program, graph_module, inputs = _program(tracer, rec, rebuild)
-    return _assemble(tracer, rebuild, program, graph_module, inputs, result, reason, interpreter.finished)
+    return _assemble(tracer, rebuild, program, graph_module, inputs, result, reason, interpreter.finished, passed)
 
 
 def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any, list[str]]:
@@ -280,18 +286,21 @@ def is_clean(frames: Sequence[Frame]) -> bool:
 
 
 def _assemble(
-    tracer: Tracer, rebuild: Rebuild, program: Any, graph_module: Any, inputs: list[str], result: str, reason: str, finished: bool
+    tracer: Tracer, rebuild: Rebuild, program: Any, graph_module: Any, inputs: list[str], result: str, reason: str, finished: bool,
+    passed: Passed,
 ) -> Segment:  # fmt: skip
-    reads = tracer.reads
+    reads, outside = tracer.reads, tracer.outside
+    floats = [reads.need(source) for source, _ in outside.hosted.values()]
     wanted = list(inputs) if program is not None else []
     count = len(wanted)
     wanted += [name for name in reads.needed if name[0] == "v" and name not in inputs]
-    body: list[str] = []
-    if program is not None:
-        body.append("    o = program(g)" if len(wanted) == count else f"    o = program(g[:{count}])")
-    body += [
+    body = [
         f"    {name} = g[{number}]" for number, name in enumerate(wanted) if name in reads.needed and name[0] == "v"
     ]
+    if floats:
+        body.append(f"    {tracer.constants.name(passed)}.values = ({', '.join(floats)},)")
+    if program is not None:
+        body.append("    o = program(g)" if len(wanted) == count else f"    o = program(g[:{count}])")
     body += [f"    {line}" for line in rebuild.lines] + [f"    return {result}"]
     checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
     lines = [
@@ -312,5 +321,6 @@ def _assemble(
     }
     functions(text, space, "compiled segment")
     segment = Segment(space["run"], space["slow"], space["why"], text, program, reason, guard)
+    segment.floats, segment.read_floats = outside.floats, reader(list(outside.floats), tracer.constants.space)
     segment.finished, segment.graph_module, segment.inputs = finished, graph_module, len(inputs)
     return segment

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Operations
-from rushlight._capture.recording import DataDependentError, Recording, RecordingError
+from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
 from rushlight._capture.trace import calls
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain
@@ -191,7 +191,7 @@ class Tracer(Operations):
         kind = type(value)
         return (
             bool(kind.__flags__ & 0x200)
-            and not isinstance(value, Tensor)
+            and not isinstance(value, (Tensor, HostNumber))
             and not is_plain(value)
             and not isinstance(value, type)
         )
@@ -849,6 +849,7 @@ class Tracer(Operations):
 
     def build_class(self, frame: Any, body: Any, name: str, bases: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise Break(f"makes the class {name}")
+
 
 _EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe, warnings.warn))  # functions that run between segments
 
