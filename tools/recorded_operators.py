@@ -52,10 +52,15 @@ def attempt(sample: Any, grads: bool) -> tuple[str, str]:
     import op_samples
 
     import rushlight as torch
-    from rushlight._capture.recording import DataDependentError, Recording, RecordingError
+    from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
+
+    def mine(t: Any) -> Any:
+        if str(t.dtype) != "torch.bfloat16":
+            return op_samples.to_mine(t)
+        return op_samples.to_mine(t.float()).to(torch.bfloat16)  # NumPy lacks it
 
     def fresh() -> list[Any]:
-        made = [op_samples.to_mine(t) for t in sample.tensors]
+        made = [mine(t) for t in sample.tensors]
         return [t.requires_grad_() if grads and (t.is_floating_point() or t.is_complex()) else t for t in made]
 
     torch.manual_seed(3)
@@ -71,7 +76,7 @@ def attempt(sample: Any, grads: bool) -> tuple[str, str]:
         with recording:
             given = [recording.stand_in(x) for x in mine_in]
             found = sample.call(torch, given)
-            places = [i for i, x in enumerate(found) if recording.is_recorded(x)]
+            places = [i for i, x in enumerate(found) if recording.is_recorded(x) or isinstance(x, HostNumber)]
             program = recording.finish([found[i] for i in places])
     except DataDependentError as error:
         return "data", f"{error}"[:100]

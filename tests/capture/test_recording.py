@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -497,3 +499,38 @@ def test_whole_steps_of_optimizers(make: Callable[[Any], Any]) -> None:
             for key, value in eager_optimizer.state[a].items():
                 if torch.is_tensor(value):
                     assert_same(value, mine_optimizer.state[b][key])
+
+
+# ***** threads and memory *****
+
+
+def test_threads_record_at_once() -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(4):
+                x = torch.randn(3, 4, requires_grad=True)
+                _, program = program_of(lambda x: [(x @ x.t()).softmax(0).sum(1)], x)
+                assert torch.equal(program([x])[0], (x @ x.t()).softmax(0).sum(1))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_programs_and_recordings_go_away() -> None:
+    def once() -> list[Any]:
+        x = torch.randn(3, requires_grad=True)
+        recording, program = program_of(lambda x: [(x * 2).exp()], x)
+        program([x])[0].sum().backward()
+        return [weakref.ref(recording), weakref.ref(program), weakref.ref(x)]
+
+    references = once()
+    gc.collect()
+    assert [r() for r in references] == [None] * 3

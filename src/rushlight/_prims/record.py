@@ -7,6 +7,7 @@ equal shapes and dtypes, no defaults, no broadcasting, no promotion.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -76,10 +77,8 @@ class Steps(Protocol):
         """The elements of a vector of integers."""
 
 
-class _Stack:
-    """The only ambient state of the inner rooms: the builder that receives primitive calls."""
-
-    __slots__ = ("builders",)
+class _Stack(threading.local):
+    """The only ambient state of the inner rooms: the builder that receives the primitive calls of a thread."""
 
     def __init__(self) -> None:
         self.builders: list[Builder] = []
