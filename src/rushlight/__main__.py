@@ -8,13 +8,14 @@ from importlib import import_module
 
 __all__ = ["main"]
 
-COMMANDS = ("demo", "docs", "info", "kernel", "stubs")
+COMMANDS = ("compile-report", "demo", "docs", "info", "kernel", "stubs")
 
 USAGE = """\
 usage: python -m rushlight SCRIPT [ARGUMENTS]      run a PyTorch program unchanged: its `import torch` finds rushlight
        python -m rushlight -m MODULE [ARGUMENTS]   the same for a module
        python -m rushlight -c CODE [ARGUMENTS]     the same for a program given as text
        python -m rushlight demo [--out FOLDER]     train two small models and look at the results
+       python -m rushlight compile-report SCRIPT [ARGUMENTS]  run a program; list graphs, breaks and times of what it compiles
        python -m rushlight kernel install           a Jupyter kernel whose notebooks' `import torch` finds rushlight
        python -m rushlight info                    versions, CPU, threads, cache, settings
        python -m rushlight stubs [--check]         write the type stubs, or check that they are up to date
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"rushlight {rushlight.__version__}")
         return 0
     if first in COMMANDS:
-        command: Callable[[list[str]], int] = import_module(f"rushlight._cli.{first}").main
+        command: Callable[[list[str]], int] = import_module(f"rushlight._cli.{first.replace('-', '_')}").main
         return command(words[1:])
     return _program(words)
 

@@ -18,6 +18,7 @@ from rushlight._interface.compiling import PASSES, CompileSettings, compile_func
 from rushlight.compiler import backends
 from rushlight.compiler.marks import innermost_function
 from rushlight.compiler.optimized_module import OptimizedModule
+from rushlight.compiler.report import timed
 from rushlight.compiler.settings import settings
 from rushlight.compiler.stances import current_stance, set_stance
 from rushlight.nn.modules.module import Module
@@ -135,7 +136,7 @@ def _function_of(compiled: Any, function: Callable[..., Any]) -> Callable[..., A
     made = compiled.caller
     functools.update_wrapper(made, function)
     made._compiled = compiled
-    return made
+    return timed(made, function)
 
 
 def _remade(backend: Any, keywords: dict[str, Any]) -> CompileContext:
