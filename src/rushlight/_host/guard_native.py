@@ -12,7 +12,6 @@ from __future__ import annotations
 from rushlight._host.call_words_native import thread_state
 from rushlight._host.python_native import (
     Py_DecRef,
-    Py_IncRef,
     Py_None,
     PyDict_GetItemWithError,
     PyErr_Clear,
@@ -41,7 +40,7 @@ REGISTERS = 2048
 # Registers that are set before the first instruction: zero, the items of the state, the dict of this thread's dispatch state.
 ZERO, STATE, THREAD = range(3)
 GUARD_HEADER = Words("outputs hits")
-GUARD_OPS = Words("end run words set load other item absent integer text same differs equal distinct out")
+GUARD_OPS = Words("end run words set load other item absent integer text same differs equal distinct out given")
 BYTES_WORDS = 4  # a bytes object's words before its contents
 HEADER_BYTES = 8 * len(GUARD_HEADER)
 DICT_KEYS_WORD, KEYS_KIND = (
@@ -154,8 +153,14 @@ def words_hold(at, registers, out):
             registers.u64[at.i64[3]] = (source.ptr[0] + y).u64[0]
         elif op == GUARD_OPS.out:
             given = source.ptr[0] + at.i64[3]
-            Py_IncRef(given)
+            given.i64[0] += 1  # words are noted where no object is immortal
             out.ptr[TUPLE_ITEMS + y] = given
+        elif op == GUARD_OPS.given:
+            for k in range(x):
+                given = at.ptr[4 + k]
+                given.i64[0] += 1  # words are noted where no object is immortal
+                out.ptr[TUPLE_ITEMS + y + k] = given
+            at += 8 * x
         elif op == GUARD_OPS.set:
             registers.i64[at.i64[3]] = y
         elif op == GUARD_OPS.other:

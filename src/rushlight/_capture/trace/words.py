@@ -19,6 +19,7 @@ from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import groupby
 from typing import Any
 
 from rushlight._capture.trace.sources import Source
@@ -144,9 +145,15 @@ class Notes:
         """The native code's table; it gives the values of the variables `wanted`.  Unnoted where one of them is not known."""
         places = [self._name(name) for name in wanted]
         self._flush()
-        for number, place in enumerate(places):
-            address = id(place.value) if place.register == 0 else 0
-            self._words.extend((GUARD_OPS.out, place.register, number, address))
+        number = 0
+        for moves, group in groupby(places, lambda place: place.register != 0):
+            those = [*group]
+            if moves:
+                for k, place in enumerate(those, number):
+                    self._words.extend((GUARD_OPS.out, place.register, k, 0))
+            else:
+                self._words.extend((GUARD_OPS.given, len(those), number, 0, *[id(place.value) for place in those]))
+            number += len(those)
         self._words.extend((GUARD_OPS.end, 0, 0, 0))
         header = array("Q", [{"outputs": len(wanted)}.get(name, 0) for name in GUARD_HEADER])
         return (header + self._words).tobytes()
