@@ -8,7 +8,7 @@ Dtypes are rounded where they are in the calls: no rule of algebra looks across 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rushlight._graph.core import GraphBuilder, evaluate
 from rushlight._schedule.placing import is_reduction
@@ -29,6 +29,14 @@ FIXED, HEAVY, ROWS, MAP = "fixed", "heavy", "rows", "map"
 
 class Costs(Protocol):
     """What compiling a graph says about it."""
+
+    kernels: int
+    moved: int
+    orders: tuple[Any, ...]
+
+
+class Known(NamedTuple):
+    """Costs without compiling."""
 
     kernels: int
     moved: int
@@ -184,7 +192,7 @@ class _Clustering:
         return found
 
     def _pays(self, first: Cluster, then: Cluster, unit: Unit, parts: Sequence[int]) -> tuple[bool, str]:
-        together, a, b = self.costs(unit), self.costs(first.unit), self.costs(then.unit)
+        together, a, b = self.costs(unit), self.costs_of(first), self.costs_of(then)
         if together is None or a is None or b is None:
             return False, "the joined graph has no schedule"
         if together.kernels >= a.kernels + b.kernels:
@@ -194,6 +202,18 @@ class _Clustering:
         if sorted(map(repr, together.orders)) != sorted(repr(o) for k in parts for o in self.orders(k)):
             return False, "sums would be added in another order"
         return True, ""
+
+    def costs_of(self, cluster: Cluster) -> Costs | None:
+        """What a cluster costs by itself; of one without loops that is known."""
+        if cluster.kind != MAP:
+            return self.costs(cluster.unit)
+        arrays = [
+            (o.shape, v.dtype)
+            for o, v in zip(cluster.unit.operands, cluster.unit.graph.inputs, strict=True)
+            if isinstance(o, Operand)
+        ]
+        arrays += [(v.shape, v.dtype) for v in cluster.unit.results]
+        return Known(1, sum(numel(shape) * dtype.itemsize for shape, dtype in arrays), ())
 
     def orders(self, number: int) -> tuple[Any, ...]:
         """The orders of the sums of a call by itself."""
