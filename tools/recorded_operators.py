@@ -2,8 +2,8 @@
 
     PYTHONPATH=src:tests/func python tools/recorded_operators.py [--compile] [--only NAME] [--samples 1] [--dtypes float32]
 
-Every sample is a program of one call.  What cannot be recorded is counted by its reason.  Operators run in a child process, which is started again behind
-one that crashed.
+Every sample is a program of one call.  What cannot be recorded is counted by its reason.  Operators run in a child process, which is started again
+behind one that crashed.
 """
 
 from __future__ import annotations

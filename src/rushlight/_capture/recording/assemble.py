@@ -34,8 +34,11 @@ _DRAWN = {"f32": FLOAT32, "f64": FLOAT64, "f16": FLOAT16, "bf16": BFLOAT16, "i64
 
 
 class Given(NamedTuple):
-    """An input of the graph: `kind` is "input" (`content`: the number of the recording's input whose memory it is, `offset` elements on from its first),
-    "draw" (the entry of the log), "constant" (bytes), or "number" (of the host)."""
+    """An input of the graph.
+
+    `kind` is "input" (`content`: the number of the recording's input whose memory it is), "cotangent" (its number), "draw" (the entry of the log),
+    "constant" (bytes), or "number" (of the host).
+    """
 
     kind: str
     content: Any
@@ -59,8 +62,11 @@ class Stretch:
 
 
 class Assembler:
-    """Writes the graph of a log.  `roots` says for the memory of inputs, by address, in which layout and dtype the graph gets it; `place(i)` where input i
-    begins in its memory, in elements."""
+    """Writes the graph of a log.
+
+    `roots` says for the memory of inputs, by address, in which layout and dtype the graph gets it; `place(i)` where input i begins in its memory,
+    in elements.
+    """
 
     def __init__(self, recording: Any, roots: dict[int, Given], place: Callable[[int], int]) -> None:
         self.recording, self.roots, self.place = recording, roots, place

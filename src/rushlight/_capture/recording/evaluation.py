@@ -22,7 +22,10 @@ Form = Callable[[Sequence[Any]], Any]  # a number from the values of leaves
 
 
 class _Stage:
-    """What is read together, and the numbers that follow.  `words` are the executable's: (number of an input, bytes from its beginning), or a number."""
+    """What is read together, and the numbers that follow.
+
+    `words` are the executable's: (number of an input, bytes from its beginning), or a number.
+    """
 
     __slots__ = ("exe", "getters", "numbers", "rows", "words")
 

@@ -1,6 +1,7 @@
 """The calls of a log on real memory, one after another, as they would have run without a recording.
 
-`Replay` says what a program does without any pass: what is compiled must have its bits.  `known` finds elements that follow from Python's numbers alone.
+`Replay` says what a program does without any pass: what is compiled must have its bits.  `known` finds elements that follow from Python's numbers
+alone.
 """
 
 from __future__ import annotations
