@@ -358,6 +358,49 @@ def test_a_graph_is_freed_and_retained() -> None:
         y.backward()
 
 
+def test_leaves_that_the_program_makes() -> None:
+    def function(x: Any) -> list[Any]:
+        weight = nn.Parameter(torch.ones(3))
+        hidden = weight * x
+        hidden.retain_grad()
+        (hidden * hidden).sum().backward()
+        return [weight, hidden.detach(), hidden.grad]
+
+    x = torch.arange(3.0)
+    weight, _, grad = program_of(function, x)[1]([x])
+    want = function(x)
+    assert type(weight) is nn.Parameter and weight.is_leaf and weight.requires_grad
+    assert_same(weight.grad, want[0].grad)
+    assert_same(grad, want[2])
+
+
+def test_inputs_that_want_gradients_from_now_on() -> None:
+    x = torch.ones(2)
+    (y,) = program_of(lambda x: [x.requires_grad_() * 2], torch.ones(2))[1]([x])
+    assert x.requires_grad
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
+def test_histories_of_changed_inputs() -> None:
+    def function(x: Any, w: Any) -> list[Any]:
+        x.mul_(w)
+        return [x.sum()]
+
+    found = []
+    for run in (function, lambda *xs: program_of(function, torch.ones(3), normal(3, grad=True)())[1](xs)):
+        x, w = torch.ones(3), normal(3, grad=True)()
+        (total,) = run(x, w)
+        (total + (x * x).sum()).backward()
+        found.append((x, w.grad))
+    assert_same(found[0][0], found[1][0])
+    assert_same(found[0][1], found[1][1])
+    hidden = torch.ones(3, requires_grad=True) * 2
+    for refused in (lambda x: [x.detach_()], lambda x: [x.register_hook(print)] and []):
+        with pytest.raises(RecordingError):
+            program_of(refused, hidden)
+
+
 def test_a_changed_input_is_noticed() -> None:
     x, w = torch.randn(3).requires_grad_(), torch.randn(3)
     _, program = program_of(lambda x, w: [x * w], x, w)

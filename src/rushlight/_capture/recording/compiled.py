@@ -13,6 +13,7 @@ from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.evaluation import Evaluation
 from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.log import Draw
+from rushlight._engine.autograd.hooks import retain
 from rushlight._engine.autograd.node import RELEASED, Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import MEMORY, own
@@ -42,6 +43,9 @@ class Made(NamedTuple):
     stretch: Any = None
     base: tuple[str, int] | None = None  # what it is a view of: an input, or a result
     creation: str = ""
+    dress: tuple[type | None, bool, bool] | None = (
+        None  # its class, whether it is a leaf that wants gradients, whether it retains its gradient
+    )
 
 
 class Changed(NamedTuple):
@@ -85,6 +89,8 @@ class CompiledProgram:
         self._versions = build.versions()
         self.released = build.released
         self._options = build.options
+        self.output_grads, self.flags = build.output_grads, build.flags
+        self._dressed = [j for j, each in enumerate(self.made) if each.dress is not None]
         self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
         self._direct: Any = None  # the executable over tensors, where it runs without Python
@@ -202,6 +208,8 @@ class CompiledProgram:
             or self._views
             or self.released
             or self.grads
+            or self.flags
+            or self._dressed
         ) and all(kind == "input" and not step for kind, _, step in self._sources):
             found = self._plain()
         self._run = found
@@ -264,11 +272,15 @@ class CompiledProgram:
             residuals = list(there)
         for j in self._views:
             self._link(j, inputs, results)
+        for i, _ in self.flags:
+            inputs[i]._rg = True  # when the result was computed
         if self._backward is not None and STATE.word & GRAD:
             self._record(inputs, drawn, numbers, results, residuals)
         if self.released and STATE.word & GRAD:
             for j in self.released:
                 results[j]._node, results[j]._rg = _released_node(), True
+        if self._dressed:
+            self._dress(results)
         self._set_gradients(inputs, results)
         if len(results) > self.n_outputs:
             del results[self.n_outputs :]
@@ -282,6 +294,21 @@ class CompiledProgram:
                 meta_of(inputs[i]).grad = results[j]
             elif (meta := inputs[i]._autograd_meta) is not None:
                 meta.grad = None
+        for j, k in self.output_grads:
+            meta_of(results[j]).grad = results[k]
+        for i, flag in self.flags:
+            inputs[i]._rg = flag
+
+    def _dress(self, results: Sequence[Tensor]) -> None:
+        """Give results their classes, and what autograd knows of them."""
+        for j in self._dressed:
+            kind, leaf, retains = self.made[j].dress or (None, False, False)
+            if kind is not None:
+                results[j].__class__ = kind
+            if leaf:
+                results[j]._rg = True
+            if retains:
+                retain(results[j])
 
     def _drawn(self, draw: Draw) -> Any:
         storage = MEMORY.alloc(draw.total * draw.itemsize)

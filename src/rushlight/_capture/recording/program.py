@@ -57,6 +57,7 @@ class _Build:
         self.numbers = {id(x): i for i, x in enumerate(self.standing)}
         self._note_grads()
         self._note_histories()
+        self._note_output_grads()
         self._note_bases()
         recording.streams.check_ends()
         self.forward_end = len(recording.log)
@@ -64,7 +65,11 @@ class _Build:
         self.gradients: list[Tensor | None] = []
         self.wrt: list[int] = []
         changed = {j for _, j in self.histories}
-        self.wanting = [j for j, x in enumerate(self.outputs) if x._rg and (id(x) not in self.numbers or j in changed)]
+        self.wanting = [
+            j
+            for j, x in enumerate(self.outputs)
+            if x._node is not None and x._rg and (id(x) not in self.numbers or j in changed)
+        ]
         self.released = [j for j in self.wanting if _is_released(self.outputs[j])]
         self.wanting = [j for j in self.wanting if j not in self.released]
         if self.wanting:
@@ -88,11 +93,29 @@ class _Build:
             else:
                 self.grads.append((i, self._output(held)))
 
+    def _note_output_grads(self) -> None:
+        """Outputs that have gradients, which are further outputs: (output, output of its gradient)."""
+        self.output_grads: list[tuple[int, int]] = []
+        for j, x in enumerate(self.outputs):  # grows while it is walked
+            held = None if x._autograd_meta is None or id(x) in self.numbers else x._autograd_meta.grad
+            if held is not None:
+                if not self.recording.is_recorded(held):
+                    raise RecordingError("a tensor that was not recorded became a gradient")
+                self.output_grads.append((j, self._output(held)))
+
     def _note_histories(self) -> None:
-        """Inputs that got a history: (input, output)."""
+        """Inputs that got a history, or left theirs: (input, output)."""
         self.histories: list[tuple[int, int]] = []
+        self.flags: list[tuple[int, bool]] = []  # leaves that want gradients from now on, or none any longer
         for i, x in enumerate(self.standing):
-            node = x._node
+            node, meta = x._node, x._autograd_meta
+            hooked = meta is not None and (meta.hooks or meta.post_hooks or meta.retains)
+            if hooked or (type(node) is InputBackward and node._extra is not None):
+                raise RecordingError("a hook was put on a tensor that the program was given")
+            if (node is None) is not (self.inputs[i]._node is None) and node is None:
+                raise RecordingError("a tensor that the program was given was detached in place")
+            if node is None and x._rg is not self.inputs[i]._rg:
+                self.flags.append((i, x._rg))
             if node is not None and type(node) is not InputBackward:
                 if self.inputs[i]._autograd_meta is not None and self.inputs[i]._autograd_meta.base is not None:
                     raise RecordingError("a view that the program was given got another history")
@@ -137,8 +160,9 @@ class _Build:
             for j in self.wanting:
                 spec = self.outputs[j]._spec
                 self.cotangents.append(recording.cotangent(Spec.of(spec.dtype, TRACED, spec.shape)))
+            wants = [i for i, flag in self.flags if flag]
             for i, x in enumerate(self.standing):
-                edge = (recording.first_edges.get(i) or edge_of(x)) if self.inputs[i]._rg else None
+                edge = (recording.first_edges.get(i) or edge_of(x)) if self.inputs[i]._rg or i in wants else None
                 if edge is not None:
                     edges.append((i, GradientEdge(*(edge if isinstance(edge, tuple) else (edge, 0)))))
             found = self._gradients_of(range(len(self.wanting)), [edge for _, edge in edges])
@@ -307,6 +331,10 @@ class _Build:
     def _made(self, x: Tensor, assembler: Assembler) -> Made:
         """How an output is made at run time."""
         made = self._memory_of(x, assembler)
+        meta, plain = x._autograd_meta, id(x) in self.numbers
+        if not plain and (type(x) is not Tensor or x._node is None and x._rg or meta is not None and meta.retains):
+            kind = None if type(x) is Tensor else type(x)
+            made = made._replace(dress=(kind, x._node is None and x._rg, meta is not None and meta.retains))
         base = self.bases.get(id(x))
         return made if base is None else made._replace(base=base[0], creation=base[1])
 
