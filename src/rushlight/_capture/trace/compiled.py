@@ -22,6 +22,7 @@ from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Unbuildable, tell
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.numbers import changed_floats
+from rushlight._capture.trace.reasons import readable
 from rushlight._capture.trace.rebuild import PLAIN
 from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
@@ -159,8 +160,16 @@ class CompiledFunction:
             return None
         return (found,)
 
+    def _reason(self, position: Position, state: Sequence[Any]) -> str:
+        """Why the segment that was made last does not fit, in words; empty where there is none."""
+        if not position.segments:
+            return ""
+        why = position.segments[0].why
+        names = self.target.__code__.co_varnames if position is self.entry else ()
+        return readable(why(state), why.__globals__, names, state)  # type: ignore[attr-defined]
+
     def _allowed(self, position: Position, state: Sequence[Any]) -> bool:
-        reason = position.segments[0].why(state) if position.segments else ""
+        reason = self._reason(position, state)
         if not HOOKS.allowed(self, bool(position.segments), reason):
             return False
         if not position.segments:

@@ -1,0 +1,77 @@
+"""Why a program does not fit a call, in words: the condition that failed, with names in the place of places and values in the place of constants.
+
+>>> readable("type(s[0]) is c7 and {}._spec is c8".replace("{}", "s[0]"), {"c7": int}, ["x"], [3])
+"type(x) is <class 'int'> and x._spec is c8"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rushlight._engine.core.tensor import Tensor
+from rushlight._types.spec import Spec
+
+__all__ = ["readable"]
+
+_SPEC = re.compile(r"(\S+)\._spec is (c\d+)")
+_PLACE = re.compile(r"^s\[(\d+)\]$")
+_ATTRIBUTE = re.compile(r"\.__dict__\['(\w+)'\]")
+_STATE = re.compile(r"^(c\d+)\.word == \d+")
+_LONGEST = 60
+
+
+def readable(reason: str, space: Mapping[str, Any], names: Sequence[str], state: Sequence[Any]) -> str:
+    """A failed condition of a segment, whose constants are in `space`; `names` are of the values in `state`."""
+    tensor = _SPEC.search(reason)
+    if tensor is not None:
+        wanted, place = space.get(tensor[2]), _PLACE.match(tensor[1])
+        found = state[int(place[1])] if place is not None and int(place[1]) < len(state) else None
+        name = _named(tensor[1], space, names)
+        if isinstance(wanted, Spec) and isinstance(found, Tensor) and found._spec is not wanted:
+            return f"tensor {name!r}: {_difference(wanted, found._spec)}"
+        if isinstance(found, Tensor):
+            return f"tensor {name!r}: {_changed(reason, found)}"
+        if isinstance(wanted, Spec):
+            return f"tensor {name!r} was {wanted}"
+    mode = _STATE.match(reason)
+    if mode is not None and type(space.get(mode[1])).__name__ == "_State":
+        return "gradient mode, inference mode, automatic casts and transforms are as they were"
+    return _named(reason, space, names)
+
+
+def _changed(reason: str, found: Tensor) -> str:
+    """In which of its attributes a tensor of the same shape differs."""
+    for word in ("requires_grad", "is_leaf"):
+        wanted = re.search(rf"\.{word} is (True|False)", reason)
+        if wanted is not None and str(getattr(found, word)) != wanted[1]:
+            return f"{word} mismatch. expected {wanted[1]}, actual {getattr(found, word)}"
+    return "another class, or marks that were not there"
+
+
+def _named(text: str, space: Mapping[str, Any], names: Sequence[str]) -> str:
+    text = re.sub(r"\bs\[(\d+)\]", lambda m: names[int(m[1])] if int(m[1]) < len(names) else m[0], text)
+    return _ATTRIBUTE.sub(r".\1", re.sub(r"\bc\d+\b", lambda m: _short(space[m[0]]) if m[0] in space else m[0], text))
+
+
+def _short(value: Any) -> str:
+    if type(value) is dict and "__name__" in value:
+        return f"globals of {value['__name__']}"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def _difference(wanted: Spec, found: Spec) -> str:
+    """The first thing in which two specs differ."""
+    if found.dtype is not wanted.dtype:
+        return f"dtype mismatch. expected {wanted.dtype}, actual {found.dtype}"
+    if found.device != wanted.device:
+        return f"device mismatch. expected {wanted.device}, actual {found.device}"
+    if len(found.shape) != len(wanted.shape):
+        return f"rank mismatch. expected {len(wanted.shape)}, actual {len(found.shape)}"
+    for kind, mine, theirs in (("size", wanted.shape, found.shape), ("stride", wanted.strides, found.strides)):
+        for index, (one, two) in enumerate(zip(mine, theirs, strict=True)):
+            if one != two:
+                return f"{kind} mismatch at index {index}. expected {one}, actual {two}"
+    return f"expected {wanted}, actual {found}"
