@@ -806,3 +806,34 @@ def test_whole_steps_with_schedulers() -> None:
             scheduler.step()
     assert same([p.detach() for p in nets[0].parameters()], [p.detach() for p in nets[1].parameters()])
     assert len(compiled.entry.segments) <= 4
+
+
+def test_what_only_native_code_reads_is_not_burnt_in() -> None:
+    import numpy as np
+
+    array = np.arange(3.0)
+
+    def go(x, a):
+        b = float(a.sum()) if a[0] < 100 else 0.0
+        return x * b + float(a[1]) + (a + 1).max()
+
+    compiled = compile_function(go, CompileSettings(suppress_errors=False))
+    for _ in range(3):
+        assert same(go(X, array), compiled(X, array))
+        array += 1
+
+
+def test_checkpoints_are_recorded() -> None:
+    from rushlight.utils.checkpoint import checkpoint
+
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 2))
+    compiled = compile_function(
+        lambda x: checkpoint(net, x, use_reentrant=False).sum(), CompileSettings(fullgraph=True)
+    )
+    grads = []
+    for call in (lambda x: net(x).sum(), compiled, compiled):
+        net.zero_grad()
+        torch.manual_seed(0)
+        call(X).backward()
+        grads.append([p.grad for p in net.parameters()])
+    assert same(grads[0], grads[1]) and same(grads[0], grads[2])

@@ -45,13 +45,13 @@ _PURE_BUILTINS = frozenset((
 _CONTAINER_TYPES = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
 _NATIVE_TYPES = (
     int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, enumerate, zip, reversed, map, filter, object,
-    property, staticmethod, classmethod, OrderedDict, defaultdict, deque, types.MethodType, memoryview, functools.partial,
+    property, staticmethod, classmethod, OrderedDict, defaultdict, deque, types.MethodType, memoryview, functools.partial, weakref.ref,
 )  # fmt: skip
 # Our own functions that change what later calls do; a trace must not run them.
 _CHANGING = frozenset((
-    "manual_seed", "seed", "set_rng_state", "set_default_dtype", "set_default_device", "set_num_threads", "set_num_interop_threads", "save", "load",
+    "manual_seed", "seed", "set_default_dtype", "set_default_device", "set_num_threads", "set_num_interop_threads", "save", "load",
     "set_default_tensor_type", "use_deterministic_algorithms", "set_printoptions", "set_flush_denormal", "set_float32_matmul_precision", "compile",
-    "fork_rng", "get_rng_state", "initial_seed", "share_memory_", "pin_memory", "register_hook", "register_post_accumulate_grad_hook",
+    "initial_seed", "share_memory_", "pin_memory", "register_hook", "register_post_accumulate_grad_hook",
 ))  # fmt: skip
 
 
@@ -216,7 +216,8 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     if found is ABSENT:
         raise TypeError(f"'{type(function).__name__}' object is not callable")
     if type(function) is weakref.ref and not args and not kwargs:
-        return tracer.outside.wrap(function(), tracer.reads.source("{}()", tracer.constant_source(function)))
+        source = tracer.outside.source_of(function)
+        return function() if source is None else tracer.outside.wrap(function(), tracer.reads.source("{}()", source))
     raise Break(f"calls a native {type(function).__name__} object")
 
 

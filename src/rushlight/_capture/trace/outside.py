@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -32,12 +34,29 @@ _SINGLE = (
     type, types.ModuleType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
     types.GetSetDescriptorType, types.MemberDescriptorType, types.CodeType, types.GenericAlias, types.UnionType, property, staticmethod, classmethod,
 )  # fmt: skip
+# Of these modules' classes objects never change, and are guarded by what they are equal to.
+_VALUE_MODULES = frozenset(("datetime", "decimal", "uuid", "fractions", "re", "pathlib", "ipaddress", "zoneinfo"))
 CONTAINERS = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque)
 
 
 def is_plain(value: Any) -> bool:
     """Whether a value is a number, a text or the like, with nothing inside that could change."""
     return isinstance(value, _PLAIN) or isinstance(value, (slice,))
+
+
+@functools.cache
+def is_native_kind(kind: type) -> bool:
+    """Whether objects of a class hold what only native code can read: an array, a file, a lock."""
+    for each in kind.__mro__:
+        if each is object or each in CONTAINERS or each in _PLAIN or each.__module__ == "builtins":
+            continue
+        if not each.__flags__ & 0x200:
+            return True
+        own = vars(each)
+        native = (types.MethodDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)
+        if any(isinstance(x, native) and name not in ("__dict__", "__weakref__") for name, x in own.items()):
+            return True
+    return False
 
 
 class Lazy:
@@ -105,6 +124,9 @@ class Outside:
         self.attributes: dict[int, dict[str, Any]] = {}  # writes that wait: object -> name -> value
         self.globals: dict[int, dict[str, Any]] = {}
         self.lazies: dict[int, Lazy] = {}
+        self.opaque: set[int] = (
+            set()
+        )  # identities of objects that only native code can read, so that nothing of them is guarded
         self.changing: frozenset[str] = frozenset()  # places of floats that are not guarded by their values
         self.floats: dict[str, float] = {}  # places and values of those that are
         self.hosted: dict[str, tuple[Source, Any]] = {}
@@ -178,7 +200,17 @@ class Outside:
             self.reads.check(source, "type({}) is " + self.reads.constants.name(kind))
             function = self.wrap(value.__func__, self.reads.source("{}.__func__", source))
             return types.MethodType(function, self.wrap(value.__self__, self.reads.source("{}.__self__", source)))
-        self.reads.check(source, "type({}) is " + self.reads.constants.name(kind))
+        name = self.reads.constants.name
+        if (
+            kind.__module__ in _VALUE_MODULES
+            or "numpy" in sys.modules
+            and isinstance(value, sys.modules["numpy"].generic)
+        ):
+            self.reads.check(source, f"type({{}}) is {name(kind)} and {{}} == {name(value)}")
+            return value
+        self.reads.check(source, "type({}) is " + name(kind))
+        if is_native_kind(kind):
+            self.opaque.add(id(value))
         return value
 
     def _wrap_method(self, value: Any, source: Source) -> Any:

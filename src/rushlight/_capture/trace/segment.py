@@ -192,7 +192,10 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     """What computes the outputs, and expressions for its inputs."""
     if tracer.settings.backend is not None:
         return _foreign(tracer, rebuild)
-    program = rec.finish(rebuild.outputs, tracer.settings.options)
+    try:
+        program = rec.finish(rebuild.outputs, tracer.settings.options)
+    except Break as error:  # in code that backward calls
+        raise Unbuildable(f"backward {error.reason}") from None
     sources: list[Source] = []
     for x, origin in zip(rec.inputs, rec.origins, strict=True):
         sources.append(_input(tracer, x, origin, sources))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import types
 import warnings
@@ -151,7 +152,13 @@ class Tracer(Operations):
     # ***** helpers *****
 
     def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run native code; what it asks of elements ends the trace."""
+        """Run native code; what it asks of elements, and of objects that cannot be guarded, ends the trace."""
+        if self.outside.opaque:
+            for value in args:
+                parts = value if type(value) in (list, tuple) else (value,)
+                for part in parts:
+                    if id(part) in self.outside.opaque:
+                        raise Break(f"uses what is inside of a {type(part).__name__} from outside")
         try:
             return function(*args, **kwargs)
         except DataDependentError as error:
@@ -595,7 +602,7 @@ class Tracer(Operations):
     def load_item(self, obj: Any, index: Any) -> Any:
         obj, index = self.real(obj), self.real(index)
         if isinstance(obj, type):
-            return self.native(lambda: obj[index])
+            return self.native(operator.getitem, obj, index)
         method = self.method_of(obj, "__getitem__")
         if method is not None:
             return self.call(method, (index,), {})
@@ -604,7 +611,7 @@ class Tracer(Operations):
             return self.outside.wrap(
                 value, self.reads.source(f"{{}}[{self.constants.name(index)}]", self.outside.sources[id(obj)])
             )
-        return self.native(lambda: obj[index])
+        return self.native(operator.getitem, obj, index)
 
     def store_item(self, obj: Any, index: Any, value: Any) -> Any:
         obj, index, value = self.real(obj), self.real(index), self.real(value)
