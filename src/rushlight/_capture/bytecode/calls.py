@@ -54,10 +54,12 @@ def call_value(it: Interpreter, frame: Frame, function: Any, args: list[Any], kw
     function = it.operations.real(function)
     if type(function) is BuiltinFunctionType or type(function) is type:
         special = LOOK_AT_CALLER.get(function)
-        if special is not None:
-            it.operations.look_at_frames(function, args, kwargs)
-            if special(it, frame, function, args, kwargs):
-                return
+        if (
+            special is not None
+            and it.operations.look_at_frames(function, args, kwargs)
+            and special(it, frame, function, args, kwargs)
+        ):
+            return
     value = it.operations.call(function, args, kwargs)
     if type(value) is Enter:
         it.enter(value)

@@ -233,8 +233,12 @@ class Operations:
         caller = HERE.frame
         return function(*args, **kwargs) if caller is None else call_as(caller, function, args, kwargs)
 
-    def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """A call is about to be made of a function that looks at its caller's frame: `super`, `locals`, `globals`, `warnings.warn`, ..."""
+    def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """A call is about to be made of a function that looks at its caller's frame: `super`, `locals`, `globals`, `warnings.warn`, ...
+
+        Whether the interpreter makes it look at its own frames; else `call` is asked.
+        """
+        return True
 
     def enter_context(self, manager: Any) -> tuple[Any, Any]:
         """What `with manager` calls: `__exit__`, bound, and the result of `__enter__()` (which may be an `Enter`)."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.recording import HostNumber
+from rushlight._capture.trace import library
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.outside import ABSENT, Append, is_plain
 from rushlight._capture.trace.settings import HOOKS
@@ -102,6 +103,9 @@ def call(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     if kind is functools.partial:
         return _partial(tracer, function, args, kwargs)
     if kind.__name__ == "_lru_cache_wrapper":
+        found = library.memoized(tracer, function, args, kwargs)
+        if found is not ABSENT:
+            return found
         return call(tracer, tracer.load_attr(function, "__wrapped__"), args, kwargs)
     if kind.__module__ == PACKAGE or isinstance(function, Generator):
         return _run(tracer, function, args, kwargs)
@@ -135,6 +139,9 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         if function.__name__ in _CHANGING:
             raise Break(f"calls {function.__name__}(), which changes what later calls do")
         return _run(tracer, function, args, kwargs)
+    found = library.instead(tracer, function, args, kwargs)
+    if found is not ABSENT:
+        return found
     module = str(function.__globals__.get("__name__", "")).partition(".")[0]
     if module in sys.stdlib_module_names and module not in _FOLLOWED:
         raise Break(f"calls {module}.{function.__qualname__}(), which is not followed")
@@ -415,6 +422,9 @@ def _builtin(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     if owner is None or isinstance(owner, types.ModuleType):
         handler = _HANDLERS.get(function)
         if handler is None:
+            found = library.instead(tracer, function, args, kwargs)
+            if found is not ABSENT:
+                return found
             return _native_function(tracer, function, args, kwargs)
         args, kwargs = _real(tracer, args, kwargs)
         return handler(tracer, *args, **kwargs)
@@ -533,7 +543,7 @@ def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> 
         found = tracer.set_object_attr(owner, *args)
         return None if found is None else found
     if name == "__getattribute__" and tracer.is_user_object(owner):
-        return tracer.object_attribute(owner, *args)
+        return tracer.generic_attribute(owner, *args, tracer.no_attribute)
     if name == "__delattr__" and tracer.is_user_object(owner):
         tracer.delete_attr(owner, *args)
         return None

@@ -274,6 +274,7 @@ class CompiledFunction:
             if (
                 (searching or (top.code, top.ip) in self.known)
                 and is_clean(frames)
+                and not (top.stack and isinstance(top.stack[-1], BaseException))
                 and all(f.link is None or instead_of(f.link) is not None for f in frames)
             ):
                 made = self._segment_at(frames)

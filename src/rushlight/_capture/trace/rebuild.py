@@ -41,6 +41,19 @@ def begun(template: Frame, places: list[Any], stack: list[Any], started: bool) -
     return made
 
 
+def _is_python(kind: type) -> bool:
+    """Whether objects of a class hold nothing but attributes and the items of a known container: classes in Python over one of these."""
+    for each in kind.__mro__:
+        if not each.__flags__ & 0x200:
+            return each in (object, dict, OrderedDict, list, set, deque)
+        if any(
+            isinstance(x, (types.MethodDescriptorType, types.GetSetDescriptorType, types.WrapperDescriptorType)) and x.__objclass__ is each
+            for name, x in vars(each).items() if name not in ("__dict__", "__weakref__")
+        ):  # fmt: skip
+            return False
+    return False
+
+
 class Rebuild:
     """Writes statements that make values anew; `outputs` are the tensors that the program has to return."""
 
@@ -141,7 +154,7 @@ class Rebuild:
             return self.function(value)
         if kind is types.CellType:
             return self.cell(value)
-        if kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:
+        if isinstance(value, (types.BuiltinFunctionType, types.MethodWrapperType)):
             owner = value.__self__
             if owner is None or isinstance(owner, types.ModuleType):
                 return self.constant(value)
@@ -162,11 +175,7 @@ class Rebuild:
             return f"{self.constant(Instead)}({self.value(value.value)})"
         if type(value) is Generator:
             return self.generator(value)
-        if (
-            kind.__flags__ & 0x200
-            and kind.__reduce_ex__ is object.__reduce_ex__
-            and kind.__reduce__ is object.__reduce__
-        ):
+        if _is_python(kind):
             return self.instance(value, kind)
         if isinstance(value, BaseException):
             return self.instance(value, kind)
@@ -305,6 +314,8 @@ class Rebuild:
 
     def effects(self) -> None:
         """Statements that change outside what the trace has changed."""
+        for function, args in self.tracer.effects:
+            self.lines.append(f"{self.constant(function)}({', '.join(self.value(x) for x in args)})")
         self.attribute_writes()
         for lazy in self.outside.lazies.values():
             if lazy.value is ABSENT and lazy.appended:

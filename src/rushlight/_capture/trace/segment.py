@@ -36,6 +36,7 @@ class _Miss:
 
 
 MISS = _Miss()
+_MAX_FRAMES = 900
 _ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 
 
@@ -121,6 +122,7 @@ def trace(
         try:
             values = _wrapped(tracer, state)
             interpreter = tracer.interpreter()
+            tracer.interpreters.append(interpreter)
             start(interpreter, values)
             _follow(interpreter, tracer, stop_at)
             after = STATE.word
@@ -145,6 +147,8 @@ def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> No
             return
         if count >= tracer.budget:
             raise Retry(clean, "the trace is too long", "budget", _place(interpreter), None)
+        if len(interpreter.frames) > _MAX_FRAMES:
+            raise Retry(clean, "calls are too deep", "recursion", _place(interpreter), None)
         if is_clean(interpreter.frames):
             clean = count
         count += 1

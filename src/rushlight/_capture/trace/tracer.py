@@ -20,6 +20,7 @@ from rushlight._capture.trace.sources import Constants, Reads, Source
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import CPU, Device
+from rushlight._types.layout import Size
 
 __all__ = ["DELETED", "Cell", "Instead", "Tracer"]
 
@@ -137,6 +138,8 @@ class Tracer(Operations):
         self.depth = 0
         self.kept: list[Any] = []
         self.named: set[int] = set()  # classes whose names are guarded
+        self.interpreters: list[Interpreter] = []  # outermost first
+        self.effects: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []  # calls that wait for the end of the trace
 
     def begin(self, start: Any) -> None:
         """Learn what the trace begins with: a partial function that puts frames into an interpreter."""
@@ -180,10 +183,20 @@ class Tracer(Operations):
         interpreter = Interpreter(self)
         interpreter.enter(found)
         self.depth += 1
+        self.interpreters.append(interpreter)
         try:
             return interpreter.run()
         finally:
             self.depth -= 1
+            self.interpreters.pop()
+
+    def outside_of_trace(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run native code for what it keeps: nothing that it does to tensors is recorded."""
+        self.rec.__exit__()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self.rec.__enter__()
 
     def constant_source(self, value: Any) -> Source:
         """Where an object comes from, a constant if nothing else is known."""
@@ -424,11 +437,28 @@ class Tracer(Operations):
     # ----- objects of users' classes -----
 
     def object_attribute(self, obj: Any, name: str) -> Any:
+        """What the type of an object does to load an attribute of it."""
         kind = type(obj)
         self.guard_names(kind)
         getter = type_attribute(kind, "__getattribute__")
-        if isinstance(getter, types.FunctionType):
+        if not isinstance(getter, types.FunctionType):
+            return self.generic_attribute(obj, name, self.missing_attribute)
+        self.guard_class(kind, "__getattribute__", getter)
+        self.adopt(getter)
+        fallback = type_attribute(kind, "__getattr__")
+        if fallback is ABSENT:
             return Enter(getter, (obj, name), {})
+
+        def caught(error: BaseException) -> Any:
+            if isinstance(error, AttributeError):
+                return self.missing_attribute(obj, kind, name)
+            raise error
+
+        return Enter(getter, (obj, name), {}, caught=caught)
+
+    def generic_attribute(self, obj: Any, name: str, missing: Callable[[Any, type, str], Any]) -> Any:
+        """What `object.__getattribute__` does; `missing` is called for what is not there."""
+        kind = type(obj)
         if name == "__dict__":
             return InstanceDict(self, obj) if self.outside.is_outside(obj) else obj.__dict__
         if name == "__class__":
@@ -444,12 +474,17 @@ class Tracer(Operations):
         if raw is not ABSENT:
             self.guard_class(kind, name, raw)
             return self.descriptor(obj, name, raw)
-        return self.missing_attribute(obj, kind, name)
+        return missing(obj, kind, name)
+
+    def no_attribute(self, obj: Any, kind: type, name: str) -> Any:
+        """Raises the error for an attribute that is not there."""
+        raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'", name=name, obj=obj)
 
     def missing_attribute(self, obj: Any, kind: type, name: str) -> Any:
+        """What `__getattr__` gives for an attribute that is not there."""
         fallback = type_attribute(kind, "__getattr__")
         if fallback is ABSENT:
-            raise AttributeError(f"'{kind.__name__}' object has no attribute '{name}'", name=name, obj=obj)
+            return self.no_attribute(obj, kind, name)
         if calls.is_module_getattr(fallback):
             for table in ("_parameters", "_modules", "_buffers"):
                 held = self.instance_attribute(obj, table)
@@ -737,9 +772,10 @@ class Tracer(Operations):
     def unpack_mapping(self, obj: Any) -> Mapping[Any, Any]:
         return super().unpack_mapping(self.real(obj))
 
-    def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Any) -> None:
+    def look_at_frames(self, function: Any, args: Sequence[Any], kwargs: Any) -> bool:
         if function in _EAGER_LOOKS:
             raise Break(f"{function.__name__}() looks at frames")
+        return function is not warnings.warn
 
     def make_exception(self, raised: Any) -> Any:
         return super().make_exception(self.real(raised))
@@ -846,9 +882,12 @@ class Tracer(Operations):
 
     def format(self, value: Any, conversion: str, spec: str) -> str:
         value = self.real(value)
-        if isinstance(value, Tensor) or self.is_user_object(value):
+        if isinstance(value, Tensor) or (self.is_user_object(value) and not isinstance(value, Size)):
             raise Break(f"formats a {type(value).__name__}")
         return self.native(super().format, value, conversion, spec)  # type: ignore[no-any-return]
+
+    def build_string(self, parts: Sequence[Any]) -> str:
+        return "".join([self.real(x) for x in parts])
 
     def make_function(self, function: types.FunctionType) -> Any:
         self.made_functions[id(function)] = function
@@ -858,7 +897,7 @@ class Tracer(Operations):
         raise Break(f"makes the class {name}")
 
 
-_EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe, warnings.warn))  # functions that run between segments
+_EAGER_LOOKS = frozenset((globals, eval, exec, sys._getframe))  # functions that run between segments
 
 
 class _Cached:

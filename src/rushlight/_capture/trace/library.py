@@ -1,0 +1,325 @@
+"""Functions of the standard library that a trace treats by itself, in the place of following their code.
+
+Warnings and log records wait for the end of the trace, and are given then as the program's line would have given them.  What is read of the process,
+as its environment, is guarded.  Functions of plain values run as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.metadata
+import importlib.util
+import inspect
+import logging
+import os
+import os.path
+import re
+import sys
+import types
+import warnings
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rushlight._capture.trace.events import Break
+from rushlight._capture.trace.outside import ABSENT, is_plain
+from rushlight._engine.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from rushlight._capture.trace.tracer import Tracer
+
+__all__ = ["instead", "memoized"]
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def instead(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call gives that is treated here; ABSENT for all others."""
+    handler = _HANDLERS.get(function)
+    if handler is None:
+        if (
+            args
+            and isinstance(function, types.FunctionType)
+            and function.__globals__.get("__name__") in ("os", "_collections_abc")
+            and tracer.real(args[0]) is os.environ
+        ):
+            return _environment(tracer, function.__name__, [tracer.real(x) for x in args[1:]], kwargs)
+        return ABSENT
+    return handler(tracer, *[tracer.real(x) for x in args], **{key: tracer.real(x) for key, x in kwargs.items()})
+
+
+def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function under `functools.lru_cache` gives for plain arguments: what it keeps, or will keep from now on.  ABSENT for other arguments."""
+    args = tuple([tracer.real(x) for x in args])
+    kwargs = {key: tracer.real(x) for key, x in kwargs.items()}
+    if not all(_is_constant(tracer, x) for x in (*args, *kwargs.values())) or id(function) in tracer.made_functions:
+        return ABSENT
+    found = tracer.outside_of_trace(function, *args, **kwargs)
+    return found if is_plain(found) else tracer.wrap_constant(found)
+
+
+def _is_constant(tracer: Tracer, value: Any) -> bool:
+    """Whether a value is the same at every call for which the trace is used."""
+    if is_plain(value) or isinstance(value, (type, types.ModuleType, logging.Logger)):
+        return True
+    return type(value) is tuple and all(_is_constant(tracer, x) for x in value)
+
+
+# ***** plain functions *****
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A handler that runs a function of plain values."""
+
+    def handler(tracer: Tracer, *args: Any, **kwargs: Any) -> Any:
+        if not all(_is_constant(tracer, x) or isinstance(x, (re.Pattern, re.Match)) for x in (*args, *kwargs.values())):
+            raise Break(f"calls {function.__module__}.{function.__qualname__}() with objects")
+        return function(*args, **kwargs)
+
+    return handler
+
+
+def _signature(tracer: Tracer, function: Any, **kwargs: Any) -> Any:
+    """`inspect.signature`: of functions that the trace has guarded by their code, and of classes."""
+    held = function.__func__ if isinstance(function, types.MethodType) else function
+    if not isinstance(held, (types.FunctionType, type)) or id(held) in tracer.made_functions:
+        raise Break(f"calls inspect.signature() of a {type(function).__name__}")
+    source = tracer.constant_source(held)
+    tracer.reads.check(source, f"{{}} is {tracer.constants.name(held)}")
+    return tracer.wrap_constant(tracer.outside_of_trace(inspect.signature, function, **kwargs))
+
+
+def _find_spec(tracer: Tracer, name: str, package: str | None = None) -> Any:
+    """`importlib.util.find_spec`: the packages that there are do not change while a program is compiled."""
+    found = importlib.util.find_spec(name, package)
+    return None if found is None else tracer.wrap_constant(found)
+
+
+# ***** the environment *****
+
+
+def _environment(tracer: Tracer, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    key = args[0] if args else None
+    if not isinstance(key, str) or name not in ("get", "__getitem__", "__contains__") or kwargs.keys() - {"default"}:
+        raise Break(f"calls {name}() of the environment")
+    found = tracer.outside.wrap(
+        os.environ.get(key), tracer.reads.source(f"{{}}.get({key!r})", tracer.reads.constant(os.environ))
+    )
+    if name == "__contains__":
+        return found is not None
+    if found is not None:
+        return found
+    if name == "__getitem__":
+        raise KeyError(key)
+    return args[1] if len(args) > 1 else kwargs.get("default")
+
+
+def _getenv(tracer: Tracer, key: Any, default: Any = None) -> Any:
+    return _environment(tracer, "get", [key, default], {})
+
+
+# ***** warnings and log records *****
+
+
+def _effect(tracer: Tracer, what: str, function: Callable[..., Any], *args: Any) -> None:
+    """Have a function called when the trace ends, with values that are the same then."""
+    for x in args:
+        if not _is_fixed(x):
+            raise Break(f"{what} a {type(x).__name__}")
+    tracer.effects.append((function, args))
+
+
+def _is_fixed(value: Any) -> bool:
+    if is_plain(value) or isinstance(value, (type, logging.Logger)):
+        return True
+    if isinstance(value, dict):
+        return type(value) is dict and all(is_plain(x) for item in value.items() for x in item)
+    return isinstance(value, tuple) and all(_is_fixed(x) for x in value)
+
+
+def _caller(tracer: Tracer, level: int) -> tuple[str, int, str, dict[str, Any]] | None:
+    """File, line, name and globals of the frame so many calls above; None beyond the compiled function."""
+    frames = [frame for interpreter in tracer.interpreters for frame in interpreter.frames]
+    if level > len(frames):
+        return None
+    frame = frames[-level]
+    return frame.code.co_filename, frame.line or frame.code.co_firstlineno, frame.code.co_name, frame.globals
+
+
+def _warn(
+    tracer: Tracer, message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **rest: Any
+) -> None:
+    if rest or not isinstance(message, str) or not (category is None or isinstance(category, type)):
+        raise Break("calls warnings.warn() with an object")
+    category = category or UserWarning
+    if may_be_error(category):
+        raise Break("calls warnings.warn() where warnings may be errors")
+    tracer.reads.check(tracer.reads.constant(may_be_error), f"not {{}}({tracer.constants.name(category)})")
+    place = _caller(tracer, max(stacklevel, 1))
+    if place is None:
+        frames = sum(len(interpreter.frames) for interpreter in tracer.interpreters)
+        _effect(tracer, "warns with", _warn_above, message, category, stacklevel - frames)
+        return
+    filename, line, _, space = place
+    tracer.kept.append(space)
+    tracer.effects.append((functools.partial(_warn_here, space), (message, category, filename, line)))
+
+
+def may_be_error(category: type[Warning]) -> bool:
+    """Whether a warning of this category may be raised, by the filters as they are now."""
+    for action, message, kind, module, line in warnings.filters:
+        if issubclass(category, kind):
+            if action == "error":
+                return True
+            if message is None and module is None and not line:
+                return False
+    return False
+
+
+def _warn_here(space: dict[str, Any], message: str, category: type[Warning], filename: str, line: int) -> None:
+    """Warn as a line of the program."""
+    registry = space.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, filename, line, space.get("__name__", "<unknown>"), registry, space)
+
+
+def _warn_above(message: str, category: type[Warning], level: int) -> None:
+    """Warn as the line that called the compiled function, or one of those above."""
+    depth, frame = 1, sys._getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename in ("<compiled segment>", "<caller of a compiled function>")
+        or str(frame.f_globals.get("__name__", "")).startswith(f"{_PACKAGE}._capture")
+    ):
+        depth, frame = depth + 1, frame.f_back  # type: ignore[assignment]
+    warnings.warn(message, category, stacklevel=depth + level)
+
+
+_LEVELS = {
+    logging.Logger.debug: logging.DEBUG, logging.Logger.info: logging.INFO, logging.Logger.warning: logging.WARNING, logging.Logger.error: logging.ERROR,
+    logging.Logger.critical: logging.CRITICAL,
+}  # fmt: skip
+
+
+def _logs(level: int | None) -> Callable[..., None]:
+    def handler(tracer: Tracer, logger: Any, *args: Any, stacklevel: int = 1, extra: Any = None, **rest: Any) -> None:
+        if rest or extra is not None or type(logger) not in (logging.Logger, logging.RootLogger):
+            raise Break("logs an exception or the like")
+        used, args = (args[0], args[1:]) if level is None else (level, args)
+        place = _caller(tracer, stacklevel)
+        if place is None:
+            raise Break("logs as a line outside of the compiled function")
+        _effect(tracer, "logs", _log, logger, used, args[0], args[1:], *place[:3])
+
+    return handler
+
+
+def _log(
+    logger: logging.Logger, level: int, message: str, args: tuple[Any, ...], filename: str, line: int, name: str
+) -> None:
+    """Log as a line of the program."""
+    if logger.isEnabledFor(level):
+        logger.handle(logger.makeRecord(logger.name, level, filename, line, message, args, None, name))
+
+
+def _is_enabled(tracer: Tracer, logger: logging.Logger, level: int) -> bool:
+    found = logger.isEnabledFor(level)
+    tracer.reads.check(tracer.constant_source(logger), f"{{}}.isEnabledFor({level}) is {found}")
+    return found
+
+
+def _effective_level(tracer: Tracer, logger: logging.Logger) -> int:
+    found = logger.getEffectiveLevel()
+    tracer.reads.check(tracer.constant_source(logger), f"{{}}.getEffectiveLevel() == {found}")
+    return found
+
+
+# ***** copies *****
+
+
+def _copy(tracer: Tracer, value: Any) -> Any:
+    kind = type(value)
+    if is_plain(value) or kind in _ATOMS or isinstance(value, type):
+        return value
+    if kind in (list, dict, set, tuple, frozenset, OrderedDict, defaultdict, deque):
+        return copy.copy(value)
+    method = tracer.method_of(value, "__copy__")
+    if method is not None:
+        return tracer.call(method, (), {})
+    if isinstance(value, Tensor):
+        return tracer.native(copy.copy, value)
+    made = _bare(tracer, value)
+    for name in _names(tracer, value):
+        object.__setattr__(made, name, tracer.real(tracer.instance_attribute(value, name)))
+    return made
+
+
+_ATOMS = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, property)
+
+
+def _deepcopy(tracer: Tracer, value: Any, memo: Any = None) -> Any:
+    return _deep(tracer, value, {} if memo is None else memo)
+
+
+def _deep(tracer: Tracer, value: Any, memo: dict[int, Any]) -> Any:
+    value, kind = tracer.real(value), type(tracer.real(value))
+    if is_plain(value) or kind in _ATOMS or isinstance(value, type):
+        return value
+    if id(value) in memo:
+        return memo[id(value)]
+    tracer.kept.append(value)
+    if kind in (tuple, frozenset):
+        made: Any = kind([_deep(tracer, x, memo) for x in value])
+        made = value if kind is tuple and all(a is b for a, b in zip(made, value, strict=True)) else made
+        memo[id(value)] = made
+    elif kind in (list, deque):
+        made = memo[id(value)] = kind() if kind is list else deque(maxlen=value.maxlen)
+        made.extend([_deep(tracer, x, memo) for x in value])
+    elif kind is set:
+        made = memo[id(value)] = {_deep(tracer, x, memo) for x in value}
+    elif kind in (dict, OrderedDict, defaultdict):
+        made = memo[id(value)] = kind() if kind is not defaultdict else defaultdict(value.default_factory)
+        for key, each in list(value.items()):
+            made[_deep(tracer, key, memo)] = _deep(tracer, each, memo)
+    elif tracer.method_of(value, "__deepcopy__") is not None:
+        made = memo[id(value)] = tracer.nested(tracer.method_of(value, "__deepcopy__"), (memo,))
+    elif isinstance(value, Tensor):
+        made = memo[id(value)] = tracer.native(copy.deepcopy, value)
+    else:
+        made = memo[id(value)] = _bare(tracer, value)
+        for name in _names(tracer, value):
+            object.__setattr__(made, name, _deep(tracer, tracer.instance_attribute(value, name), memo))
+    return made
+
+
+def _bare(tracer: Tracer, value: Any) -> Any:
+    """A new object of the class of another, as `copyreg` makes it."""
+    kind = type(value)
+    if (
+        not tracer.is_user_object(value)
+        or kind.__reduce_ex__ is not object.__reduce_ex__
+        or kind.__reduce__ is not object.__reduce__
+        or kind.__new__ is not object.__new__
+        or any(hasattr(kind, name) for name in ("__setstate__", "__getnewargs__", "__getnewargs_ex__"))
+        or getattr(kind, "__getstate__", None) is not getattr(object, "__getstate__", None)
+        or any(isinstance(x, types.MemberDescriptorType) for each in kind.__mro__ for x in vars(each).values())
+    ):
+        raise Break(f"copies a {kind.__name__}")
+    made = object.__new__(kind)
+    tracer.kept.append(made)
+    return made
+
+
+def _names(tracer: Tracer, value: Any) -> list[str]:
+    return tracer.instance_names(value) if tracer.outside.is_outside(value) else list(value.__dict__)
+
+
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    inspect.signature: _signature, importlib.util.find_spec: _find_spec, importlib.metadata.version: _as_it_is(importlib.metadata.version),
+    os.getenv: _getenv, warnings.warn: _warn, copy.copy: _copy, copy.deepcopy: _deepcopy, logging.Logger.isEnabledFor: _is_enabled,
+    logging.Logger.getEffectiveLevel: _effective_level, logging.Logger.log: _logs(None),
+    **{function: _logs(level) for function, level in _LEVELS.items()},
+    **{function: _as_it_is(function) for function in (
+        re.match, re.search, re.fullmatch, re.sub, re.split, re.findall, re.compile, re.escape, os.path.join, os.path.basename, os.path.dirname,
+        os.path.splitext, os.path.split, inspect.isfunction, inspect.isclass, inspect.ismethod,
+    )},
+}  # fmt: skip

@@ -1,0 +1,151 @@
+"""What models call of the standard library inside of compiled functions: logging, warnings, the environment, copies, memoized functions."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import logging
+import os
+import re
+import warnings
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+from rushlight._capture.trace import CompileSettings, compile_function
+
+X = torch.arange(4.0).view(2, 2)
+LOG = logging.getLogger(__name__)
+
+
+def whole(function: Any) -> Any:
+    """A function compiled as one graph."""
+    return compile_function(function, CompileSettings(fullgraph=True))
+
+
+def test_log_records_are_those_of_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    def go(x):
+        LOG.warning("size %s", x.shape[0])
+        LOG.debug("not shown")
+        return x + 1
+
+    compiled = whole(go)
+    with caplog.at_level(logging.INFO, logger=__name__):
+        assert torch.equal(go(X), compiled(X)) and torch.equal(compiled(X), X + 1)
+    first, *others = [(r.pathname, r.lineno, r.funcName, r.getMessage(), r.levelno) for r in caplog.records]
+    assert len(others) == 2 and all(each == first for each in others)
+
+
+def test_warnings_are_those_of_the_line() -> None:
+    def go(x):
+        warnings.warn("here", DeprecationWarning)  # noqa: B028
+        warnings.warn("above", stacklevel=2)
+        return x * 2
+
+    compiled, found = whole(go), []
+    for call in (go, compiled, compiled):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call(X)
+        found.append([(str(w.message), w.category, w.filename, w.lineno) for w in caught])
+    assert found[0] == found[1] == found[2] and len(found[0]) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DeprecationWarning):
+            compile_function(go)(X)
+
+
+def test_environment_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def go(x):
+        return (
+            x * 2 if os.environ.get("RUSHLIGHT_TEST_A", "no") == "yes" else x,
+            "RUSHLIGHT_TEST_A" in os.environ,
+            os.getenv("RUSHLIGHT_TEST_B"),
+        )
+
+    compiled = whole(go)
+    for name, value in (("C", "0"), ("A", "yes"), ("A", "no"), ("B", "7")):
+        monkeypatch.setenv(f"RUSHLIGHT_TEST_{name}", value)
+        expected, found = go(X), compiled(X)
+        assert torch.equal(expected[0], found[0]) and expected[1:] == found[1:]
+
+
+@functools.lru_cache
+def mask(size: int) -> Any:
+    LOG.warning("made")
+    return torch.ones(size, size).triu()
+
+
+def test_memoized_functions_keep_real_values(caplog: pytest.LogCaptureFixture) -> None:
+    mask.cache_clear()
+    compiled = whole(lambda x: (x @ mask(2), mask(2)))
+    first, held = compiled(X)
+    assert torch.equal(first, X @ mask(2)) and held is mask(2) and len(caplog.records) == 1
+
+
+class Config:
+    def __init__(self) -> None:
+        self.sizes = [1, 2, {"k": 3}]
+        self.name = "x"
+
+    def __getattribute__(self, name):
+        return super().__getattribute__("name" if name == "alias" else name)
+
+    def __getattr__(self, name):
+        if name == "size":
+            return 5
+        raise AttributeError(name)
+
+
+CONFIG = Config()
+
+
+def test_getattribute_and_copies() -> None:
+    def go(x):
+        mine = copy.deepcopy(CONFIG)
+        mine.sizes[2]["k"] = 9
+        return (
+            x + CONFIG.size,
+            CONFIG.alias,
+            hasattr(CONFIG, "other"),
+            mine.sizes,
+            CONFIG.sizes,
+            copy.copy(CONFIG).sizes is CONFIG.sizes,
+        )
+
+    compiled = whole(go)
+    expected, found = go(X), compiled(X)
+    assert torch.equal(expected[0], found[0]) and expected[1:] == found[1:]
+    CONFIG.name = "y"
+    assert compiled(X)[1] == "y"
+
+
+class Output(OrderedDict[str, Any]):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+    def __reduce__(self):
+        return Output, (), self.__dict__
+
+
+def test_outputs_with_methods_for_pickling() -> None:
+    def go(x):
+        found = Output()
+        found["y"] = x * 2
+        return found, f"{x.shape}{x.dtype}", bool(re.match("a+", "aab")), len(inspect.signature(go).parameters)
+
+    found = whole(go)(X)
+    assert type(found[0]) is Output and found[0].y is found[0]["y"] and torch.equal(found[0].y, X * 2)
+    assert found[1:] == ("torch.Size([2, 2])torch.float32", True, 1)
+
+
+def test_endless_recursion_is_left_to_python() -> None:
+    def go(x):
+        return go(x)
+
+    with pytest.raises(RecursionError):
+        compile_function(go)(X)
