@@ -141,18 +141,22 @@ def _wrapped(tracer: Tracer, state: Sequence[Any]) -> list[Any]:
 
 
 def _follow(interpreter: Interpreter, tracer: Tracer, stop_at: int | None) -> None:
-    count, clean, step = 0, 0, interpreter.step
+    count, clean, step, frames = 0, 0, interpreter.step, interpreter.frames
+    depth, clean_below = 0, True
     while not interpreter.finished:
         if count == stop_at:
             return
         if count >= tracer.budget:
             raise Retry(clean, "the trace is too long", "budget", _place(interpreter), None)
-        if len(interpreter.frames) > _MAX_FRAMES:
+        if len(frames) > _MAX_FRAMES:
             raise Retry(clean, "calls are too deep", "recursion", _place(interpreter), None)
-        if is_clean(interpreter.frames):
+        top = frames[-1]
+        if len(frames) != depth:  # only the top frame changes while it is the top
+            depth, clean_below = len(frames), is_clean(frames[:-1])
+        if clean_below and top.generator is None and top.handled is None and top.names is None:
             clean = count
         count += 1
-        place = _place(interpreter)
+        place = top.code, top.ip
         try:
             step()
         except Break as found:
