@@ -405,6 +405,87 @@ def test_states_of_the_process() -> None:
     assert compiled(x).requires_grad
 
 
+def test_an_attribute_of_a_tensor() -> None:
+    x = tensor(1.0, 2.0)
+
+    def call(x: Any) -> Any:
+        return x * x.scale if hasattr(x, "scale") else x
+
+    checked(call, [lambda: setattr(x, "scale", 2.0), lambda: setattr(x, "scale", 3.0), lambda: delattr(x, "scale")], x)
+
+
+# ***** what a backward that is part of the trace meets *****
+
+
+def stepping() -> tuple[Any, Any]:
+    weight = torch.ones(3, requires_grad=True)
+
+    def step(x: Any) -> Any:
+        (weight * x).sum().backward()
+
+    return weight, step
+
+
+def test_gradients_are_added_to_what_is_there() -> None:
+    weight, step = stepping()
+    compiled, x, found = compile_function(step), torch.ones(3), []
+    for k in range(9):
+        if k in (4, 5):
+            weight.grad = None
+        compiled(x)
+        found.append(weight.grad[0].item())
+    assert found == [1, 2, 3, 4, 1, 1, 2, 3, 4]
+
+
+def test_hooks_of_tensors() -> None:
+    weight, step = stepping()
+    compiled, x, seen = compile_function(step), torch.ones(3), []
+
+    def gradient() -> float:
+        weight.grad = None
+        compiled(x)
+        return weight.grad[0].item()
+
+    assert [gradient() for _ in range(4)] == [1.0] * 4
+    handle = weight.register_hook(lambda grad: grad * 10)
+    assert [gradient() for _ in range(2)] == [10.0] * 2
+    handle.remove()
+    assert [gradient() for _ in range(4)] == [1.0] * 4
+    weight.register_post_accumulate_grad_hook(seen.append)
+    assert [gradient() for _ in range(2)] == [1.0] * 2 and len(seen) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*got another history")
+def test_views_get_their_history() -> None:
+    def call(x: Any) -> Any:
+        return x.mul_(2)
+
+    def gradient(function: Any, view: bool) -> Any:
+        base = torch.ones(4, requires_grad=True)
+        made = base * 1
+        result = function(made[:2] if view else made[:2].clone())
+        (made if view else result).sum().backward()
+        return base.grad
+
+    compiled = compile_function(call)
+    for view in (False, False, False, True, True, False):
+        assert torch.equal(gradient(compiled, view), gradient(call, view))
+
+
+def test_tensors_of_inference_mode() -> None:
+    def call(x: Any) -> Any:
+        return x.mul_(2)
+
+    compiled = compile_function(call)
+    for _ in range(4):
+        assert compiled(torch.ones(2))[0].item() == 2.0
+    with torch.inference_mode():
+        x = torch.ones(2)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="[Ii]nference"):
+            compiled(x)
+
+
 # ***** what changes at every call *****
 
 

@@ -150,7 +150,10 @@ def words_hold(at, registers, out):
                 return 0
             at += 16 * y
         elif op == GUARD_OPS.load:
-            registers.u64[at.i64[3]] = (source.ptr[0] + y).u64[0]
+            found = (source.ptr[0] + y).ptr[0]
+            if found is None:  # a slot that nobody has filled
+                return 0
+            registers.ptr[at.i64[3]] = found
         elif op == GUARD_OPS.out:
             given = source.ptr[0] + at.i64[3]
             given.i64[0] += 1  # words are noted where no object is immortal

@@ -271,7 +271,7 @@ class _Build:
         inputs = [v for v in builder.inputs if v not in ends and v not in cotangents]
         inputs += self._differentiated(assembler, inputs)
         written = {c.given for c in changed}
-        overwritten = [i for i, v in enumerate(inputs) if v in given and given[v] in written]
+        overwritten = [i for i, v in enumerate(inputs) if v in given and given[v].kind == "input" and given[v] in written]
         physical = [*[s.value for s in storages], *[c.value for c in changed]]
         nodes = live_nodes(builder.nodes, [*values, *physical, *gradients])
         joint = Joint(inputs, values, nodes, cotangents, gradients)

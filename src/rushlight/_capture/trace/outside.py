@@ -25,7 +25,7 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 
-__all__ = ["ABSENT", "CONTAINERS", "Append", "Lazy", "Outside", "Shadow", "is_plain"]
+__all__ = ["ABSENT", "CONTAINERS", "Append", "Lazy", "Outside", "Shadow", "autograd_facts", "is_plain"]
 
 ABSENT: Any = types.SimpleNamespace(name="absent")
 
@@ -57,6 +57,17 @@ def is_native_kind(kind: type) -> bool:
         if any(isinstance(x, native) and name not in ("__dict__", "__weakref__") for name, x in own.items()):
             return True
     return False
+
+
+def autograd_facts(x: Tensor) -> int:
+    """What a trace relies on of a tensor's part in autograd besides its flags: 1 with hooks, 2 with hooks after accumulation, 4 made in inference mode.
+
+    `words` knows in which words of the tensor this is.
+    """
+    meta = x._autograd_meta
+    if meta is None:
+        return 0
+    return (bool(meta.hooks) + 2 * bool(meta.post_hooks) if x._rg else 0) + 4 * meta.inference
 
 
 class Lazy:
@@ -269,7 +280,8 @@ class Outside:
         self.reads.check(
             source,
             f"type({{}}) is {constants.name(type(value))} and {{}}._spec is {constants.name(value._spec)}"
-            f" and {{}}.requires_grad is {value.requires_grad} and {{}}.is_leaf is {value.is_leaf}",
+            f" and {{}}.requires_grad is {value.requires_grad} and {{}}.is_leaf is {value.is_leaf}"
+            f" and {constants.name(autograd_facts)}({{}}) == {autograd_facts(value)}",
         )
         made = self.stand_in(value)
         self.kept.append(made)

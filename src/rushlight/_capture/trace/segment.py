@@ -209,7 +209,17 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
         sources.append(_input(tracer, x, origin, sources))
     expressions = [tracer.reads.variable(source) for source in sources]
     _guard_memory(tracer, rec.inputs, sources)
+    _guard_autograd(tracer, rec.inputs, sources, program)
     return program, None, expressions
+
+
+def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source], program: Any) -> None:
+    """Require that inputs whose gradient the program sets have one or none as they had, and that those that get a history are no views."""
+    for number in {i for i, _ in program.grads}:
+        if (meta := inputs[number]._autograd_meta) is None or meta.grad is None:
+            tracer.reads.check(sources[number], "{}.grad is None")
+    for number, _ in program.histories:
+        tracer.reads.check(sources[number], "{}._autograd_meta is None or {}._autograd_meta.base is None")
 
 
 def _guard_memory(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source]) -> None:

@@ -332,10 +332,12 @@ class Tracer(Operations):
         if known is not None:
             real, source = known
             held = getattr(real, "__dict__", {})
-            if name in held and name not in obj.__dict__:
+            if name in held and obj.__dict__.get(name, held[name]) is held[name]:
                 return self.outside.wrap(held[name], self.reads.source(f"{{}}.__dict__[{name!r}]", source))
             if name == "grad":
                 self.reads.check(source, f"({{}}.grad is None) is {real.grad is None}")
+            elif name not in obj.__dict__ and type_attribute(type(obj), name) is ABSENT:
+                self.reads.check(source, f"{name!r} not in {{}}.__dict__")
         found = type_attribute(type(obj), name)
         if isinstance(found, property) and self.is_users(found.fget):
             return Enter(found.fget, (obj,), {})

@@ -22,6 +22,7 @@ from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any
 
+from rushlight._capture.trace.outside import autograd_facts
 from rushlight._capture.trace.sources import Source
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import AutogradMeta, Tensor
@@ -597,6 +598,9 @@ class Notes:
             return
         if _call_of(left, "repr"):  # of a float that is zero or no number
             left = left.args[0]  # type: ignore[attr-defined]
+        if isinstance(left, ast.Call) and self._value(left.func).value is autograd_facts:
+            self._facts(self._value(left.args[0]))
+            return
         a, b = self._value(left), self._value(right)
         if b.register or (not isinstance(b.value, _IMMUTABLE) and not a.derived):
             raise Unnoted("no constant")
@@ -615,6 +619,18 @@ class Notes:
             self._word(a, 16, struct.unpack("<Q", struct.pack("<d", a.value))[0])
         else:
             raise Unnoted(f"an equal {kind.__name__}")
+
+    def _facts(self, place: At) -> None:
+        """What `autograd_facts` looks at."""
+        self._typed(place)
+        meta = self._slot(place, Tensor, "_autograd_meta")
+        if meta.value is None:
+            return
+        self._slot(meta, AutogradMeta, "inference")
+        for name in ("hooks", "post_hooks") if place.value._rg else ():
+            held = self._slot(meta, AutogradMeta, name)
+            if held.value is not None:
+                self._sized(held)
 
     def _contains(self, item: At, held: At) -> None:
         if item.register or not isinstance(held.value, dict) or type(held.value).__contains__ is not dict.__contains__:
