@@ -22,7 +22,7 @@ from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Source
 from rushlight._capture.trace.tracer import Instead, Tracer
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
-from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.core.tensor import Tensor, meta_of
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
 from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
 from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
@@ -306,6 +306,16 @@ def is_clean(frames: Sequence[Frame]) -> bool:
     return all(frame.generator is None and frame.handled is None and frame.names is None for frame in frames)
 
 
+def _is_inference(x: Tensor) -> bool:
+    return x._autograd_meta is not None and bool(x._autograd_meta.inference)
+
+
+def _mark_inference(outputs: Sequence[Tensor], numbers: Sequence[int]) -> None:
+    """Let these outputs be tensors of inference mode."""
+    for number in numbers:
+        meta_of(outputs[number]).inference = True
+
+
 def _assemble(
     tracer: Tracer, rebuild: Rebuild, program: Any, graph_module: Any, inputs: list[str], result: str, reason: str, finished: bool,
     passed: Passed,
@@ -322,6 +332,9 @@ def _assemble(
         body.append(f"    {tracer.constants.name(passed)}.values = ({', '.join(floats)},)")
     if program is not None:
         body.append("    o = program(g)" if len(wanted) == count else f"    o = program(g[:{count}])")
+        inferred = [k for k, x in enumerate(rebuild.outputs) if _is_inference(x)]
+        if inferred:
+            body.append(f"    {tracer.constants.name(_mark_inference)}(o, {inferred})")
     body += [f"    {line}" for line in rebuild.lines] + [f"    return {result}"]
     checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
     lines = [

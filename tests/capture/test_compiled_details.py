@@ -1,0 +1,125 @@
+"""Details in which compiled functions could differ from eager: shared memory, replaced parameters, modes, processes, signatures."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import pytest
+
+import rushlight as torch
+from rushlight import nn
+
+
+def test_memory_that_arguments_share() -> None:
+    def go(x, y):
+        x.add_(1)
+        return y * 2
+
+    compiled = torch.compile(go)
+    for places in ([0, 4], [0, 0], [0, 2], [0, 1], [0, 4]):  # where two rows of three begin in eight elements
+        results = []
+        for call in (go, compiled):
+            memory = torch.arange(8.0)
+            results.append((call(*[memory[at : at + 3] for at in places]).tolist(), memory.tolist()))
+        assert results[0] == results[1], places
+    memory = torch.zeros(4)
+    assert compiled(memory, memory).tolist() == [2] * 4
+
+
+def test_parameters_that_are_replaced() -> None:
+    module, x = nn.Linear(2, 2), torch.ones(1, 2)
+    compiled = torch.compile(module)
+    assert torch.equal(compiled(x), module(x))
+    module.weight = nn.Parameter(torch.zeros(2, 2))
+    assert torch.equal(compiled(x), module(x))
+    module.weight.data = torch.ones(2, 2)
+    assert torch.equal(compiled(x), module(x))
+    with torch.no_grad():
+        module.weight.mul_(3)
+    assert torch.equal(compiled(x), module(x))
+    module.load_state_dict({key: value * 2 for key, value in module.state_dict().items()})
+    assert torch.equal(compiled(x), module(x))
+    module.double()
+    assert torch.equal(compiled(x.double()), module(x.double()))
+    other = copy.deepcopy(compiled)
+    assert torch.equal(other(x.double()), module(x.double()))
+
+
+def test_modes_and_histories() -> None:
+    compiled, w = torch.compile(lambda x: x * 2), torch.ones(2, requires_grad=True)
+    with torch.no_grad():
+        assert not compiled(w).requires_grad
+    assert compiled(w).requires_grad
+    with torch.inference_mode():
+        assert compiled(w).is_inference()
+    shown = torch.compile(lambda x: (x.detach(), x[0], x.t()))
+    w = torch.ones(2, 3, requires_grad=True)
+    detached, row, turned = shown(w)
+    assert (
+        detached.data_ptr() == w.data_ptr() and not detached.requires_grad and row.requires_grad and turned._base is w
+    )
+    cube, w = torch.compile(lambda x: (x**3).sum()), torch.tensor([2.0], requires_grad=True)
+    (first,) = torch.autograd.grad(cube(w), w, create_graph=True)
+    assert torch.autograd.grad(first.sum(), w)[0].item() == 12
+    assert torch.vmap(torch.compile(lambda x: x.sum() * 2))(torch.ones(3, 2)).tolist() == [4, 4, 4]
+
+
+def test_generators_of_random_numbers() -> None:
+    generator = torch.Generator().manual_seed(1)
+    compiled = torch.compile(lambda: torch.rand(3, generator=generator))
+    other = torch.Generator().manual_seed(1)
+    for _ in range(3):
+        assert torch.equal(compiled(), torch.rand(3, generator=other))
+
+
+def test_compiled_functions_in_compiled_functions() -> None:
+    inner = torch.compile(lambda x: x + 1)
+    outer = torch.compile(lambda x: inner(x) * 2, fullgraph=True)
+    assert outer(torch.ones(2)).tolist() == [4, 4]
+    child = os.fork()
+    if not child:
+        good = outer(torch.ones(2)).tolist() == [4, 4] and torch.compile(lambda x: x * 5 + 1)(
+            torch.ones(2)
+        ).tolist() == [6, 6]
+        os._exit(0 if good else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_signatures() -> None:
+    def go(a, /, *args, k=1, **named):
+        return a * k + sum(args) + sum(named.values())
+
+    compiled = torch.compile(go, fullgraph=True)
+    assert compiled(torch.ones(1), 2, 3, k=4, z=5).item() == 14 and compiled(torch.ones(1)).item() == 1
+    with pytest.raises(TypeError, match=r"go\(\) missing 1 required positional argument: 'a'"):
+        compiled()
+
+    def kept(x, acc: list[int] = []):  # noqa: B006 - the list is what is tested
+        acc.append(1)
+        return x + len(acc)
+
+    compiled = torch.compile(kept)
+    assert [compiled(torch.zeros(1)).item() for _ in range(3)] == [1, 2, 3]
+
+    def generating(x):
+        for i in range(3):
+            yield x * i
+
+    assert [t.item() for t in torch.compile(generating)(torch.tensor(2.0))] == [0, 2, 4]
+
+
+def test_hooks_and_subclasses() -> None:
+    module, calls = nn.Linear(2, 2), list[int]()
+    module.weight.register_hook(lambda grad: calls.append(1))
+    torch.compile(module)(torch.ones(1, 2)).sum().backward()
+    assert calls == [1]
+
+    class Mine(torch.Tensor):
+        pass
+
+    made: Any = torch.compile(lambda x: x + 1)(torch.ones(2).as_subclass(Mine))
+    assert type(made) is Mine and made.tolist() == [2, 2]
+    dense = torch.compile(lambda s: s.to_dense() * 2)(torch.eye(2).to_sparse())
+    assert dense.tolist() == [[2, 0], [0, 2]]
