@@ -80,7 +80,8 @@ class Guard:
             return
         self.table[0] = table
         self.notes += 1
-        tell("guards", f"{len(words) // 8} words noted, {len(notes.left)} conditions in Python", words=len(words) // 8, left=len(notes.left))  # fmt: skip
+        count, left = len(words) // 8, len(notes.left)
+        tell("guards", f"{count} words noted, {left} conditions in Python", words=count, left=left)
 
     def hits(self) -> int:
         """How often the words held since they were noted."""

@@ -60,9 +60,9 @@ def is_native_kind(kind: type) -> bool:
 
 
 def autograd_facts(x: Tensor) -> int:
-    """What a trace relies on of a tensor's part in autograd besides its flags: 1 with hooks, 2 with hooks after accumulation, 4 made in inference mode.
+    """What a trace relies on of a tensor's part in autograd besides its flags.
 
-    `words` knows in which words of the tensor this is.
+    1 with hooks, 2 with hooks after accumulation, 4 made in inference mode.  `words` knows in which words of the tensor this is.
     """
     meta = x._autograd_meta
     if meta is None:

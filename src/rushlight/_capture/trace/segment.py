@@ -339,8 +339,10 @@ def _assemble(
     checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
     lines = [
         "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body,
-        "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)", f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body,
-        "def why(s):", "    why = ''", "    try:", *([f"        {line}" for line in reads.reasons()] or ["        pass"]), "    except ERRORS: return why", "    return ''",
+        "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)",
+        f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body,
+        "def why(s):", "    why = ''", "    try:", *([f"        {line}" for line in reads.reasons()] or ["        pass"]),
+        "    except ERRORS: return why", "    return ''",
     ]  # fmt: skip
     text = "\n".join(lines)
     guard = Guard(reads, wanted, {**tracer.constants.space, "ERRORS": _ERRORS})

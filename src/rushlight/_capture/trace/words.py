@@ -559,7 +559,6 @@ class Notes:
             self._require(left, right.value is wanted)
             return
         if _call_of(left, "type") and wanted:
-            self._value(right)
             self._typed(self._value(left.args[0]))  # type: ignore[attr-defined]
             return
         if isinstance(left, ast.Attribute) and left.attr == "is_leaf" and isinstance(right, ast.Constant):
