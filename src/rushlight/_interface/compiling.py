@@ -5,6 +5,9 @@ from __future__ import annotations
 from rushlight._base.log import LOG
 from rushlight._capture.trace import COUNTERS, EVENTS, HOOKS, CompileSettings, compile_function, reset, show_segments
 from rushlight._capture.trace.document import CallRecord, placeholder_name
+from rushlight._capture.trace.reasons import readable
+from rushlight._engine.dispatch.explain import explain as explain_operators
+from rushlight._graph.printer import to_source
 from rushlight._transforms.passes import PASSES
 from rushlight._transforms.patterns import Match, Pattern, PatternError, replaced
 
@@ -17,6 +20,9 @@ __all__ = [
     "HOOKS",  # what the tracer is told of functions
     "EVENTS",  # who is told of breaks and recompilations
     "COUNTERS",
+    "readable",  # a failed condition, in words
+    "explain_operators",  # what the operators of a function ran
+    "to_source",  # a graph of primitives as Python
     "PASSES",  # passes over graphs, by name
     # Parts of graphs that are replaced.
     "Pattern",

@@ -41,6 +41,7 @@ def _entry(module: Module, context: Callable[..., Callable[..., Any]]) -> Callab
             return hooked[0](*args, **kwargs)
         return plain(*args, **kwargs)
 
+    forward._compiled_parts = lambda: [plain, *hooked]  # type: ignore[attr-defined]
     return forward
 
 

@@ -3,8 +3,8 @@
 >>> from rushlight._prims import prim
 >>> from rushlight._types.dtype import FLOAT32
 >>> from rushlight.compiler.patterns import Pattern
->>> logs = Pattern(lambda x, y: prim.log(x) + prim.log(y), lambda x, y: prim.log(x * y), [((3,), FLOAT32), ((3,), FLOAT32)])
->>> logs.check()  # both functions, on random operands
+>>> exps = Pattern(lambda x, y: prim.exp(x) * prim.exp(y), lambda x, y: prim.exp(x + y), [((3,), FLOAT32), ((3,), FLOAT32)])
+>>> exps.check()  # both functions, on random operands
 
 `replaced(graph, patterns)` gives the graph with the replacements, and their number; `docs/compile/write-a-pass.md` leads through it.
 """
