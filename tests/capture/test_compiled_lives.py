@@ -120,3 +120,11 @@ def test_versions_that_were_not_tested(monkeypatch: Any) -> None:
         warnings.simplefilter("always")
         assert [f(torch.ones(1)).item() for f in functions * 2] == [2.0] * 4
     assert len(caught) == 1 and "run as they are" in str(caught[0].message) and not functions[0].entry.segments
+
+
+def test_new_sizes_have_a_limit_of_their_own() -> None:
+    compiled = compile_function(lambda x, y: x * 2 + y, CompileSettings(recompile_limit=2, fullgraph=True))
+    for size in range(2, 14):
+        assert compiled(torch.ones(size), 1).tolist() == [3.0] * size
+    assert len(compiled.entry.segments) == 12
+    assert compiled(torch.ones(2), 2).tolist() == [4.0, 4.0] and len(compiled.entry.segments) == 13

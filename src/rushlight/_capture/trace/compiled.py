@@ -37,16 +37,17 @@ _ALL: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
 _SHOWN = [True]
 
 
+MAX_SIZES = 64  # segments at a place that are there because sizes differed, beside those that the limit of recompilations allows
 MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
 
 
 class Position:
     """The segments that begin at one place; `concrete` where none can, or where there were too many."""
 
-    __slots__ = ("changing", "concrete", "failures", "runs", "segments")
+    __slots__ = ("changing", "concrete", "failures", "runs", "segments", "sizes")
 
     def __init__(self) -> None:
-        self.failures = 0
+        self.failures = self.sizes = 0
         self.changing: frozenset[str] | None = (
             frozenset()
         )  # places of floats that change; None where programs ask for their values
@@ -176,7 +177,10 @@ class CompiledFunction:
             return True
         COUNTERS["recompiles"][reason] += 1
         tell("recompile", f"{self._name()}: recompiled, because this no longer holds: {reason}", reason=reason)
-        if len(position.segments) < self.settings.recompile_limit:
+        if "size mismatch" in reason and self.settings.backend is None and position.sizes < MAX_SIZES:
+            position.sizes += 1
+            return True
+        if len(position.segments) - position.sizes < self.settings.recompile_limit:
             return True
         self._once("limit", f"{self._name()} was compiled {self.settings.recompile_limit} times and runs as it is from now on where none of them fits; "
                    f"the last time because this did not hold: {reason}")  # fmt: skip
