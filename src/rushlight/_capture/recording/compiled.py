@@ -211,9 +211,39 @@ class CompiledProgram:
             or self.flags
             or self._dressed
         ) and all(kind == "input" and not step for kind, _, step in self._sources):
-            found = self._plain()
+            found = self._over(self._plain())
         self._run = found
         return found(inputs)
+
+    @property
+    def entry(self) -> Callable[[Sequence[Tensor]], list[Any]]:
+        """What later calls may use in the place of the program."""
+        return self if self._run is None else self._run
+
+    def _over(self, plain: Callable[[Sequence[Tensor]], list[Any]]) -> Callable[[Sequence[Tensor]], list[Any]]:
+        """Calls of a program that only computes, natively from tensors to tensors where that is possible."""
+        direct, count, state = self._direct, len(self.made), STATE
+        if direct is None or any(each.kind != "storage" for each in self.made):
+            return plain
+        if self._backward is None and not self._residuals:
+
+            def run(inputs: Sequence[Tensor]) -> list[Any]:
+                found: list[Any] | None = direct(inputs, ())
+                return plain(inputs) if found is None else found
+
+            return run
+
+        def run_recorded(inputs: Sequence[Tensor]) -> list[Any]:
+            results: list[Any] | None = direct(inputs, ())
+            if results is None:
+                return plain(inputs)
+            residuals = results[count:]
+            del results[count:]
+            if state.word & GRAD:
+                self._record(inputs, (), (), results, residuals)
+            return results
+
+        return run_recorded
 
     def _plain(self) -> Callable[[Sequence[Tensor]], list[Any]]:
         """Calls of a program that only computes."""

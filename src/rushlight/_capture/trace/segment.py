@@ -6,6 +6,7 @@ trace changed, and gives the result of the function, or `Stopped` with the frame
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -301,6 +302,11 @@ def _nothing() -> None:
     """Stands where a call in progress had its function."""
 
 
+def _settle(space: dict[str, Any], program: Any) -> None:
+    """Let a segment call its program without what only the first call needs."""
+    space["program"] = getattr(program, "entry", program)
+
+
 def is_clean(frames: Sequence[Frame]) -> bool:
     """Whether frames can be made anew: no exception is being handled, no generator is running."""
     return all(frame.generator is None and frame.handled is None and frame.names is None for frame in frames)
@@ -339,7 +345,7 @@ def _assemble(
     checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
     lines = [
         "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body,
-        "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)",
+        "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)", "    settle()",
         f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body,
         "def why(s):", "    why = ''", "    try:", *([f"        {line}" for line in reads.reasons()] or ["        pass"]),
         "    except ERRORS: return why", "    return ''",
@@ -355,6 +361,7 @@ def _assemble(
         "guarded": guarded(),
         "passed": guard.passed,
     }
+    space["settle"] = functools.partial(_settle, space, program)
     functions(text, space, "compiled segment")
     segment = Segment(space["run"], space["slow"], space["why"], text, program, reason, guard)
     segment.floats, segment.read_floats = outside.floats, reader(list(outside.floats), tracer.constants.space)
