@@ -294,8 +294,8 @@ def random_call(program: Calls, rand: random.Random, x: Stored, dtype: DType) ->
     return program.call(narrowed(lambda a, b: a - b * 0.01, dtype), x, wide)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_random_programs(seed):
+def random_program(seed: int):
+    """A chain of calls, compared; its executable."""
     rand = random.Random(seed)
     dtype = rand.choice((FLOAT32, FLOAT64, BFLOAT16))
     program = Calls(seed)
@@ -307,7 +307,12 @@ def test_random_programs(seed):
     whole = [v for v in made if v.offset == 0]
     kept = rand.sample(whole, min(3, len(whole)))
     last = program.call(narrowed(lambda a: a * 2.0, dtype), x)
-    program.check([v for v in kept if v.strides == kept_strides(v)] + [last])
+    return program.check([v for v in kept if v.strides == kept_strides(v)] + [last])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(seed):
+    random_program(seed)
 
 
 def kept_strides(x: Stored) -> tuple[int, ...]:
