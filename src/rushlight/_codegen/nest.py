@@ -365,6 +365,8 @@ class Nest:
         elements = sum(s.work for s in self.stages) * numel([v.size for v in self.outer])
         outer = list(self.outer)
         lane: Var | None = None
+        if not over_rows and self.policy.lanes is not None:
+            width, unroll = self.policy.lanes
         if over_rows:
             lane = self.best_lane(outer, facts)
             outer.remove(lane)

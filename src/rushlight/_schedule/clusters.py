@@ -7,7 +7,7 @@ Dtypes are rounded where they are in the calls: no rule of algebra looks across 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rushlight._graph.core import GraphBuilder, evaluate
@@ -35,6 +35,9 @@ class Costs(Protocol):
     orders: tuple[Any, ...]
 
 
+Verdict = tuple[bool, str, tuple[int, int] | None]
+
+
 class Known(NamedTuple):
     """Costs without compiling."""
 
@@ -55,18 +58,27 @@ class Cluster:
 
 def clusters_of(
     units: Units, costs: Callable[[Unit], Costs | None], stores: int, notes: list[str], fuse: bool = True,
-    constants: bool = True,
+    constants: bool = True, written: Collection[int] = (),
 ) -> list[Cluster]:  # fmt: skip
     """The clusters of a program, in an order in which they can run.
 
     `costs` compiles a graph, None where that fails; `stores` is the number of arrays that one kernel may store.  `notes` receives
-    the reasons.  `fuse` and `constants` are the switches of these passes.
+    the reasons.  `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the
+    memory of inputs.
     """
-    return _Clustering(units, costs, stores, notes).run(fuse, constants)
+    return _Clustering(units, costs, stores, notes, written).run(fuse, constants)
 
 
 class _Clustering:
-    def __init__(self, units: Units, costs: Callable[[Unit], Costs | None], stores: int, notes: list[str]) -> None:
+    def __init__(
+        self,
+        units: Units,
+        costs: Callable[[Unit], Costs | None],
+        stores: int,
+        notes: list[str],
+        written: Collection[int],
+    ) -> None:
+        self.written = set(written)
         self.units, self.costs, self.stores, self.notes = units.units, costs, stores, notes
         self.kept = {id(v) for v in units.outputs}
         self.maker = {id(v): k for k, unit in enumerate(units.units) for v in unit.results}
@@ -77,7 +89,7 @@ class _Clustering:
                     self.readers.setdefault(id(operand.base), set()).add(k)
         self.home: list[int] = []  # the cluster of each call
         self.clusters: dict[int, Cluster] = {}
-        self._joins: dict[Any, tuple[bool, str]] = {}
+        self._joins: dict[Any, Verdict] = {}
         self.spread: set[int] = set()  # calls that are computed where they are read
 
     def run(self, fuse: bool, constants: bool) -> list[Cluster]:
@@ -119,12 +131,7 @@ class _Clustering:
         if kind_of(unit.graph) == MAP:
             return True
         a, b = self.costs(unit), self.costs(together)
-        return (
-            a is not None
-            and b is not None
-            and b.kernels <= a.kernels
-            and sorted(map(repr, a.orders)) == sorted(map(repr, b.orders))
-        )
+        return a is not None and b is not None and b.kernels <= a.kernels and _same(a.orders, b.orders)
 
     def grow(self, cluster: Cluster) -> None:
         """Let a new cluster join those that make its operands, as long as one takes it."""
@@ -150,6 +157,8 @@ class _Clustering:
         kind = joint_kind(first.kind, then.kind)
         if kind is None:
             return None
+        if first.kind != MAP and any(id(v) in self.written for v in then.unit.results):
+            return None  # its stores would be in turn: old contents would be copied first
         nodes = len(first.unit.graph.nodes) + len(then.unit.graph.nodes)
         if nodes > (MOST_CHAINED if kind == MAP else MOST_NODES):
             return None
@@ -166,7 +175,9 @@ class _Clustering:
         unit = joined([self.units[k] for k in parts], wanted)
         if len(unit.operands) > MOST_INPUTS:
             return None
-        fits, why = (True, "") if kind == MAP else self.pays(first, then, unit, parts)
+        fits, why, lanes = (True, "", None) if kind == MAP else self.pays(first, then, unit, parts)
+        if lanes is not None:
+            unit = Unit(unit.graph, unit.operands, unit.results, unit.strides, lanes)
         if not fits:
             self.notes.append(f"{name_of(first)} and {name_of(then)} stay apart: {why}")
             return None
@@ -185,23 +196,30 @@ class _Clustering:
             return size == largest or size == 1 and alone
         return all(numel(o.shape) <= numel(o.base.shape) for o in read)
 
-    def pays(self, first: Cluster, then: Cluster, unit: Unit, parts: Sequence[int]) -> tuple[bool, str]:
+    def pays(self, first: Cluster, then: Cluster, unit: Unit, parts: Sequence[int]) -> Verdict:
+        """Whether joining two clusters saves something and keeps the sums; else why not; and the lanes that sums must have."""
         found = self._joins.get(unit.key)
         if found is None:
             found = self._joins[unit.key] = self._pays(first, then, unit, parts)
         return found
 
-    def _pays(self, first: Cluster, then: Cluster, unit: Unit, parts: Sequence[int]) -> tuple[bool, str]:
+    def _pays(self, first: Cluster, then: Cluster, unit: Unit, parts: Sequence[int]) -> Verdict:
         together, a, b = self.costs(unit), self.costs_of(first), self.costs_of(then)
         if together is None or a is None or b is None:
-            return False, "the joined graph has no schedule"
+            return False, "the joined graph has no schedule", None
         if together.kernels >= a.kernels + b.kernels:
-            return False, "they would take as many kernels"
+            return False, "they would take as many kernels", None
         if together.moved > a.moved + b.moved:
-            return False, "they would move more memory"
-        if sorted(map(repr, together.orders)) != sorted(repr(o) for k in parts for o in self.orders(k)):
-            return False, "sums would be added in another order"
-        return True, ""
+            return False, "they would move more memory", None
+        wanted = [o for k in parts for o in self.orders(k)]
+        if _same(together.orders, wanted):
+            return True, "", None
+        lanes = _lanes_of(wanted)
+        if lanes is not None:
+            other = self.costs(Unit(unit.graph, unit.operands, unit.results, unit.strides, lanes))
+            if other is not None and other.kernels == together.kernels and _same(other.orders, wanted):
+                return True, "", lanes
+        return False, "sums would be added in another order", None
 
     def costs_of(self, cluster: Cluster) -> Costs | None:
         """What a cluster costs by itself; of one without loops that is known."""
@@ -258,8 +276,18 @@ class _Clustering:
         return order
 
 
+def _same(orders: Sequence[Any], others: Sequence[Any]) -> bool:
+    return sorted(map(repr, orders)) == sorted(map(repr, others))
+
+
+def _lanes_of(orders: Sequence[Any]) -> tuple[int, int] | None:
+    """The lanes and vectors that all sums along rows have; None where there are none, or several."""
+    found = {order[5] for order in orders if order[0] == "reduce" and order[5]}
+    return found.pop() if len(found) == 1 else None
+
+
 def kind_of(graph: Graph) -> str:
-    """What a call is made of: loops that must stay as they are, one routine of the library, reductions, or elements alone."""
+    """What a call is made of: loops that must stay as they are, routines of the library, reductions, or elements alone."""
     heavy = 0
     rows = False
     for node in graph.nodes:
@@ -268,9 +296,7 @@ def kind_of(graph: Graph) -> str:
             return FIXED
         heavy += lower == "extern"
         rows = rows or is_reduction(node)
-    if heavy:
-        return FIXED if heavy > 1 or rows else HEAVY
-    return ROWS if rows else MAP
+    return HEAVY if heavy else ROWS if rows else MAP
 
 
 def joint_kind(first: str, then: str) -> str | None:

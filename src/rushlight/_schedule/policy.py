@@ -93,6 +93,8 @@ class Policy(NamedTuple):
     """Cost of each operation that is not a plain one, by the primitive's name."""
     plain_cost: float
     """Cost of an addition, a comparison and the like."""
+    lanes: tuple[int, int] | None = None
+    """Lanes of a vector, and vectors in a step, of sums along rows; None: by what an element costs."""
     places: bool = False
     """Whether reductions say where an element is among those that they reduce, for comparing the orders of sums."""
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from rushlight._graph.core import Graph, Node, Value, _freeze
 from rushlight._prims.record import Primitive
+from rushlight._types.layout import is_dense, numel
 
 __all__ = ["Number", "Operand", "Unit", "Units", "cut", "graph_key"]
 
@@ -46,16 +47,21 @@ class Number:
 
 
 class Unit:
-    """A call: `graph` over `operands`, whose strides are `layouts` (None: a number), gives `results`, which lie with `strides`."""
+    """A call: `graph` over `operands`, whose strides are `layouts` (None: a number), gives `results`, which lie with `strides`.
 
-    __slots__ = ("graph", "key", "layouts", "operands", "results", "strides")
+    `lanes` fixes how many lanes and vectors sums along rows have, where those of another graph are to be kept.
+    """
+
+    __slots__ = ("graph", "key", "lanes", "layouts", "operands", "results", "strides")
 
     def __init__(
-        self, graph: Graph, operands: Sequence[Operand | Number], results: Sequence[Value], strides: Sequence[Strides]
-    ) -> None:
+        self, graph: Graph, operands: Sequence[Operand | Number], results: Sequence[Value], strides: Sequence[Strides],
+        lanes: tuple[int, int] | None = None,
+    ) -> None:  # fmt: skip
+        self.lanes = lanes
         self.graph, self.operands, self.results, self.strides = graph, tuple(operands), tuple(results), tuple(strides)
         self.layouts = tuple(o.strides if isinstance(o, Operand) else None for o in operands)
-        self.key = graph_key(graph, self.layouts, self.strides)
+        self.key = (*graph_key(graph, self.layouts, self.strides), lanes)
 
     def __repr__(self) -> str:
         return f"Unit({', '.join(node.prim.name for node in self.graph.nodes) or 'copy'})"
@@ -139,10 +145,14 @@ class _Cutter:
             self._now[id(result)] = found
 
     def output(self, value: Value, strides: Strides) -> Value:
-        """A result of a call for an output of the program; one that is an input is copied."""
-        now = self._now.get(id(value))
-        if now is not None and now not in self.inputs and self.lies[id(value)] == strides:
-            return now
+        """A result of a call for an output of the program, which has its memory; one that is an input is copied."""
+        there = self._given(value)
+        if isinstance(there, Operand) and there.base not in self.inputs and there.strides == strides:
+            base, lies = there.base, self.lies[id(there.base)]
+            assert lies is not None
+            whole = not there.offset and numel(base.shape) == numel(value.shape) and is_dense(base.shape, lies)
+            if whole or not there.views:
+                return base
         result = Value(value.shape, value.dtype)
         self._make([(value, result, strides)])
         self.lies[id(result)] = strides

@@ -141,7 +141,8 @@ def _linked(
     def costs(unit: Unit) -> Compiled | None:
         return compiled_unit(unit, target)
 
-    clusters = clusters_of(units, costs, target.policy.max_stores, notes, on["fusion"], on["constants"])
+    written = {id(outputs[i]) for i in aliases}
+    clusters = clusters_of(units, costs, target.policy.max_stores, notes, on["fusion"], on["constants"], written)
     into = _Aliases(graph, clusters, outputs, aliases, target, on["in_place"])
     linked = into.run()
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
@@ -159,6 +160,8 @@ def compiled_unit(
     if key not in _COMPILED:
         if len(_COMPILED) >= MOST_COMPILED:
             _COMPILED.clear()
+        if unit.lanes is not None:
+            target = target._replace(policy=target.policy._replace(lanes=unit.lanes))
         program = compile_graph(
             unit.graph, unit.layouts, unit.strides, target=target, aliases=aliases, overlaps=overlaps
         )
@@ -276,7 +279,7 @@ class _Aliases:
             memory = written.get(id(result))
             if memory is None:
                 continue
-            unit, at = _with_operand(unit, memory, strides)
+            unit, at = _with_operand(unit, memory, result, strides)
             aliases[j] = at
             overlaps[j] = [
                 k for k, o in enumerate(unit.operands) if isinstance(o, Operand) and o.base is memory and k != at
@@ -287,16 +290,16 @@ class _Aliases:
         return LinkedCluster(unit, compiled, aliases, cluster.parts)
 
 
-def _with_operand(unit: Unit, memory: Value, strides: Sequence[int]) -> tuple[Unit, int]:
-    """The unit with an operand that is all of an input's memory, and its number."""
-    key = (id(memory), memory.shape, tuple(strides), 0)
+def _with_operand(unit: Unit, memory: Value, result: Value, strides: Sequence[int]) -> tuple[Unit, int]:
+    """The unit with an operand that is an input's memory, seen as a result lies there, and its number."""
+    key = (id(memory), result.shape, tuple(strides), 0)
     for k, operand in enumerate(unit.operands):
         if operand.key == key and unit.graph.inputs[k].dtype is memory.dtype:
             return unit, k
     graph = unit.graph
-    extra = Value(memory.shape, memory.dtype)
+    extra = Value(result.shape, memory.dtype)
     inputs, operands = list(graph.inputs), list(unit.operands)
     at = len(inputs)
     inputs.append(extra)
-    operands.append(Operand(memory, (), memory.shape, tuple(strides), 0))
-    return Unit(Graph(inputs, graph.nodes, graph.outputs), operands, unit.results, unit.strides), at
+    operands.append(Operand(memory, (), result.shape, tuple(strides), 0))
+    return Unit(Graph(inputs, graph.nodes, graph.outputs), operands, unit.results, unit.strides, unit.lanes), at
