@@ -401,8 +401,7 @@ def test_no_debts_and_no_long_lines(path: Path) -> None:
 # Formulas of sizes are compiled by Python as loops are by LLVM: their text is made of names and numbers alone, where it is used.
 # A graph of `torch.fx` is a program in Python, and its module runs it.
 # What was traced of a function is run by a function in Python, with the conditions that a user may read.
-# A traceback takes a frame with given locals, which only `exec` of a code object makes.
-CODE_FROM_TEXT = {"_types/shape_env.py", "fx/graph_module.py", "_capture/bytecode/real_frames.py", "_capture/trace/generated.py"}
+CODE_FROM_TEXT = {"_types/shape_env.py", "fx/graph_module.py", "_capture/trace/generated.py"}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if label(path) not in CODE_FROM_TEXT], ids=label)

@@ -33,9 +33,9 @@ from typing import Any
 import pytest
 from tests.capture.interpreted import interpret, outcome
 
-from rushlight._capture.bytecode import supported
+from rushlight._capture.bytecode.versions import interpreted
 
-pytestmark = pytest.mark.skipif(not supported(), reason="no tested table of opcodes for this version of Python")
+pytestmark = pytest.mark.skipif(not interpreted(), reason="no tested table of opcodes for this version of Python")
 
 TEXT = (
     "The quick  brown fox jumped over the lazy dog, and (so it is said) it did so more-than-once in a well-known book. "

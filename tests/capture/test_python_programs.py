@@ -10,9 +10,9 @@ from tests.capture.interpreted import interpret
 from tests.python_programs import run, shorten, write
 
 import rushlight
-from rushlight._capture.bytecode import supported
+from rushlight._capture.bytecode.versions import interpreted
 
-pytestmark = pytest.mark.skipif(not supported(), reason="no tested table of opcodes for this version of Python")
+pytestmark = pytest.mark.skipif(not interpreted(), reason="no tested table of opcodes for this version of Python")
 
 
 def as_it_is(function: Callable[..., Any], *arguments: Any) -> Any:

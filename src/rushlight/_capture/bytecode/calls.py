@@ -6,14 +6,14 @@ import builtins
 import sys
 import warnings
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType
 from typing import Any
 
 from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.interpreter import Interpreter
 from rushlight._capture.bytecode.operations import Enter
-from rushlight._capture.bytecode.real_frames import chain_of
-from rushlight._capture.bytecode.values import described, take
+from rushlight._capture.bytecode.real_frames import chain_of, run_intrinsic
+from rushlight._capture.bytecode.values import described, load_attr, load_method, take
 
 # ***** calls *****
 
@@ -26,7 +26,8 @@ def call(it: Interpreter, frame: Frame, arg: tuple[int, tuple[str, ...]]) -> Non
     function = stack.pop()
     first = stack.pop()
     if first is not NULL:
-        args.insert(0, function)
+        if function is not NULL:
+            args.insert(0, function)
         function = first
     kwargs: dict[str, Any] = {}
     if names:
@@ -34,19 +35,36 @@ def call(it: Interpreter, frame: Frame, arg: tuple[int, tuple[str, ...]]) -> Non
     call_value(it, frame, function, args, kwargs)
 
 
+def call_kw(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Call with the topmost values, above them the names of those that are keyword arguments."""
+    names = frame.stack.pop()
+    call(it, frame, (arg, names))
+
+
+def load_super_attr(it: Interpreter, frame: Frame, arg: tuple[str, bool, bool]) -> None:
+    """Replace `super`, a class and an object by an attribute of `super()`."""
+    name, to_call, explicit = arg
+    function, *args = take(frame.stack, 3)
+    function = it.operations.real(function)
+    owner = it.complete(it.operations.call(function, args if explicit or function is super else [], {}))
+    frame.stack.append(owner)
+    (load_method if to_call else load_attr)(it, frame, name)
+
+
 def call_function_ex(it: Interpreter, frame: Frame, arg: int) -> None:
     """Call with an iterable of positional arguments and, with 1, a dict of keyword arguments."""
     stack = frame.stack
-    kwargs = it.operations.real(stack.pop()) if arg & 1 else {}
+    kwargs = it.operations.real(stack.pop()) if arg & 1 else NULL
     values = it.operations.real(stack.pop())
-    function = stack.pop()
-    assert stack.pop() is NULL
+    function, first = stack.pop(), stack.pop()
+    if function is NULL:
+        function = first
     if not isinstance(values, tuple):
         if not hasattr(type(values), "__iter__") and not hasattr(type(values), "__getitem__"):
             text = f"{described(function)} argument after * must be an iterable, not {type(values).__name__}"
             raise TypeError(text)
         values = tuple(it.operations.unpack(values))
-    call_value(it, frame, function, list(values), dict(kwargs))
+    call_value(it, frame, function, list(values), {} if kwargs is NULL else dict(kwargs))
 
 
 def call_value(it: Interpreter, frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -135,6 +153,16 @@ def _get_frame(it: Interpreter, frame: Frame, function: Any, args: list[Any], kw
     return True
 
 
+def _module_name(it: Interpreter, frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """`sys._getframemodulename`: the module of the function of a frame."""
+    depth = kwargs.get("depth", args[0] if args else 0)
+    if not isinstance(depth, int) or depth >= len(it.frames):
+        return False
+    found = it.frames[-1 - max(depth, 0)]
+    frame.stack.append(found.globals.get("__name__") if found.function is None else found.function.__module__)
+    return True
+
+
 def _warn(it: Interpreter, frame: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     """`warnings.warn`: at the line of an interpreted frame, `stacklevel` of them up."""
     given = dict(zip(("message", "category", "stacklevel", "source"), args, strict=False)) | kwargs
@@ -160,6 +188,8 @@ LOOK_AT_CALLER: dict[Any, Callable[[Interpreter, Frame, Any, list[Any], dict[str
     super: _super, locals: _namespace, globals: _namespace, vars: _namespace, dir: _namespace, eval: _evaluate, exec: _evaluate,
     builtins.__build_class__: _build_class, sys._getframe: _get_frame, warnings.warn: _warn,
 }  # fmt: skip
+if hasattr(sys, "_getframemodulename"):
+    LOOK_AT_CALLER[sys._getframemodulename] = _module_name
 
 
 # ***** functions, classes *****
@@ -167,12 +197,22 @@ LOOK_AT_CALLER: dict[Any, Callable[[Interpreter, Frame, Any, list[Any], dict[str
 
 def make_function(it: Interpreter, frame: Frame, arg: int) -> None:
     """Make a function of a code object, and what is below it: closure, annotations, defaults."""
-    stack = frame.stack
-    code = stack.pop()
-    closure = stack.pop() if arg & 8 else None
-    annotations = stack.pop() if arg & 4 else None
-    by_name = stack.pop() if arg & 2 else None
-    defaults = stack.pop() if arg & 1 else None
+    code = frame.stack.pop()
+    parts = {flag: frame.stack.pop() for flag in (8, 4, 2, 1) if arg & flag}
+    frame.stack.append(it.operations.make_function(_function(frame, code, parts)))
+
+
+def make_function_of_parts(it: Interpreter, frame: Frame, arg: tuple[int, ...]) -> None:
+    """Make a function of a code object and what the next instructions, which are passed over, would add to it one by one."""
+    code = frame.stack.pop()
+    parts = {flag: frame.stack.pop() for flag in arg}
+    frame.ip += len(arg)
+    frame.stack.append(it.operations.make_function(_function(frame, code, parts)))
+
+
+def _function(frame: Frame, code: CodeType, parts: dict[int, Any]) -> FunctionType:
+    """A function: the parts are defaults (1), those by name (2), annotations (4), closure (8) and what makes annotations (16)."""
+    defaults, by_name, annotations, closure = (parts.get(flag) for flag in (1, 2, 4, 8))
     function = FunctionType(code, frame.globals, code.co_name, defaults, closure)
     function.__qualname__ = code.co_qualname
     if by_name is not None:
@@ -181,7 +221,9 @@ def make_function(it: Interpreter, frame: Frame, arg: int) -> None:
         if isinstance(annotations, tuple):
             annotations = dict(zip(annotations[::2], annotations[1::2], strict=True))
         function.__annotations__ = annotations
-    stack.append(it.operations.make_function(function))
+    if 16 in parts:
+        function.__annotate__ = parts[16]  # type: ignore[attr-defined]
+    return function
 
 
 def load_build_class(it: Interpreter, frame: Frame, arg: Any) -> None:
@@ -217,6 +259,24 @@ def import_star(it: Interpreter, frame: Frame, arg: Any) -> None:
         names = [name for name in module.__dict__ if not name.startswith("_")]
     for name in names:
         it.operations.store_name(frame, frame.names, name, getattr(module, name))
+
+
+def intrinsic_1(it: Interpreter, frame: Frame, arg: tuple[Any, int]) -> None:
+    """Replace the top by the result of a function of CPython's own, one of ours for those that concern frames."""
+    handler, number = arg
+    if handler is not None:
+        handler(it, frame, None)
+    else:
+        frame.stack.append(run_intrinsic(frame, "CALL_INTRINSIC_1", number, frame.stack.pop()))
+
+
+def intrinsic_2(it: Interpreter, frame: Frame, arg: tuple[Any, int]) -> None:
+    """The same with two values."""
+    handler, number = arg
+    if handler is not None:
+        handler(it, frame, None)
+    else:
+        frame.stack.append(run_intrinsic(frame, "CALL_INTRINSIC_2", number, *take(frame.stack, 2)))
 
 
 def print_expr(it: Interpreter, frame: Frame, arg: Any) -> None:

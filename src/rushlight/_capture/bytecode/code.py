@@ -47,7 +47,7 @@ class DecodedCode:
 
     __slots__ = (
         "__weakref__", "bind_stub", "call_stubs", "catches", "cells", "lines", "live", "local_names", "offsets", "opnames", "program", "raw_args",
-        "trace_stub",
+        "trace_stubs",
     )  # fmt: skip
 
     program: list[tuple[Callable[..., None], Any]]
@@ -61,13 +61,14 @@ class DecodedCode:
     cells: tuple[bool, ...]
     live: list[int] | None
     bind_stub: CodeType | None
-    trace_stub: CodeType | None
+    trace_stubs: dict[tuple[str, ...], CodeType]
+    """Code objects that stand for this one in tracebacks, by the names of the locals that are bound."""
     call_stubs: dict[int, CodeType]
     """Code objects that stand for this one when it calls native code, by the offset of the call."""
 
     def __init__(self, code: CodeType) -> None:
-        self.live = self.bind_stub = self.trace_stub = None
-        self.call_stubs = {}
+        self.live = self.bind_stub = None
+        self.call_stubs, self.trace_stubs = {}, {}
         names = [*code.co_varnames]
         names += [name for name in code.co_cellvars if name not in code.co_varnames]
         names += code.co_freevars

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rushlight._capture.bytecode.frame import Frame
+from rushlight._capture.bytecode.frame import NULL, Frame
 from rushlight._capture.bytecode.generators import Generator
 from rushlight._capture.bytecode.interpreter import Interpreter, Link, raise_again
-from rushlight._capture.bytecode.operations import Enter
+from rushlight._capture.bytecode.operations import Enter, special
 
 # ***** jumps *****
 
@@ -100,8 +100,10 @@ OF_GENERATOR, OF_FUNCTION = LoopLink(False), LoopLink(True)
 
 def _end_loop(frame: Frame) -> None:
     """Leave the loop whose FOR_ITER is in progress."""
-    frame.stack.pop()
-    frame.ip = frame.program[frame.ip - 1][1]
+    handler, target = frame.program[frame.ip - 1]
+    if handler is for_iter:
+        frame.stack.pop()
+    frame.ip = target
 
 
 def for_iter(it: Interpreter, frame: Frame, arg: int) -> None:
@@ -124,6 +126,11 @@ def for_iter(it: Interpreter, frame: Frame, arg: int) -> None:
             it.frames[-1].link = OF_FUNCTION
     else:
         frame.stack.append(value)
+
+
+def for_iter_kept(it: Interpreter, frame: Frame, arg: int) -> None:
+    """As `for_iter`, but the iterator stays at its end."""
+    for_iter(it, frame, arg)
 
 
 # ***** exceptions *****
@@ -266,6 +273,26 @@ def before_with(it: Interpreter, frame: Frame, arg: Any) -> None:
     leave, value = it.operations.enter_context(frame.stack.pop())
     frame.stack.append(leave)
     it.deliver(value)
+
+
+def load_special(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Replace a context manager by a method, bound, and the mark of a call without `self`."""
+    manager = frame.stack.pop()
+    name = ("__enter__", "__exit__", "__aenter__", "__aexit__")[arg]
+    method = special(manager, name)
+    if method is None:
+        which = "asynchronous context manager" if arg > 1 else "context manager"
+        missed = f" (missed {name} method)" if arg & 1 else ""
+        raise TypeError(f"'{type(manager).__name__}' object does not support the {which} protocol{missed}")
+    frame.stack += (method, NULL)
+
+
+def with_except_start_self(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """As `with_except_start`, with a `self` beside the method."""
+    error = frame.stack[-1]
+    function, first = frame.stack[-5], frame.stack[-4]
+    args = [type(error), error, error.__traceback__]
+    it.deliver(it.operations.call(function, args if first is NULL else [first, *args], {}))
 
 
 def with_except_start(it: Interpreter, frame: Frame, arg: Any) -> None:

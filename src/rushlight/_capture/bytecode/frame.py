@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from types import CodeType, FunctionType
 from typing import Any
 
 from rushlight._capture.bytecode.code import DecodedCode, decode
 
 __all__ = ["NULL", "Frame"]
+
+
+FRESH_LOCALS = sys.version_info >= (3, 13)
+"""Whether each call of `locals()` in a function gives a dict of its own."""
 
 
 class _Null:
@@ -96,7 +101,7 @@ class Frame:
         """What `locals()` gives: the namespace, or the dict of the frame, brought up to date."""
         if self.names is not None:
             return self.names
-        found = self.visible
+        found = None if FRESH_LOCALS else self.visible
         if found is None:
             found = self.visible = {}
         for name, value, is_cell in zip(self.decoded.local_names, self.locals, self.decoded.cells, strict=True):

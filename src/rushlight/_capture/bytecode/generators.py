@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 import sys
 import types
+import warnings
+from types import CodeType
 from typing import Any
 
 from rushlight._capture.bytecode.frame import NULL, Frame
-from rushlight._capture.bytecode.interpreter import Interpreter, Link, raise_again
+from rushlight._capture.bytecode.interpreter import Interpreter, Link, raise_again, throw
 from rushlight._capture.bytecode.operations import Enter, Operations
 from rushlight._capture.bytecode.real_frames import HERE
+from rushlight._capture.bytecode.tracebacks import program_part
 
 __all__ = ["Generator"]
 
@@ -46,12 +50,7 @@ class Generator:
         function = frame.function
         self.__name__ = frame.code.co_name if function is None else function.__name__
         self.__qualname__ = frame.code.co_qualname if function is None else function.__qualname__
-        flags = frame.code.co_flags
-        self.kind = "generator"
-        if flags & inspect.CO_COROUTINE:
-            self.kind = "coroutine"
-        elif flags & inspect.CO_ASYNC_GENERATOR:
-            self.kind = "async generator"
+        self.kind = kind_of(frame.code)
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -73,6 +72,7 @@ class Generator:
         """Go on with the frame, where it waits, with an exception; the exception, if no frame of `it` handles it."""
         frame = self._begin(None)
         frame.link = link
+        frame.stack.append(None)
         it.push(frame)
         return it.unwind(error)
 
@@ -107,14 +107,7 @@ class Generator:
     def failed(self, error: BaseException) -> BaseException:
         """The frame raised: the exception as the one who went on with it sees it."""
         self.ended()
-        if isinstance(error, StopIteration) or (
-            self.kind == "async generator" and isinstance(error, StopAsyncIteration)
-        ):
-            name = "StopIteration" if isinstance(error, StopIteration) else "StopAsyncIteration"
-            failure = RuntimeError(f"{self.kind} raised {name}")
-            failure.__cause__ = failure.__context__ = error
-            return failure
-        return error
+        return failure(error, self.kind)
 
     # ***** what native code and `next`, `send` of interpreted code use *****
 
@@ -139,9 +132,12 @@ class Generator:
         self.resume(it, value, LAST)
         return _outcome(it)
 
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+    def throw(self, kind: Any, *rest: Any) -> Any:
         """Go on with an exception raised where it waits."""
-        error = _exception(kind, value, traceback)
+        if rest and sys.version_info >= (3, 12):
+            text = "the (type, exc, tb) signature of throw() is deprecated, use the single-arg signature instead."
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        error = _exception(kind, *rest)
         if self.running:
             raise ValueError(f"{self.kind} already executing")
         if not self.check_alive():
@@ -166,6 +162,9 @@ class Generator:
         try:
             return inner.throw(error)
         except StopIteration as end:
+            if "CLEANUP_THROW" in dis.opmap:
+                self.running = False
+                return self._raise(end)
             value = end.value
         except BaseException as another:
             self.running = False
@@ -181,24 +180,30 @@ class Generator:
         self.resume(it, value, LAST)
         return _outcome(it)
 
-    def _raise(self, error: BaseException) -> Any:
+    def _raise(self, error: Any) -> Any:
         it = Interpreter(self.operations)
-        escaped = self.resume_raising(it, error, LAST)
-        if escaped is not None:
-            raise escaped
-        return _outcome(it)
+        try:
+            escaped = self.resume_raising(it, error, LAST)
+            if escaped is not None:
+                throw(escaped)
+            return _outcome(it)
+        finally:
+            error = escaped = None  # or the exception would hold the frame that holds it
 
-    def close(self) -> None:
-        """Raise GeneratorExit where it waits; RuntimeError if it yields nevertheless."""
+    def close(self) -> Any:
+        """Raise GeneratorExit where it waits; RuntimeError if it yields nevertheless.  From 3.13 on, what it returns."""
         if self.frame is None:
-            return
+            return None
         if not self.started and not self.running:
             self.frame = None
-            return
+            return None
         try:
             self.throw(GeneratorExit())
-        except (GeneratorExit, StopIteration):
-            return
+        except StopIteration as end:
+            return end.value if sys.version_info >= (3, 13) else None
+        except GeneratorExit as error:
+            error.__traceback__ = program_part(error.__traceback__)
+            return None
         raise RuntimeError(f"{self.kind} ignored GeneratorExit")
 
     def __del__(self) -> None:
@@ -211,9 +216,26 @@ class Generator:
         if frame is None or not self.started:
             return None
         decoded = frame.decoded
-        if decoded.opnames[frame.ip] == "RESUME" and decoded.raw_args[frame.ip] >= YIELD_FROM:
+        if decoded.opnames[frame.ip] == "RESUME" and decoded.raw_args[frame.ip] & 3 >= YIELD_FROM:
             return frame.stack[-1]
         return None
+
+
+def kind_of(code: CodeType) -> str:
+    """What a call of a function gives, of those that run later."""
+    if code.co_flags & inspect.CO_COROUTINE:
+        return "coroutine"
+    return "async generator" if code.co_flags & inspect.CO_ASYNC_GENERATOR else "generator"
+
+
+def failure(error: BaseException, kind: str) -> BaseException:
+    """What an exception becomes when it leaves a generator: its own StopIteration would look like its end."""
+    if isinstance(error, StopIteration) or (kind == "async generator" and isinstance(error, StopAsyncIteration)):
+        name = "StopIteration" if isinstance(error, StopIteration) else "StopAsyncIteration"
+        found = RuntimeError(f"{kind} raised {name}")
+        found.__cause__ = found.__context__ = error
+        return found
+    return error
 
 
 def _public(name: str, get: Any) -> None:
@@ -258,7 +280,7 @@ def _outcome(it: Interpreter) -> Any:
     raise StopIteration(value)
 
 
-def _exception(kind: Any, value: Any, traceback: Any) -> BaseException:
+def _exception(kind: Any, value: Any = None, traceback: Any = None) -> BaseException:
     """The exception that the arguments of `throw` mean."""
     if isinstance(kind, BaseException):
         if value is not None:
@@ -500,9 +522,13 @@ SENT = _Sent()
 
 
 def _end_send(frame: Frame, value: Any) -> None:
-    """Replace the iterator by what it returned, and leave the loop whose SEND is in progress."""
-    frame.stack[-1] = value
-    frame.ip = frame.program[frame.ip - 1][1]
+    """Leave the loop whose SEND is in progress, with what the iterator returned in its place, or above it."""
+    handler, target = frame.program[frame.ip - 1]
+    if handler is send:
+        frame.stack[-1] = value
+    else:
+        frame.stack.append(value)
+    frame.ip = target
 
 
 def send(it: Interpreter, frame: Frame, arg: int) -> None:
@@ -524,6 +550,30 @@ def send(it: Interpreter, frame: Frame, arg: int) -> None:
         _end_send(frame, end.value)
     else:
         frame.stack.append(found)
+
+
+def send_kept(it: Interpreter, frame: Frame, arg: int) -> None:
+    """As `send`, but the iterator stays at its end, below what it returned."""
+    send(it, frame, arg)
+
+
+def end_send(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """Drop the iterator below what it returned."""
+    del frame.stack[-2]
+
+
+def cleanup_throw(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """What was thrown into an iterator came out: go on with the value of StopIteration, raise anything else again."""
+    error = frame.stack.pop()
+    if not isinstance(error, StopIteration):
+        raise_again(it, error)
+        return
+    frame.stack[-2:] = None, error.value
+
+
+def stop_iteration_error(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """Replace a StopIteration that leaves a generator by a RuntimeError."""
+    frame.stack.append(failure(frame.stack.pop(), kind_of(frame.code)))
 
 
 def get_yield_from_iter(it: Interpreter, frame: Frame, arg: Any) -> None:

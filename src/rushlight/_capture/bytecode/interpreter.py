@@ -74,16 +74,13 @@ class Interpreter:
     3
     """
 
-    __slots__ = ("finished", "frames", "operations", "outer", "raised", "raised_in", "result", "yielded")
+    __slots__ = ("finished", "frames", "operations", "outer", "result", "yielded")
 
     def __init__(self, operations: Operations, outer: Interpreter | None = None) -> None:
         self.operations, self.outer = operations, outer
         self.frames: list[Frame] = []
         self.finished = self.yielded = False
         self.result: Any = None
-        self.raised: BaseException | None = None
-        """The exception that left the last frame, and in `raised_in` the frames where it was raised, with empty stacks."""
-        self.raised_in: tuple[Frame, ...] = ()
 
     def nested(self) -> Interpreter:
         """An interpreter for a call that native code makes back: of a generator, of a key function."""
@@ -192,7 +189,10 @@ class Interpreter:
         else:
             return
         if escaped is not None:
-            throw(escaped)
+            try:
+                throw(escaped)
+            finally:
+                del escaped  # or the exception would hold the frame that holds it
 
     def run(self) -> Any:
         """Step until the last frame returned or, where it is a generator's, yielded; its result."""
@@ -208,7 +208,6 @@ class Interpreter:
         `traced`: the traceback has an entry for the top frame already, as where it is raised again.
         """
         frames = self.frames
-        raised, raised_in = error, tuple(frames)
         while frames:
             frame = frames[-1]
             if not traced:
@@ -236,7 +235,6 @@ class Interpreter:
                     error = another
                     error.__traceback__ = program_part(error.__traceback__)
         HERE.frame = None
-        self.raised, self.raised_in = raised, raised_in
         return error
 
 

@@ -293,6 +293,10 @@ class Operations:
             value = CONVERSIONS[conversion](value)
         return format(value, spec)
 
+    def convert(self, value: Any, conversion: str) -> Any:
+        """`value!r` and the like in an f-string; `conversion` is "s", "r" or "a"."""
+        return CONVERSIONS[conversion](value)
+
     def build_string(self, parts: Sequence[str]) -> str:
         """An f-string of its parts."""
         return "".join(parts)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rushlight._capture.bytecode.frame import Frame
 from rushlight._capture.bytecode.interpreter import Interpreter
 
 SEQUENCE, MAPPING, MATCH_SELF = 1 << 5, 1 << 6, 1 << 22  # flags of types, as collections.abc and CPython set them
+KIND = "type" if sys.version_info < (3, 12) else "class"  # in the words of CPython
 _MISSING = object()
 
 
@@ -50,7 +52,7 @@ def match_class(it: Interpreter, frame: Frame, arg: int) -> None:
     """Replace subject, class and names by the values of the attributes, or None where the subject does not match."""
     names, kind, subject = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
     if not isinstance(kind, type):
-        raise TypeError("called match pattern must be a type")
+        raise TypeError(f"called match pattern must be a {KIND}")
     if not it.operations.truth(it.complete(it.operations.call(isinstance, [subject, kind], {}))):
         frame.stack.append(None)
         return

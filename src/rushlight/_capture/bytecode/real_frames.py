@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rushlight._capture.bytecode.frame import Frame
 
-__all__ = ["HERE", "call_as", "chain_of", "frame_of", "is_call_stub", "natively", "raised_in", "raising"]
+__all__ = [
+    "HERE",
+    "call_as",
+    "chain_of",
+    "frame_of",
+    "is_call_stub",
+    "natively",
+    "raised_in",
+    "run_intrinsic",
+    "waiting",
+]
 
 
 class _Here(threading.local):
@@ -32,14 +42,22 @@ NOT_IN_STUB = (
     | inspect.CO_VARKEYWORDS | inspect.CO_NESTED
 )  # fmt: skip
 OF_FUNCTIONS = inspect.CO_NEWLOCALS | inspect.CO_OPTIMIZED
-CALL = [("PUSH_NULL", 0), ("LOAD_FAST", 0), ("LOAD_FAST", 1), ("LOAD_FAST", 2), ("CALL_FUNCTION_EX", 1)]
-CALL_NAME = [("PUSH_NULL", 0), ("LOAD_NAME", 0), ("BUILD_TUPLE", 0), ("CALL_FUNCTION_EX", 0)]
-RAISE = [("LOAD_ASSERTION_ERROR", 0), ("RAISE_VARARGS", 1)]
+_NULL_FIRST = sys.version_info < (3, 13)
+
+
+def _to_call(load: tuple[str, int], *rest: tuple[str, int]) -> list[tuple[str, int]]:
+    """Instructions that call what one loads: the mark of a call without `self` goes before it or after it."""
+    null = ("PUSH_NULL", 0)
+    return [null, load, *rest] if _NULL_FIRST else [load, null, *rest]
+
+
+CALL = _to_call(("LOAD_FAST", 0), ("LOAD_FAST", 1), ("LOAD_FAST", 2), ("CALL_FUNCTION_EX", 1))
+CALL_NAME = _to_call(("LOAD_NAME", 0), ("BUILD_TUPLE", 0), ("BUILD_MAP", 0), ("CALL_FUNCTION_EX", 1))
 
 
 def is_call_stub(code: CodeType) -> bool:
     """Whether a code object is one of those by which `call_as` calls."""
-    return code.co_argcount == 3 and bool(code.co_consts) and code.co_consts[0] is MARK
+    return code.co_varnames[:1] == (".function",) and code.co_consts[0] is MARK
 
 
 def call_as(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -59,27 +77,33 @@ def natively(function: Any, *args: Any) -> Any:
 
 
 def raised_in(frame: Frame) -> FrameType:
-    """A frame of CPython, no longer running, with the names, positions, globals and locals of an interpreted one."""
-    decoded = frame.decoded
-    if decoded.trace_stub is None:
-        decoded.trace_stub = raising(frame.code)
-    return frame_of(decoded.trace_stub, frame.globals, dict(frame.visible_locals()))
+    """A frame of CPython that does not run, with the names, positions, globals and locals of an interpreted one."""
+    names = {} if frame.names is frame.globals else frame.visible_locals()
+    stubs, key = frame.decoded.trace_stubs, tuple(names)
+    stub = stubs.get(key)
+    if stub is None:
+        stub = stubs[key] = waiting(frame.code, key)
+    return frame_of(stub, frame.globals, names)
 
 
-def raising(code: CodeType) -> CodeType:
-    """A code object with the names and positions of another, of which `frame_of` makes frames."""
-    return code if code.co_consts and code.co_consts[0] is MARK else _stub(code, code.co_firstlineno, 0, RAISE)
+def waiting(code: CodeType, names: tuple[str, ...] = ()) -> CodeType:
+    """A code object with the names and positions of another, of which `frame_of` makes frames with such locals."""
+    opcode = dis.opmap
+    text = [opcode["RETURN_GENERATOR"], 0, opcode["POP_TOP"], 0, opcode["RESUME"], 0]
+    text += [opcode["NOP"], 0] * max(0, len(code.co_code) // 2 - 4)
+    text += [opcode["LOAD_CONST"], 0, opcode["RETURN_VALUE"], 0]
+    flags = code.co_flags & ~NOT_IN_STUB | OF_FUNCTIONS | inspect.CO_GENERATOR
+    return code.replace(
+        co_code=bytes(text), co_consts=(MARK,), co_names=(), co_exceptiontable=b"", co_flags=flags, co_argcount=len(names),
+        co_posonlyargcount=0, co_kwonlyargcount=0, co_varnames=names, co_nlocals=len(names), co_cellvars=(), co_freevars=(),
+        co_stacksize=max(code.co_stacksize, 2),
+    )  # fmt: skip
 
 
-def frame_of(stub: CodeType, namespace: dict[str, Any], names: dict[str, Any]) -> FrameType:
-    """A frame of CPython, no longer running, of the code of `raising`."""
-    try:
-        exec(stub, namespace, names)  # noqa: S102
-    except AssertionError as error:
-        entry = error.__traceback__
-        assert entry is not None and entry.tb_next is not None
-        return entry.tb_next.tb_frame
-    raise RuntimeError("a stub did not raise")
+def frame_of(stub: CodeType, namespace: dict[str, Any], names: Mapping[str, Any]) -> FrameType:
+    """A frame of the code of `waiting`: of a generator that never runs, so that no frame is behind it."""
+    frame: FrameType = FunctionType(stub, namespace)(*names.values()).gi_frame
+    return frame
 
 
 def chain_of(frames: Sequence[Frame]) -> FrameType:
@@ -104,6 +128,23 @@ def chain_of(frames: Sequence[Frame]) -> FrameType:
     return found[0]
 
 
+def run_intrinsic(frame: Frame, opname: str, number: int, *values: Any) -> Any:
+    """What an instruction of CPython's gives that calls a function of the interpreter in C, in the module of a frame."""
+    name = dis.opmap
+    text = [name["RESUME"], 0]
+    for i in range(len(values)):
+        text += [name["LOAD_FAST"], i]
+    text += [name[opname], number, name["RETURN_VALUE"], 0]
+    names = tuple(f".{i}" for i in range(len(values)))
+    base = raised_in.__code__
+    code = base.replace(
+        co_code=bytes(text), co_consts=(MARK,), co_names=(), co_exceptiontable=b"", co_flags=OF_FUNCTIONS, co_argcount=len(values),
+        co_posonlyargcount=0, co_kwonlyargcount=0, co_varnames=names, co_nlocals=len(values), co_cellvars=(), co_freevars=(),
+        co_linetable=_one_line(len(text)),
+    )  # fmt: skip
+    return FunctionType(code, frame.globals)(*values)
+
+
 def _stub(code: CodeType, line: int, offset: int, instructions: list[tuple[str, int]], *parameters: str) -> CodeType:
     """A code object like another that executes a few instructions, the last of them at an offset.
 
@@ -112,8 +153,7 @@ def _stub(code: CodeType, line: int, offset: int, instructions: list[tuple[str, 
     start = 2 + 2 * (len(instructions) - 1)
     changed: dict[str, Any] = {}
     if offset < start:
-        if instructions is not RAISE:
-            changed = {"co_firstlineno": line, "co_linetable": _one_line(start + 4)}
+        changed = {"co_firstlineno": line, "co_linetable": _one_line(start + 4)}
         offset = start
     name = dis.opmap
     text = [(name["RESUME"], 0), *[(name["NOP"], 0)] * ((offset - start) // 2)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rushlight._capture.bytecode.real_frames import frame_of, is_call_stub, raised_in, raising
+from rushlight._capture.bytecode.real_frames import frame_of, is_call_stub, raised_in, waiting
 
 if TYPE_CHECKING:
     from rushlight._capture.bytecode.frame import Frame
@@ -49,7 +49,7 @@ def entries(traceback: TracebackType | None) -> tuple[Entry, ...]:
     found: list[Entry] = []
     while traceback is not None:
         frame = traceback.tb_frame
-        found.append((raising(frame.f_code), frame.f_globals, traceback.tb_lasti, traceback.tb_lineno))
+        found.append((waiting(frame.f_code), frame.f_globals, traceback.tb_lasti, traceback.tb_lineno))
         traceback = traceback.tb_next
     return tuple(found)
 

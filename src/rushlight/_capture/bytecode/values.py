@@ -45,6 +45,11 @@ def load_const(it: Interpreter, frame: Frame, arg: Any) -> None:
     frame.stack.append(arg)
 
 
+def load_common_constant(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Push one of a few builtins, whatever their names mean here."""
+    frame.stack.append((AssertionError, NotImplementedError, tuple, all, any)[arg])
+
+
 def load_assertion_error(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Push AssertionError, whatever the name means here."""
     frame.stack.append(AssertionError)
@@ -140,7 +145,57 @@ def delete_deref(it: Interpreter, frame: Frame, arg: int) -> None:
     it.operations.delete_cell(frame, cell)
 
 
+def load_fast_and_clear(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Push a local, bound or not, and unbind it: a comprehension that is no function of its own borrows its place."""
+    frame.stack.append(frame.locals[arg])
+    frame.locals[arg] = NULL
+
+
+def load_fast_load_fast(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Push two locals."""
+    load_fast(it, frame, arg >> 4)
+    load_fast(it, frame, arg & 15)
+
+
+def store_fast_load_fast(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Bind a local, then push one."""
+    frame.locals[arg >> 4] = frame.stack.pop()
+    load_fast(it, frame, arg & 15)
+
+
+def store_fast_store_fast(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Bind two locals."""
+    frame.locals[arg >> 4] = frame.stack.pop()
+    frame.locals[arg & 15] = frame.stack.pop()
+
+
 # ***** names *****
+
+
+def load_locals(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """Push the namespace."""
+    frame.stack.append(frame.visible_locals())
+
+
+def load_from_dict_or_globals(it: Interpreter, frame: Frame, arg: str) -> None:
+    """Replace a namespace by a name of it, or a global or builtin."""
+    try:
+        value = it.operations.load_name(frame, frame.stack.pop(), arg)
+    except KeyError:
+        value = NULL
+    frame.stack.append(it.operations.load_global(frame, arg) if value is NULL else value)
+
+
+def load_from_dict_or_deref(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Replace a namespace by a name of it, or by what a cell holds."""
+    try:
+        value = it.operations.load_name(frame, frame.stack.pop(), frame.decoded.local_names[arg])
+    except KeyError:
+        value = NULL
+    if value is NULL:
+        load_deref(it, frame, arg)
+    else:
+        frame.stack.append(value)
 
 
 def load_global(it: Interpreter, frame: Frame, arg: str) -> None:
@@ -252,6 +307,20 @@ def store_item(it: Interpreter, frame: Frame, arg: Any) -> None:
         it.enter(answer, drop=True)
 
 
+def load_slice(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """Replace container, start and stop by a slice of the container."""
+    start_stop = take(frame.stack, 2)
+    frame.stack.append(it.operations.build_slice(*start_stop))
+    load_item(it, frame, None)
+
+
+def store_slice(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """Store a slice: the stack is value, container, start, stop."""
+    start_stop = take(frame.stack, 2)
+    frame.stack.append(it.operations.build_slice(*start_stop))
+    store_item(it, frame, None)
+
+
 def delete_item(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Delete an item."""
     index = frame.stack.pop()
@@ -269,6 +338,12 @@ def unary(it: Interpreter, frame: Frame, arg: str) -> None:
 def unary_not(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Replace the top by the opposite of its truth."""
     frame.stack.append(it.operations.negate(frame.stack.pop()))
+
+
+def to_bool(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """Replace the top by its truth."""
+    value = frame.stack.pop()
+    frame.stack.append(value if value is True or value is False else it.operations.truth(value))
 
 
 def binary(it: Interpreter, frame: Frame, arg: str) -> None:
@@ -302,6 +377,14 @@ def compare(it: Interpreter, frame: Frame, arg: str) -> None:
         it.enter(value)
     else:
         stack.append(value)
+
+
+def compare_as_bool(it: Interpreter, frame: Frame, arg: str) -> None:
+    """Replace two values by the truth of a comparison."""
+    stack = frame.stack
+    b = stack.pop()
+    value = it.complete(it.operations.compare(arg, stack.pop(), b))
+    stack.append(value if value is True or value is False else it.operations.truth(value))
 
 
 def same(it: Interpreter, frame: Frame, arg: int) -> None:
@@ -423,6 +506,8 @@ def dict_merge(it: Interpreter, frame: Frame, arg: int) -> None:
     """Update the dict of a call's keyword arguments; TypeError where one is there already."""
     values = frame.stack.pop()
     target, function = frame.stack[-arg], frame.stack[-arg - 2]
+    if function is NULL:
+        function = frame.stack[-arg - 3]
     try:
         found = it.operations.unpack_mapping(values)
     except AttributeError:
@@ -458,6 +543,22 @@ def format_value(it: Interpreter, frame: Frame, arg: int) -> None:
     """A part of an f-string: two bits of conversion, one for a format above the value."""
     spec = frame.stack.pop() if arg & 4 else ""
     frame.stack.append(it.operations.format(frame.stack.pop(), ("", "s", "r", "a")[arg & 3], spec))
+
+
+def convert_value(it: Interpreter, frame: Frame, arg: int) -> None:
+    """Apply the conversion of a part of an f-string."""
+    frame.stack.append(it.operations.convert(frame.stack.pop(), "?sra"[arg]))
+
+
+def format_simple(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """A part of an f-string without a format."""
+    frame.stack.append(it.operations.format(frame.stack.pop(), "", ""))
+
+
+def format_with_spec(it: Interpreter, frame: Frame, arg: Any) -> None:
+    """A part of an f-string with a format above the value."""
+    spec = frame.stack.pop()
+    frame.stack.append(it.operations.format(frame.stack.pop(), "", spec))
 
 
 def unpack_sequence(it: Interpreter, frame: Frame, arg: int) -> None:

@@ -9,15 +9,22 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-__all__ = ["TESTED", "is_jump", "opcode_names", "supported", "table"]
+__all__ = ["COMPILED", "TESTED", "interpreted", "is_jump", "opcode_names", "supported", "table"]
 
-TESTED = ((3, 11),)
+TESTED = ((3, 11), (3, 12), (3, 13))
 """Versions on which the tests of every opcode ran."""
+COMPILED = ((3, 11),)
+"""Versions on which the tests of compiled functions ran, too."""
 
 Entry = tuple[Callable[..., None], Callable[..., Any] | None]
 
 
 def supported() -> bool:
+    """Whether functions can be compiled here: on a version of Python on which that was tested."""
+    return sys.implementation.name == "cpython" and sys.version_info[:2] in COMPILED
+
+
+def interpreted() -> bool:
     """Whether functions can be interpreted here: on a version of Python whose table was tested."""
     return sys.implementation.name == "cpython" and sys.version_info[:2] in TESTED
 

@@ -308,7 +308,7 @@ class CompiledFunction:
 
     def _unwound(self, interpreter: Interpreter, error: BaseException) -> Any:
         """Let the frames that are there handle an exception which none of their instructions raised, as Ctrl-C while a segment is traced."""
-        if not interpreter.frames or error is interpreter.raised:
+        if not interpreter.frames:
             raise error
         escaped = interpreter.unwind(error)
         if escaped is not None:
