@@ -149,3 +149,19 @@ def test_endless_recursion_is_left_to_python() -> None:
 
     with pytest.raises(RecursionError):
         compile_function(go)(X)
+
+
+class Registry(OrderedDict[str, Any]):
+    def __getitem__(self, key):
+        kind, options = super().__getitem__(key)
+        return kind(**options)
+
+
+REGISTRY = Registry(linear=(torch.nn.Linear, {"in_features": 2, "out_features": 2, "bias": False}), relu=(torch.nn.ReLU, {}))
+
+
+def test_registries_make_modules() -> None:
+    compiled = whole(lambda x: REGISTRY["relu"](-x) + ("relu" in REGISTRY) + len(REGISTRY))
+    assert torch.equal(compiled(X), torch.full((2, 2), 3.0))
+    OrderedDict.__setitem__(REGISTRY, "relu", (torch.nn.Identity, {}))
+    assert torch.equal(compiled(X), 3.0 - X)

@@ -520,19 +520,37 @@ def _outside_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, 
     """A native method of an object from outside: reading a dict's or list's subclass is guarded, all else ends the trace."""
     name, source = function.__name__, tracer.outside.sources[id(owner)]
     place = tracer.reads.source
-    if isinstance(owner, dict) and name in (
-        "keys",
-        "values",
-        "items",
-        "__iter__",
-        "get",
-        "__getitem__",
-        "__len__",
-        "__contains__",
-    ):
-        copy = tracer.outside.wrap(dict(owner), place("dict({})", source))
+    if isinstance(owner, dict) and name in ("get", "__getitem__", "__contains__") and args and is_plain(args[0]):
+        return _entry(tracer, owner, source, name, *args)
+    if isinstance(owner, dict) and name in ("keys", "values", "items", "__iter__", "get", "__getitem__", "__len__", "__contains__"):
+        copy = tracer.outside.wrap(entries(owner), place(f"{tracer.constants.name(entries)}({{}})", source))
         return getattr(copy, name)(*args, **kwargs)
     raise Break(f"calls the native method {type(owner).__name__}.{name}() of an object from outside")
+
+
+def entries(owner: dict[Any, Any]) -> dict[Any, Any]:
+    """What a dict holds whose class has methods of its own, in order."""
+    keys = OrderedDict.__iter__(owner) if isinstance(owner, OrderedDict) else dict.__iter__(owner)
+    return {key: dict.__getitem__(owner, key) for key in keys}
+
+
+def _entry(tracer: Tracer, owner: dict[Any, Any], source: Any, name: str, key: Any, *default: Any) -> Any:
+    """One entry of a dict from outside whose class has methods of its own."""
+    held, said = dict.__contains__(owner, key), tracer.constants.name(key)
+    tracer.reads.check(source, f"{tracer.constants.name(dict.__contains__)}({{}}, {said}) is {held}")
+    if name == "__contains__":
+        return held
+    if held:
+        place = tracer.reads.source(f"{tracer.constants.name(dict.__getitem__)}({{}}, {said})", source)
+        return tracer.outside.wrap(dict.__getitem__(owner, key), place)
+    if name == "get":
+        return default[0] if default else None
+    missing = tracer.method_of(owner, "__missing__")
+    if missing is None:
+        if hasattr(type(owner), "__missing__"):
+            raise Break(f"asks a {type(owner).__name__} from outside for what it does not hold")
+        raise KeyError(key)
+    return tracer.nested(missing, (key,))
 
 
 def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> Any:
