@@ -12,12 +12,13 @@ from importlib import import_module
 from types import CodeType
 from typing import Any
 
-from rushlight._capture.bytecode import Interpreter, Operations
-from rushlight._capture.bytecode.inline import Inlining
-from rushlight._capture.bytecode.versions import table
 from tests.capture import bytecode_corpus
 from tests.capture.interpreted import handled, interpret, outcome
 from tests.python_programs import run, write
+
+from rushlight._capture.bytecode import Interpreter, Operations
+from rushlight._capture.bytecode.inline import Inlining
+from rushlight._capture.bytecode.versions import table
 
 HELPERS = {"arity", "drive"}
 CASES = [

@@ -15,13 +15,13 @@ from types import GeneratorType
 from typing import Any
 
 import pytest
+from tests.capture import bytecode_corpus
+from tests.capture.bytecode_elsewhere import CASES, modules, not_covered, run_module, without_a_handler
+from tests.capture.interpreted import handled, interpret, outcome
 
 from rushlight._capture.bytecode import NULL, Enter, Frame, Generator, Interpreter, Interrupt, Operations
 from rushlight._capture.bytecode.inline import Inlining
 from rushlight._capture.bytecode.versions import COMPILED, TESTED, interpreted
-from tests.capture import bytecode_corpus
-from tests.capture.bytecode_elsewhere import CASES, modules, not_covered, run_module, without_a_handler
-from tests.capture.interpreted import handled, interpret, outcome
 
 pytestmark = pytest.mark.skipif(not interpreted(), reason="no tested table of opcodes for this version of Python")
 ROOT = Path(__file__).resolve().parents[2]

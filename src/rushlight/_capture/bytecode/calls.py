@@ -54,7 +54,7 @@ def load_super_attr(it: Interpreter, frame: Frame, arg: tuple[str, bool, bool]) 
 def call_function_ex(it: Interpreter, frame: Frame, arg: int) -> None:
     """Call with an iterable of positional arguments and, with 1, a dict of keyword arguments."""
     stack = frame.stack
-    kwargs = it.operations.real(stack.pop()) if arg & 1 else NULL
+    kwargs: Any = it.operations.real(stack.pop()) if arg & 1 else NULL
     values = it.operations.real(stack.pop())
     function, first = stack.pop(), stack.pop()
     if function is NULL:
