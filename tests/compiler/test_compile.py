@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import copy
+import functools
 import operator
 import subprocess
 import sys
@@ -72,8 +74,8 @@ def test_training_through_a_compiled_module() -> None:
     torch.manual_seed(0)
     plain = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     for backend in ("inductor", "eager"):
-        compiled = torch.compile(__import__("copy").deepcopy(plain), backend=backend)
-        reference = __import__("copy").deepcopy(plain)
+        compiled = torch.compile(copy.deepcopy(plain), backend=backend)
+        reference = copy.deepcopy(plain)
         results = []
         for model in (compiled, reference):
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -391,3 +393,57 @@ def test_custom_operators_that_change_tensors() -> None:
     for backend in ("inductor", "eager"):
         mine, theirs = X.clone(), X.clone()
         assert torch.equal(torch.compile(f, backend=backend)(mine), f(theirs)) and torch.equal(mine, theirs)
+
+
+# ***** graphs of what is harder to write down *****
+
+
+class Scaled(torch.autograd.Function):
+    """x times 2, with a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad * 3
+
+
+WRITTEN_DOWN = {
+    "rows": lambda x: sum(row * i for i, row in enumerate(x)),
+    "unpacked": lambda x: (lambda a, b, c: a - b * c)(*x),
+    "zipped": lambda x: torch.stack([a + b for a, b in zip(x, x.flip(0), strict=True)]),
+    "mapped": lambda x: torch.stack(list(map(torch.sin, x))),
+    "own gradient": lambda x: Scaled.apply(x) + 1,
+    "partial": lambda x: functools.partial(torch.clamp, max=1.5)(x),
+    "sorted by keys": lambda x: [dict(b=x + 1, a=x)[key] for key in sorted({"a": 1, "b": 2})],
+    "nested results": lambda x: torch.topk(x[:, None] * x, 2)[0] + torch.aminmax(x).max,
+    "no gradient": lambda x: (torch.no_grad()(lambda y: y * 2)(x) + x, torch.is_grad_enabled()),
+    "dtype and device": lambda x: x.to("cpu", torch.float64).type(torch.float32) + torch.zeros((), device=x.device, dtype=x.dtype),
+    "in place": lambda x: x.clone().add_(1).clamp_(max=2).sub_(x)[1:].fill_(3),
+    "view of a view": lambda x: x.clone().view(3, 1).transpose(0, 1).squeeze().unfold(0, 2, 1),
+    "strings and shapes": lambda x: x.reshape([int(s) for s in "3 1".split()]) + len(f"{x.dtype}{tuple(x.shape)}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRITTEN_DOWN)
+def test_graphs_run_as_the_function_does(case: str) -> None:
+    function, kept = WRITTEN_DOWN[case], EagerAndRecordGraphs()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = torch.compile(function, backend=kept, fullgraph=True)
+        for start in (X, X + 1):
+            mine, theirs = start.clone().requires_grad_(), start.clone().requires_grad_()
+            found, expected = compiled(mine), function(theirs)
+            for one, two in zip(_flat(found), _flat(expected), strict=True):
+                assert torch.equal(one, two) if isinstance(one, torch.Tensor) else one == two
+                if isinstance(one, torch.Tensor) and one.requires_grad:
+                    one.sum().backward(retain_graph=True)
+                    two.sum().backward(retain_graph=True)
+            assert mine.grad is None or torch.equal(mine.grad, theirs.grad)
+    assert len(kept.graphs) == 1
+
+
+def _flat(value: Any) -> list[Any]:
+    return [leaf for each in value for leaf in _flat(each)] if isinstance(value, (tuple, list)) else [value]

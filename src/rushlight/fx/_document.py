@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -90,7 +91,8 @@ class _Builder:
         args = tuple(self.argument(each) for each in record.args)
         kwargs = {key: self.argument(each) for key, each in record.kwargs.items()}
         name = record.name if record.kind == "call_function" and record.name else None
-        self.bind(record.result, self.graph.create_node(record.kind, record.target, args, kwargs, name=name))
+        target = _nameable(record.target) if record.kind == "call_function" else record.target
+        self.bind(record.result, self.graph.create_node(record.kind, target, args, kwargs, name=name))
 
     def attribute(self, record: CallRecord) -> None:
         setattr(self.root, record.target, record.args[0])
@@ -121,6 +123,20 @@ class _Builder:
         kept = [node for node in self.inputs if not node._erased]
         made = GraphModule(self.root, self.graph)
         return Documented(made, [node.meta["example_value"] for node in kept])
+
+
+def _nameable(function: Any) -> Any:
+    """A function that generated code can name: a method, of whatever class, becomes a function of its own."""
+    words = str(getattr(function, "__qualname__", "")).split(".")
+    if not isinstance(function, (types.FunctionType, types.MethodType)) or len(words) < 2 or "<locals>" in words:
+        return function
+
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    method.__name__ = method.__qualname__ = "_".join(words[-2:])
+    method.__module__ = "__recorded__"  # of no module: the code holds it
+    return method
 
 
 def graph_module(records: Iterable[CallRecord]) -> Documented:

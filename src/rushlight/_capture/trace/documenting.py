@@ -60,6 +60,7 @@ def _sum(iterable: Iterable[Any], start: Any = 0) -> Any:
 
 
 _FOLLOWED: dict[Any, Callable[..., Any]] = {builtins.sum: _sum, functools.reduce: _reduce}
+_ITERATING = (enumerate, zip, list, tuple, map, filter, iter)
 _WRITTEN = {builtins.abs: operator.abs}
 
 
@@ -110,6 +111,7 @@ class DocumentingTracer(Tracer):
             "",
         )  # the function that was last read from a page, and its name in PyTorch
         self.bound: Any = None  # the method that is being called
+        self.methods: dict[int, tuple[Any, str]] = {}  # methods that were read of tensors, and under which name
 
     def begin(self, start: functools.partial[None]) -> None:
         """Learn the names of what the trace begins with."""
@@ -179,7 +181,9 @@ class DocumentingTracer(Tracer):
             return
         if _has_tensor(result) or result is None:
             self.use((args, kwargs))
-            self.document.method(function.__name__, args, kwargs, result)
+            called = bound if bound is not None and id(bound) in self.methods else function
+            name = self.methods[id(called)][1] if id(called) in self.methods else function.__name__
+            self.document.method(name, args, kwargs, result)
 
     def opaque(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of an operator that nobody looks into is a node, if it says what its results are like."""
@@ -239,12 +243,27 @@ class DocumentingTracer(Tracer):
                 self.use(found)
             elif isinstance(obj, Tensor):
                 self.note(getattr, (obj, name), {}, found)
+        elif isinstance(obj, Tensor) and callable(found):
+            self.methods[id(found)] = (found, name)
         elif isinstance(obj, types.ModuleType) and callable(found):
             page = obj.__name__.rpartition(".")[2]
             self.loaded = (found, f"{page}_{name}" if page in _PREFIXED else name)
         return found
 
+    def rows(self, tensor: Any) -> Any:
+        """What iterating over a tensor gives, with a node for each row."""
+        self.use(tensor)
+        return tuple(
+            [self.note(operator.getitem, (tensor, i), {}, row) for i, row in enumerate(self.native(list, tensor))]
+        )
+
+    def iterate(self, obj: Any) -> Any:
+        obj = self.real(obj)
+        return iter(self.rows(obj)) if isinstance(obj, Tensor) else super().iterate(obj)
+
     def call(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if isinstance(function, (type, types.BuiltinFunctionType)) and function in _ITERATING:
+            args = [self.rows(x) if isinstance(x, Tensor) else x for x in map(self.real, args)]
         if isinstance(function, types.BuiltinFunctionType) and function in _FOLLOWED:
             return Enter(_FOLLOWED[function], tuple(args), kwargs)
         before, outer = len(self.document.calls), self.bound
