@@ -317,6 +317,24 @@ def test_double_backward() -> None:
     assert torch.allclose(first, 2 * x.grad)
 
 
+def test_double_backward_of_a_network() -> None:
+    def function(x: Any, w: Any, v: Any) -> list[Any]:
+        return [nn.functional.layer_norm((x @ w).tanh() @ v, (3,)).softmax(1)]
+
+    found = []
+    make = normal(3, 4, grad=True), normal(4, 5, grad=True), normal(5, 3, grad=True)
+    mine = [m() for m in make]
+    _, program = program_of(function, *mine)
+    for xs, outs in ((given := [m() for m in make], function(*given)), (mine, program(mine))):
+        grads = torch.autograd.grad((outs[0] * outs[0]).sum(), xs, create_graph=True)
+        sum((g * g).sum() for g in grads).backward()
+        found.append((grads, [x.grad for x in xs]))
+    for a, b in zip(found[0][0], found[1][0], strict=True):
+        assert bits(a) == bits(b)
+    for a, b in zip(found[0][1], found[1][1], strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
 def test_gradients_of_some_outputs() -> None:
     def function(x: Any, w: Any) -> list[Any]:
         hidden = (x @ w).tanh()

@@ -156,8 +156,33 @@ def _cut(
     fresh: bool,
 ) -> list[Value]:
     """The values to save, in the order in which they are computed; `fresh` allows results that the forward does not
-    return yet."""
-    flow, calls = _Flow(), any(node.prim.name == "border" for node in needed)
+    return yet.
+
+    Of a graph with borders values inside of calls are saved only where there is no other way: a backward that was derived
+    from the primitives may read them.
+    """
+    bordered = any(node.prim.name == "border" for node in needed)
+    for calls in (True, False) if bordered else (False,):
+        found = _cut_of(needed, inputs, read, forward, late, locations, fresh, calls)
+        if found is not None:
+            return found
+    raise NotImplementedError(
+        "the backward needs values that were not saved and cannot be computed from those that were"
+    )
+
+
+def _cut_of(
+    needed: Sequence[Node],
+    inputs: Sequence[Value],
+    read: set[Value],
+    forward: set[int],
+    late: set[Value],
+    locations: dict[Value, tuple[str, int]],
+    fresh: bool,
+    calls: bool,
+) -> list[Value] | None:
+    """The cut, None where there is none; with `calls` nothing inside of a call is saved."""
+    flow = _Flow()
     order: dict[Value, None] = dict.fromkeys(inputs)
     for value in inputs:
         flow.add("source", (value, 0), EVER)
@@ -177,9 +202,7 @@ def _cut(
             flow.add((value, 1), "sink", EVER)
     side = flow.source_side()
     if flow.total >= EVER:
-        raise NotImplementedError(
-            "the backward needs values that were not saved and cannot be computed from those that were"
-        )
+        return None
     return [v for v in order if (v, 0) in side and (v, 1) not in side]
 
 

@@ -22,12 +22,14 @@ from rushlight._base.errors import NotDifferentiableError
 from rushlight._graph.core import Graph, GraphBuilder, Node, Value, evaluate, trace
 from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
+from rushlight._prims.effects import EFFECTS
 from rushlight._prims.record import ByDecomposition, not_differentiable
 from rushlight._transforms.partition import Joint, behind, is_expensive, lacking, partition
 from rushlight._transforms.simplify import EXACT, GRADIENT
 from rushlight._types.dtype import DType
+from rushlight._types.layout import contiguous_strides
 
-__all__ = ["Gradient", "carries_gradient", "decomposed", "pull_back", "reached", "vjp"]
+__all__ = ["Gradient", "as_one_call", "carries_gradient", "decomposed", "pull_back", "reached", "vjp"]
 
 Source = tuple[str, int]
 
@@ -289,3 +291,14 @@ def _reached_from(nodes: Sequence[Any], start: Sequence[Value]) -> set[Value]:
         if any(v in active for v in node.inputs) and node.prim.name != "stop_gradient":
             active.update(v for v in node.outputs if carries_gradient(v.dtype))
     return active
+
+
+def as_one_call(graph: Graph) -> Graph:
+    """The graph of a program with borders, with one more behind what is no result of a call yet."""
+    open_ends = {v: None for v in graph.outputs if v.node is not None and v.node.prim.name != "border"}
+    if not open_ends:
+        return graph
+    strides = tuple([contiguous_strides(v.shape) for v in open_ends])
+    node = Node(EFFECTS["border"], tuple(open_ends), {"strides": strides}, [(v.shape, v.dtype) for v in open_ends])
+    ends = dict(zip(open_ends, node.outputs, strict=True))
+    return Graph(graph.inputs, [*graph.nodes, node], [ends.get(v, v) for v in graph.outputs])

@@ -342,7 +342,10 @@ def differentiate_graph(
 ) -> Backward:
     """The same, derived from a graph whose first `count` outputs are the results."""
     found = transform.vjp(graph, wrt, ct_mask, outputs=count, **options)
-    return Backward(found.forward, found.backward, list(found.saved), list(found.grads))
+    backward = found.backward
+    if any(node.prim.name == "border" for node in graph.nodes):
+        backward = transform.as_one_call(backward)
+    return Backward(found.forward, backward, list(found.saved), list(found.grads))
 
 
 def _fit(grad: Value, spec: Spec) -> Value:
