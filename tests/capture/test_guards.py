@@ -217,6 +217,40 @@ def test_global_containers(monkeypatch: pytest.MonkeyPatch) -> None:
     checked(table_reader, changes, tensor(1.0))
 
 
+def test_functions_and_methods_of_ours_that_are_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear, x = nn.Linear(3, 3), torch.randn(2, 3)
+
+    def call(x: Any) -> Any:
+        return nn.functional.relu(linear(x))
+
+    changes = [
+        lambda: monkeypatch.setattr(nn.functional, "relu", lambda x: x * 2), lambda: monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x - 1),
+        monkeypatch.undo, lambda: monkeypatch.setattr(nn.functional, "linear", lambda x, w, b: x + b), monkeypatch.undo,
+    ]  # fmt: skip
+    checked(call, changes, x)
+
+
+def test_code_that_is_replaced() -> None:
+    class Own(nn.Module):
+        def helper(self, x: Any) -> Any:
+            return x + 1
+
+        def forward(self, x: Any) -> Any:
+            return helper(self.helper(x))
+
+    def other(self: Any, x: Any) -> Any:
+        return x * 5
+
+    def one(x: Any) -> Any:
+        return x * 7
+
+    code = helper.__code__
+    changes = [
+        lambda: setattr(Own.helper, "__code__", other.__code__), lambda: setattr(helper, "__code__", one.__code__), lambda: setattr(helper, "__code__", code),
+    ]  # fmt: skip
+    checked(Own(), changes, tensor(1.0))
+
+
 def test_defaults() -> None:
     function: Any = with_defaults
     before = function.__defaults__, dict(function.__kwdefaults__)

@@ -152,6 +152,9 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
         raise Break(f"{function.__qualname__} is asynchronous")
     if id(function) not in tracer.made_functions:
         note_closure(tracer, function)
+        if module != PACKAGE:  # an editor that reloads modules gives functions other code
+            code_of = tracer.constants.name(function.__code__)
+            tracer.reads.check(tracer.constant_source(function), f"{{}}.__code__ is {code_of}")
     if function.__defaults__ or function.__kwdefaults__:
         args, kwargs = _defaults(tracer, function, args, kwargs)
     return Enter(function, args, kwargs)
@@ -522,7 +525,16 @@ def _outside_method(tracer: Tracer, function: Any, owner: Any, args: tuple[Any, 
     place = tracer.reads.source
     if isinstance(owner, dict) and name in ("get", "__getitem__", "__contains__") and args and is_plain(args[0]):
         return _entry(tracer, owner, source, name, *args)
-    if isinstance(owner, dict) and name in ("keys", "values", "items", "__iter__", "get", "__getitem__", "__len__", "__contains__"):
+    if isinstance(owner, dict) and name in (
+        "keys",
+        "values",
+        "items",
+        "__iter__",
+        "get",
+        "__getitem__",
+        "__len__",
+        "__contains__",
+    ):
         copy = tracer.outside.wrap(entries(owner), place(f"{tracer.constants.name(entries)}({{}})", source))
         return getattr(copy, name)(*args, **kwargs)
     raise Break(f"calls the native method {type(owner).__name__}.{name}() of an object from outside")

@@ -15,7 +15,7 @@ from rushlight._capture.recording import DataDependentError, HostNumber, Recordi
 from rushlight._capture.trace import calls
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain
-from rushlight._capture.trace.settings import CompileSettings
+from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Constants, Reads, Source
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
@@ -340,6 +340,7 @@ class Tracer(Operations):
                 self.reads.check(source, f"{name!r} not in {{}}.__dict__")
         found = type_attribute(type(obj), name)
         if isinstance(found, property) and self.is_users(found.fget):
+            self.guard_class(type(obj), name, found)
             return Enter(found.fget, (obj,), {})
         value = self.native(getattr, obj, name)
         return CPU if isinstance(value, Device) and value.type == "cpu" else value
@@ -354,7 +355,12 @@ class Tracer(Operations):
         if waiting and name in waiting:
             return waiting[name]
         if name in space:
-            return self.wrap_global(space, name, space[name])
+            value = space[name]
+            if self.is_internal_space(space) and isinstance(value, (types.FunctionType, type)):
+                place = self.reads.source(f"{{}}[{name!r}]", self.reads.constant(space))
+                self.reads.check(place, f"{{}} is {self.constants.name(value)}")  # programs patch `F.relu`
+                return self.wrap_constant(value)
+            return self.wrap_global(space, name, value)
         value = getattr(obj, name)
         return value if is_plain(value) else self.wrap_constant(value)
 
@@ -394,9 +400,11 @@ class Tracer(Operations):
                 return
 
     def is_users_class(self, kind: type) -> bool:
-        """Whether a class may change that the trace did not make."""
+        """Whether a class may change that the trace did not make: those of ours that are followed too, since programs patch them."""
         module = getattr(kind, "__module__", "") or ""
-        return module.partition(".")[0] not in (calls.PACKAGE, "builtins") and id(kind) not in self.made_functions
+        if module.partition(".")[0] == calls.PACKAGE:
+            return f"{module}.".startswith(HOOKS.inlined)
+        return module != "builtins" and id(kind) not in self.made_functions
 
     def guard_names(self, kind: type) -> None:
         """Require that a class and those that it inherits from have no attributes but those they have: one that is added may hide others."""
