@@ -392,6 +392,13 @@ def test_leaves_that_the_program_makes() -> None:
     assert_same(grad, want[2])
 
 
+def test_inference_mode() -> None:
+    x = torch.ones(2)
+    with torch.inference_mode():
+        (y,) = program_of(lambda x: [x * 2], x)[1]([x])
+    assert y.is_inference() and y.tolist() == [2.0, 2.0] and not x.is_inference()
+
+
 def test_inputs_that_want_gradients_from_now_on() -> None:
     x = torch.ones(2)
     (y,) = program_of(lambda x: [x.requires_grad_() * 2], torch.ones(2))[1]([x])

@@ -26,10 +26,20 @@ from rushlight._graph.core import Graph, Value
 from rushlight._types.device import CPU
 from rushlight._types.spec import Spec
 
-__all__ = ["Changed", "CompiledProgram", "Made"]
+__all__ = ["Changed", "CompiledProgram", "Dress", "Made"]
 
 
 _address = attrgetter("_ptr")
+
+
+class Dress(NamedTuple):
+    """What a result is beside its memory: its class, if it has one of its own, whether it is a leaf that wants gradients, whether it retains its
+    gradient, and whether it was made in inference mode."""
+
+    kind: type | None = None
+    leaf: bool = False
+    retains: bool = False
+    inference: bool = False
 
 
 class Made(NamedTuple):
@@ -43,9 +53,7 @@ class Made(NamedTuple):
     stretch: Any = None
     base: tuple[str, int] | None = None  # what it is a view of: an input, or a result
     creation: str = ""
-    dress: tuple[type | None, bool, bool] | None = (
-        None  # its class, whether it is a leaf that wants gradients, whether it retains its gradient
-    )
+    dress: Dress | None = None
 
 
 class Changed(NamedTuple):
@@ -332,13 +340,15 @@ class CompiledProgram:
     def _dress(self, results: Sequence[Tensor]) -> None:
         """Give results their classes, and what autograd knows of them."""
         for j in self._dressed:
-            kind, leaf, retains = self.made[j].dress or (None, False, False)
+            kind, leaf, retains, inference = self.made[j].dress or Dress()
             if kind is not None:
                 results[j].__class__ = kind
             if leaf:
                 results[j]._rg = True
             if retains:
                 retain(results[j])
+            if inference:
+                meta_of(results[j]).inference = True
 
     def _drawn(self, draw: Draw) -> Any:
         storage = MEMORY.alloc(draw.total * draw.itemsize)

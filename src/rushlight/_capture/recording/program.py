@@ -8,7 +8,7 @@ from typing import Any
 
 from rushlight._capture.recording.assemble import Assembler, Given, Restart
 from rushlight._capture.recording.backward import Variant
-from rushlight._capture.recording.compiled import Changed, CompiledProgram, Made
+from rushlight._capture.recording.compiled import Changed, CompiledProgram, Dress, Made
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import RecordingError
 from rushlight._capture.recording.host_numbers import HostNumber
@@ -271,7 +271,9 @@ class _Build:
         inputs = [v for v in builder.inputs if v not in ends and v not in cotangents]
         inputs += self._differentiated(assembler, inputs)
         written = {c.given for c in changed}
-        overwritten = [i for i, v in enumerate(inputs) if v in given and given[v].kind == "input" and given[v] in written]
+        overwritten = [
+            i for i, v in enumerate(inputs) if v in given and given[v].kind == "input" and given[v] in written
+        ]
         physical = [*[s.value for s in storages], *[c.value for c in changed]]
         nodes = live_nodes(builder.nodes, [*values, *physical, *gradients])
         joint = Joint(inputs, values, nodes, cotangents, gradients)
@@ -331,10 +333,9 @@ class _Build:
     def _made(self, x: Tensor, assembler: Assembler) -> Made:
         """How an output is made at run time."""
         made = self._memory_of(x, assembler)
-        meta, plain = x._autograd_meta, id(x) in self.numbers
-        if not plain and (type(x) is not Tensor or x._node is None and x._rg or meta is not None and meta.retains):
-            kind = None if type(x) is Tensor else type(x)
-            made = made._replace(dress=(kind, x._node is None and x._rg, meta is not None and meta.retains))
+        if id(x) not in self.numbers:
+            dress = _dress_of(x)
+            made = made if dress == Dress() else made._replace(dress=dress)
         base = self.bases.get(id(x))
         return made if base is None else made._replace(base=base[0], creation=base[1])
 
@@ -383,6 +384,17 @@ def _is_released(x: Tensor) -> bool:
             return True
         todo += [edge[0] for edge in node.next_functions]
     return False
+
+
+def _dress_of(x: Tensor) -> Dress:
+    """What an output is beside its memory."""
+    meta = x._autograd_meta
+    return Dress(
+        None if type(x) is Tensor else type(x),
+        x._node is None and x._rg,
+        meta is not None and meta.retains,
+        meta is not None and meta.inference,
+    )
 
 
 def _used(builder: Any, outputs: Sequence[Value]) -> set[Value]:
