@@ -126,7 +126,7 @@ DOORS = {
     "cpu/__init__.py": "is about the CPU's backend",
 }
 INTERFACE = "rushlight._interface"
-NAMES_OF_THE_INTERFACE = 156
+NAMES_OF_THE_INTERFACE = 182
 
 
 def shown_names(path: Path) -> set[str]:
@@ -195,6 +195,13 @@ LATE = {
 # Modules that are loaded by their first use, each with its reason: `import rushlight` and the common ways through a program stay
 # cheap.  Counted apart from late imports.
 LAZY = {
+    "rushlight.library.aten.calls": "nobody looks below autograd, mostly",
+    "rushlight.library.aten.derived": "of operators without a formula",
+    "rushlight.library.aten.functions": "with all handlers, for the first mode",
+    "rushlight.library.aten.kernels": "for the first operator of `torch.ops.aten`",
+    "rushlight.library.aten.nodes": "of recorded calls that a mode sees",
+    "rushlight.library.aten.tables": "with all formulas, for the first recorded call that a mode sees",
+    "rushlight.nn.functional": "loaded with most programs, but not by `torch.ops`",
     "rushlight._backends.cpu.program.records": "plans that are found on disk need no schedule",
     "rushlight._backends.cpu.runtime.threads": "the native runtime is loaded by the first operation",
     "rushlight._base.handles": "hooks are rare",

@@ -14,6 +14,7 @@ from typing import Any
 
 from rushlight._base.importing import import_whole, install
 from rushlight._base.interpreter import require_supported
+from rushlight._base.lazy import LazyModule
 from rushlight._base.naming import no_name
 from rushlight._base.tracebacks import shorten
 
@@ -22,6 +23,7 @@ install()
 del install
 
 from rushlight import _surface
+from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.modes import (
     enable_grad,
@@ -154,6 +156,9 @@ for _name in ("to_padded_tensor",):
     setattr(Tensor, _name, _surface.LazyMethod(_name, _nested_method, _name))
 for _name in _SPARSE_METHODS:
     setattr(Tensor, _name, _surface.LazyMethod(_name, _sparse_method, _name))
+_below: Any = LazyModule("rushlight.library.aten.calls")
+HOOKS.below = lambda function, args, kwargs: _below.below(function, args, kwargs)
+HOOKS.own_below = lambda leaf, gradient: _below.own_below(leaf, gradient)
 for _name in ("zeros", "empty", "ones", "full"):
     _surface.SPARSE_FACTORIES.promise(_name, _sparse_factory, _name)
 

@@ -43,7 +43,8 @@ def test_calls_with_all_arguments() -> None:
         (),
         {"input": 1, "weight": 2, "bias": 3},
     )
-    assert normalize_function(torch.add, (1, 2)) == ((1, 2), {"alpha": 1})
+    with pytest.raises(RuntimeError, match="torch.add but the schema match was ambiguous"):
+        normalize_function(torch.add, (1, 2))
     assert normalize_function(lambda x, y=3: x, (1,)) == ((1,), {"y": 3})
     assert normalize_function(f.linear, (1, 2, 3, 4)) is None and normalize_function(lambda *x: x, (1,)) is None
     traced = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rushlight._engine.core.creation import as_shape, python_dtype
 from rushlight._engine.core.integers import as_flag, as_int, as_ints
-from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, OBSERVED, SAVED_HOOKS, STATE, inherit
+from rushlight._engine.core.state import AUTOCAST, FUNCTION_MODE, GRAD, INFERENCE, OBSERVED, SAVED_HOOKS, STATE, inherit
 from rushlight._engine.core.tensor import alias, make
 from rushlight._engine.dispatch.modes import Decorating
-from rushlight._types.layout import contiguous_strides, overlaps_itself, suggests_channels_last, wrap_dim
+from rushlight._types.layout import contiguous_strides, is_dense, overlaps_itself, suggests_channels_last, wrap_dim
 from rushlight._types.promotion import join
 from rushlight._types.spec import Spec, bytes_on
 
@@ -15,6 +15,8 @@ __all__ = [
     # The state of a thread: `STATE.word & FLAG`.
     "STATE",
     "AUTOCAST",  # operators cast
+    "GRAD",  # operations are recorded
+    "INFERENCE",  # nothing that is made takes part in a graph
     "FUNCTION_MODE",  # a `TorchFunctionMode` is on
     "OBSERVED",  # observers are told of calls
     "SAVED_HOOKS",  # saved tensors are packed
@@ -33,6 +35,7 @@ __all__ = [
     "python_dtype",  # the dtype that `float`, `int` or `bool` stand for
     # Pure functions of shapes, strides and dtypes.
     "contiguous_strides",
+    "is_dense",  # no gaps and no overlaps
     "overlaps_itself",  # two indices share an address
     "suggests_channels_last",
     "wrap_dim",  # a dim counted from the front

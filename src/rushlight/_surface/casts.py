@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rushlight._base.absent import absent_function
 from rushlight._base.lazy import LazyModule
 from rushlight._base.tracebacks import shorten
 from rushlight._engine.autograd.node import OpNode, node_class
 from rushlight._engine.core import convert, creation
 from rushlight._engine.core.hooks import bump
 from rushlight._engine.core.state import FUNCTION_MODE, INFERENCE, LEARNING, OBSERVED, STATE
-from rushlight._engine.core.tensor import Tensor, plain_classes
+from rushlight._engine.core.tensor import Tensor, dispatch_classes, plain_classes
 from rushlight._engine.dispatch import override
 from rushlight._engine.dispatch.fast import RUNS
 from rushlight._engine.dispatch.override import handle
@@ -24,6 +23,8 @@ from rushlight._surface.registry import composite, function_of, row_named
 from rushlight._types.device import CPU, Device
 from rushlight._types.dtype import ALL_DTYPES, BY_NAME, DType
 from rushlight._types.layout import channels_last_strides, contiguous_strides
+from rushlight._types.promotion import default_dtype
+from rushlight._types.spec import Spec
 
 lazy: Any = LazyModule("rushlight._engine.core.lazy_clone")
 
@@ -193,7 +194,7 @@ def as_subclass(self: Tensor, cls: Any) -> Tensor:
     return override.shown_as(self, cls)
 
 
-def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor:
+def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False, **policies: Any) -> Tensor:
     """A detached alias of `data` as an object of `cls`."""
     dtype = data._spec.dtype
     if require_grad and not (dtype.is_floating_point or dtype.is_complex):
@@ -201,26 +202,54 @@ def _make_subclass(cls: Any, data: Tensor, require_grad: bool = False) -> Tensor
     plain = type(data) in plain_classes and (data._autograd_meta is None or not data._autograd_meta.inference)
     if (
         plain
-        and (cls in plain_classes or not hasattr(cls, "__torch_dispatch__"))
+        and (cls in plain_classes or cls not in dispatch_classes)
         and not STATE.word & (FUNCTION_MODE | INFERENCE | OBSERVED | LEARNING)
     ):
         made = object.__new__(cls)
         made._storage, made._spec, made._ptr = data._storage, data._spec, data._ptr
         made._rg, made._node, made._autograd_meta = require_grad, None, None
         return made
-    made = override.as_subclass(convert.detach(data), cls)
+    STATE.dispatch_off += 1
+    try:
+        made = override.as_subclass(convert.detach(data), cls)
+    finally:
+        STATE.dispatch_off -= 1
     if require_grad:
         made.requires_grad = True
     return made
 
 
+def _make_wrapper_subclass(
+    cls: Any, size: Any, strides: Any = None, storage_offset: int | None = None, memory_format: Any = None, dtype: Any = None, layout: Any = None,
+    device: Any = None, pin_memory: bool = False, requires_grad: bool = False, dispatch_sizes_strides_policy: str | None = None,
+    dispatch_device: bool = False, dispatch_layout: bool = False, _extra_dispatch_keys: Any = None, storage_size: int | None = None,
+) -> Tensor:  # fmt: skip
+    """A tensor of `cls` that has a shape, a dtype and a device, and no memory: what operators do is said by `cls.__torch_dispatch__`.
+
+    The layout in memory is a statement, too: `strides`, else those of `memory_format`, else row-major.  TypeError for a class that is no
+    subclass of Tensor, RuntimeError for one without `__torch_dispatch__`.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise TypeError(f"cls must be a type that inherits from Tensor, got {cls!r}")
+    if cls not in dispatch_classes:
+        raise RuntimeError(f"{cls.__name__} requires a nontrivial __torch_dispatch__: its tensors have no memory")
+    if isinstance(size, Tensor):
+        raise TypeError("_make_wrapper_subclass(): expected sizes, found a tensor")
+    dtype = default_dtype() if dtype is None else dtype
+    if requires_grad and not (dtype.is_floating_point or dtype.is_complex):
+        raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+    if strides is None and memory_format is not None and "channels_last" in str(memory_format):
+        strides = channels_last_strides(tuple(size))
+    device = CPU if device is None else device if isinstance(device, Device) else Device(device)
+    made = object.__new__(cls)
+    made._storage, made._ptr = None, 0
+    made._spec = Spec.of(dtype, device, tuple(size), None if strides is None else tuple(strides))
+    made._rg, made._node, made._autograd_meta = bool(requires_grad), None, None
+    return made
+
+
 Tensor._make_subclass = staticmethod(_make_subclass)  # type: ignore[attr-defined]
-Tensor._make_wrapper_subclass = staticmethod(  # type: ignore[attr-defined]
-    absent_function(
-        "torch.Tensor._make_wrapper_subclass",
-        "tensors without memory of their own need __torch_dispatch__, which nothing here calls",
-    )
-)
+Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)  # type: ignore[attr-defined]
 
 
 @composite("view", spaces=(), method=True, overridable=False, learns=("self", "size"), alike=True)

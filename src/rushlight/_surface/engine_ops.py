@@ -7,11 +7,13 @@ from typing import Any
 from rushlight._engine.core import convert, creation
 from rushlight._engine.core.hooks import HOOKS, OPS
 from rushlight._engine.core.memory import zeros_spec
-from rushlight._engine.core.tensor import Tensor
+from rushlight._engine.core.state import FUNCTION_MODE, STATE
+from rushlight._engine.core.tensor import Tensor, dispatch_classes
 from rushlight._engine.indexing import indexing
 from rushlight._engine.indexing.view import as_strided
 from rushlight._surface.registry import SPACES, inplace_of
 from rushlight._types.dtype import DType
+from rushlight._types.formats import FORMATS
 from rushlight._types.layout import is_dense
 from rushlight._types.spec import Spec
 
@@ -45,6 +47,8 @@ _ONES: dict[Spec, Spec] = {}
 
 def one(x: Tensor) -> Tensor:
     """Ones shaped like a result: where backward starts."""
+    if STATE.word & FUNCTION_MODE or type(x) in dispatch_classes:
+        return SPACES["torch"]["ones_like"](x, memory_format=FORMATS["preserve_format"])
     spec = _ONES.get(x._spec)
     if spec is None:
         if len(_ONES) > 1024:

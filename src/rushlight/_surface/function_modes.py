@@ -32,7 +32,7 @@ def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     if _SKIP[0]:
         _SKIP[0] = False
         return False
-    if STATE.word & FUNCTION_MODE:
+    if STATE.function_modes and STATE.word & FUNCTION_MODE:
         return True
     asked = [a for a in relevant_args if type(a) not in plain_classes]
     return bool(asked) and not STATE.overrides_off and bool(has_override(asked, {}))
@@ -94,7 +94,7 @@ class TorchFunctionMode:
 
     def __exit__(self, *exc: object) -> None:
         STATE.function_modes.pop()
-        if not STATE.function_modes:
+        if not STATE.function_modes and not STATE.dispatch_modes:
             STATE.word &= ~FUNCTION_MODE
         WATCH.leave()
 

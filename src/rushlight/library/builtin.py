@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import rushlight
+from rushlight._interface.base import LazyModule
+from rushlight._interface.dispatch import DISPATCH_CLASSES, dispatch, has_override
 from rushlight._interface.operators import OPERATORS, SPACES
-from rushlight.library.operators import OpNamespace, OpOverloadPacket
+from rushlight._interface.tensors import FUNCTION_MODE, STATE
+from rushlight.library.aten.schemas import find_form, forms_of
+from rushlight.library.operators import OpNamespace, OpOverloadPacket, find
 from rushlight.library.schema import FunctionSchema, parse
+
+calls: Any = LazyModule("rushlight.library.aten.calls")
+kernels: Any = LazyModule("rushlight.library.aten.kernels")
 
 __all__ = ["BuiltinNamespace"]
 
@@ -33,9 +41,13 @@ class BuiltinOverload:
         self.namespace, self._opname = "aten", packet.__name__
         self.__name__ = self.__qualname__ = f"{packet.__name__}.{name}"
         self.__module__ = "torch._ops.aten"
+        self.form = find_form(packet.__name__, name)
+        self.kernel = kernel_of(packet, name)
 
     @property
     def _schema(self) -> FunctionSchema:
+        if self.form is not None:
+            return self.form.parsed()
         row = _row(self._opname.removesuffix("_"))
         if row is None:
             raise NotImplementedError(
@@ -47,8 +59,40 @@ class BuiltinOverload:
         """`aten::name`, with the form's name where it has one."""
         return f"aten::{self._opname}" + (f".{self._overloadname}" if self._overloadname != "default" else "")
 
+    @property
+    def is_view(self) -> bool:
+        """Whether the result shares memory with an argument that is not changed."""
+        return self.form is not None and self.form.is_view
+
+    @property
+    def op(self) -> Any:
+        """Itself: what runs."""
+        return self
+
+    @property
+    def tags(self) -> list[Any]:
+        """Properties of the operator, as `torch.Tag`."""
+        return tags_of(self)
+
+    def overloads(self) -> list[str]:
+        """The names of the packet's forms."""
+        return self.overloadpacket.overloads()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return find, (self.name(),)
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self.overloadpacket(*args, **kwargs)
+        if STATE.function_modes or DISPATCH_CLASSES or STATE.dispatch_modes:
+            if not STATE.overrides_off or STATE.function_modes:
+                asked = [] if STATE.overrides_off else has_override((*args, *kwargs.values()), {})
+                if asked or STATE.function_modes and STATE.word & FUNCTION_MODE:
+                    return dispatch(self, asked, args, kwargs)
+            if STATE.dispatch_modes or DISPATCH_CLASSES:
+                return calls.call(self, args, kwargs)
+        return self.kernel(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<OpOverload(op='aten.{self._opname}', overload='{self._overloadname}')>"
@@ -93,17 +137,29 @@ class BuiltinPacket(OpOverloadPacket):
 
     def overloads(self) -> list[str]:
         """The names of the forms that were asked for, and of those that were added."""
-        return list(dict.fromkeys(("default", *self.forms)))
+        return list(forms_of(self.__name__) or dict.fromkeys(("default", *self.forms)))
 
     def __getattr__(self, name: str) -> Any:
         forms = self.__dict__.get("forms", {})
-        if name in _FORMS and name not in forms:
+        known = forms_of(self.__dict__.get("__name__", ""))
+        if name not in forms and (name in known or not known and name in _FORMS):
             forms[name] = BuiltinOverload(self, name)
         return super().__getattr__(name)
+
+    def plain(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run the function."""
+        if "self" in kwargs:
+            args, kwargs = (kwargs["self"], *args), {k: v for k, v in kwargs.items() if k != "self"}
+        return self.function(*args, **kwargs)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if "self" in kwargs:
             args, kwargs = (kwargs["self"], *args), {k: v for k, v in kwargs.items() if k != "self"}
+        if STATE.dispatch_modes or DISPATCH_CLASSES:
+            found = calls.resolve(self.__name__, args, kwargs)
+            if found is not None:
+                op, args, kwargs = found
+                return op(*args, **kwargs)
         return self.function(*args, **kwargs)
 
 
@@ -135,7 +191,20 @@ _OTHERWISE: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def kernel_of(packet: BuiltinPacket, overload: str) -> Callable[..., Any]:
+    """What computes a form: a kernel of its own, else the function of the packet's name."""
+    found = kernels.KERNELS.get(f"{packet.__name__}.{overload}") if forms_of(packet.__name__) else None
+    return packet.plain if found is None else found
+
+
+def tags_of(overload: BuiltinOverload) -> list[Any]:
+    """The tags of a native form that follow from its schema and its name."""
+    return list(kernels.tags(overload))
+
+
 def _function(name: str) -> Callable[..., Any] | None:
+    if name in kernels.FUNCTIONS:
+        return kernels.FUNCTIONS[name]
     if name in _OTHERWISE:
         return _OTHERWISE[name]
     for prefix, page in _PREFIXES.items():
@@ -161,6 +230,8 @@ class BuiltinNamespace(OpNamespace):
         packets = self.__dict__.get("packets", {})
         if name not in packets and not name.startswith("__"):
             function = _function(name)
+            if function is None and forms_of(name):
+                function = functools.partial(kernels.absent, name)
             if function is not None:
                 packets[name] = BuiltinPacket(name, function)
         return super().__getattr__(name)

@@ -26,7 +26,7 @@ def _tensors(value: Any) -> tuple[Any, ...]:
 
 def _asked(function: Any, args: tuple[Any, ...], relevant: Sequence[Any], named: dict[str, Any]) -> tuple[bool, Any]:
     """(True, result) if a mode, or the class of one of `relevant`, handles the call."""
-    mode = STATE.word & FUNCTION_MODE
+    mode = bool(STATE.function_modes) and STATE.word & FUNCTION_MODE
     if not mode and (not HOOKS.asks or STATE.overrides_off):
         return False, None
     found = [] if STATE.overrides_off else as_arguments(relevant)

@@ -17,8 +17,8 @@ from rushlight._base.lazy import LazyModule
 from rushlight._engine.autograd.hooks import after_node, before_node, retain, run_leaf_hooks, run_tensor_hooks
 from rushlight._engine.autograd.node import AccumulateGrad, GradientEdge, Node, split_edge
 from rushlight._engine.core.hooks import HOOKS, OPS
-from rushlight._engine.core.state import ANOMALY, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
-from rushlight._engine.core.tensor import Tensor, alias, edge_of, meta_of, plain_classes
+from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, GRAD, OBSERVED, STATE, TRANSFORMS, in_thread
+from rushlight._engine.core.tensor import Tensor, alias, dispatch_classes, edge_of, meta_of, plain_classes
 from rushlight._engine.dispatch.native_plans import ready
 from rushlight._engine.dispatch.watch import observed_node
 from rushlight._engine.kinds.kinds import Kind
@@ -40,10 +40,12 @@ def accumulate_into(variable: Tensor, grad: Tensor | None) -> None:
         _ACCUMULATING.acquire()  # threads may share a leaf
         try:
             held = meta.grad
-            if STATE.word & GRAD:  # create_graph
+            word = STATE.word
+            if word & GRAD:  # create_graph
                 meta.grad = grad if held is None else _joined(held, grad)
             elif held is None:
-                meta.grad = _own(variable, grad)
+                own = HOOKS.own_below if word & FUNCTION_MODE or type(grad) in dispatch_classes else _own
+                meta.grad = own(variable, grad)
             elif isinstance(held, Kind) and not isinstance(grad, Kind):  # a sparse gradient becomes a strided one
                 meta.grad = OPS["add"](grad, held)
             else:
@@ -303,8 +305,9 @@ def _loop(task: _Task, heap: list[Any]) -> None:
     release, run = not task.keep, task.run
     quick = ready().quick_backward if run is _run and not STATE.word & (ANOMALY | GRAD) else None
     leaves: list[Any] = []  # ready accumulations: they go first, in any order
+    first = 0 if STATE.word & FUNCTION_MODE else -1  # a mode sees them in PyTorch's order
     while heap or leaves:
-        node = leaves.pop() if leaves else heappop(heap)[2]
+        node = leaves.pop(first) if leaves else heappop(heap)[2]
         grads: list[Any] | None = buffers.pop(node, None)
         if grads is None:
             grads = [None] * node._n_outputs

@@ -15,7 +15,16 @@ from rushlight._engine.core.hooks import HOOKS, bump
 from rushlight._engine.core.integers import as_int, as_ints
 from rushlight._engine.core.memory import empty_spec, has_memory, is_host_memory, lend, moved, read_element
 from rushlight._engine.core.state import FUNCTION_MODE, GRAD, INFERENCE, RECORDING, STATE, new_plan_table
-from rushlight._engine.core.tensor import Tensor, alias, edge_of, make, meta_of, plain_classes, window_of
+from rushlight._engine.core.tensor import (
+    Tensor,
+    alias,
+    dispatch_classes,
+    edge_of,
+    make,
+    meta_of,
+    plain_classes,
+    window_of,
+)
 from rushlight._engine.dispatch.call import Caller, make_function
 from rushlight._engine.dispatch.determinism import grown
 from rushlight._engine.dispatch.fast import RUNS, make_dispatch, ran, run_recorded, spoil, unwatched
@@ -382,6 +391,10 @@ def item(x: Tensor) -> Any:
             return reader(x._ptr)
         spoil()
         spec = x._spec
+        if STATE.word & FUNCTION_MODE or type(x) in dispatch_classes:
+            handled, made = HOOKS.below(item, (x,), {})
+            if handled:
+                return made
         if isinstance(x, Kind):
             return type(x).answer(item, (x,), {})
         if spec.numel != 1:
@@ -394,7 +407,9 @@ def item(x: Tensor) -> Any:
         if spec.conj:
             found = read_element(x)
             return found.conjugate() if spec.dtype.is_complex else -found
-        reader = ITEMS[spec] = backend_of(spec.device).reader(spec.dtype)
+        reader = backend_of(spec.device).reader(spec.dtype)
+        if not HOOKS.dispatch_modes:  # a mode is to see it, next time too
+            ITEMS[spec] = reader
         return reader(x._ptr)
     except BaseException as error:
         shorten(error)

@@ -25,8 +25,8 @@ class Hooks:
     """Functions that later modules provide, and what somebody may switch on.  Reading a field costs what reading a global does."""
 
     __slots__ = (
-        "accumulate", "asks", "data_of", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
-        "nonzero", "operator_name", "override", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
+        "accumulate", "asks", "below", "data_of", "dispatch_modes", "forget_calls_of", "lazy_clones", "legacy_constructor", "make_accumulator", "masked_select", "move", "new_meta",
+        "nonzero", "operator_name", "override", "own_below", "plain_class_added", "recorder", "storage_from_owner", "subclass_added", "untyped_storage", "user_code",
         "whole_view",
     )  # fmt: skip
 
@@ -55,6 +55,10 @@ class Hooks:
     # Calls.
     override: Callable[[Any, Any, dict[str, Any]], tuple[bool, Any]]
     """(function, args, kwargs) -> (handled, result): asks modes and subclasses; `dispatch.override`, while observed the profiler."""
+    below: Callable[[Any, Any, dict[str, Any]], tuple[bool, Any]]
+    """(function, args, kwargs) -> (handled, result): shows the operators of a call to dispatch modes and classes: `library.aten.calls`."""
+    dispatch_modes: int
+    """How many dispatch modes are on, in all threads."""
     forget_calls_of: Callable[[Any], None]
     """Lets a native dispatcher forget its plans: the runtime, once it is loaded; nothing to do before."""
     user_code: Callable[[], Any]
@@ -70,6 +74,8 @@ class Hooks:
     """The node that accumulates a leaf's gradient: `autograd.node`."""
     accumulate: Callable[[Any, Any], None]
     """`leaf.grad += gradient`, and the leaf's hooks: `autograd.engine`."""
+    own_below: Callable[[Any, Any], Any]
+    """(leaf, gradient) -> the gradient to keep, where dispatch modes or classes see how: `library.aten.calls`."""
     # Looking on.
     recorder: Any
     """Collects the runs of programs that are built from now on (`dispatch.watch.Recorder`); None where nobody does."""
@@ -81,12 +87,13 @@ class Hooks:
             ("new_meta", "core.tensor"), ("data_of", "core.tensor"), ("storage_from_owner", "core.memory"), ("untyped_storage", "core.storage"),
             ("whole_view", "_surface.engine_ops"), ("legacy_constructor", "_surface.settings"), ("override", "dispatch.override"),
             ("nonzero", "indexing.dynamic"), ("masked_select", "indexing.dynamic"), ("move", "core.convert"), ("make_accumulator", "autograd.node"),
-            ("accumulate", "autograd.engine"),
+            ("accumulate", "autograd.engine"), ("below", "library.aten.calls"), ("own_below", "library.aten.calls"),
         ):  # fmt: skip
             setattr(self, name, _missing(name, provider))
         self.subclass_added = self.plain_class_added = self.forget_calls_of = lambda _: None
         self.user_code = user_code
         self.lazy_clones = self.asks = False
+        self.dispatch_modes = 0
         self.recorder, self.operator_name = None, ""
 
 

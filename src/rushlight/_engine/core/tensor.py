@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rushlight._engine.autograd.node import Node
 
 __all__ = [
-    "AutogradMeta", "Tensor", "alias", "edge_of", "make", "meta_of", "plain_classes", "window_of",
+    "AutogradMeta", "Tensor", "alias", "dispatch_classes", "edge_of", "make", "meta_of", "plain_classes", "window_of",
 ]  # fmt: skip
 
 
@@ -281,6 +281,8 @@ class Tensor(metaclass=TensorMeta):
 
 
 plain_classes: set[type] = {Tensor}
+# Subclasses that define `__torch_dispatch__`: they are asked below autograd.
+dispatch_classes: set[type] = set()
 _new = object.__new__
 
 

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
-from rushlight._base.absent import refuse
 from rushlight._base.forking import free_after_fork
 from rushlight._base.lazy import require
 from rushlight._base.pytree import tree_map
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.state import FUNCTION_MODE, STATE
-from rushlight._engine.core.tensor import Tensor, add_view, plain_classes
+from rushlight._engine.core.tensor import Tensor, add_view, dispatch_classes, plain_classes
 from rushlight._engine.kinds.kinds import Kind, ask_kinds
 
 __all__ = [
@@ -22,6 +21,7 @@ __all__ = [
     "DisableTorchFunctionSubclass",
     "as_arguments",
     "as_subclass",
+    "disabled_torch_dispatch",
     "dispatch",
     "handle",
     "has_override",
@@ -48,12 +48,7 @@ def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
 
 
 def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
-    """The same tensor (memory, history) as an object of `cls`.  NotImplementedError if `cls` has an override that would never be called."""
-    if hasattr(cls, "__torch_dispatch__"):
-        refuse(
-            "__torch_dispatch__",
-            f"{cls.__name__} defines it, and nothing would call it; __torch_function__ is asked for every function of tensors",
-        )
+    """The same tensor (memory, history) as an object of `cls`. """
     made = object.__new__(cls)
     made._storage, made._spec, made._ptr = tensor._storage, tensor._spec, tensor._ptr
     made._rg, made._node, made._autograd_meta = tensor._rg, tensor._node, tensor._autograd_meta
@@ -73,6 +68,15 @@ def disabled_torch_function(func: Any, types: Any, args: Sequence[Any] = (), kwa
     If an override of a subclass calls it through `super()`, it runs the function without further overrides."""
     with DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
+
+
+def disabled_torch_dispatch(func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    """A `__torch_dispatch__` that is never asked: its classes are plain tensors below autograd.  Called, it runs `func` on their memory."""
+    STATE.dispatch_off += 1
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        STATE.dispatch_off -= 1
 
 
 def default_torch_function(
@@ -128,7 +132,7 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
     if state.function_modes and state.word & FUNCTION_MODE:
         mode = state.function_modes.pop()
         before = state.word
-        if not state.function_modes:
+        if not state.function_modes and not state.dispatch_modes:
             state.word = before & ~FUNCTION_MODE
         try:
             types = tuple(type(v) for v in has_override(args, kwargs))
@@ -140,12 +144,16 @@ def handle(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[
     _collect(args, found)
     if kwargs:
         _collect(kwargs.values(), found)
-    if not found:
+    if not found and not state.dispatch_modes and not dispatch_classes:
         return False, None
     kinds = [v for v in found if isinstance(v, Kind)]
     asked = [] if state.overrides_off else [v for v in found if not isinstance(v, Kind)]
     if asked:
         return True, ask(function, asked, args, kwargs)
+    if state.dispatch_modes or dispatch_classes:
+        handled, made = HOOKS.below(function, args, kwargs)
+        if handled:
+            return True, made
     if not kinds or isinstance(function, _Again):  # kinds of tensors have their own properties and plain methods
         return False, None
     return True, ask_kinds(function, kinds, args, kwargs)
@@ -246,7 +254,12 @@ def _note_class(cls: Any) -> None:
     """Treat a class without an override as plain, so that its tensors take the fast path; for other classes properties call the override too."""
     if cls is Kind:
         return
-    if not issubclass(cls, Kind) and cls.__torch_function__ is disabled_torch_function:
+    if not issubclass(cls, Kind) and cls.__torch_dispatch__ is not disabled_torch_dispatch:
+        dispatch_classes.add(cls)
+        HOOKS.asks = True
+        if cls.__torch_function__ is disabled_torch_function:
+            return
+    elif not issubclass(cls, Kind) and cls.__torch_function__ is disabled_torch_function:
         plain_classes.add(cls)
         HOOKS.plain_class_added(cls)
         return
@@ -454,3 +467,4 @@ def _plain_attributes() -> list[tuple[str, Any]]:
 HOOKS.override = handle
 HOOKS.subclass_added = _note_class
 Tensor.__torch_function__ = classmethod(default_torch_function)  # type: ignore[attr-defined]
+Tensor.__torch_dispatch__ = staticmethod(disabled_torch_dispatch)  # type: ignore[attr-defined]

@@ -1,0 +1,118 @@
+"""Reading and writing at places, and tensors of numbers: what an index in Python means in operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rushlight
+from rushlight.library.aten.composites import aten, unseen
+from rushlight.library.aten.handlers import handles
+
+__all__: list[str] = []
+
+Tensor = rushlight.Tensor
+
+
+# ***** reading and writing at places *****
+
+
+@handles("__getitem__")
+def getitem(self: Any, index: Any) -> Any:
+    shown, left = _indexed(self, index)
+    if left is None:
+        return aten("alias")(self) if shown is self else shown
+    return aten("index.Tensor")(shown, left)
+
+
+def _as_index(value: Any, x: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value
+    with unseen():
+        made = rushlight.tensor(value, device=x.device)
+    return aten("lift_fresh")(made)
+
+
+def _indexed(x: Any, index: Any) -> tuple[Any, list[Any] | None]:
+    """The view that whole numbers, slices, None and ... make, and the tensors that are left; None where there are none."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    if isinstance(index, list):
+        items = [index]
+    used = sum(
+        1 if not isinstance(i, Tensor) or i.dtype not in (rushlight.bool, rushlight.uint8) else i.dim()
+        for i in items
+        if i is not None and i is not ... and not isinstance(i, bool)
+    )
+    dim, left, self_dim = 0, [], x.dim()
+    for item in items:
+        if item is ...:
+            dim += self_dim - used
+            continue
+        if item is None:
+            x = aten("unsqueeze")(x, dim)
+            dim += 1
+        elif isinstance(item, bool):
+            x = aten("unsqueeze")(x, dim)
+            left.append((dim, _as_index(item, x)))
+            dim += 1
+        elif isinstance(item, slice):
+            step = 1 if item.step is None else int(item.step)
+            size = x.shape[dim]
+            start = 0 if item.start is None else int(item.start)
+            stop = 9223372036854775807 if item.stop is None else int(item.stop)
+            if step == 1 and start == 0 and stop >= size:
+                dim += 1
+                continue
+            x = aten("slice.Tensor")(x, dim, start, stop, step)
+            dim += 1
+        elif isinstance(item, Tensor) and not (item.dim() == 0 and item.dtype not in (rushlight.bool, rushlight.uint8)):
+            left.append((dim, item))
+            dim += item.dim() if item.dtype in (rushlight.bool, rushlight.uint8) else 1
+        elif isinstance(item, Tensor):
+            x = aten("select.int")(x, dim, aten("_local_scalar_dense")(item))
+        elif isinstance(item, (list, tuple, range)) or hasattr(item, "__array__"):
+            made = _as_index(list(item) if isinstance(item, (range, tuple)) else item, x)
+            left.append((dim, made))
+            dim += made.dim() if made.dtype is rushlight.bool else 1
+        else:
+            x = aten("select.int")(x, dim, int(item))
+    if not left:
+        return x, None
+    found: list[Any] = []
+    for place, tensor in left:
+        at = place
+        while len(found) < at:
+            found.append(None)
+        found.append(tensor)
+    return x, found
+
+
+@handles("__setitem__")
+def setitem(self: Any, index: Any, value: Any) -> None:
+    shown, left = _indexed(self, index)
+    if left is None:
+        if not isinstance(value, Tensor):
+            aten("fill_.Scalar")(shown, value) if not isinstance(value, (list, tuple)) else aten("copy_")(
+                shown, _as_index(value, self)
+            )
+            return
+        while value.dim() > shown.dim() and value.shape[0] == 1:
+            value = aten("squeeze.dim")(value, 0)
+        aten("copy_")(shown, value)
+        return
+    if not isinstance(value, Tensor):
+        with unseen():
+            value = rushlight.tensor(value, dtype=self.dtype, device=self.device)
+        value = aten("lift_fresh")(value)
+    aten("index_put_")(shown, left, value)
+
+
+@handles("tensor")
+def tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+) -> Any:
+    if isinstance(data, Tensor) or isinstance(data, (list, tuple)) and any(isinstance(d, Tensor) for d in data):
+        return NotImplemented
+    with unseen():
+        made = rushlight.tensor(data, dtype=dtype, device=device)
+    made = aten("lift_fresh")(made)
+    return made.requires_grad_() if requires_grad else made
