@@ -231,6 +231,11 @@ def test_recompilations_are_counted_and_limited() -> None:
     assert any("was compiled 2 times" in str(each.message) for each in told)
     dynamo.reset()
     assert not counters["recompiles"]
+    compiled = torch.compile(f, backend=counter)
+    with dynamo.config.patch(recompile_limit=1), pytest.warns(RuntimeWarning, match="was compiled 1 times"):
+        compiled(X, "a")
+        compiled(X, "b")
+    assert counter.frame_count == 3
 
 
 # ***** backends *****

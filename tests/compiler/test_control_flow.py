@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,16 +43,18 @@ DIFFERENTIABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.oracle
+STORED = Path(__file__).resolve().parent.parent / "data" / "control_flow.json"
+
+
 @pytest.mark.parametrize("case", DIFFERENTIABLE)
 def test_values_and_gradients_are_pytorchs(case: str) -> None:
-    theirs = pytest.importorskip("torch")
-    ours, expected = grads(torch, DIFFERENTIABLE[case]), grads(theirs, DIFFERENTIABLE[case])
+    """PyTorch's answers are stored: `python tests/compiler/test_control_flow.py` asks it again."""
+    ours, expected = grads(torch, DIFFERENTIABLE[case]), json.loads(STORED.read_text())[case]
     for mine, other in zip(ours, expected, strict=True):
-        if other is None or mine is None:
-            assert mine is other or not any(theirs.tensor(other if mine is None else mine).flatten().tolist())
+        if other is None or mine is None:  # where nothing depends on a tensor PyTorch may give zeros
+            assert mine is other or not torch.tensor(other if mine is None else mine).count_nonzero()
         else:
-            assert theirs.allclose(theirs.tensor(mine), theirs.tensor(other), rtol=1e-5)
+            assert torch.allclose(torch.tensor(mine), torch.tensor(other), rtol=1e-5)
 
 
 def test_trees_numbers_and_directions() -> None:
@@ -134,3 +138,10 @@ def test_what_does_not_fit_is_refused(case: str) -> None:
     call, error, words = REFUSED[case]
     with pytest.raises(error, match=words):
         call()
+
+
+if __name__ == "__main__":
+    theirs = importlib.import_module("torch")
+    STORED.write_text(
+        json.dumps({case: grads(theirs, function) for case, function in DIFFERENTIABLE.items()}, indent=1) + "\n"
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rushlight._cli.compile_report import text_of
+import pytest
+
+from rushlight._cli.compile_report import main, text_of
 
 SCRIPT = """
 import sys
@@ -28,25 +30,26 @@ print("the program's own words", sys.argv[1:])
 """
 
 
-def test_a_report_lists_graphs_breaks_and_times(run_python, tmp_path: Path) -> None:
+def test_a_report_lists_graphs_breaks_and_times(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     script, found = tmp_path / "program.py", tmp_path / "found.json"
     script.write_text(SCRIPT)
-    done = run_python("-m", "rushlight", "compile-report", "--json", str(found), str(script), "--flag", "3", check=True)
-    assert done.stdout.count("the program's own words ['--flag', '3']") == 1
-    assert "2 compiled functions, " in done.stdout and f"never ({script}:12): never called" in done.stdout
-    assert f"step ({script}:5): 4 calls, the first " in done.stdout and "times as long" in done.stdout
-    assert f"breaks:\n  {script}:8: " in done.stdout and "compiled again:\n  step: recompiled" in done.stdout
-    assert "not compiled: none" in done.stdout
+    assert main(["--json", str(found), str(script), "--flag", "3"]) == 0
+    printed = capfd.readouterr().out
+    assert printed.count("the program's own words ['--flag', '3']") == 1
+    assert "2 compiled functions, " in printed and f"never ({script}:12): never called" in printed
+    assert f"step ({script}:5): 4 calls, the first " in printed and "times as long" in printed
+    assert f"breaks:\n  {script}:8: " in printed and "compiled again:\n  step: recompiled" in printed
+    assert "not compiled: none" in printed
     data = json.loads(found.read_text())
     assert data["compiled"]["graphs"] > 2 and data["eager"]["graphs"] == 0 and len(data["eager"]["times"]) == 2
 
 
-def test_a_report_of_a_program_that_fails(run_python, tmp_path: Path) -> None:
+def test_a_report_of_a_program_that_fails(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text("import torch\ntorch.compile(lambda x: x + 1)(torch.ones(2))\nraise SystemExit(3)\n")
-    done = run_python("-m", "rushlight", "compile-report", str(script))
-    assert done.returncode == 3 and "1 compiled functions, 1 graphs" in done.stdout and "breaks: none" in done.stdout
-    assert run_python("-m", "rushlight", "compile-report", str(tmp_path / "none.py")).returncode != 0
+    assert main([str(script)]) == 3
+    printed = capfd.readouterr().out
+    assert "1 compiled functions, 1 graphs" in printed and "breaks: none" in printed
 
 
 def test_the_text_of_a_report() -> None:

@@ -106,14 +106,14 @@ class CompileContext:
         self, function: Callable[..., Any], source_names: Mapping[str, str] | None = None
     ) -> Callable[..., Any]:
         """The compiled function; `source_names` are other names of what it reads, for fx graphs."""
-        config = settings("torch._dynamo.config")
         wanted = CompileSettings(
             fullgraph=self.fullgraph,
             dynamic=self.dynamic,
             backend=self.backend_function,
             options={word: value for word, value in self.options.items() if word in OWN_OPTIONS},
             name=self.name or "",
-            recompile_limit=self.recompile_limit or config.get("recompile_limit"),
+            recompile_limit=self.recompile_limit or settings("torch._dynamo.config").get("recompile_limit"),
+            own_limit=self.recompile_limit is not None,
             source_names=dict(source_names or {}),
         )
         return _function_of(compile_function(function, wanted), function)

@@ -49,9 +49,11 @@ def _fake(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _allowed(compiled: Any, again: bool, why: str) -> bool:
     """Whether a function may be traced now (`again`: though it was before); the stance and the settings say it."""
-    stance = current_stance().stance
+    stance, config = current_stance().stance, settings("torch._dynamo.config")
+    if not compiled.settings.own_limit:
+        compiled.settings.recompile_limit = config.get("recompile_limit")
     if stance == "default":
-        if again and settings("torch._dynamo.config").get("error_on_recompile"):
+        if again and config.get("error_on_recompile"):
             raise RecompileError(
                 f"Recompiling function {_place(compiled)}\n    triggered by the following guard failure(s):\n    - {why}"
             )

@@ -19,6 +19,8 @@ class CompileSettings:
     options: dict[str, Any] = field(default_factory=dict)
     name: str = ""
     recompile_limit: int = 8
+    own_limit: bool = False
+    """Whether the limit is this function's own, not the one of the settings."""
     suppress_errors: bool = True
     source_names: dict[str, str] = field(default_factory=dict)
     """Other names of sources in fx graphs: a module's call has those of its `forward`."""
