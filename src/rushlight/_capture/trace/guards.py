@@ -14,8 +14,8 @@ from rushlight._capture.trace.events import COUNTERS, tell
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.sources import Reads
 from rushlight._capture.trace.words import Notes, Unnoted
+from rushlight._engine.dispatch.native_plans import ready
 from rushlight._host.guard_native import GUARD_HEADER
-from rushlight._host.runtime import runtime
 from rushlight._native.mutable_objects import supported
 
 __all__ = ["Guard", "guarded"]
@@ -28,7 +28,7 @@ _LONGEST_WAIT = 4096  # calls
 
 def guarded() -> Callable[[Any, Any], tuple[Any, ...] | None]:
     """The native function that asks a guard's table."""
-    found: Callable[[Any, Any], tuple[Any, ...] | None] = runtime().guarded
+    found: Callable[[Any, Any], tuple[Any, ...] | None] = ready().guarded
     return found
 
 
