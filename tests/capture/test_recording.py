@@ -407,6 +407,18 @@ def test_inputs_that_want_gradients_from_now_on() -> None:
     assert x.grad.tolist() == [2.0, 2.0]
 
 
+def test_hooks_behind_accumulation() -> None:
+    x, seen = torch.ones(2, requires_grad=True), []
+    x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.tolist()))
+    for first in (None, torch.ones(2)):
+        x.grad = first
+        (y,) = program_of(lambda x: [(x * 3).sum()], x)[1]([x, *([] if first is None else [first])])
+        y.backward()
+        with pytest.raises(RecordingError, match="hooks would have to run"):
+            program_of(lambda x: [(x * 3).sum().backward()] and [], x)
+    assert seen == [[3.0, 3.0], [4.0, 4.0]]
+
+
 def test_histories_of_changed_inputs() -> None:
     def function(x: Any, w: Any) -> list[Any]:
         x.mul_(w)

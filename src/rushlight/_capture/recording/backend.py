@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -9,6 +10,7 @@ from typing import Any
 
 from rushlight._backends.protocol import Backend, Block
 from rushlight._backends.registry import host
+from rushlight._base.errors import PACKAGE
 from rushlight._capture.recording.device import TRACED
 from rushlight._capture.recording.errors import DataDependentError, RecordingError
 from rushlight._capture.recording.log import Call, Copy, Fill
@@ -205,12 +207,22 @@ class RecordingBackend(Backend):
         return host().memory_stats(device)
 
 
+_INNER = tuple(
+    PACKAGE + room for room in ("_capture" + os.sep + "recording", "_engine", "_surface", "_backends", "_base")
+)
+
+_WRAPPERS = frozenset(
+    ("missed", "public", "called", "full", "slow", "call", "run", "function")
+)  # around functions of other names
+
+
 def asking() -> str:
-    """The function of the engine that asks for elements, by name."""
-    frame = sys._getframe(1)
-    while frame is not None and "/_capture/recording/" in frame.f_code.co_filename.replace("\\", "/"):
+    """The function that asks for elements, by the name under which it was called."""
+    frame, name = sys._getframe(1), "a function"
+    while frame is not None and frame.f_code.co_filename.startswith(_INNER):
+        if not frame.f_code.co_filename.startswith(_INNER[0]) and frame.f_code.co_name not in _WRAPPERS:
+            name = frame.f_code.co_name
         frame = frame.f_back
-    name = "a function" if frame is None else frame.f_code.co_name
     return name
 
 

@@ -84,6 +84,8 @@ class _Build:
         self.grads: list[tuple[int, int | None]] = []
         for i, x in enumerate(self.standing):
             held = None if x._autograd_meta is None else x._autograd_meta.grad
+            if i in self.recording.hooked and (held is not self.first_grads[i] or self._is_changed(held)):
+                raise RecordingError("a gradient is accumulated in a program whose hooks would have to run")
             if held is self.first_grads[i]:
                 continue
             if held is None:
@@ -92,6 +94,13 @@ class _Build:
                 raise RecordingError("a tensor that was not recorded became a gradient")
             else:
                 self.grads.append((i, self._output(held)))
+
+    def _is_changed(self, x: Tensor | None) -> bool:
+        """Whether the memory of a stand-in was written."""
+        if x is None:
+            return False
+        number = next(i for i, other in enumerate(self.standing) if other is x)
+        return bool(x._storage.version != self.recording.first_versions[number])
 
     def _note_output_grads(self) -> None:
         """Outputs that have gradients, which are further outputs: (output, output of its gradient)."""

@@ -60,6 +60,7 @@ class Recording:
         self._memories: list[Memory] = []
         self._roots: dict[int, tuple[Memory, Any]] = {}
         self._storages: dict[int, tuple[Any, Any]] = {}
+        self.hooked: list[int] = []  # inputs with hooks behind the accumulation of their gradient
         self.first_grads: list[Tensor | None] = []
         self.first_edges: dict[int, Any] = {}
         self.first_versions: list[int] = []
@@ -236,8 +237,10 @@ class Recording:
             meta_of(made).grad = self.first_grads[number] = self.stand_in(meta.grad, ("grad", number))
         if meta.inference:
             meta_of(made).inference = True
-        if meta.hooks or meta.post_hooks:
+        if meta.hooks:
             raise RecordingError("a tensor with hooks is given to a recorded program")
+        if meta.post_hooks:  # they run where the program's gradient is accumulated, which must not be in the program
+            self.hooked.append(number)
 
     def _storage(self, storage: Any) -> Any:
         """The storage that stands for a real one."""
