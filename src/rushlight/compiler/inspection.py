@@ -159,7 +159,7 @@ def _conditions(text: str) -> list[str]:
 
 def _program(segment: Any, names: tuple[str, ...], begins: str) -> ProgramReport:
     """A report on one segment."""
-    conditions = [readable(text, segment.why.__globals__, names, ()) for text in _conditions(segment.text)]
+    conditions = [readable(text, segment.space, names, ()) for text in _conditions(segment.text)]
     title = f"{begins} to {'the end' if segment.finished else 'a break'}"
     program = segment.program
     graph, execution, kernels, saved = "", "nothing to run", [], []

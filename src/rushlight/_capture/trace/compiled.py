@@ -165,9 +165,9 @@ class CompiledFunction:
         """Why the segment that was made last does not fit, in words; empty where there is none."""
         if not position.segments:
             return ""
-        why = position.segments[0].why
+        segment = position.segments[0]
         names = self.target.__code__.co_varnames if position is self.entry else ()
-        return readable(why(state), why.__globals__, names, state)  # type: ignore[attr-defined]
+        return readable(segment.why(state), segment.space, names, state)
 
     def _allowed(self, position: Position, state: Sequence[Any]) -> bool:
         reason = self._reason(position, state)

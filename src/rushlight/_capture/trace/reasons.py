@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 from rushlight._engine.core.tensor import Tensor
@@ -19,6 +20,10 @@ _SPEC = re.compile(r"(\S+)\._spec is (c\d+)")
 _PLACE = re.compile(r"^s\[(\d+)\]$")
 _ATTRIBUTE = re.compile(r"\.__dict__\['(\w+)'\]")
 _STATE = re.compile(r"^(c\d+)\.word == \d+")
+_FLAG = re.compile(r"^(\S+)\.(requires_grad|is_leaf) is (True|False)$")
+_FACTS = re.compile(r"^c\d+\((\S+)\) == \d$")
+_MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\['(\w+)'\]")
+_GLOBAL = re.compile(r"globals of ([\w.]+)\['(\w+)'\]")
 _LONGEST = 60
 
 
@@ -35,6 +40,13 @@ def readable(reason: str, space: Mapping[str, Any], names: Sequence[str], state:
             return f"tensor {name!r}: {_changed(reason, found)}"
         if isinstance(wanted, Spec):
             return f"tensor {name!r} was {wanted}"
+    flag = _FLAG.match(reason)
+    if flag is not None:
+        name, wanted = _named(flag[1], space, names), flag[3] == "True"
+        return f"tensor {name!r}: {flag[2]} mismatch. expected {wanted}, actual {not wanted}"
+    facts = _FACTS.match(reason)
+    if facts is not None:
+        return f"tensor {_named(facts[1], space, names)!r}: other hooks, or made in another mode of inference"
     mode = _STATE.match(reason)
     if mode is not None and type(space.get(mode[1])).__name__ == "_State":
         return "gradient mode, inference mode, automatic casts and transforms are as they were"
@@ -52,7 +64,22 @@ def _changed(reason: str, found: Tensor) -> str:
 
 def _named(text: str, space: Mapping[str, Any], names: Sequence[str]) -> str:
     text = re.sub(r"\bs\[(\d+)\]", lambda m: names[int(m[1])] if int(m[1]) < len(names) else m[0], text)
-    return _ATTRIBUTE.sub(r".\1", re.sub(r"\bc\d+\b", lambda m: _short(space[m[0]]) if m[0] in space else m[0], text))
+    text = re.sub(r"\bc\d+\b(?:\.cell_contents\b)?", lambda m: _constant(m[0], space), text)
+    text = _MEMBER.sub(lambda m: f"[{m[1]}]" if m[1].isdigit() else f".{m[1]}", _ATTRIBUTE.sub(r".\1", text))
+    return _GLOBAL.sub(r"\2 of \1", text)
+
+
+def _constant(word: str, space: Mapping[str, Any]) -> str:
+    """A constant by its value, a cell by the variable that it holds."""
+    name, _, contents = word.partition(".")
+    if name not in space:
+        return word
+    value = space[name]
+    if contents:
+        for function in space.values():
+            if isinstance(function, FunctionType) and value in (function.__closure__ or ()):
+                return function.__code__.co_freevars[(function.__closure__ or ()).index(value)]
+    return _short(value) + (f".{contents}" if contents else "")
 
 
 def _short(value: Any) -> str:

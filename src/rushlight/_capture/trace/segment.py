@@ -41,6 +41,9 @@ _MAX_FRAMES = 900
 _ERRORS = (KeyError, IndexError, AttributeError, TypeError, ValueError)
 
 
+_LONGEST_VALUE = 60
+
+
 class Stopped:
     """Where a segment ended before the function did: frames without values, and the values of each."""
 
@@ -71,29 +74,41 @@ class Segment:
     """See the module's text."""
 
     def __init__(
-        self,
-        run: Callable[[Any], Any],
-        slow: Callable[[Any], Any],
-        why: Callable[[Any], str],
-        text: str,
-        program: Any,
-        reason: str,
-        guard: Guard,
+        self, run: Callable[[Any], Any], slow: Callable[[Any], Any], text: str, program: Any, reason: str, guard: Guard
     ) -> None:
-        self.run, self.slow, self.why, self.text, self.program, self.reason, self.guard = (
-            run,
-            slow,
-            why,
-            text,
-            program,
-            reason,
-            guard,
-        )
+        self.run, self.slow, self.text = run, slow, text
+        self.program, self.reason, self.guard = program, reason, guard
+        self.space = guard.space  # constants by the names that conditions have for them
+        self._first: Callable[[Any], tuple[int, int, Any] | None] | None = None
         self.inputs = 0
         self.finished = False
         self.graph_module: Any = None
         self.floats: dict[str, float] = {}  # places of floats whose values are guarded
         self.read_floats: Callable[[Any], list[Any]] = list
+
+    def why(self, state: Sequence[Any]) -> str:
+        """The first condition that does not hold, with the value that was found if it is a number or a text; empty where all hold."""
+        reads = self.guard.reads
+        if self._first is None:
+            lines = [
+                "def first(s):",
+                "    at = 0",
+                "    try:",
+                *[f"        {line}" for line in reads.steps()],
+                "    except ERRORS: return at, -1, None",
+            ]
+            self._first = functions("\n".join(lines), dict(self.space), "reasons")["first"]
+        found = self._first(state)
+        if found is None:
+            return ""
+        number, part, value = found
+        text = reads.told(number, part)
+        shown = (
+            type(value) in (int, float, str, bool)
+            and not text.startswith("type(")
+            and len(repr(value)) < _LONGEST_VALUE
+        )
+        return f"{text}, found {value!r}" if shown else text
 
 
 def trace(
@@ -347,8 +362,6 @@ def _assemble(
         "def run(s):", "    t = table[0]", "    g = guarded(t, s)", "    if g is None or (t[2] is not None and not t[2](s)): return MISS", *body,
         "def slow(s):", "    try:", *checks, "    except ERRORS: return MISS", "    passed(s)", "    settle()",
         f"    g = ({''.join(f'{name}, ' for name in wanted)})", *body,
-        "def why(s):", "    why = ''", "    try:", *([f"        {line}" for line in reads.reasons()] or ["        pass"]),
-        "    except ERRORS: return why", "    return ''",
     ]  # fmt: skip
     text = "\n".join(lines)
     guard = Guard(reads, wanted, {**tracer.constants.space, "ERRORS": _ERRORS})
@@ -363,7 +376,7 @@ def _assemble(
     }
     space["settle"] = functools.partial(_settle, space, program)
     functions(text, space, "compiled segment")
-    segment = Segment(space["run"], space["slow"], space["why"], text, program, reason, guard)
+    segment = Segment(space["run"], space["slow"], text, program, reason, guard)
     segment.floats, segment.read_floats = outside.floats, reader(list(outside.floats), tracer.constants.space)
     segment.finished, segment.graph_module, segment.inputs = finished, graph_module, len(inputs)
     return segment

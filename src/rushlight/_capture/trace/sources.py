@@ -6,11 +6,12 @@ read them, loads of sources and conditions on what was loaded; `text` writes bot
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Constants", "Reads", "Source"]
+__all__ = ["Constants", "Reads", "Source", "parts"]
 
 _VARIABLE = re.compile(r"\bv\d+\b")
 
@@ -144,15 +145,33 @@ class Reads:
         flush()
         return lines
 
-    def reasons(self) -> list[str]:
-        """Statements that find the first condition that fails: `why` is set to its text."""
+    def steps(self) -> list[str]:
+        """Statements that return what does not hold: the number of an entry, that of one of its conditions, and the value."""
         lines: list[str] = []
-        for kind, source, condition in self.entries:
+        for number, (kind, source, condition) in enumerate(self.entries):
+            lines.append(f"at = {number}")
             if kind == "load":
                 base = "" if source.base is None else source.base.variable
-                lines.append(f"why = {str(source)!r} + ' is not there any more'")
                 lines.append(f"{source.variable} = {source.pattern.replace('{}', base)}")
-            else:
-                text = condition.replace("{}", str(source))
-                lines.append(f"if not ({condition.replace('{}', source.variable)}): return {text!r}")
+                continue
+            for part, text in enumerate(parts(condition)):
+                variable = source.variable
+                lines.append(f"if not ({text.replace('{}', variable)}): return at, {part}, {variable}")
         return lines
+
+    def told(self, number: int, part: int) -> str:
+        """One of the conditions (or that there is a value, part -1) in terms of sources."""
+        _, source, condition = self.entries[number]
+        return f"{source} is there" if part < 0 else parts(condition)[part].replace("{}", str(source))
+
+
+def parts(condition: str) -> list[str]:
+    """The conditions that are joined in one.
+
+    >>> parts("type({}) is int and {} == 3")
+    ['type({}) is int', '{} == 3']
+    """
+    tree = ast.parse(condition.replace("{}", "__X__"), mode="eval").body
+    if not isinstance(tree, ast.BoolOp) or not isinstance(tree.op, ast.And):
+        return [condition]
+    return [ast.unparse(each).replace("__X__", "{}") for each in tree.values]
