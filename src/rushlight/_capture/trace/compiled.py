@@ -19,10 +19,10 @@ from typing import Any
 from rushlight._capture.bytecode import NULL, Frame, Interpreter, supported
 from rushlight._capture.bytecode.versions import TESTED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
-from rushlight._capture.trace.events import COUNTERS, Unbuildable, tell
+from rushlight._capture.trace.events import COUNTERS, Late, Unbuildable, tell
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.numbers import changed_floats
-from rushlight._capture.trace.reasons import readable
+from rushlight._capture.trace.reasons import listed, readable
 from rushlight._capture.trace.rebuild import PLAIN
 from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
@@ -213,6 +213,12 @@ class CompiledFunction:
                     continue
                 COUNTERS["stats"]["unique_graphs"] += made.program is not None
                 tell("graph", made.text, segment=made)
+                names = self.target.__code__.co_varnames if position is self.entry else ()
+                tell(
+                    "guards",
+                    Late(lambda made=made: f"{self._name()}:\n" + "\n".join(listed(made, names))),
+                    segment=made,
+                )  # type: ignore[misc]
                 return made
         except Exception as error:
             if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):

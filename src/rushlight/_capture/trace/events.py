@@ -9,11 +9,11 @@ from typing import Any
 
 from rushlight._capture.bytecode import Interrupt
 
-__all__ = ["COUNTERS", "EVENTS", "Break", "Unbuildable", "tell"]
+__all__ = ["COUNTERS", "EVENTS", "Break", "Late", "Unbuildable", "tell"]
 
 COUNTERS: defaultdict[str, Counter[str]] = defaultdict(Counter)
 # Called with the kind of an event ("break", "recompile", "guards", "graph", "failure"), its text and its details.
-EVENTS: list[Callable[[str, str, dict[str, Any]], None]] = []
+EVENTS: list[Callable[[str, Any, dict[str, Any]], None]] = []
 
 
 class Break(Interrupt):
@@ -28,7 +28,19 @@ class Unbuildable(Exception):
     """A value cannot be made anew after a program has run."""
 
 
-def tell(kind: str, text: str, **details: Any) -> None:
+class Late:
+    """A text that is made when somebody prints it."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self.make = make
+
+    def __str__(self) -> str:
+        return self.make()
+
+
+def tell(kind: str, text: str | Late, **details: Any) -> None:
     """Log an event, and hand it to who listens."""
     log = logging.getLogger(f"rushlight.compile.{kind}")
     if log.isEnabledFor(logging.DEBUG):

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+from rushlight._capture.trace.sources import parts
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.spec import Spec
 
-__all__ = ["readable"]
+__all__ = ["listed", "readable"]
 
 _SPEC = re.compile(r"(\S+)\._spec is (c\d+)")
 _PLACE = re.compile(r"^s\[(\d+)\]$")
@@ -53,6 +54,16 @@ def readable(reason: str, space: Mapping[str, Any], names: Sequence[str], state:
     return _named(reason, space, names)
 
 
+def listed(segment: Any, names: Sequence[str]) -> list[str]:
+    """All conditions of a segment, one a line."""
+    reads = segment.guard.reads
+    found: dict[str, None] = {}
+    for number, (kind, _, condition) in enumerate(reads.entries):
+        for part in range(len(parts(condition))) if kind == "check" else ():
+            found[f"  {_named(reads.told(number, part), segment.space, names)}"] = None
+    return list(found)
+
+
 def _changed(reason: str, found: Tensor) -> str:
     """In which of its attributes a tensor of the same shape differs."""
     for word in ("requires_grad", "is_leaf"):
@@ -85,7 +96,11 @@ def _constant(word: str, space: Mapping[str, Any]) -> str:
 def _short(value: Any) -> str:
     if type(value) is dict and "__name__" in value:
         return f"globals of {value['__name__']}"
+    if isinstance(value, FunctionType):
+        return value.__qualname__
     text = repr(value)
+    if " object at 0x" in text:
+        text = f"<{type(value).__qualname__}>"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
