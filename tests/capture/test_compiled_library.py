@@ -157,7 +157,9 @@ class Registry(OrderedDict[str, Any]):
         return kind(**options)
 
 
-REGISTRY = Registry(linear=(torch.nn.Linear, {"in_features": 2, "out_features": 2, "bias": False}), relu=(torch.nn.ReLU, {}))
+REGISTRY = Registry(
+    linear=(torch.nn.Linear, {"in_features": 2, "out_features": 2, "bias": False}), relu=(torch.nn.ReLU, {})
+)
 
 
 def test_registries_make_modules() -> None:

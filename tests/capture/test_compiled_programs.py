@@ -97,7 +97,7 @@ def loops(x):
 def comprehensions(x):
     rows = [row * i for i, row in enumerate(x)]
     pairs = {f"k{i}": r.sum() for i, r in enumerate(rows) if i >= 0}
-    return rows, pairs, {i for i in range(3)}, tuple(r + 1 for r in rows), [a + b for a in rows for b in rows]
+    return rows, pairs, {i * 1 for i in range(3)}, tuple(r + 1 for r in rows), [a + b for a in rows for b in rows]
 
 
 def generators(x):
@@ -127,7 +127,7 @@ def closures(x):
 def exceptions(x):
     found = []
     try:
-        [][1]
+        [].pop()
     except IndexError as error:
         found.append(str(error))
     try:
@@ -272,7 +272,7 @@ def objects(x):
 
 def strings(x):
     name = f"{x.shape[0]:03d}-{'a'!r}-{x.dtype}-{1.5:.2f}"
-    return name.upper().split("-"), "%s %d" % ("a", 3), f"{7:>4}", str(x.shape), x.ndim
+    return name.upper().split("-"), "%s %d".__mod__(("a", 3)), f"{7:>4}", str(x.shape), x.ndim
 
 
 def containers(x):
@@ -341,7 +341,7 @@ def tools(x):
         pairs,
         acc,
         sorted([3, 1, 2], key=lambda v: -v),
-        list(map(lambda t: t + 1, [x])),
+        list(map(functools.partial(torch.add, 1), [x])),
         list(filter(None, [0, 1])),
         math.sqrt(4),
         min(3, 2),
@@ -546,7 +546,7 @@ def test_breaks(function: Callable[..., Any], breaks: int, capsys: Any) -> None:
 def test_breaks_in_the_middle(function: Callable[..., Any]) -> None:
     compiled = compile_function(function, CompileSettings(suppress_errors=False))
     for sign in (1, -1, 1):
-        expected, found = outcome(function, lambda: (X * sign,)), outcome(compiled, lambda: (X * sign,))
+        expected, found = outcome(function, lambda s=sign: (X * s,)), outcome(compiled, lambda s=sign: (X * s,))
         assert same(expected, found), f"{expected}\n{found}"
 
 

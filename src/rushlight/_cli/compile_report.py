@@ -39,7 +39,8 @@ def main(arguments: list[str]) -> int:
     except SystemExit as done:
         return int(done.code or 0)
     if given.collect_into:
-        return _collect(*given.collect_into, given.script, given.arguments)
+        how, path = given.collect_into
+        return _collect(how, path, given.script, given.arguments)
     status, compiled = _child("compiled", given.script, given.arguments)
     if compiled is None:
         return status or 1

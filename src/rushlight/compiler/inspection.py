@@ -122,7 +122,7 @@ def _compiled_parts(function: Any) -> Callable[[], list[Any]] | None:
     found = getattr(forward, "_compiled_parts", None)
     if found is None and getattr(forward, "_compiled", None) is not None:
         return lambda: [forward]
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _programs(compiled: Any) -> list[ProgramReport]:

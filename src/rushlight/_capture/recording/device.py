@@ -6,7 +6,7 @@ from rushlight._engine.core.state import RECORDING, STATE
 from rushlight._engine.random.random import _BY_DEVICE, default_generator
 from rushlight._types.device import CPU, Device, on_host_device
 
-__all__ = ["TRACED"]
+__all__ = ["TRACED", "shown"]
 
 
 class RecordedHost(Device):
@@ -33,3 +33,8 @@ def _made() -> Device:
 TRACED = _made()
 _BY_DEVICE[TRACED] = default_generator
 on_host_device(lambda: TRACED if STATE.word & RECORDING else CPU)
+
+
+def shown(device: Device) -> Device:
+    """The device that programs see: the CPU itself in the place of what stands for it."""
+    return CPU if device is TRACED else device

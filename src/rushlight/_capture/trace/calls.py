@@ -14,13 +14,13 @@ import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rushlight._capture.bytecode import Enter, Generator
 from rushlight._capture.recording import HostNumber
 from rushlight._capture.trace import library
 from rushlight._capture.trace.events import Break
-from rushlight._capture.trace.outside import ABSENT, Append, is_plain
+from rushlight._capture.trace.outside import ABSENT, Append, Instead, is_plain, type_attribute
 from rushlight._capture.trace.settings import HOOKS
 from rushlight._engine.core.tensor import Tensor
 
@@ -210,8 +210,6 @@ def _partial(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from rushlight._capture.trace.tracer import type_attribute
-
     original = getattr(type(function), "compiled_function", None)
     if original is not None:  # a compiled function within another: what it compiles is followed
         return call(tracer, function.function, args, kwargs)
@@ -376,14 +374,12 @@ def _converted(tracer: Tracer, kind: type, x: Any) -> Any:
         if method is not None:
             return tracer.call(method, (), {})
     if isinstance(x, (int, float, str, complex)) or (isinstance(x, BaseException) and not tracer.outside.is_outside(x)):
-        return kind(x)  # type: ignore[call-arg]
+        return kind(x)
     raise Break(f"{kind.__name__}() of a {type(x).__name__}")
 
 
 def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An object of a user's class: `__new__`, then `__init__` in a frame of its own."""
-    from rushlight._capture.trace.tracer import Instead, type_attribute
-
     meta_call = type_attribute(type(kind), "__call__")
     if isinstance(meta_call, types.FunctionType):
         return call(tracer, meta_call, (kind, *args), kwargs)
@@ -399,7 +395,7 @@ def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[s
             raise TypeError(f"{kind.__name__}() takes no arguments")
         made = object.__new__(kind)
     elif issubclass(kind, (BaseException, dict, list, set, tuple, int, float, str, deque)):
-        made = kind.__new__(kind, *args, **kwargs)
+        made = cast("Any", kind).__new__(kind, *args, **kwargs)
     else:
         raise Break(f"makes an object of the native class {kind.__name__}")
     if not isinstance(made, kind):
@@ -573,7 +569,7 @@ def _slot_call(tracer: Tracer, name: str, owner: Any, args: tuple[Any, ...]) -> 
         found = tracer.set_object_attr(owner, *args)
         return None if found is None else found
     if name == "__getattribute__" and tracer.is_user_object(owner):
-        return tracer.generic_attribute(owner, *args, tracer.no_attribute)
+        return tracer.generic_attribute(owner, args[0], tracer.no_attribute)
     if name == "__delattr__" and tracer.is_user_object(owner):
         tracer.delete_attr(owner, *args)
         return None

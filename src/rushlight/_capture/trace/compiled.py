@@ -22,11 +22,11 @@ from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Late, Unbuildable, tell
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.numbers import changed_floats
+from rushlight._capture.trace.outside import Instead, type_attribute
 from rushlight._capture.trace.reasons import listed, readable
 from rushlight._capture.trace.rebuild import PLAIN
 from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
-from rushlight._capture.trace.tracer import Instead, type_attribute
 from rushlight._engine.core.state import ANOMALY, FUNCTION_MODE, OBSERVED, RECORDING, SAVED_HOOKS, STATE, VMAP
 from rushlight._engine.functorch.transformed import LEVELS
 
@@ -423,7 +423,7 @@ def _caller(compiled: CompiledFunction) -> Callable[..., Any]:
     caller: Any = space["caller"]
     functools.update_wrapper(caller, function, updated=())
     del caller.__wrapped__
-    return caller  # type: ignore[no-any-return]
+    return caller
 
 
 def _renamed(text: str, word: str, other: str, parameters: Sequence[str], state: Sequence[str]) -> str:

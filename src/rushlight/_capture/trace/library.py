@@ -190,12 +190,13 @@ def _warn_above(message: str, category: type[Warning], level: int) -> None:
         frame.f_code.co_filename in ("<compiled segment>", "<caller of a compiled function>")
         or str(frame.f_globals.get("__name__", "")).startswith(f"{_PACKAGE}._capture")
     ):
-        depth, frame = depth + 1, frame.f_back  # type: ignore[assignment]
+        depth, frame = depth + 1, frame.f_back
     warnings.warn(message, category, stacklevel=depth + level)
 
 
 _LEVELS = {
-    logging.Logger.debug: logging.DEBUG, logging.Logger.info: logging.INFO, logging.Logger.warning: logging.WARNING, logging.Logger.error: logging.ERROR,
+    logging.Logger.debug: logging.DEBUG, logging.Logger.info: logging.INFO, logging.Logger.warning: logging.WARNING,
+    logging.Logger.error: logging.ERROR,
     logging.Logger.critical: logging.CRITICAL,
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from rushlight._capture.trace.events import Break
 from rushlight._capture.trace.sources import Reads, Source
@@ -25,7 +25,18 @@ from rushlight._engine.core.tensor import Tensor
 from rushlight._types.device import Device
 from rushlight._types.dtype import DType
 
-__all__ = ["ABSENT", "CONTAINERS", "Append", "Lazy", "Outside", "Shadow", "autograd_facts", "is_plain"]
+__all__ = [
+    "ABSENT",
+    "CONTAINERS",
+    "Append",
+    "Lazy",
+    "Outside",
+    "Shadow",
+    "autograd_facts",
+    "is_plain",
+    "Instead",
+    "type_attribute",
+]
 
 ABSENT: Any = types.SimpleNamespace(name="absent")
 
@@ -220,7 +231,7 @@ class Outside:
             self.reads.check(source, f"type({{}}) is {name(kind)} and {{}} == {name(value)}")
             return value
         self.reads.check(source, "type({}) is " + name(kind))
-        if is_native_kind(kind):
+        if is_native_kind(cast("Any", kind)):
             self.opaque.add(id(value))
         return value
 
@@ -336,7 +347,7 @@ class Outside:
         copy: Any = defaultdict(value.default_factory) if isinstance(value, defaultdict) else type(value)()
         for key, real, place in zip(wrapped_keys, value.values(), sources, strict=True):
             copy[key] = self.wrap(real, place)
-        return copy  # type: ignore[no-any-return]
+        return copy
 
     # ***** questions *****
 
@@ -358,3 +369,25 @@ class Outside:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) < 60 else text[:57] + "..."
+
+
+class Instead:
+    """The result of a call in the place of what its frame returns."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, returned: Any) -> Any:
+        if returned is not None and not isinstance(self.value, type(None)):
+            raise TypeError(f"__init__() should return None, not '{type(returned).__name__}'")
+        return self.value
+
+
+def type_attribute(kind: type, name: str) -> Any:
+    """An attribute of a class as its dictionaries have it; ABSENT where there is none."""
+    for each in kind.__mro__:
+        if name in each.__dict__:
+            return each.__dict__[name]
+    return ABSENT

@@ -1,7 +1,7 @@
 """Making values anew after a program has run: expressions for what the trace holds, and the statements that bring the world to the same state.
 
-Tensors that the program made are its outputs.  What came from outside is found where it came from.  Containers and objects that the trace made are made
-again, each once, so that two names of one object still name one.
+Tensors that the program made are its outputs.  What came from outside is found where it came from.  Containers and
+objects that the trace made are made again, each once, so that two names of one object still name one.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
 from rushlight._capture.bytecode.tracebacks import entries, traceback_of
-from rushlight._capture.recording import HostNumber
+from rushlight._capture.recording import HostNumber, shown
 from rushlight._capture.trace.calls import Followed
 from rushlight._capture.trace.events import Unbuildable
-from rushlight._capture.trace.outside import ABSENT, Append, Lazy, is_plain
-from rushlight._capture.trace.tracer import DELETED, InstanceDict, Instead, Tracer
+from rushlight._capture.trace.outside import ABSENT, Append, Instead, Lazy, is_plain
+from rushlight._capture.trace.tracer import DELETED, InstanceDict, Tracer
 from rushlight._engine.core.tensor import Tensor
-from rushlight._types.device import CPU, Device
+from rushlight._types.device import Device
 
 __all__ = ["PLAIN", "Rebuild"]
 
 _ITERATORS = tuple(
-    type(x) for x in (iter([]), iter(()), iter(range(0)), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), enumerate([]), zip(),
-                      reversed([]), iter(reversed({})))
+    type(x) for x in cast("list[Any]", [iter([]), iter(()), iter(range(0)), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), enumerate([]), zip(),
+                      reversed([]), iter(reversed({}))])
 )  # fmt: skip
 
 PLAIN = Operations()  # what runs instructions that are not traced, and generators that go on with them
@@ -87,7 +87,7 @@ class Rebuild:
         if value is None or value is True or value is False or value is Ellipsis:
             return repr(value)
         if isinstance(value, Device):
-            return self.constant(CPU if value.type == "cpu" else value)
+            return self.constant(shown(value))
         if is_plain(value) and not isinstance(value, slice):
             return repr(value) if type(value) in (int, str) and len(repr(value)) < 30 else self.constant(value)
         if type(value) is Lazy:

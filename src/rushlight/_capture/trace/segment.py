@@ -18,10 +18,11 @@ from rushlight._capture.trace.events import Break, Unbuildable
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.guards import Guard, guarded
 from rushlight._capture.trace.numbers import Passed, reader
+from rushlight._capture.trace.outside import Instead
 from rushlight._capture.trace.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Source
-from rushlight._capture.trace.tracer import Instead, Tracer
+from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
 from rushlight._engine.core.tensor import Tensor, meta_of
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM

@@ -39,7 +39,7 @@ class Source:
 
     def __init__(self, pattern: str, base: Source | None = None) -> None:
         self.pattern, self.base = pattern, base
-        self.depth = 0 if base is None else base.depth + 1
+        self.depth: int = 0 if base is None else base.depth + 1
         self.variable = ""
 
     def __str__(self) -> str:

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rushlight._capture.bytecode import Enter, Generator, Interpreter, Operations
-from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError
+from rushlight._capture.recording import DataDependentError, HostNumber, Recording, RecordingError, shown
 from rushlight._capture.trace import calls
 from rushlight._capture.trace.events import Break
-from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain
+from rushlight._capture.trace.outside import ABSENT, Append, Lazy, Outside, is_plain, type_attribute
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Constants, Reads, Source
 from rushlight._engine.core.state import STATE
 from rushlight._engine.core.tensor import Tensor
-from rushlight._types.device import CPU, Device
+from rushlight._types.device import Device
 from rushlight._types.layout import Size
 
-__all__ = ["DELETED", "Cell", "Instead", "Tracer"]
+__all__ = ["DELETED", "Cell", "Tracer"]
 
 DELETED: Any = types.SimpleNamespace(name="deleted")
 Cell = types.CellType
@@ -39,20 +39,6 @@ _COMPARED = {
     ">=": ("ge", "le"),
 }
 _UNARY = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
-
-
-class Instead:
-    """The result of a call in the place of what its frame returns."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __call__(self, returned: Any) -> Any:
-        if returned is not None and not isinstance(self.value, type(None)):
-            raise TypeError(f"__init__() should return None, not '{type(returned).__name__}'")
-        return self.value
 
 
 class InstanceDict:
@@ -114,14 +100,6 @@ class InstanceDict:
 
     def __len__(self) -> int:
         return len(self.names())
-
-
-def type_attribute(kind: type, name: str) -> Any:
-    """An attribute of a class as its dictionaries have it; ABSENT where there is none."""
-    for each in kind.__mro__:
-        if name in each.__dict__:
-            return each.__dict__[name]
-    return ABSENT
 
 
 class Tracer(Operations):
@@ -226,6 +204,9 @@ class Tracer(Operations):
             self.guard_class(type(value), name, found)
             return types.MethodType(found, value)
         return None
+
+    def record_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Write a call of one of our own functions down, where somebody wants a document of the trace."""
 
     # ***** names *****
 
@@ -343,7 +324,7 @@ class Tracer(Operations):
             self.guard_class(type(obj), name, found)
             return Enter(found.fget, (obj,), {})
         value = self.native(getattr, obj, name)
-        return CPU if isinstance(value, Device) and value.type == "cpu" else value
+        return shown(value) if isinstance(value, Device) else value
 
     def is_users(self, function: Any) -> bool:
         """Whether a function is Python code that is followed."""
@@ -652,7 +633,7 @@ class Tracer(Operations):
         if method is not None:
             return self.call(method, (index,), {})
         if self.outside.is_outside(obj) and self.is_user_object(obj) and isinstance(obj, (dict, list)):
-            value = type(obj).__getitem__(obj, index)
+            value = operator.getitem(obj, index)
             return self.outside.wrap(
                 value, self.reads.source(f"{{}}[{self.constants.name(index)}]", self.outside.sources[id(obj)])
             )
@@ -850,7 +831,7 @@ class Tracer(Operations):
     def _checked(self, iterator: Any) -> Iterator[Any]:
         if self.outside.is_outside(iterator):
             raise Break(f"advances a {type(iterator).__name__} from outside")
-        return iterator  # type: ignore[no-any-return]
+        return iterator
 
     # ***** calls *****
 
@@ -894,7 +875,7 @@ class Tracer(Operations):
         value = self.real(value)
         if isinstance(value, Tensor) or (self.is_user_object(value) and not isinstance(value, Size)):
             raise Break(f"formats a {type(value).__name__}")
-        return self.native(super().format, value, conversion, spec)  # type: ignore[no-any-return]
+        return self.native(super().format, value, conversion, spec)
 
     def build_string(self, parts: Sequence[Any]) -> str:
         return "".join([self.real(x) for x in parts])

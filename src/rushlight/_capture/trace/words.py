@@ -415,7 +415,7 @@ class Notes:
 
     def _subscript(self, node: ast.Subscript) -> At:
         if isinstance(node.value, ast.Name) and node.value.id == "s" and isinstance(node.slice, ast.Constant):
-            return self._name(f"s[{node.slice.value}]")
+            return self._name(f"s[{node.slice.value!r}]")
         base, key = self._value(node.value), self._value(node.slice)
         if key.register:
             raise Unnoted("a key that changes")
