@@ -407,6 +407,21 @@ def test_inputs_that_want_gradients_from_now_on() -> None:
     assert x.grad.tolist() == [2.0, 2.0]
 
 
+def test_saved_tensors_that_the_program_changes() -> None:
+    def function(x: Any) -> list[Any]:
+        y = x.exp()
+        wrong, right = y * y, (x * 2).sum()
+        y.add_(1)
+        return [wrong, right]
+
+    x = torch.ones(2, requires_grad=True)
+    wrong, right = program_of(function, x)[1]([x])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        wrong.sum().backward()
+    right.backward()
+    assert x.grad.tolist() == [2.0, 2.0]
+
+
 def test_hooks_behind_accumulation() -> None:
     x, seen = torch.ones(2, requires_grad=True), []
     x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.tolist()))

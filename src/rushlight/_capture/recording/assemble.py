@@ -20,7 +20,7 @@ from rushlight._graph.rewrite import RewritingBuilder
 from rushlight._prims import build
 from rushlight._prims.effects import prim
 from rushlight._transforms.simplify import EXACT
-from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, DType
+from rushlight._types.dtype import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, INT32, INT64, UINT8, DType
 from rushlight._types.layout import contiguous_strides, extent, numel
 
 __all__ = ["Assembler", "Given"]
@@ -180,7 +180,12 @@ class Assembler:
         source, target = self.stretch(entry.source), self.stretch(entry.address)
         whole = entry.source == source.address and entry.address == target.address
         if not whole or entry.nbytes < target.nbytes or entry.nbytes < source.nbytes:
-            raise RecordingError("a part of a storage was copied")
+            dtype = source.dtype if source.value is not None else target.dtype or UINT8
+            count, rest = divmod(entry.nbytes, dtype.itemsize)
+            if rest:
+                raise RecordingError("a part of an element was copied")
+            self.write(entry.address, (count,), (1,), self.read(entry.source, (count,), (1,), dtype))
+            return
         target.raw, target.value, target.layout, target.dtype = source.raw, source.value, source.layout, source.dtype
 
     # ***** memory *****

@@ -14,7 +14,7 @@ from rushlight._capture.recording.evaluation import Evaluation
 from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.log import Draw
 from rushlight._engine.autograd.hooks import retain
-from rushlight._engine.autograd.node import RELEASED, Node, next_sequence
+from rushlight._engine.autograd.node import Node, next_sequence
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.memory import MEMORY, own
 from rushlight._engine.core.state import ANOMALY, GRAD, SAVED_HOOKS, STATE
@@ -315,8 +315,8 @@ class CompiledProgram:
         if self._backward is not None and STATE.word & GRAD:
             self._record(inputs, drawn, numbers, results, residuals)
         if self.released and STATE.word & GRAD:
-            for j in self.released:
-                results[j]._node, results[j]._rg = _released_node(), True
+            for j, words in self.released:
+                results[j]._node, results[j]._rg = _released_node(words), True
         if self._dressed:
             self._dress(results)
         self._set_gradients(inputs, results)
@@ -457,25 +457,28 @@ class CompiledProgram:
         return self._held[number]
 
 
-def _released_node() -> Node:
-    """The history of an output through which the program has gone backward: what it saved is freed."""
+def _released_node(words: str) -> Node:
+    """The history of an output through which backward does not run: the program has gone through it, or has changed what it saved."""
     node = ReleasedBackward()
     node._start(())
+    node.words = words
     return node
 
 
 class ReleasedBackward(Node):
     """See `_released_node`."""
 
-    __slots__ = ()
+    __slots__ = ("words",)
+
+    words: str
 
     def name(self) -> str:
         """As that of other outputs."""
         return NAME
 
     def apply(self, grads: Any) -> Any:
-        """RuntimeError: backward was called before."""
-        raise RuntimeError(RELEASED)
+        """RuntimeError, as eager backward raises it."""
+        raise RuntimeError(self.words)
 
 
 def _lies(value: Value) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from rushlight._capture.recording.host_numbers import HostNumber
 from rushlight._capture.recording.memory import InputBackward
 from rushlight._capture.recording.regions import Layout, path_to, shown
 from rushlight._engine.autograd.engine import run_backward
-from rushlight._engine.autograd.node import GradientEdge
+from rushlight._engine.autograd.node import RELEASED, GradientEdge
 from rushlight._engine.core.tensor import Tensor, edge_of
 from rushlight._graph.core import Graph, Value, live_nodes
 from rushlight._transforms.partition import Joint, partition
@@ -70,8 +70,9 @@ class _Build:
             for j, x in enumerate(self.outputs)
             if x._node is not None and x._rg and (id(x) not in self.numbers or j in changed)
         ]
-        self.released = [j for j in self.wanting if _is_released(self.outputs[j])]
-        self.wanting = [j for j in self.wanting if j not in self.released]
+        # Outputs without a backward: (output, the error that it raises)
+        self.released = [(j, RELEASED) for j in self.wanting if _is_released(self.outputs[j])]
+        self._leave_out([j for j, _ in self.released])
         if self.wanting:
             self._record_backward()
         self.specs = [x._spec for x in self.inputs]
@@ -161,6 +162,21 @@ class _Build:
 
     # ***** backward *****
 
+    def _leave_out(self, numbers: Sequence[int]) -> None:
+        self.wanting = [j for j in self.wanting if j not in numbers]
+
+    def _refused(self, edges: Sequence[GradientEdge]) -> list[tuple[int, str]]:
+        """The outputs through which backward does not run, and what it says: that a saved tensor was changed, for example."""
+        found = []
+        for k, j in enumerate(self.wanting):
+            try:
+                self._gradients_of([k], edges)
+            except RecordingError:
+                raise
+            except RuntimeError as error:
+                found.append((j, str(error)))
+        return found
+
     def _record_backward(self) -> None:
         """Run the engine's backward on the recorded tensors, with stand-ins for the gradients of the outputs that want one."""
         recording = self.recording
@@ -174,7 +190,18 @@ class _Build:
                 edge = (recording.first_edges.get(i) or edge_of(x)) if self.inputs[i]._rg or i in wants else None
                 if edge is not None:
                     edges.append((i, GradientEdge(*(edge if isinstance(edge, tuple) else (edge, 0)))))
-            found = self._gradients_of(range(len(self.wanting)), [edge for _, edge in edges])
+            try:
+                found = self._gradients_of(range(len(self.wanting)), [edge for _, edge in edges])
+            except RecordingError:
+                raise
+            except RuntimeError:
+                refused = self._refused([edge for _, edge in edges])
+                kept = [k for k, j in enumerate(self.wanting) if j not in [j for j, _ in refused]]
+                self.released += refused
+                self._leave_out([j for j, _ in refused])
+                self.cotangents = [self.cotangents[k] for k in kept]
+                chosen = range(len(self.wanting))
+                found = self._gradients_of(chosen, [edge for _, edge in edges]) if chosen else [None] * len(edges)
         reached = [k for k, g in enumerate(found) if g is not None]
         self.wrt, self.edges = [edges[k][0] for k in reached], [edges[k][1] for k in reached]
         self.gradients = [found[k] for k in reached]
