@@ -403,7 +403,7 @@ def test_arguments_of_other_kinds() -> None:
     def call(x: Any) -> Any:
         return x * 2
 
-    compiled = compile_function(call, CompileSettings(recompile_limit=20))
+    compiled = compile_function(call, CompileSettings(recompile_limit=20, own_limit=True))
     made = [
         torch.ones(2), torch.ones(2, dtype=torch.float64), torch.ones(3), torch.ones(2, 2), torch.ones(2, 3).t(), torch.ones(4)[::2],
         nn.Parameter(torch.ones(2)), 3, 2.5, "ab",

@@ -161,6 +161,11 @@ class CompiledFunction:
             return None
         return (found,)
 
+    def _guards(self, position: Position, segment: Segment) -> str:
+        """The conditions of a segment, as text."""
+        names = self.target.__code__.co_varnames if position is self.entry else ()
+        return "\n".join([f"{self._name()}:", *listed(segment, names)])
+
     def _reason(self, position: Position, state: Sequence[Any]) -> str:
         """Why the segment that was made last does not fit, in words; empty where there is none."""
         if not position.segments:
@@ -213,12 +218,7 @@ class CompiledFunction:
                     continue
                 COUNTERS["stats"]["unique_graphs"] += made.program is not None
                 tell("graph", made.text, segment=made)
-                names = self.target.__code__.co_varnames if position is self.entry else ()
-                tell(
-                    "guards",
-                    Late(lambda made=made: f"{self._name()}:\n" + "\n".join(listed(made, names))),
-                    segment=made,
-                )  # type: ignore[misc]
+                tell("guards", Late(functools.partial(self._guards, position, made)), segment=made)
                 return made
         except Exception as error:
             if not self.settings.suppress_errors or self.settings.fullgraph or isinstance(error, HOOKS.fatal):
