@@ -216,6 +216,17 @@ def test_stances() -> None:
     assert only_run(X).tolist() == [0, 3, 6] and counter.frame_count == 2
 
 
+def test_a_stance_may_force_a_backend() -> None:
+    counter, other = CompileCounter(), CompileCounter()
+    compiled = torch.compile(lambda x: x + 1, backend=counter)
+    compiled(X)
+    with torch.compiler.set_stance("default", force_backend=other):
+        assert compiled(X).tolist() == [1, 2, 3] and torch.compile(lambda x: x * 2)(X).tolist() == [0, 2, 4]
+    assert (counter.frame_count, other.frame_count) == (1, 2)
+    compiled(X)
+    assert (counter.frame_count, other.frame_count) == (2, 2)
+
+
 def test_recompilations_are_counted_and_limited() -> None:
     counter = CompileCounter()
 
@@ -250,6 +261,11 @@ def test_a_backend_that_fails_says_so() -> None:
     ) as caught:
         torch.compile(lambda x: x + 1, backend=broken)(X)
     assert isinstance(caught.value.inner_exception, ValueError)
+    with (
+        dynamo.config.patch(suppress_errors=True),
+        pytest.warns(RuntimeWarning, match="runs as it is: RuntimeError: backend="),
+    ):
+        assert torch.compile(lambda x: x + 1, backend=broken)(X).tolist() == [1, 2, 3]
     with pytest.raises(dynamo.exc.BackendCompilerFailed, match="compiler_fn did not return callable"):
         torch.compile(lambda x: x + 1, backend=lambda gm, inputs: 3)(X)
 

@@ -106,10 +106,12 @@ class CompileContext:
         self, function: Callable[..., Any], source_names: Mapping[str, str] | None = None
     ) -> Callable[..., Any]:
         """The compiled function; `source_names` are other names of what it reads, for fx graphs."""
+        backend = self.backend_function
         wanted = CompileSettings(
             fullgraph=self.fullgraph,
             dynamic=self.dynamic,
-            backend=self.backend_function,
+            backend=backend,
+            asked_backend=backend,
             options={word: value for word, value in self.options.items() if word in OWN_OPTIONS},
             name=self.name or "",
             recompile_limit=self.recompile_limit or settings("torch._dynamo.config").get("recompile_limit"),

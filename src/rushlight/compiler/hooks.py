@@ -8,6 +8,7 @@ from typing import Any
 import rushlight
 from rushlight._interface.base import import_whole, tree_flatten
 from rushlight._interface.compiling import HOOKS
+from rushlight.compiler import backends
 from rushlight.compiler.errors import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError, Unsupported
 from rushlight.compiler.settings import settings
 from rushlight.compiler.stances import current_stance
@@ -47,9 +48,15 @@ def _fake(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return found
 
 
+def _forced(backend: Any) -> Any:
+    """The backend that a stance puts in the place of all others; None for rushlight's own."""
+    return None if backend == backends.OWN else backends.checked(backends.lookup_backend(backend), {})
+
+
 def _allowed(compiled: Any, again: bool, why: str) -> bool:
     """Whether a function may be traced now (`again`: though it was before); the stance and the settings say it."""
-    stance, config = current_stance().stance, settings("torch._dynamo.config")
+    (stance, _, forced), config = current_stance(), settings("torch._dynamo.config")
+    compiled.settings.backend = compiled.settings.asked_backend if forced is None else _forced(forced)
     if not compiled.settings.own_limit:
         compiled.settings.recompile_limit = config.get("recompile_limit")
     if stance == "default":

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from rushlight._interface.compiling import show_segments
+from rushlight._interface.compiling import reset, show_segments
 
 __all__ = ["Stance", "current_stance", "set_stance"]
 
@@ -36,6 +36,8 @@ _current = [Stance()]
 def _set(stance: Stance) -> None:
     """Change the stance; where everything runs eagerly, compiled functions do not find their programs."""
     before, _current[0] = _current[0], stance
+    if before.backend is not stance.backend:
+        reset()
     if (before.stance == "force_eager") != (stance.stance == "force_eager"):
         show_segments(stance.stance != "force_eager")
 
@@ -54,7 +56,7 @@ class set_stance:
     - "fail_on_recompile": RuntimeError instead of compiling again
     - "eager_then_compile", "aot_eager_then_compile": the first call runs eagerly, and tells with the second which sizes change
 
-    `force_backend` (with "default" only, RuntimeError otherwise) takes the place of every backend.
+    `force_backend` (with "default" only, RuntimeError otherwise) takes the place of every backend; what was compiled is compiled again.
     """
 
     def __init__(

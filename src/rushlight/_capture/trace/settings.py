@@ -19,6 +19,8 @@ class CompileSettings:
     options: dict[str, Any] = field(default_factory=dict)
     name: str = ""
     recompile_limit: int = 8
+    asked_backend: Callable[..., Any] | None = None
+    """The backend where no stance forces another one."""
     own_limit: bool = False
     """Whether the limit is this function's own, not the one of the settings."""
     suppress_errors: bool = True
