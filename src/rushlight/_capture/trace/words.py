@@ -93,7 +93,7 @@ def _parsed(text: str) -> tuple[ast.expr, list[str]]:
     return _tree(_TOKENS.sub(plain, text)), names
 
 
-@lru_cache(1 << 12)
+@lru_cache(512)
 def _tree(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
