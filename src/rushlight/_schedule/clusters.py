@@ -28,11 +28,16 @@ FIXED, HEAVY, ROWS, MAP = "fixed", "heavy", "rows", "map"
 
 
 class Costs(Protocol):
-    """What compiling a graph says about it."""
+    """What compiling a graph says about it: kernels, bytes that they move, and in which orders they add."""
 
-    kernels: int
-    moved: int
-    orders: tuple[Any, ...]
+    @property
+    def kernels(self) -> int: ...
+
+    @property
+    def moved(self) -> int: ...
+
+    @property
+    def orders(self) -> tuple[Any, ...]: ...
 
 
 Verdict = tuple[bool, str, tuple[int, int] | None]

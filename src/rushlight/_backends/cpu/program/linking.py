@@ -42,6 +42,7 @@ class Compiled:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.kernels, self.moved = 0, 0
+        self.orders: tuple[Any, ...] = ()
         orders: list[Any] = []
         for step in program.steps:
             if isinstance(step, KernelStep):
