@@ -64,18 +64,22 @@ def traces(torch: Any, base: type, programs: dict[str, Any], inputs: Any) -> dic
 
 
 def main() -> None:
-    """Write the stored traces."""
+    """Write the stored traces and graphs."""
     import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from programs import PROGRAMS, inputs
+    from programs import PROGRAMS, function_of, inputs, lines
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", required=True)
     parser.parse_args()
-    text = json.dumps(
-        {"torch": torch.__version__, "traces": traces(torch, TorchDispatchMode, PROGRAMS, inputs)}, indent=0
-    )
+    graphs = {}
+    for name, (program, shapes) in PROGRAMS.items():
+        given = [t.detach() for t in inputs(torch, shapes)]
+        graphs[name] = lines(make_fx(function_of(torch, program, len(shapes)))(*given).graph)
+    found = traces(torch, TorchDispatchMode, PROGRAMS, inputs)
+    text = json.dumps({"torch": torch.__version__, "traces": found, "graphs": graphs}, indent=0)
     TRACES.write_bytes(gzip.compress(text.encode(), mtime=0))
     print(f"{TRACES}: {len(PROGRAMS)} programs, {TRACES.stat().st_size} bytes")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["PROGRAMS", "inputs"]
+__all__ = ["PROGRAMS", "function_of", "inputs", "lines"]
 
 Program = tuple[Callable[..., Any], list[tuple[int, ...]]]
 
@@ -128,3 +128,19 @@ def inputs(torch: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
         numbers = [((7 * i + 3 * k + 1) % 23 - 11.5) / 8 for i in range(count)]
         made.append(torch.tensor(numbers, dtype=torch.float32).reshape(shape).requires_grad_())
     return made
+
+
+def function_of(torch: Any, program: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """A program as a function of its tensors alone, with names for them."""
+    return (
+        lambda a: program(torch, a), lambda a, b: program(torch, a, b), lambda a, b, c: program(torch, a, b, c),
+        lambda a, b, c, d: program(torch, a, b, c, d), lambda a, b, c, d, e: program(torch, a, b, c, d, e),
+    )[count - 1]  # fmt: skip
+
+
+def lines(graph: Any) -> list[str]:
+    """A graph as text: kind, name, target and arguments of every node, in order."""
+    return [
+        f"{n.op} {n.name} {getattr(n.target, '__name__', n.target)} {n.args} {n.kwargs}".replace("rushlight.", "torch.")
+        for n in graph.nodes
+    ]

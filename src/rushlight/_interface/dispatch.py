@@ -6,12 +6,13 @@ from rushlight._engine.core.convert import ITEMS
 from rushlight._engine.core.hooks import HOOKS
 from rushlight._engine.core.tensor import dispatch_classes as DISPATCH_CLASSES
 from rushlight._engine.dispatch.autocast import PLACES, place_of, set_casting
-from rushlight._engine.dispatch.override import dispatch, has_override, plain_attribute
+from rushlight._engine.dispatch.override import disabled_torch_function, dispatch, has_override, plain_attribute
 from rushlight._engine.dispatch.watch import Observer, observe, observed_call, on_observers, unobserve
 from rushlight._engine.kinds.kinds import call_name
 
 __all__ = [
     # Overrides.
+    "disabled_torch_function",  # of classes that never override
     "dispatch",  # hand a call to the class or mode that wants it
     "has_override",  # the arguments whose classes want it
     "plain_attribute",  # an attribute of Tensor before it is watched

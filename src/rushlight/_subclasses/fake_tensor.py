@@ -1,26 +1,361 @@
-"""`torch._subclasses.fake_tensor`: nothing is a fake tensor; making one raises NotImplementedError."""
+"""Fake tensors: shapes, dtypes and a device without memory, for programs that ask what an operator would give.
+
+>>> import rushlight as torch
+>>> with FakeTensorMode():
+...     x = torch.empty(2, 3)
+...     y = torch.nn.functional.linear(x, torch.empty(4, 3))
+>>> y
+FakeTensor(..., size=(2, 4))
+
+Operators run on the device "meta", below autograd; what depends on elements raises an error that names the operator.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from rushlight._interface.base import absent_class
+import rushlight
+from rushlight import Tensor
+from rushlight._interface.base import tree_flatten, tree_map
+from rushlight._interface.dispatch import disabled_torch_function
+from rushlight._interface.tensors import STATE
+from rushlight.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
-__all__ = ["FakeTensor", "FakeTensorMode", "is_fake", "unset_fake_temporarily"]
+__all__ = [
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorConverter",
+    "FakeTensorMode",
+    "UnsupportedFakeTensorException",
+    "UnsupportedOperatorException",
+    "in_kernel_invocation_manager",
+    "is_fake",
+    "maybe_get_fake_mode",
+    "unset_fake_temporarily",
+]
 
-_WHY = "tensors on the device 'meta' have shapes and no data"
-FakeTensor = absent_class("torch._subclasses.fake_tensor.FakeTensor", _WHY)
-FakeTensorMode = absent_class("torch._subclasses.fake_tensor.FakeTensorMode", _WHY)
+
+class UnsupportedFakeTensorException(RuntimeError):
+    """A tensor that has no fake form."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
-def is_fake(x: Any) -> bool:
-    """False."""
-    return False
+class UnsupportedOperatorException(RuntimeError):
+    """An operator that does not run without elements."""
+
+    def __init__(self, func: Any) -> None:
+        super().__init__(str(func))
+        self.func = func
+
+
+class DynamicOutputShapeException(RuntimeError):
+    """The shape of an operator's result depends on elements."""
+
+    def __init__(self, func: Any) -> None:
+        super().__init__(str(func))
+        self.func = func
+
+
+class DataDependentOutputException(RuntimeError):
+    """The result of an operator is a number that depends on elements."""
+
+    def __init__(self, func: Any) -> None:
+        super().__init__(str(func))
+        self.func = func
+
+
+HOST, META = rushlight.device("cpu"), rushlight.device("meta")
+_DYNAMIC = frozenset(
+    "nonzero masked_select unique_dim unique_consecutive _unique2 _unique bincount repeat_interleave.Tensor argwhere".split()
+)
+_NUMBERS = frozenset("_local_scalar_dense equal allclose is_nonzero _linalg_check_errors".split())
+
+
+class FakeTensor(Tensor):
+    """A tensor without memory that says where it would be: `fake_device`; its operators run on the device "meta"."""
+
+    __torch_function__ = disabled_torch_function
+    fake_mode: Any
+    meta: Any
+    constant: Any
+    place: Any
+
+    @staticmethod
+    def __new__(
+        cls: Any, fake_mode: Any, elem: Any, device: Any, constant: Any = None, *, requires_grad: Any = None
+    ) -> Any:
+        device = rushlight.device(device) if isinstance(device, str) else device
+        known = device in (HOST, META)  # of other devices the tensor itself says so, not its layout
+        made: Any = Tensor._make_wrapper_subclass(
+            cls, elem.shape, strides=elem.stride(), dtype=elem.dtype, device=device if known else "meta",
+            requires_grad=elem.requires_grad if requires_grad is None else requires_grad,
+        )  # fmt: skip
+        made.meta, made.fake_mode, made.constant, made.place = elem, fake_mode, constant, device
+        return made
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    @property
+    def device(self) -> Any:
+        """Where the tensor would be."""
+        return self.place
+
+    @property
+    def fake_device(self) -> Any:
+        """Where the tensor would be."""
+        return self.place
+
+    @staticmethod
+    def from_tensor(t: Any, fake_mode: Any) -> Any:
+        """The fake form of a tensor in a mode."""
+        return fake_mode.from_tensor(t)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        parts = ["..."]
+        if self.device != HOST:
+            parts.append(f"device='{self.device}'")
+        parts.append(f"size={tuple(self.shape)}")
+        if self.dtype is not rushlight.get_default_dtype():
+            parts.append(f"dtype={self.dtype}")
+        if self.grad_fn is not None:
+            parts.append(f"grad_fn=<{type(self.grad_fn).__name__}>")
+        elif self.requires_grad:
+            parts.append("requires_grad=True")
+        return f"FakeTensor({', '.join(parts)})"
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        made = FakeTensor(self.fake_mode, self.meta.detach().clone(), self.device, requires_grad=self.requires_grad)
+        memo[id(self)] = made
+        return made
+
+    def tolist(self) -> Any:
+        """DataDependentOutputException: there are no elements."""
+        raise DataDependentOutputException(rushlight.ops.aten._local_scalar_dense.default)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """RuntimeError: there are no elements."""
+        raise RuntimeError(".numpy() is not supported for tensor subclasses.")
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        leaves = tree_flatten((args, kwargs))[0]
+        mode = next(leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor))
+        if any(issubclass(t, Tensor) and t not in (FakeTensor, Tensor, rushlight.nn.Parameter) for t in types):
+            return NotImplemented
+        with mode:
+            return func(*args, **kwargs)
+
+
+class FakeTensorConverter:
+    """Fake forms of tensors, one for each."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[Any, Any]] = {}
+
+    def from_real_tensor(self, fake_mode: Any, t: Any) -> Any:
+        """The fake form, the same for the same tensor."""
+        held = self.known.get(id(t))
+        if held is not None and held[0]() is t:
+            return held[1]
+        with _without_modes():
+            meta = rushlight.empty_strided(tuple(t.shape), tuple(t.stride()), dtype=t.dtype, device="meta")
+        made = FakeTensor(fake_mode, meta, t.device, requires_grad=t.requires_grad and t.is_leaf)
+        if isinstance(t, rushlight.nn.Parameter):
+            made._is_param = True
+        self.known[id(t)] = weakref.ref(t), made
+        return made
 
 
 @contextlib.contextmanager
-def unset_fake_temporarily() -> Iterator[None]:
-    """A context without a mode that makes fake tensors, as all are."""
-    yield
+def _without_modes() -> Iterator[None]:
+    held = []
+    while STATE.dispatch_modes:
+        held.append(_pop_mode())
+    try:
+        yield
+    finally:
+        for mode in reversed(held):
+            _push_mode(mode)
+
+
+class FakeTensorMode(TorchDispatchMode):
+    """A context in which factories make fake tensors, and operators on fake tensors give fake tensors.
+
+    Real tensors among the arguments are an AssertionError, unless `allow_non_fake_inputs`; numbers as tensors without dims are taken.
+    """
+
+    def __init__(
+        self, *, allow_fallback_kernels: bool = True, allow_non_fake_inputs: bool = False, shape_env: Any = None, static_shapes: Any = None,
+        export: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if shape_env is not None:
+            raise NotImplementedError(
+                "FakeTensorMode(shape_env=...): rushlight has no fake tensors with symbolic sizes"
+            )
+        self.allow_fallback_kernels, self.allow_non_fake_inputs = allow_fallback_kernels, allow_non_fake_inputs
+        self.static_shapes, self.export, self.shape_env = True, export, None
+        self.fake_tensor_converter = FakeTensorConverter()
+        self.entered: list[bool] = []
+
+    def __enter__(self) -> Any:
+        self.entered.append(self not in STATE.dispatch_modes[-1:])
+        return super().__enter__() if self.entered[-1] else self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.entered.pop():
+            super().__exit__(*exc)
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True
+
+    def from_tensor(
+        self,
+        tensor: Any,
+        *,
+        static_shapes: Any = None,
+        source: Any = None,
+        symbolic_context: Any = None,
+        trace: bool = True,
+    ) -> Any:
+        """The fake form of a tensor, the same for the same tensor; a fake tensor of this mode itself."""
+        if isinstance(tensor, FakeTensor):
+            if tensor.fake_mode is not self:
+                raise AssertionError("Mixing fake modes NYI")
+            return tensor
+        return self.fake_tensor_converter.from_real_tensor(self, tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = f"{func._opname}.{func._overloadname}"
+        leaves = [v for v in tree_flatten((list(args), kwargs))[0] if isinstance(v, Tensor)]
+        if (
+            not leaves
+            and "device" not in kwargs
+            and not any(isinstance(a, rushlight.device) for a in args)
+            and not _makes(func)
+        ):
+            return func(*args, **kwargs)
+        if func._opname in _DYNAMIC or name in _DYNAMIC:
+            raise DynamicOutputShapeException(func)
+        if func._opname == "_local_scalar_dense" and all(getattr(t, "constant", None) is not None for t in leaves):
+            return leaves[0].constant.item()
+        if func._opname == "_linalg_check_errors":
+            return None
+        if func._opname in _NUMBERS:
+            raise DataDependentOutputException(func)
+        if func._opname in ("lift_fresh", "lift_fresh_copy") and leaves and not isinstance(leaves[0], FakeTensor):
+            made = self.from_tensor(leaves[0])
+            made.constant = leaves[0] if leaves[0].numel() == 1 else None
+            return made
+        device = self._device(func, leaves, kwargs)
+        if "device" in kwargs:
+            kwargs["device"] = META
+        elif not leaves:
+            kwargs["device"] = META
+
+        def bare(value: Any) -> Any:
+            return self._meta(func, value, args) if isinstance(value, Tensor) else value
+
+        with _without_modes():
+            given, named = tree_map(bare, list(args)), {k: tree_map(bare, v) for k, v in kwargs.items()}
+            made = func(*given, **named)
+        return self._wrapped(made, given, list(args), device)
+
+    def _device(self, func: Any, leaves: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Where the result would be; RuntimeError where the arguments are on several devices."""
+        if kwargs.get("device") is not None:
+            return kwargs["device"]
+        found: Any = None
+        found_numbers = False
+        for leaf in leaves:
+            if found is None or found_numbers and leaf.dim():
+                found, found_numbers = leaf.device, leaf.dim() == 0
+            elif leaf.device != found and not (leaf.dim() == 0 and leaf.device == HOST):
+                raise RuntimeError(
+                    f"Unhandled FakeTensor Device Propagation for {func}, found two different devices {found}, {leaf.device}"
+                )
+        return rushlight.get_default_device() if found is None else found
+
+    def _meta(self, func: Any, value: Any, args: Any) -> Any:
+        if isinstance(value, FakeTensor):
+            return value.meta
+        if value.device != META and not self.allow_non_fake_inputs and value.dim():
+            raise AssertionError(
+                "Please convert all Tensors to FakeTensors first or instantiate FakeTensorMode with 'allow_non_fake_inputs'. Found in "
+                f"{func}({', '.join(type(a).__name__ for a in args)})"
+            )
+        return self.from_tensor(value).meta
+
+    def _wrapped(self, made: Any, given: Any, args: list[Any], device: Any) -> Any:
+        known = {
+            id(m): a
+            for m, a in zip(tree_flatten(given)[0], tree_flatten(args)[0], strict=True)
+            if isinstance(a, FakeTensor)
+        }
+
+        def wrap(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            held = known.get(id(value))
+            return held if held is not None else FakeTensor(self, value, device)
+
+        if isinstance(made, (tuple, list)):
+            return type(made)([wrap(m) for m in made])
+        return wrap(made)
+
+
+def _makes(func: Any) -> bool:
+    """Whether an operator makes tensors of sizes."""
+    form = func.form
+    return form is not None and any(a.name == "device" for a in form.parsed().arguments)
+
+
+def is_fake(x: Any) -> bool:
+    """Whether a value is a fake tensor, or a wrapper around some."""
+    if isinstance(x, FakeTensor):
+        return True
+    if isinstance(x, Tensor) and hasattr(type(x), "__tensor_flatten__"):
+        return any(is_fake(getattr(x, name)) for name in x.__tensor_flatten__()[0])
+    return False
+
+
+def maybe_get_fake_mode(t: Any) -> Any:
+    """The mode of a fake tensor; None for others."""
+    return t.fake_mode if isinstance(t, FakeTensor) else None
+
+
+@contextlib.contextmanager
+def unset_fake_temporarily() -> Iterator[Any]:
+    """A context without the mode that makes fake tensors: gives the mode that was on, None for none."""
+    held = list(STATE.dispatch_modes)
+    fake = next((m for m in reversed(held) if isinstance(m, FakeTensorMode)), None)
+    if fake is None:
+        yield None
+        return
+    with _without_modes():
+        for mode in held:
+            if mode is not fake:
+                _push_mode(mode)
+        try:
+            yield fake
+        finally:
+            while STATE.dispatch_modes:
+                _pop_mode()
+
+
+@contextlib.contextmanager
+def in_kernel_invocation_manager(fake_mode: Any) -> Iterator[None]:
+    """A context as operators run in: without modes."""
+    with _without_modes():
+        yield

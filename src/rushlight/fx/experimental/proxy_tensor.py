@@ -1,14 +1,229 @@
-"""`torch.fx.experimental.proxy_tensor`: no trace is being made, and `make_fx` raises NotImplementedError."""
+"""`make_fx`: a function of tensors as a graph of aten operators, by running it.
+
+>>> import rushlight as torch
+>>> graph = make_fx(lambda x: (x * 2).sum())(torch.ones(3))
+>>> print(graph.code.strip())
+def forward(self, x_1):
+    mul = torch.ops.aten.mul.Tensor(x_1, 2);  x_1 = None
+    sum_1 = torch.ops.aten.sum.default(mul);  mul = None
+    return sum_1
+"""
 
 from __future__ import annotations
 
-from rushlight._interface.base import absent_function
+import contextlib
+import inspect
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-__all__ = ["get_proxy_mode", "make_fx"]
+import rushlight
+from rushlight import Tensor
+from rushlight._interface.base import tree_flatten, tree_map, tree_unflatten
+from rushlight._interface.tensors import STATE
+from rushlight._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from rushlight.fx.graph import Graph
+from rushlight.fx.graph_module import GraphModule
+from rushlight.fx.node import Node
+from rushlight.nn.modules.module import Module
+from rushlight.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-make_fx = absent_function("torch.fx.experimental.proxy_tensor.make_fx", "there is no symbolic tracing yet")
+__all__ = [
+    "ProxyTorchDispatchMode",
+    "disable_proxy_modes_tracing",
+    "get_isolated_graphmodule",
+    "get_proxy_mode",
+    "make_fx",
+    "maybe_disable_fake_tensor_mode",
+]
+
+_UNCONSTANT = frozenset(("_local_scalar_dense", "equal", "allclose", "is_nonzero"))
 
 
-def get_proxy_mode() -> None:
-    """The mode that records calls: None."""
-    return None
+class ProxyTorchDispatchMode(TorchDispatchMode):
+    """The mode that writes a graph: each operator becomes a node, each tensor that comes out of one stands for it."""
+
+    def __init__(
+        self, graph: Graph, root: Module, decompositions: Mapping[Any, Callable[..., Any]] | None = None
+    ) -> None:
+        super().__init__()
+        self.graph, self.root, self.decompositions = graph, root, decompositions or {}
+        self.nodes: dict[int, Node] = {}
+        self.kept: list[Any] = []  # so that identities stay theirs
+        self.constants: dict[int, str] = {}
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True
+
+    def track(self, tensor: Any, node: Node) -> None:
+        """Let a tensor stand for a node."""
+        self.nodes[id(tensor)] = node
+        self.kept.append(tensor)
+
+    def node_of(self, value: Any) -> Any:
+        """The node of a tensor; one that the graph reads from the module for a tensor from outside; other values as they are."""
+        if not isinstance(value, Tensor):
+            return value
+        found = self.nodes.get(id(value))
+        if found is not None:
+            return found
+        name = self.constants.get(id(value))
+        if name is None:
+            if isinstance(value, rushlight.nn.Parameter):
+                name = f"_param_constant{sum(n.startswith('_param') for n in self.constants.values())}"
+            else:
+                name = f"_tensor_constant{sum(n.startswith('_tensor') for n in self.constants.values())}"
+            self.constants[id(value)] = name
+            self.kept.append(value)
+            if isinstance(value, rushlight.nn.Parameter):
+                setattr(self.root, name, value)
+            else:
+                self.root.register_buffer(name, value)
+        return self.graph.get_attr(name)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        rule = self.decompositions.get(func)
+        if rule is None and func in self.decompositions:
+            return func(*args, **kwargs)
+        if rule is not None:
+            with self:
+                made = rule(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        leaves = [v for v in tree_flatten((list(args), kwargs))[0] if isinstance(v, Tensor)]
+        tracked = [v for v in leaves if id(v) in self.nodes]
+        if func._opname in _UNCONSTANT and tracked:
+            raise RuntimeError(
+                "It appears that you're trying to get value out of a tracing tensor with "
+                f"{func} - erroring out! It's likely that this is caused by data-dependent control flow or similar. "
+                "It may be possible to trace this with dynamic shapes; try setting tracing_mode='symbolic' in your make_fx call."
+            )
+        if func._opname == "lift_fresh":
+            func = rushlight.ops.aten.lift_fresh_copy.default
+        given = tree_map(self.node_of, list(args))
+        named = {k: tree_map(self.node_of, v) for k, v in kwargs.items()}
+        node = self.graph.create_node(
+            "call_function", func, tuple(given), named, name=self.graph._target_to_str(func._opname)
+        )
+        made = func(*args, **kwargs)
+        if func._opname == "lift_fresh_copy" and isinstance(made, Tensor) and any(made is leaf for leaf in leaves):
+            made = made.detach()
+        node.meta["val"] = made
+        self._spread(made, node)
+        return made
+
+    def _spread(self, made: Any, node: Node) -> None:
+        """Let results stand for the node, and parts of them for its items."""
+        if isinstance(made, Tensor):
+            self.track(made, node)
+        elif isinstance(made, (tuple, list)):
+            for place, part in enumerate(made):
+                if isinstance(part, Tensor):
+                    item = self.graph.create_node("call_function", operator.getitem, (node, place), {}, name="getitem")
+                    item.meta["val"] = part
+                    self.track(part, item)
+
+
+def _names(function: Any, count: int) -> list[str]:
+    """The names of the arguments, for placeholders."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if isinstance(function, Module):
+        code = type(function).forward.__code__
+        known = list(code.co_varnames[1 : code.co_argcount])
+    elif code is None:
+        known = []
+    else:
+        skip = 1 if inspect.ismethod(function) else 0
+        known = list(code.co_varnames[skip : code.co_argcount])
+    return known if len(known) >= count else [*known, *[f"arg{i}" for i in range(len(known), count)]]
+
+
+def make_fx(
+    f: Callable[..., Any], decomposition_table: Mapping[Any, Callable[..., Any]] | None = None, tracing_mode: str = "real",
+    _allow_non_fake_inputs: bool = False, *, pre_dispatch: bool = False, record_module_stack: bool = False, _allow_fake_constant: bool = False,
+    _error_on_data_dependent_ops: bool = True, record_stack_traces: bool = False, proxy_module_inputs: bool = False,
+    _disable_torch_fn_metadata_mode: bool = False,
+) -> Callable[..., GraphModule]:  # fmt: skip
+    """A function that runs `f` on its arguments and gives the graph of aten operators that ran, as a `GraphModule`.
+
+    `tracing_mode`: "real" runs on the tensors, "fake" on fake tensors.  `decomposition_table`: operator -> function that is run in its place.
+    NotImplementedError for "symbolic" and for `pre_dispatch`; RuntimeError where a number is read from a tensor.
+    """
+    if tracing_mode not in ("real", "fake", "symbolic"):
+        raise AssertionError(f"tracing_mode must be real, fake or symbolic, got {tracing_mode!r}")
+    if tracing_mode == "symbolic":
+        raise NotImplementedError(
+            "make_fx(tracing_mode='symbolic'): rushlight traces below autograd with the sizes of the arguments"
+        )
+    if pre_dispatch:
+        raise NotImplementedError("make_fx(pre_dispatch=True): rushlight writes down operators below autograd")
+
+    def traced(*args: Any) -> GraphModule:
+        fake: Any = None
+        if tracing_mode == "fake":
+            found = next((v.fake_mode for v in tree_flatten(list(args))[0] if isinstance(v, FakeTensor)), None)
+            fake = found or FakeTensorMode(allow_non_fake_inputs=True)
+            args = tuple(tree_map(lambda v: fake.from_tensor(v) if isinstance(v, Tensor) else v, list(args)))
+        graph, root = Graph(), Module()
+        mode = ProxyTorchDispatchMode(graph, root, decomposition_table)
+        given = list(args)
+        for name, value in zip(_names(f, len(args)), given, strict=False):
+            leaves = tree_flatten(value)[0]
+            whole = isinstance(value, Tensor) or not leaves
+            for place, leaf in enumerate(leaves or [value]):
+                node = graph.placeholder(f"{name}_1" if whole else f"{name}_{place + 1}")
+                node.meta["val"] = leaf
+                if isinstance(leaf, Tensor):
+                    mode.track(leaf, node)
+        with contextlib.ExitStack() as stack:
+            if fake is not None:
+                stack.enter_context(fake)
+            stack.enter_context(mode)
+            out = f(*given)
+        graph.output(tree_map(mode.node_of, out))
+        graph.lint()
+        made = GraphModule(root, graph)
+        made.shape_env = None  # type: ignore[assignment]
+        return made
+
+    return traced
+
+
+def get_proxy_mode() -> ProxyTorchDispatchMode | None:
+    """The mode that writes down calls; None where no trace is being made."""
+    return next((m for m in reversed(STATE.dispatch_modes) if isinstance(m, ProxyTorchDispatchMode)), None)
+
+
+@contextlib.contextmanager
+def disable_proxy_modes_tracing(enable_current: bool = False) -> Iterator[None]:
+    """A context in which nothing is written down."""
+    with _disable_current_modes():
+        yield
+
+
+@contextlib.contextmanager
+def maybe_disable_fake_tensor_mode() -> Iterator[None]:
+    """A context without the mode of fake tensors."""
+    from_fake = [m for m in STATE.dispatch_modes if isinstance(m, FakeTensorMode)]
+    held = list(STATE.dispatch_modes)
+    STATE.dispatch_modes[:] = [m for m in held if m not in from_fake]
+    try:
+        yield
+    finally:
+        STATE.dispatch_modes[:] = held
+
+
+def get_isolated_graphmodule(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tracing_mode: str = "real"
+) -> GraphModule:
+    """The graph of a call, traced without the modes that are on."""
+    flat, structure = tree_flatten((list(args), kwargs))
+
+    def wrapped(*values: Any) -> Any:
+        given, named = tree_unflatten(list(values), structure)
+        return func(*given, **named)
+
+    with _disable_current_modes():
+        return make_fx(wrapped, tracing_mode=tracing_mode)(*flat)

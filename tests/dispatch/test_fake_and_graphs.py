@@ -1,0 +1,104 @@
+"""Fake tensors, and graphs of aten operators: beside the graphs that PyTorch 2.13 makes of the same programs."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tests.dispatch.programs import PROGRAMS, function_of, inputs, lines
+
+import rushlight as torch
+from rushlight._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    is_fake,
+    unset_fake_temporarily,
+)
+from rushlight.fx.experimental.proxy_tensor import get_isolated_graphmodule, get_proxy_mode, make_fx
+
+STORED = json.loads(gzip.decompress((Path(__file__).parent / "traces.json.gz").read_bytes()))["graphs"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_graphs_are_those_of_pytorch(name: str) -> None:
+    """On real and on fake tensors; and the graph computes what the program does."""
+    program, shapes = PROGRAMS[name]
+    given = [t.detach() for t in inputs(torch, shapes)]
+    function = function_of(torch, program, len(shapes))
+    graph = make_fx(function)(*given)
+    assert lines(graph.graph) == STORED[name]
+    assert lines(make_fx(function, tracing_mode="fake")(*given).graph) == STORED[name]
+    assert torch.equal(graph(*given), function(*given))
+
+
+def test_graphs_of_gradients_and_of_modules() -> None:
+    def slope(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(x.sin().sum(), x)[0]
+
+    x = torch.tensor([0.5, 1.0], requires_grad=True)
+    graph = make_fx(slope)(x)
+    assert torch.equal(graph(x), x.cos()) and "torch.ops.aten.cos.default" in graph.code
+    net = torch.nn.Linear(2, 1)
+    made = make_fx(net)(torch.ones(1, 2))
+    assert torch.equal(made(torch.ones(1, 2)), net(torch.ones(1, 2))) and made._param_constant0 is net.weight
+    assert get_proxy_mode() is None
+
+
+def test_decompositions_replace_operators() -> None:
+    table = {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(x)}
+    graph = make_fx(lambda x: torch.nn.functional.silu(x), decomposition_table=table)(torch.ones(2))
+    assert [n.name for n in graph.graph.nodes] == ["x_1", "sigmoid", "mul", "output"]
+
+
+def test_what_a_graph_cannot_hold() -> None:
+    with pytest.raises(RuntimeError, match="trying to get value out of a tracing tensor"):
+        make_fx(lambda x: x if x.sum() > 0 else -x)(torch.ones(2))
+    with pytest.raises(NotImplementedError, match="symbolic"):
+        make_fx(torch.neg, tracing_mode="symbolic")
+    with pytest.raises(NotImplementedError, match="pre_dispatch"):
+        make_fx(torch.neg, pre_dispatch=True)
+    assert len(list(get_isolated_graphmodule(torch.neg, (torch.ones(1),), {}).graph.nodes)) == 3
+
+
+def test_fake_tensors_say_what_an_operator_would_give() -> None:
+    with FakeTensorMode() as mode:
+        net = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()
+        )
+        out = net(torch.randn(2, 3, 6, 6))
+        out.sum().backward()
+        assert isinstance(out, FakeTensor) and out.shape == (2, 64) and is_fake(net[0].weight.grad)
+        assert repr(out.detach()) == "FakeTensor(..., size=(2, 64))"
+        place = torch.empty(2, device="cuda")
+        assert str(place.device) == "cuda" and str((place + 1).fake_device) == "cuda"
+        with pytest.raises(RuntimeError, match="two different devices"):
+            place + torch.empty(2)
+        assert torch.tensor(3.0).item() == 3.0
+        with unset_fake_temporarily() as held:
+            assert held is mode and type(torch.ones(1)) is torch.Tensor
+    real = torch.ones(3, 4, requires_grad=True)
+    fake = mode.from_tensor(real)
+    assert mode.from_tensor(real) is fake and fake.requires_grad and copy.deepcopy(fake).shape == (3, 4)
+    assert fake.t().stride() == (1, 4) and fake.new_zeros(2).shape == (2,)
+    with pytest.raises(AssertionError, match="convert all Tensors to FakeTensors first"):
+        fake + real
+    lenient = FakeTensorMode(allow_non_fake_inputs=True)
+    assert (lenient.from_tensor(real) + real).shape == (3, 4)
+
+
+def test_what_depends_on_elements_is_an_error_that_names_the_operator() -> None:
+    with FakeTensorMode():
+        x = torch.ones(3)
+        with pytest.raises(DataDependentOutputException, match="aten._local_scalar_dense.default"):
+            bool(x.sum() > 0)
+        with pytest.raises(DataDependentOutputException):
+            x.tolist()
+        with pytest.raises(DynamicOutputShapeException, match="aten.nonzero.default"):
+            x.nonzero()
+    with pytest.raises(NotImplementedError, match="shape_env"):
+        FakeTensorMode(shape_env=object())
