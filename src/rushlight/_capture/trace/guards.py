@@ -52,7 +52,7 @@ class Guard:
         self._wait = 1
         self._useless = 0
         if not supported():
-            self._give_up("this version of Python keeps no versions of dicts")
+            self._give_up("this version of Python keeps no versions of dicts", 1 << 62)
 
     def passed(self, state: Sequence[Any]) -> None:
         """The conditions in Python hold: note the words behind them, or wait for a better time."""
@@ -78,7 +78,7 @@ class Guard:
         if guarded()(table, state) is None:
             self._give_up("the words do not hold right after they were noted")
             return
-        self.table[0] = table
+        self.table[0], self.reason = table, ""
         self.notes += 1
         count, left = len(words) // 8, len(notes.left)
         tell("guards", f"{count} words noted, {left} conditions in Python", words=count, left=left)
@@ -89,7 +89,7 @@ class Guard:
         if table is None:
             return 0
         place = 8 * GUARD_HEADER.hits
-        return int.from_bytes(table[0][place : place + 8], "little")
+        return int.from_bytes(table[0][place : place + 8], "little") - 1  # the first time they were only tried
 
     def _noted(self, state: Sequence[Any]) -> Notes:
         return Notes(self.reads.entries, self.space, state, self._moving, self._trees)
@@ -105,10 +105,11 @@ class Guard:
                     moving = True
         return moving
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(self, reason: str, wait: int = _LONGEST_WAIT) -> None:
+        """Leave all conditions to Python for so many calls."""
         COUNTERS["guards"][reason] += 1
         tell("guards", f"conditions stay in Python: {reason}", reason=reason)
-        self.reason, self.table[0], self._wait = reason, None, 1 << 62
+        self.reason, self.table[0], self._wait = reason, None, wait
 
     def _rest(self, left: tuple[int, ...]) -> Callable[[Any], bool]:
         """A function for the conditions that have these numbers."""
