@@ -356,6 +356,20 @@ def test_gradients_of_some_outputs() -> None:
                     assert_same(a.grad, b.grad)
 
 
+def test_gradients_of_some_outputs_of_changed_inputs() -> None:
+    def function(x: Any, w: Any) -> list[Any]:
+        y = (x * 2) * w
+        x.mul_(w)
+        return [y.sin()]
+
+    found = []
+    for run in (function, lambda *xs: program_of(function, torch.ones(3), normal(3, grad=True)())[1](xs)):
+        x, w = torch.full((3,), 2.0), normal(3, grad=True)()
+        run(x, w)[0].sum().backward()
+        found.append(w.grad)
+    assert_same(*found)
+
+
 def test_hooks_see_what_is_saved() -> None:
     seen: list[Any] = []
     x = torch.randn(3, requires_grad=True)

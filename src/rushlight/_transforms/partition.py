@@ -66,14 +66,13 @@ def partition(
     read = _read(needed, late, cotangents, grads) | set(besides)
     locations: dict[Value, tuple[str, int]] = {}
     for j, value in enumerate(outputs):
-        locations.setdefault(value, ("output", j))
+        if only is None or ("output", j) in only:
+            locations.setdefault(value, ("output", j))
     for i, value in enumerate(inputs):
-        if i not in overwritten:
-            locations[value] = ("input", i)
-        else:
+        if i in overwritten:
             locations.pop(value, None)
-    if only is not None:
-        locations = {value: location for value, location in locations.items() if location in only}
+        elif only is None or ("input", i) in only:
+            locations[value] = ("input", i)
     forward_nodes = {id(n) for n in live_nodes(nodes, outputs)} if only is None else set()
     kept = _cut(needed, inputs, read, forward_nodes, late, locations, fresh=only is None)
     residuals: list[Value] = []
