@@ -40,7 +40,7 @@ def torchvision_models() -> Iterator[tuple[str, Maker]]:
         return lambda: (models.get_model(name, weights=None, **options), (torch.randn(shape),), {})
 
     # Smaller pictures and fewer channels would leave some of the nets without rows.
-    side = {"inception_v3": 96, "alexnet": 64, "googlenet": 64, "squeezenet1_0": 64, "squeezenet1_1": 64}
+    side = {"inception_v3": 140, "alexnet": 64, "googlenet": 64, "squeezenet1_0": 64, "squeezenet1_1": 64}
     for name in models.list_models(module=models):
         large = "vit" in name or "swin" in name or "maxvit" in name
         size = side.get(name, 32)
@@ -133,7 +133,7 @@ _TINY: dict[str, Any] = {
     "encoder_attention_heads": 4, "decoder_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "d_kv": 8, "intermediate_size": 37, "d_ff": 37,
     "ffn_dim": 37, "encoder_ffn_dim": 37, "decoder_ffn_dim": 37, "hidden_dim": 37, "vocab_size": 99, "max_position_embeddings": 64, "n_positions": 64,
     "max_source_positions": 64, "max_target_positions": 64, "image_size": 32, "patch_size": 8, "num_decoder_layers": 2, "pad_token_id": 0, "bos_token_id": 1,
-    "eos_token_id": 2, "decoder_start_token_id": 0, "num_experts": 4, "num_local_experts": 4, "moe_intermediate_size": 16, "state_size": 8, "n_inner": 37,
+    "eos_token_id": 2, "decoder_start_token_id": 0, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "state_size": 8, "n_inner": 37,
     "num_mel_bins": 16, "attention_types": None,
 }  # fmt: skip
 ENCODERS = """
@@ -396,7 +396,39 @@ def measure(maker: Maker, stage: Callable[[str], None]) -> dict[str, Any]:
     return found
 
 
-def in_process(name: str, maker: Maker, seconds: int) -> dict[str, Any]:
+class _Traced(Exception):
+    """A model was traced whole."""
+
+
+def trace_only(maker: Maker, stage: Callable[[str], None]) -> dict[str, Any]:
+    """Whether a model can be traced whole, evaluated and trained, and why not; nothing is compiled or compared."""
+    from rushlight._capture.trace import CompileSettings, compile_function, segment
+
+    def stop(*_: Any) -> Any:
+        raise _Traced
+
+    segment._program = stop  # this process ends after the model
+    found: dict[str, Any] = {}
+    stage("make")
+    torch.manual_seed(0)
+    model, args, kwargs = maker()
+    for mode in ("eval", "train"):
+        stage(mode)
+        model.train(mode == "train")
+        begin = time.perf_counter()
+        try:
+            with torch.set_grad_enabled(mode == "train"):
+                compile_function(model, CompileSettings(fullgraph=True))(*args, **kwargs)
+            reason = "not traced"
+        except _Traced:
+            reason = ""
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"[:300]
+        found[mode] = {"whole": not reason, "reason": reason, "seconds": round(time.perf_counter() - begin, 2)}
+    return found
+
+
+def in_process(maker: Maker, seconds: int, look: Callable[..., Any]) -> dict[str, Any]:
     """`measure` in a process of its own."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -410,7 +442,7 @@ def in_process(name: str, maker: Maker, seconds: int) -> dict[str, Any]:
                 out.flush()
 
             try:
-                found = measure(maker, stage)
+                found = look(maker, stage)
             except BaseException as error:
                 found = {"failed": f"{type(error).__name__}: {error}"[:300], "trace": traceback.format_exc()[-1500:]}
             out.write(json.dumps(found) + "\n")
@@ -434,7 +466,9 @@ def line(name: str, found: dict[str, Any]) -> str:
     parts = []
     for mode in ("eval", "train"):
         row = found.get(mode, {})
-        if "eager" in row:
+        if "reason" in row:
+            parts.append(f"{mode}: {row['reason'] or 'whole'} {row['seconds']} s")
+        elif "eager" in row:
             parts.append(f"{mode}: eager fails: {row['eager'][:80]}")
         elif "error" in row:
             parts.append(f"{mode}: ERROR {row['error'][:120]}")
@@ -456,6 +490,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="parts of names; without any all models")
     parser.add_argument("--json", default="", help="a file for the results, which are added to")
     parser.add_argument("--seconds", type=int, default=300, help="limit for each model")
+    parser.add_argument("--traced", action="store_true", help="only say whether models can be traced whole")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = json.load(open(options.json)) if options.json and os.path.exists(options.json) else {}
@@ -463,7 +498,7 @@ def main() -> None:
         for name, maker in FAMILIES[family]():
             if options.names and not any(part in name for part in options.names):
                 continue
-            results[name] = in_process(name, maker, options.seconds)
+            results[name] = in_process(maker, options.seconds, trace_only if options.traced else measure)
             print(line(name, results[name]), flush=True)
             if options.json:
                 json.dump(results, open(options.json, "w"), indent=1)

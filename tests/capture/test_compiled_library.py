@@ -12,6 +12,7 @@ import warnings
 from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rushlight as torch
@@ -167,3 +168,9 @@ def test_registries_make_modules() -> None:
     assert torch.equal(compiled(X), torch.full((2, 2), 3.0))
     OrderedDict.__setitem__(REGISTRY, "relu", (torch.nn.Identity, {}))
     assert torch.equal(compiled(X), 3.0 - X)
+
+
+def test_numpy_functions_of_numbers() -> None:
+    compiled = whole(lambda x, n: (x / np.sqrt(n), np.sqrt(n)))
+    found = compiled(X, 4)
+    assert torch.equal(found[0], X / 2) and type(found[1]) is np.float64 and compiled(X, 9)[1] == 3.0

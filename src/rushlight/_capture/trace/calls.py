@@ -226,6 +226,11 @@ def _instance(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict
     if type(function) is weakref.ref and not args and not kwargs:
         source = tracer.outside.source_of(function)
         return function() if source is None else tracer.outside.wrap(function(), tracer.reads.source("{}()", source))
+    if type(function).__module__ == "numpy" and type(function).__name__ == "ufunc" and not kwargs:
+        given, _ = _real(tracer, args, kwargs)
+        made = function(*given) if all(type(x) in (int, float, bool) for x in given) else None
+        if is_plain(made) and made is not None:
+            return made
     raise Break(f"calls a native {type(function).__name__} object")
 
 
