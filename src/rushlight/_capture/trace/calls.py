@@ -665,6 +665,6 @@ def _vars(tracer: Tracer, *args: Any) -> Any:
 
 
 _HANDLERS: dict[Any, Callable[..., Any]] = {
-    isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr, len: _len, iter: _iter,
-    next: _next, callable: _callable, repr: _repr, vars: _vars,
+    isinstance: _isinstance, issubclass: _issubclass, getattr: _getattr, hasattr: _hasattr, setattr: _setattr, delattr: _delattr,
+    len: _len, iter: _iter, next: _next, callable: _callable, repr: _repr, vars: _vars,
 }  # fmt: skip

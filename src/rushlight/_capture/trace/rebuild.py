@@ -10,7 +10,7 @@ import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from rushlight._capture.bytecode import NULL, Frame, Generator, Operations
 from rushlight._capture.bytecode.tracebacks import entries, traceback_of
@@ -24,10 +24,11 @@ from rushlight._types.device import Device
 
 __all__ = ["PLAIN", "Rebuild"]
 
-_ITERATORS = tuple(
-    type(x) for x in cast("list[Any]", [iter([]), iter(()), iter(range(0)), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), enumerate([]), zip(),
-                      reversed([]), iter(reversed({}))])
-)  # fmt: skip
+_ONE_OF_EACH: list[Any] = [
+    iter([]), iter(()), iter(range(0)), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), enumerate([]), zip(), reversed([]),
+    iter(reversed({})),
+]  # fmt: skip
+_ITERATORS = tuple(type(x) for x in _ONE_OF_EACH)
 
 PLAIN = Operations()  # what runs instructions that are not traced, and generators that go on with them
 
