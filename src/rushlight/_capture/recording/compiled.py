@@ -98,6 +98,8 @@ class CompiledProgram:
         self.released = build.released
         self._options = build.options
         self.output_grads, self.flags = build.output_grads, build.flags
+        made_versions = [(j, x._storage.version) for j, x in enumerate([*build.outputs, *build.hidden])]
+        self._result_versions = [(j, n) for j, n in made_versions if n and self.made[j].kind == "storage"]
         self._dressed = [j for j, each in enumerate(self.made) if each.dress is not None]
         self._views = [j for j, each in enumerate(self.made) if each.base is not None]
         self._exe: Any = None
@@ -218,6 +220,7 @@ class CompiledProgram:
             or self.grads
             or self.flags
             or self._dressed
+            or self._result_versions
         ) and all(kind == "input" and not step for kind, _, step in self._sources):
             found = self._over(self._plain())
         self._run = found
@@ -308,6 +311,8 @@ class CompiledProgram:
             there = iter(tensors)
             results = [next(there) if each.kind == "storage" else self._result(each, inputs, ()) for each in self.made]
             residuals = list(there)
+        for j, count in self._result_versions:
+            results[j]._storage.version = count
         for j in self._views:
             self._link(j, inputs, results)
         for i, _ in self.flags:
