@@ -198,14 +198,14 @@ if hasattr(sys, "_getframemodulename"):
 def make_function(it: Interpreter, frame: Frame, arg: int) -> None:
     """Make a function of a code object, and what is below it: closure, annotations, defaults."""
     code = frame.stack.pop()
-    parts = {flag: frame.stack.pop() for flag in (8, 4, 2, 1) if arg & flag}
+    parts = {flag: it.operations.real(frame.stack.pop()) for flag in (8, 4, 2, 1) if arg & flag}
     frame.stack.append(it.operations.make_function(_function(frame, code, parts)))
 
 
 def make_function_of_parts(it: Interpreter, frame: Frame, arg: tuple[int, ...]) -> None:
     """Make a function of a code object and what the next instructions, which are passed over, would add to it one by one."""
     code = frame.stack.pop()
-    parts = {flag: frame.stack.pop() for flag in arg}
+    parts = {flag: it.operations.real(frame.stack.pop()) for flag in arg}
     frame.ip += len(arg)
     frame.stack.append(it.operations.make_function(_function(frame, code, parts)))
 

@@ -108,7 +108,7 @@ def _end_loop(frame: Frame) -> None:
 
 def for_iter(it: Interpreter, frame: Frame, arg: int) -> None:
     """Push the next value of the iterator at the top, or pop it and jump at its end."""
-    iterator = frame.stack[-1]
+    iterator = it.operations.real(frame.stack[-1])
     if type(iterator) is Generator and iterator.operations is it.operations:
         if iterator.frame is None:
             _end_loop(frame)
@@ -139,7 +139,7 @@ def for_iter_kept(it: Interpreter, frame: Frame, arg: int) -> None:
 def push_exc_info(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Begin to handle the exception at the top; the one handled before is put below it."""
     stack = frame.stack
-    error = stack[-1]
+    error = it.operations.real(stack[-1])
     stack[-1:] = frame.own, error
     frame.own = frame.handled = error
 
@@ -156,7 +156,7 @@ def check_exc_match(it: Interpreter, frame: Frame, arg: Any) -> None:
     found = classes if isinstance(classes, tuple) else (classes,)
     if not all(_is_exception_class(kind) for kind in found):
         raise TypeError("catching classes that do not inherit from BaseException is not allowed")
-    mro = type(frame.stack[-1]).__mro__
+    mro = type(it.operations.real(frame.stack[-1])).__mro__
     frame.stack.append(any(kind in mro for kind in found))
 
 
@@ -166,8 +166,8 @@ def _is_exception_class(kind: Any) -> bool:
 
 def check_eg_match(it: Interpreter, frame: Frame, arg: Any) -> None:
     """`except*`: replace the exception and classes by the rest and the part that matches."""
-    classes = frame.stack.pop()
-    error = frame.stack[-1]
+    classes = it.operations.real(frame.stack.pop())
+    error = it.operations.real(frame.stack[-1])
     found = classes if isinstance(classes, tuple) else (classes,)
     if not all(_is_exception_class(kind) for kind in found):
         raise TypeError("catching classes that do not inherit from BaseException is not allowed")
@@ -188,8 +188,8 @@ def check_eg_match(it: Interpreter, frame: Frame, arg: Any) -> None:
 
 def prep_reraise_star(it: Interpreter, frame: Frame, arg: Any) -> None:
     """`except*`: replace the exception and the list of what its handlers left by what is to be raised, or None."""
-    left = [error for error in frame.stack.pop() if error is not None]
-    error = frame.stack.pop()
+    left = [error for error in it.operations.real(frame.stack.pop()) if error is not None]
+    error = it.operations.real(frame.stack.pop())
     frame.stack.append(_after_handlers(error, left))
 
 
@@ -262,7 +262,7 @@ def _cause(it: Interpreter, cause: Any) -> BaseException | None:
 
 def reraise(it: Interpreter, frame: Frame, arg: int) -> None:
     """Raise the top once more."""
-    raise_again(it, frame.stack.pop())
+    raise_again(it, it.operations.real(frame.stack.pop()))
 
 
 # ***** with *****
@@ -289,13 +289,14 @@ def load_special(it: Interpreter, frame: Frame, arg: int) -> None:
 
 def with_except_start_self(it: Interpreter, frame: Frame, arg: Any) -> None:
     """As `with_except_start`, with a `self` beside the method."""
-    error = frame.stack[-1]
-    function, first = frame.stack[-5], frame.stack[-4]
+    error = it.operations.real(frame.stack[-1])
+    function, first = it.operations.real(frame.stack[-5]), frame.stack[-4]
     args = [type(error), error, error.__traceback__]
     it.deliver(it.operations.call(function, args if first is NULL else [first, *args], {}))
 
 
 def with_except_start(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Push what `__exit__` says to an exception."""
-    error = frame.stack[-1]
-    it.deliver(it.operations.call(frame.stack[-4], (type(error), error, error.__traceback__), {}))
+    error = it.operations.real(frame.stack[-1])
+    function = it.operations.real(frame.stack[-4])
+    it.deliver(it.operations.call(function, (type(error), error, error.__traceback__), {}))

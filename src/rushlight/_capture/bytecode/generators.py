@@ -534,7 +534,7 @@ def _end_send(frame: Frame, value: Any) -> None:
 def send(it: Interpreter, frame: Frame, arg: int) -> None:
     """Replace the top by what the iterator below yields for it, or at its end both by what it returned, and jump."""
     value = frame.stack.pop()
-    inner = frame.stack[-1]
+    inner = it.operations.real(frame.stack[-1])
     if type(inner) is Generator and inner.operations is it.operations:
         if not inner.check_alive():
             _end_send(frame, None)

@@ -30,7 +30,7 @@ def match_sequence(it: Interpreter, frame: Frame, arg: Any) -> None:
 
 def match_keys(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Push the values of the keys at the top in the mapping below, or None where one is missing."""
-    keys, subject = frame.stack[-1], frame.stack[-2]
+    keys, subject = frame.stack[-1], it.operations.real(frame.stack[-2])
     if len(set(keys)) < len(keys):
         seen = set()
         for key in keys:

@@ -452,25 +452,25 @@ def build_slice(it: Interpreter, frame: Frame, arg: int) -> None:
 def list_append(it: Interpreter, frame: Frame, arg: int) -> None:
     """Append to a list that is being made."""
     value = frame.stack.pop()
-    frame.stack[-arg].append(it.operations.real(value))
+    it.operations.real(frame.stack[-arg]).append(it.operations.real(value))
 
 
 def set_add(it: Interpreter, frame: Frame, arg: int) -> None:
     """Add to a set that is being made."""
     value = frame.stack.pop()
-    frame.stack[-arg].add(it.operations.real(value))
+    it.operations.real(frame.stack[-arg]).add(it.operations.real(value))
 
 
 def map_add(it: Interpreter, frame: Frame, arg: int) -> None:
     """Add to a dict that is being made."""
     value, key = frame.stack.pop(), frame.stack.pop()
-    frame.stack[-arg][it.operations.real(key)] = it.operations.real(value)
+    it.operations.real(frame.stack[-arg])[it.operations.real(key)] = it.operations.real(value)
 
 
 def list_extend(it: Interpreter, frame: Frame, arg: int) -> None:
     """Extend a list that is being made."""
     values = frame.stack.pop()
-    target = frame.stack[-arg]
+    target = it.operations.real(frame.stack[-arg])
     try:
         found = it.operations.unpack(values)
     except TypeError:
@@ -482,19 +482,19 @@ def list_extend(it: Interpreter, frame: Frame, arg: int) -> None:
 
 def list_to_tuple(it: Interpreter, frame: Frame, arg: Any) -> None:
     """Make a tuple of a list that was being made."""
-    frame.stack.append(it.operations.build_tuple(tuple(frame.stack.pop())))
+    frame.stack.append(it.operations.build_tuple(tuple(it.operations.real(frame.stack.pop()))))
 
 
 def set_update(it: Interpreter, frame: Frame, arg: int) -> None:
     """Update a set that is being made."""
     values = frame.stack.pop()
-    frame.stack[-arg].update(it.operations.unpack(values))
+    it.operations.real(frame.stack[-arg]).update(it.operations.unpack(values))
 
 
 def dict_update(it: Interpreter, frame: Frame, arg: int) -> None:
     """Update a dict that is being made."""
     values = frame.stack.pop()
-    target = frame.stack[-arg]
+    target = it.operations.real(frame.stack[-arg])
     try:
         found = it.operations.unpack_mapping(values)
     except AttributeError:
@@ -505,7 +505,7 @@ def dict_update(it: Interpreter, frame: Frame, arg: int) -> None:
 def dict_merge(it: Interpreter, frame: Frame, arg: int) -> None:
     """Update the dict of a call's keyword arguments; TypeError where one is there already."""
     values = frame.stack.pop()
-    target, function = frame.stack[-arg], frame.stack[-arg - 2]
+    target, function = it.operations.real(frame.stack[-arg]), frame.stack[-arg - 2]
     if function is NULL:
         function = frame.stack[-arg - 3]
     try:

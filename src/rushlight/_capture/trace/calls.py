@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import operator
 import sys
 import types
 import weakref
@@ -620,10 +621,20 @@ def _delattr(tracer: Tracer, obj: Any, name: str) -> None:
 def _len(tracer: Tracer, obj: Any) -> Any:
     method = tracer.method_of(obj, "__len__")
     if method is not None:
-        return tracer.call(method, (), {})
+        return as_length(tracer.nested(method, ()))
     if tracer.outside.is_outside(obj) and tracer.is_user_object(obj):
         tracer.reads.check(tracer.outside.sources[id(obj)], f"len({{}}) == {len(obj)}")
     return tracer.native(len, obj)
+
+
+def as_length(found: Any) -> Any:
+    """What `len()` gives for the result of a `__len__`."""
+    if not isinstance(found, (int, float, str, type(None))):  # numbers that are not known yet among them
+        return found
+    size = operator.index(found)
+    if size < 0:
+        raise ValueError("__len__() should return >= 0")
+    return size
 
 
 def _iter(tracer: Tracer, obj: Any, *sentinel: Any) -> Any:

@@ -311,6 +311,8 @@ class Outside:
                 check(source, f"{{}} == {constants.name(frozenset(value))}")
             copy: Any = kind(value)
         elif isinstance(value, dict):
+            if "__builtins__" in value:
+                raise Break("a module's namespace is used as a dict")
             copy = self._wrap_dict(value, source)
         elif kind is deque:
             copy = deque(

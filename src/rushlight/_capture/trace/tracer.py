@@ -150,7 +150,7 @@ class Tracer(Operations):
     def nested(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
         """Interpret a call inside of one instruction, as native code that calls back needs it."""
         found = self.call(function, tuple(args), dict(kwargs or {}))
-        return self.finished(found)
+        return self.real(self.finished(found))
 
     def finished(self, found: Any) -> Any:
         """The value of an operation, interpreted here where it asks for a frame."""
@@ -265,6 +265,12 @@ class Tracer(Operations):
             self.outside.attributes.setdefault(id(cell), {})["cell_contents"] = value
         else:
             cell.cell_contents = value
+
+    def delete_cell(self, frame: Any, cell: Any) -> None:
+        if id(cell) in self.outside.sources:
+            self.outside.attributes.setdefault(id(cell), {})["cell_contents"] = DELETED
+        else:
+            del cell.cell_contents
 
     # ***** attributes *****
 
