@@ -589,7 +589,7 @@ def reads(x, config, items, k=None, function=None):
 
 def test_what_is_read_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
     config, items = Config(), [1, 2]
-    compiled = compile_function(reads, CompileSettings(fullgraph=True, recompile_limit=100))
+    compiled = compile_function(reads, CompileSettings(fullgraph=True, recompile_limit=100, own_limit=True))
 
     def agree(count: int, *args: Any, **kwargs: Any) -> None:
         assert same(reads(X, config, items, *args, **kwargs), compiled(X, config, items, *args, **kwargs))
@@ -618,7 +618,7 @@ def test_what_is_read_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tensors_are_guarded() -> None:
-    compiled = compile_function(lambda x: x * 2, CompileSettings(recompile_limit=100))
+    compiled = compile_function(lambda x: x * 2, CompileSettings(recompile_limit=100, own_limit=True))
     inputs = [
         X,
         X.double(),

@@ -114,7 +114,7 @@ def checked(
     function: Callable[..., Any], changes: list[Callable[[], Any]], *arguments: Any, noted: bool = True
 ) -> None:
     """The compiled function and the function give the same, before and after each change, and words were noted."""
-    compiled = compile_function(function)
+    compiled = compile_function(function, CompileSettings(recompile_limit=30, own_limit=True))
 
     def compare() -> None:
         for _ in range(5):
@@ -230,6 +230,57 @@ def test_functions_and_methods_of_ours_that_are_patched(monkeypatch: pytest.Monk
         monkeypatch.undo, lambda: monkeypatch.setattr(nn.functional, "linear", lambda x, w, b: x + b), monkeypatch.undo,
     ]  # fmt: skip
     checked(call, changes, x)
+
+
+def test_special_methods() -> None:
+    class Kind(type):
+        def __call__(cls, *args: Any) -> Any:
+            return 3
+
+    class Made(metaclass=Kind):
+        pass
+
+    class Held:
+        def __bool__(self) -> bool:
+            return True
+
+        def __len__(self) -> int:
+            return 3
+
+        def __add__(self, other: Any) -> Any:
+            return other + 1
+
+        def __enter__(self) -> Any:
+            return 2
+
+        def __exit__(self, *exc: object) -> None:
+            return None
+
+        def __iter__(self) -> Any:
+            return iter([1, 2])
+
+        def __getattr__(self, name: str) -> Any:
+            return 5
+
+    held: Any = Held()
+
+    def call(x: Any) -> Any:
+        x = held + (x * 2 if held else x * 3) * len(held) * Made()
+        with held as by:
+            x = x * by
+        for each in held:
+            x = x + each
+        return x + held.missing
+
+    def put(name: str, method: Any) -> Callable[[], None]:
+        return lambda: setattr(Held, name, method)
+
+    changes = [
+        put("__bool__", lambda self: False), put("__len__", lambda self: 7), put("__add__", lambda self, other: other + 5),
+        put("__enter__", lambda self: 6), put("__iter__", lambda self: iter([5])), put("__getattr__", lambda self, name: 8),
+        lambda: setattr(held, "missing", 1), lambda: setattr(Kind, "__call__", lambda cls, *args: 4),
+    ]  # fmt: skip
+    checked(call, changes, tensor(1.0), noted=False)
 
 
 def test_code_that_is_replaced() -> None:

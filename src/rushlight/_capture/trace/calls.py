@@ -387,13 +387,17 @@ def _converted(tracer: Tracer, kind: type, x: Any) -> Any:
 def _construct(tracer: Tracer, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An object of a user's class: `__new__`, then `__init__` in a frame of its own."""
     meta_call = type_attribute(type(kind), "__call__")
+    tracer.guard_names(type(kind))
+    tracer.guard_names(kind)
     if isinstance(meta_call, types.FunctionType):
+        tracer.guard_class(type(kind), "__call__", meta_call)
         return call(tracer, meta_call, (kind, *args), kwargs)
     new, init = type_attribute(kind, "__new__"), type_attribute(kind, "__init__")
     new = new.__func__ if isinstance(new, staticmethod) else new
     if getattr(kind, "__abstractmethods__", None):
         return kind(*args, **kwargs)  # raises the TypeError
     if isinstance(new, types.FunctionType):
+        tracer.guard_class(kind, "__new__", type_attribute(kind, "__new__"))
         tracer.adopt(new)
         made = tracer.nested(new, (kind, *args), kwargs)
     elif new is object.__new__:

@@ -482,6 +482,7 @@ class Tracer(Operations):
         fallback = type_attribute(kind, "__getattr__")
         if fallback is ABSENT:
             return self.no_attribute(obj, kind, name)
+        self.guard_class(kind, "__getattr__", fallback)
         if calls.is_module_getattr(fallback):
             for table in ("_parameters", "_modules", "_buffers"):
                 held = self.instance_attribute(obj, table)
@@ -588,7 +589,9 @@ class Tracer(Operations):
             setattr(obj, name, value)
             return None
         setter = type_attribute(type(obj), "__setattr__")
+        self.guard_names(type(obj))
         if isinstance(setter, types.FunctionType):
+            self.guard_class(type(obj), "__setattr__", setter)
             return Enter(setter, (obj, name, value), {})
         return self.set_object_attr(obj, name, value)
 
