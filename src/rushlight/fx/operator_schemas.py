@@ -1,8 +1,8 @@
 """What arguments operators take, as `torch.fx.operator_schemas`: signatures with types, and calls with every argument written out.
 
 >>> import rushlight as torch
->>> normalize_function(torch.add, (1, 2), normalize_to_only_use_kwargs=True)
-ArgsKwargsPair(args=(), kwargs={'input': 1, 'other': 2, 'alpha': 1})
+>>> normalize_function(torch.mm, (1, 2), normalize_to_only_use_kwargs=True)
+ArgsKwargsPair(args=(), kwargs={'input': 1, 'mat2': 2})
 """
 
 from __future__ import annotations

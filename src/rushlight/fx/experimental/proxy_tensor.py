@@ -48,7 +48,6 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.graph, self.root, self.decompositions = graph, root, decompositions or {}
-        self.nodes: dict[int, Node] = {}
         self.kept: list[Any] = []  # so that identities stay theirs
         self.constants: dict[int, str] = {}
 
@@ -58,16 +57,18 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
 
     def track(self, tensor: Any, node: Node) -> None:
         """Let a tensor stand for a node."""
-        self.nodes[id(tensor)] = node
+        tensor.__dict__["_fx_node"] = self, node  # other objects for the same tensor take it over
         self.kept.append(tensor)
 
     def node_of(self, value: Any) -> Any:
         """The node of a tensor; one that the graph reads from the module for a tensor from outside; other values as they are."""
         if not isinstance(value, Tensor):
             return value
-        found = self.nodes.get(id(value))
-        if found is not None:
-            return found
+        held = value.__dict__.get("_fx_node")
+        if held is not None and held[0] is self:
+            return held[1]
+        if isinstance(value, FakeTensor) and value.constant is None:
+            raise RuntimeError("make_fx: a fake tensor from outside of the function that is traced")
         name = self.constants.get(id(value))
         if name is None:
             if isinstance(value, rushlight.nn.Parameter):
@@ -93,7 +94,7 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
             if made is not NotImplemented:
                 return made
         leaves = [v for v in tree_flatten((list(args), kwargs))[0] if isinstance(v, Tensor)]
-        tracked = [v for v in leaves if id(v) in self.nodes]
+        tracked = [v for v in leaves if v.__dict__.get("_fx_node", (None,))[0] is self]
         if func._opname in _UNCONSTANT and tracked:
             raise RuntimeError(
                 "It appears that you're trying to get value out of a tracing tensor with "
@@ -183,6 +184,8 @@ def make_fx(
             stack.enter_context(mode)
             out = f(*given)
         graph.output(tree_map(mode.node_of, out))
+        for tensor in mode.kept:
+            tensor.__dict__.pop("_fx_node", None)
         graph.lint()
         made = GraphModule(root, graph)
         made.shape_env = None  # type: ignore[assignment]

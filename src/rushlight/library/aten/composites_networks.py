@@ -15,12 +15,12 @@ from rushlight.library.aten.handlers import HANDLERS, handles
 __all__: list[str] = []
 
 Tensor = rushlight.Tensor
-MEAN, SUM = 1, 2
+_MEAN, _SUM = 1, 2
 
 
 def code(reduction: str) -> int:
     """The number of a way to reduce."""
-    return {"none": 0, "mean": MEAN, "sum": SUM}[reduction]
+    return {"none": 0, "mean": _MEAN, "sum": _SUM}[reduction]
 
 
 def reduced(x: Any, reduction: str) -> Any:
@@ -813,7 +813,7 @@ def _soft_labels(logs: Any, target: Any, weight: Any, kind: int, smoothing: floa
     if kind == 0:
         return aten("neg")(aten("sum.dim_IntList")(loss, [dim]))
     total = aten("neg")(aten("sum")(loss))
-    return total if kind == SUM else aten("div.Scalar")(total, logs.numel() / classes)
+    return total if kind == _SUM else aten("div.Scalar")(total, logs.numel() / classes)
 
 
 def _smoothed(logs: Any, target: Any, weight: Any, kind: int, ignore: int, smoothing: float, dim: int) -> Any:
@@ -825,7 +825,7 @@ def _smoothed(logs: Any, target: Any, weight: Any, kind: int, ignore: int, smoot
     )
     mask = aten("eq.Scalar")(target, ignore)
     smooth = aten("masked_fill_.Scalar")(smooth, mask, 0.0)
-    if kind == MEAN:
+    if kind == _MEAN:
         if weight is not None:
             labels = aten("masked_fill.Scalar")(target, mask, 0)
             part = aten("gather")(weight, 0, reshaped(labels, [-1]))
@@ -834,7 +834,7 @@ def _smoothed(logs: Any, target: Any, weight: Any, kind: int, ignore: int, smoot
         else:
             number = aten("sum")(aten("bitwise_not")(mask))
             smooth = aten("div.Tensor")(aten("sum")(smooth), number)
-    elif kind == SUM:
+    elif kind == _SUM:
         smooth = aten("sum")(smooth)
     second = aten("mul.Scalar")(smooth, smoothing / classes)
     return aten("add.Tensor")(aten("mul.Scalar")(plain, 1 - smoothing), second)

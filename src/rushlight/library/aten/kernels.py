@@ -1130,6 +1130,27 @@ def histogramdd_tensors(x: Any, bins: Any, *, weight: Any = None, density: bool 
     return _histogramdd(x, list(bins), weight=weight, density=density)[0]
 
 
+@kernel("copy")
+def copy(x: Any, src: Any, non_blocking: bool = False) -> Any:
+    return rushlight.empty_like(x).copy_(src)
+
+
+@kernel("bernoulli.p")
+def bernoulli(x: Any, p: float = 0.5, *, generator: Any = None) -> Any:
+    return rushlight.empty_like(x).bernoulli_(p, generator=generator)
+
+
+@kernel("zero")
+def zero(x: Any) -> Any:
+    return rushlight.zeros_like(x)
+
+
+for _drawn in ("uniform", "cauchy", "exponential", "geometric", "log_normal", "random"):
+    FUNCTIONS[_drawn] = lambda x, *args, _f=f"{_drawn}_", **kwargs: getattr(rushlight.empty_like(x), _f)(
+        *args, **kwargs
+    )
+
+
 @kernel("rsub")
 def rsub(x: Any, other: Any, alpha: Any = 1) -> Any:
     return rushlight.rsub(x, other, alpha=alpha)
