@@ -174,3 +174,17 @@ def test_numpy_functions_of_numbers() -> None:
     compiled = whole(lambda x, n: (x / np.sqrt(n), np.sqrt(n)))
     found = compiled(X, 4)
     assert torch.equal(found[0], X / 2) and type(found[1]) is np.float64 and compiled(X, 9)[1] == 3.0
+
+
+def scaled(x, scale=2, *, shift=1):
+    return x * scale + shift
+
+
+def test_signatures_are_looked_into() -> None:
+    def go(x, **options):
+        known = set(inspect.signature(scaled).parameters.keys())
+        return scaled(
+            x, **{k: v for k, v in options.items() if k in known and k in inspect.signature(scaled).parameters}
+        )
+
+    assert torch.equal(whole(go)(X, scale=3, other=7), X * 3 + 1)

@@ -207,6 +207,12 @@ class Outside:
             return self._wrap_tensor(value, source)
         if kind in CONTAINERS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
             return self._wrap_container(value, source)
+        if kind is types.MappingProxyType:
+            held = self.wrap(dict(value), self.reads.source("dict({})", source))
+            copy = types.MappingProxyType(held)
+            self.kept.append(copy)
+            self.shadows[id(copy)] = Shadow(value, copy, source)
+            return copy
         if isinstance(value, slice):
             self.reads.check(source, f"{{}} == {self.reads.constants.name(value)}")
             return value
