@@ -762,7 +762,7 @@ def _outcome(execute: Callable[..., Any], space: dict[str, Any], arguments: tupl
             seen["result"] = described(execute(space["main"], *arguments))
         except Exception as error:
             seen["error"] = _error(error)
-    seen["printed"] = printed.getvalue()
+    seen["printed"] = re.sub("grad_fn=<[^>]*>", "grad_fn", printed.getvalue())
     seen["warned"] = [
         (w.category.__name__, str(w.message), w.lineno if w.filename[:1] == "<" else None)
         for w in caught

@@ -10,7 +10,7 @@ from tests.capture.interpreted import interpret
 from tests.python_programs import run, shorten, write
 
 import rushlight
-from rushlight._capture.bytecode.versions import interpreted
+from rushlight._capture.bytecode.versions import interpreted, supported
 
 pytestmark = pytest.mark.skipif(not interpreted(), reason="no tested table of opcodes for this version of Python")
 
@@ -42,6 +42,14 @@ def test_interpreted_with_tensors(seed: int) -> None:
     for number in range(8 * seed, 8 * seed + 8):
         program = write(number, tensors=True)
         assert run(program, interpret) == run(program, as_it_is), program.source()
+
+
+@pytest.mark.skipif(not supported(), reason="functions are not compiled on this version of Python")
+@pytest.mark.parametrize("seed", range(0, 48, 8))
+def test_compiled(seed: int) -> None:
+    for number in range(seed, seed + 8):
+        program = write(number)
+        assert run(program, compiler(), 3) == run(program, as_it_is, 3), program.source()
 
 
 def test_a_difference_is_made_short() -> None:

@@ -81,6 +81,26 @@ class InstanceDict:
         self.tracer.write_attribute(self.owner, name, DELETED)
         return found
 
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """As `dict.setdefault`."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def update(self, *others: Any, **named: Any) -> None:
+        """As `dict.update`."""
+        for name, value in dict(*[self.tracer.real(other) for other in others], **named).items():
+            self[name] = value
+
+    def clear(self) -> None:
+        """As `dict.clear`."""
+        for name in self.names():
+            del self[name]
+
+    def copy(self) -> dict[str, Any]:
+        """As `dict.copy`."""
+        return dict(self.items())
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
