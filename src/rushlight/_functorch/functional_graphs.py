@@ -16,7 +16,8 @@ def functionalized(module: GraphModule) -> list[int]:
 
     Gives the numbers of those placeholders.  NotImplementedError for a change of a view, and of a tensor with views.
     """
-    graph, now = module.graph, {}
+    graph = module.graph
+    now: dict[Any, Any] = {}
     inputs = [n for n in graph.nodes if n.op == "placeholder"]
     bases: dict[Node, Node] = {}
     changed: list[Node] = []

@@ -93,7 +93,8 @@ class FakeTensor(Tensor):
     ) -> Any:
         device = rushlight.device(device) if isinstance(device, str) else device
         known = device in (HOST, META)  # of other devices the tensor itself says so, not its layout
-        made: Any = Tensor._make_wrapper_subclass(
+        shell: Any = Tensor
+        made: Any = shell._make_wrapper_subclass(
             cls, elem.shape, strides=elem.stride(), dtype=elem.dtype, device=device if known else "meta",
             requires_grad=elem.requires_grad if requires_grad is None else requires_grad,
         )  # fmt: skip
@@ -168,7 +169,7 @@ class FakeTensorConverter:
             return held[1]
         with _without_modes():
             meta = rushlight.empty_strided(tuple(t.shape), tuple(t.stride()), dtype=t.dtype, device="meta")
-        made = FakeTensor(fake_mode, meta, t.device, requires_grad=t.requires_grad and t.is_leaf)
+        made: Any = FakeTensor(fake_mode, meta, t.device, requires_grad=t.requires_grad and t.is_leaf)
         if isinstance(t, rushlight.nn.Parameter):
             made._is_param = True
         self.known[id(t)] = weakref.ref(t), made

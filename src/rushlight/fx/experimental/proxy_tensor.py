@@ -188,7 +188,7 @@ def make_fx(
             tensor.__dict__.pop("_fx_node", None)
         graph.lint()
         made = GraphModule(root, graph)
-        made.shape_env = None  # type: ignore[assignment]
+        made.shape_env = None
         return made
 
     return traced

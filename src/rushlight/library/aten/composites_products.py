@@ -331,7 +331,9 @@ def _contracted(ops: list[Any], out_size: int, total: int) -> Any:
 def sum_of_products(left: Any, right: Any, dims: list[int]) -> Any:
     """The sum over dims of a product, as one batched product of matrices; summed dims stay with size one."""
     n = left.dim()
-    both, left_only, right_only = [], [], []
+    both: list[int] = []
+    left_only: list[int] = []
+    right_only: list[int] = []
     for d in range(n):
         if d in dims:
             continue

@@ -97,12 +97,12 @@ class Value:
         """The conjugate; itself where it is real."""
         if not self.is_complex:
             return self
-        return op("_conj")(self) if isinstance(self.tensor, rushlight.Tensor) else Value(self.tensor.conjugate())  # type: ignore[no-any-return]
+        return op("_conj")(self) if isinstance(self.tensor, rushlight.Tensor) else Value(self.tensor.conjugate())
 
     def real_part(self) -> Value:
         """The real part, as a view."""
         plain = op("_conj")(self) if self.tensor.is_conj() else self
-        return plain.view_as_real().call("select.int", self.ndim, 0)  # type: ignore[no-any-return]
+        return plain.view_as_real().call("select.int", self.ndim, 0)
 
     def _binary(self, name: str, other: Any) -> Any:
         return self.call(f"{name}.Tensor" if isinstance(other, (Value, rushlight.Tensor)) else f"{name}.Scalar", other)

@@ -363,7 +363,7 @@ def lower_upper(gl: Any, gu: Any, p: Any, lower: Any, upper: Any) -> Any:
         found = op("linalg_solve_triangular")(turned(lower), found, upper=True, unitriangular=True)
         return product(p, found)
     if rows < columns:
-        inner = product(turned(lower), gl) if gl is not None else None
+        inner: Any = product(turned(lower), gl) if gl is not None else None
         if gu is not None:
             second = product(gu.triu(), turned(upper))
             inner = -second if inner is None else inner - second

@@ -99,8 +99,9 @@ class _Saved:
             self.shown = redispatch(rushlight.ops.aten.detach.default, (self.held,), {})
 
     def get(self, node: Any) -> Any:
-        tensor = self.held.unpack(node) if isinstance(self.held, Packed) else self.held
-        if tensor is self.held and _version(tensor) != self.version:
+        held: Any = self.held
+        tensor: Any = held.unpack(node) if isinstance(held, Packed) else held
+        if tensor is held and _version(tensor) != self.version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"[torch.{tensor.dtype.name} {list(tensor.shape)}], which is saved for {node.name()}, is at version {tensor._version}; "
@@ -237,7 +238,8 @@ def _flat(values: Any) -> Any:
 
 def _start(op: Any, values: dict[str, Any], rules: Any, context: Context) -> Any:
     known = {name for names in rules for name in names}
-    inputs, wants = [], {}
+    inputs: list[Any] = []
+    wants: dict[str, list[int]] = {}
     for name, tensors in _tensors(values).items():
         if name not in known:
             continue

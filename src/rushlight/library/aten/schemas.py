@@ -30,7 +30,7 @@ class Form:
         """The schema, parsed when first asked for."""
         if self.schema is None:
             self.schema = parse(f"aten::{self.text}")
-        return self.schema  # type: ignore[no-any-return]
+        return self.schema
 
     @property
     def is_view(self) -> bool:
