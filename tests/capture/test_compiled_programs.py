@@ -785,6 +785,36 @@ def test_floats_that_change_are_passed_on() -> None:
         assert same(X + 0.1 * number, kinds(X, 0.1 * number))
 
 
+def test_ints_that_change_are_passed_on() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x, n):
+            self.calls += 1
+            return x * self.calls + n, self.calls
+
+    modules = [Counting(), Counting()]
+    compiled = compile_function(modules[1], CompileSettings(fullgraph=True))
+    for number in range(6):
+        assert same(modules[0](X, number // 2), compiled(X, number // 2))
+    assert len(compiled.entry.segments) <= 3 and modules[1].calls == 6
+    asking = compile_function(
+        lambda x, n, a: x.repeat(n, 1) * a if n % 2 else x[:n] + n * a, CompileSettings(fullgraph=True)
+    )
+    for number in range(5):
+        assert same(X.repeat(number, 1) * 0.5 if number % 2 else X[:number] + number * 0.5, asking(X, number, 0.5))
+    for a in (0.1, 0.2, 0.3):
+        assert same(X.repeat(3, 1) * a, asking(X, 3, a))
+    kinds = compile_function(
+        lambda x, n: x + n if isinstance(n, int) and type(n) is int and not isinstance(n, bool) else x,
+        CompileSettings(fullgraph=True),
+    )
+    for n in (2, 3, 4, True, 2.5):
+        assert same(X + n if type(n) is int else X, kinds(X, n))
+
+
 def test_whole_steps_with_schedulers() -> None:
     torch.manual_seed(0)
     nets = [nn.Linear(3, 2) for _ in range(2)]

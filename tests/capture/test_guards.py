@@ -726,5 +726,7 @@ def test_threads_change_what_others_read() -> None:
 
 def test_a_process_that_has_not_called_an_operator_yet() -> None:
     """Words are noted before anything else made the native tables ready."""
-    text = "import rushlight\nf = rushlight.compile(lambda x: len(x))\nassert [f([1, 2]) for _ in range(6)] == [2] * 6\n"
+    text = (
+        "import rushlight\nf = rushlight.compile(lambda x: len(x))\nassert [f([1, 2]) for _ in range(6)] == [2] * 6\n"
+    )
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0

@@ -21,7 +21,6 @@ from rushlight._capture.bytecode.versions import TESTED
 from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Late, Unbuildable, tell
 from rushlight._capture.trace.generated import functions
-from rushlight._capture.trace.numbers import changed_floats
 from rushlight._capture.trace.outside import Instead, type_attribute
 from rushlight._capture.trace.reasons import listed, readable
 from rushlight._capture.trace.rebuild import PLAIN
@@ -44,16 +43,23 @@ MAX_FAILURES = 3  # traces that failed at a place before it is not tried again
 class Position:
     """The segments that begin at one place; `concrete` where none can, or where there were too many."""
 
-    __slots__ = ("changing", "concrete", "failures", "runs", "segments", "sizes")
+    __slots__ = ("changing", "concrete", "failures", "fixed", "runs", "segments", "sizes")
 
     def __init__(self) -> None:
         self.failures = self.sizes = 0
-        self.changing: frozenset[str] | None = (
-            frozenset()
-        )  # places of floats that change; None where programs ask for their values
+        self.changing: frozenset[str] = frozenset()  # places of numbers that change
+        self.fixed: frozenset[str] = frozenset()  # places of numbers whose values programs ask for
         self.segments: list[Segment] = []
         self.runs: list[Callable[[Any], Any]] = []  # those of the segments
         self.concrete = False
+
+    def fix_numbers(self) -> None:
+        """Guard numbers by their values again, because a program asks for one: first ints, which are sizes and indices more often."""
+        known = [segment.numbers.values for segment in self.segments]
+        ints = frozenset(place for place in self.changing if any(type(values.get(place)) is int for values in known))
+        fixed = ints or self.changing
+        self.fixed |= fixed
+        self.changing -= fixed
 
 
 def reset() -> None:
@@ -144,7 +150,7 @@ class CompiledFunction:
                     return (found,)
             if not self._allowed(position, state):
                 return None
-            self._note_floats(position, state)
+            self._note_numbers(position, state)
             made = self._segment(position, state, start)
             if made is None:
                 position.failures += 1
@@ -191,23 +197,23 @@ class CompiledFunction:
                    f"the last time because this did not hold: {reason}")  # fmt: skip
         return False
 
-    def _note_floats(self, position: Position, state: Sequence[Any]) -> None:
-        """Take floats that are not what they were as numbers that each call passes on, from now on."""
-        if self.settings.dynamic is not False and self.settings.backend is None and position.changing is not None:
+    def _note_numbers(self, position: Position, state: Sequence[Any]) -> None:
+        """Take numbers that are not what they were as numbers that each call passes on, from now on."""
+        if self.settings.dynamic is not False and self.settings.backend is None:
             for segment in position.segments:
-                position.changing |= frozenset(changed_floats(segment.floats, segment.read_floats(state)))
+                position.changing |= frozenset(segment.numbers.changed(state)) - position.fixed
 
     def _segment(self, position: Position, state: Sequence[Any], start: functools.partial[None]) -> Segment | None:
         stop_at, reason = None, ""
         try:
-            for _ in range(5):
+            for _ in range(8):
                 try:
                     resume = self.resume if start.func is _enter else None
-                    changing = position.changing or frozenset()
-                    made = trace(self.settings, state, start, _internal, stop_at, reason, resume, changing)
+                    made = trace(self.settings, state, start, _internal, stop_at, reason, resume, position.changing)
                 except (Retry, Unbuildable) as found:
                     if position.changing:  # perhaps the program asks for the value of such a number
-                        position.changing, stop_at = None, None
+                        position.fix_numbers()
+                        stop_at = None
                         continue
                     if not isinstance(found, Retry):
                         raise

@@ -1,6 +1,6 @@
-"""Floats from outside whose values change from call to call: a learning rate, a temperature.
+"""Numbers from outside whose values change from call to call: a learning rate, a temperature, a counter.
 
-The first trace is guarded by their values.  Where such a guard fails, the next trace takes the float as a number that each call
+The first trace is guarded by their values.  Where such a guard fails, the next trace takes the number as one that each call
 passes on; if the program then asks for its value, a trace with the value in it is made instead.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 from rushlight._capture.recording import Recording
 from rushlight._capture.trace.generated import functions
 
-__all__ = ["Passed", "changed_floats", "reader"]
+__all__ = ["Numbers", "Passed"]
 
 
 class Passed(threading.local):
-    """The floats of the call that this thread makes, by their numbers."""
+    """The numbers of the call that this thread makes, by their numbers."""
 
     def __init__(self) -> None:
         self.values: Sequence[float] = ()
@@ -35,25 +35,25 @@ class Passed(threading.local):
         return host
 
 
-def reader(places: Sequence[str], space: dict[str, Any]) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function from a state to what is at these places, None where nothing is any more."""
-    lines = [f"def get_{number}(s): return {place}" for number, place in enumerate(places)]
-    made = functions("\n".join(lines), dict(space), "floats of a compiled segment") if places else {}
-    found = [made[f"get_{number}"] for number in range(len(places))]
+class Numbers:
+    """The numbers that a segment is guarded by: their places, their values, and what is at these places now."""
 
-    def read(state: Sequence[Any]) -> list[Any]:
-        values: list[Any] = []
-        for get in found:
+    def __init__(self, values: dict[str, float], space: dict[str, Any]) -> None:
+        self.values, self._space = values, space
+        self._getters: list[Callable[[Sequence[Any]], Any]] | None = None
+
+    def changed(self, state: Sequence[Any]) -> list[str]:
+        """Places of numbers that are other numbers of the same type now."""
+        if self._getters is None:
+            lines = [f"def get_{number}(s): return {place}" for number, place in enumerate(self.values)]
+            made = functions("\n".join(lines), dict(self._space), "numbers of a compiled segment") if lines else {}
+            self._getters = [made[f"get_{number}"] for number in range(len(lines))]
+        places = []
+        for (place, before), get in zip(self.values.items(), self._getters, strict=True):
             try:
-                values.append(get(state))
+                now = get(state)
             except (KeyError, IndexError, AttributeError, TypeError):
-                values.append(None)
-        return values
-
-    return read
-
-
-def changed_floats(floats: dict[str, float], values: Sequence[Any]) -> list[str]:
-    """Places of floats that are other floats now."""
-    pairs = zip(floats.items(), values, strict=True)
-    return [place for (place, before), now in pairs if type(now) is float and repr(now) != repr(before)]
+                continue
+            if type(now) is type(before) and repr(now) != repr(before):
+                places.append(place)
+        return places

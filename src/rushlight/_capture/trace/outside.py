@@ -149,8 +149,8 @@ class Outside:
         self.opaque: set[int] = (
             set()
         )  # identities of objects that only native code can read, so that nothing of them is guarded
-        self.changing: frozenset[str] = frozenset()  # places of floats that are not guarded by their values
-        self.floats: dict[str, float] = {}  # places and values of those that are
+        self.changing: frozenset[str] = frozenset()  # places of numbers that are not guarded by their values
+        self.numbers: dict[str, float] = {}  # places and values of those that are
         self.hosted: dict[str, tuple[Source, Any]] = {}
         self.host_number: Callable[[float], Any] = float
         self.kept: list[Any] = []
@@ -177,8 +177,8 @@ class Outside:
     def wrap(self, value: Any, source: Source) -> Any:
         """What the trace works on in the place of `value`, which comes from `source`."""
         if isinstance(value, _PLAIN):
-            if type(value) is float and not source.is_constant:
-                return self._wrap_float(value, source)
+            if type(value) in (int, float) and not source.is_constant:
+                return self._wrap_number(value, source)
             self._guard_plain(value, source)
             return value
         known = self.values.get(id(value), ABSENT)
@@ -253,14 +253,14 @@ class Outside:
             owner = owner.realise()
         return getattr(owner, value.__name__)
 
-    def _wrap_float(self, value: float, source: Source) -> Any:
-        """A float: guarded by its value, or a number that each call passes on where its value is known to change."""
+    def _wrap_number(self, value: float, source: Source) -> Any:
+        """An int or float: guarded by its value, or a number that each call passes on where its value is known to change."""
         place = str(source)
         if place not in self.changing:
-            self.floats[place] = value
+            self.numbers[place] = value
             self._guard_plain(value, source)
             return value
-        self.reads.check(source, "type({}) is float")
+        self.reads.check(source, f"type({{}}) is {type(value).__name__}")
         if place not in self.hosted:
             self.hosted[place] = source, self.host_number(value)
         return self.hosted[place][1]

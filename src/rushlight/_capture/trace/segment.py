@@ -17,14 +17,14 @@ from rushlight._capture.trace.documenting import DocumentingTracer
 from rushlight._capture.trace.events import Break, Unbuildable
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.guards import Guard, guarded
-from rushlight._capture.trace.numbers import Passed, reader
+from rushlight._capture.trace.numbers import Numbers, Passed
 from rushlight._capture.trace.outside import Instead
 from rushlight._capture.trace.rebuild import Rebuild
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
 from rushlight._capture.trace.sources import Source
 from rushlight._capture.trace.tracer import Tracer
 from rushlight._engine.core.state import GRAD, INFERENCE, STATE
-from rushlight._engine.core.tensor import Tensor, meta_of
+from rushlight._engine.core.tensor import Tensor
 from rushlight._engine.dispatch.determinism import MODE as DETERMINISM
 from rushlight._types.device import _DEFAULTS as DEFAULT_DEVICES
 from rushlight._types.promotion import _DEFAULT as DEFAULT_DTYPE
@@ -84,8 +84,7 @@ class Segment:
         self.inputs = 0
         self.finished = False
         self.graph_module: Any = None
-        self.floats: dict[str, float] = {}  # places of floats whose values are guarded
-        self.read_floats: Callable[[Any], list[Any]] = list
+        self.numbers = Numbers({}, {})
 
     def why(self, state: Sequence[Any]) -> str:
         """The first condition that does not hold, with the value that was found if it is a number or a text; empty where all hold."""
@@ -328,16 +327,6 @@ def is_clean(frames: Sequence[Frame]) -> bool:
     return all(frame.generator is None and frame.handled is None and frame.names is None for frame in frames)
 
 
-def _is_inference(x: Tensor) -> bool:
-    return x._autograd_meta is not None and bool(x._autograd_meta.inference)
-
-
-def _mark_inference(outputs: Sequence[Tensor], numbers: Sequence[int]) -> None:
-    """Let these outputs be tensors of inference mode."""
-    for number in numbers:
-        meta_of(outputs[number]).inference = True
-
-
 def _assemble(
     tracer: Tracer, rebuild: Rebuild, program: Any, graph_module: Any, inputs: list[str], result: str, reason: str, finished: bool,
     passed: Passed,
@@ -354,9 +343,6 @@ def _assemble(
         body.append(f"    {tracer.constants.name(passed)}.values = ({', '.join(floats)},)")
     if program is not None:
         body.append("    o = program(g)" if len(wanted) == count else f"    o = program(g[:{count}])")
-        inferred = [k for k, x in enumerate(rebuild.outputs) if _is_inference(x)]
-        if inferred:
-            body.append(f"    {tracer.constants.name(_mark_inference)}(o, {inferred})")
     body += [f"    {line}" for line in rebuild.lines] + [f"    return {result}"]
     checks = [f"        {line}" for line in reads.lines()] or ["        pass"]
     lines = [
@@ -378,6 +364,6 @@ def _assemble(
     space["settle"] = functools.partial(_settle, space, program)
     functions(text, space, "compiled segment")
     segment = Segment(space["run"], space["slow"], text, program, reason, guard)
-    segment.floats, segment.read_floats = outside.floats, reader(list(outside.floats), tracer.constants.space)
+    segment.numbers = Numbers(outside.numbers, tracer.constants.space)
     segment.finished, segment.graph_module, segment.inputs = finished, graph_module, len(inputs)
     return segment
