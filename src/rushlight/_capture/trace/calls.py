@@ -635,7 +635,7 @@ def as_length(found: Any) -> Any:
     """What `len()` gives for the result of a `__len__`."""
     if not isinstance(found, (int, float, str, type(None))):  # numbers that are not known yet among them
         return found
-    size = operator.index(found)
+    size = operator.index(cast("Any", found))
     if size < 0:
         raise ValueError("__len__() should return >= 0")
     return size

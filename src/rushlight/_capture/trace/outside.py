@@ -177,7 +177,7 @@ class Outside:
     def wrap(self, value: Any, source: Source) -> Any:
         """What the trace works on in the place of `value`, which comes from `source`."""
         if isinstance(value, _PLAIN):
-            if type(value) in (int, float) and not source.is_constant:
+            if (type(value) is int or type(value) is float) and not source.is_constant:
                 return self._wrap_number(value, source)
             self._guard_plain(value, source)
             return value

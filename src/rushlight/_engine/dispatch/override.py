@@ -48,7 +48,7 @@ def shown_as(tensor: Tensor, cls: type[Tensor]) -> Tensor:
 
 
 def as_subclass(tensor: Tensor, cls: type[Tensor]) -> Tensor:
-    """The same tensor (memory, history) as an object of `cls`. """
+    """The same tensor (memory, history) as an object of `cls`."""
     made = object.__new__(cls)
     made._storage, made._spec, made._ptr = tensor._storage, tensor._spec, tensor._ptr
     made._rg, made._node, made._autograd_meta = tensor._rg, tensor._node, tensor._autograd_meta
