@@ -8,6 +8,7 @@ import inspect
 import logging
 import os
 import re
+import typing
 import warnings
 from collections import OrderedDict
 from typing import Any
@@ -188,3 +189,14 @@ def test_signatures_are_looked_into() -> None:
         )
 
     assert torch.equal(whole(go)(X, scale=3, other=7), X * 3 + 1)
+
+
+def test_annotations_and_late_imports() -> None:
+    def go(x):
+        from rushlight._higher_order_ops import associative_scan  # noqa: F401
+
+        found = torch.jit.annotate(typing.List[torch.Tensor], [])  # noqa: UP006
+        found.append(x + 1)
+        return found
+
+    assert torch.equal(whole(go)(X)[0], X + 1)

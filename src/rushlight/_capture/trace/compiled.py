@@ -519,4 +519,7 @@ def _internal(value: Any) -> bool:
     return type(value).__name__ in _CONSTANT_TYPES
 
 
-_CONSTANT_TYPES = frozenset(("memory_format", "layout", "finfo", "iinfo", "dtype", "Logger", "TypeVar", "_SpecialForm"))
+_CONSTANT_TYPES = frozenset((
+    "memory_format", "layout", "finfo", "iinfo", "dtype", "Logger", "TypeVar", "_SpecialForm", "_GenericAlias", "_SpecialGenericAlias",
+    "_UnionGenericAlias",
+))  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import operator
 import sys
 import types
@@ -658,6 +659,8 @@ class Tracer(Operations):
         obj, index = self.real(obj), self.real(index)
         if isinstance(obj, type):
             return self.native(operator.getitem, obj, index)
+        if type(obj).__module__ == "typing" and isinstance(index, type):  # `List[Tensor]`
+            return self.wrap_constant(self.outside_of_trace(operator.getitem, obj, index))
         method = self.method_of(obj, "__getitem__")
         if method is not None:
             return self.call(method, (index,), {})
@@ -890,6 +893,8 @@ class Tracer(Operations):
             if not level
             else ".".join([*package.split(".")[: len(package.split(".")) - level + 1], *([name] if name else [])])
         )
+        if full not in sys.modules and full.partition(".")[0] in (calls.PACKAGE, "torch"):
+            self.outside_of_trace(importlib.import_module, full)
         if full not in sys.modules:
             raise Break(f"imports {full or name}, which is not loaded yet")
         return self.wrap_constant(super().import_module(frame, name, fromlist, level))
