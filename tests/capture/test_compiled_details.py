@@ -66,6 +66,14 @@ def test_modes_and_histories() -> None:
     assert torch.vmap(torch.compile(lambda x: x.sum() * 2))(torch.ones(3, 2)).tolist() == [4, 4, 4]
 
 
+def test_addresses_are_real_ones() -> None:
+    compiled = torch.compile(lambda x: (x + 1, x.data_ptr(), x.untyped_storage().data_ptr()))
+    for _ in range(2):
+        x = torch.ones(3)
+        made, first, second = compiled(x)
+        assert made.tolist() == [2, 2, 2] and first == second == x.data_ptr()
+
+
 def test_generators_of_random_numbers() -> None:
     generator = torch.Generator().manual_seed(1)
     compiled = torch.compile(lambda: torch.rand(3, generator=generator))

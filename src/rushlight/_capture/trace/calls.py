@@ -49,6 +49,7 @@ _NATIVE_TYPES = (
     int, float, complex, bool, str, bytes, bytearray, list, tuple, dict, set, frozenset, range, slice, enumerate, zip, reversed, map, filter, object,
     property, staticmethod, classmethod, OrderedDict, defaultdict, deque, types.MethodType, memoryview, functools.partial, weakref.ref,
 )  # fmt: skip
+_ADDRESSES = frozenset(("data_ptr", "untyped_storage", "storage", "const_data_ptr"))
 # Our own functions that change what later calls do; a trace must not run them.
 _CHANGING = frozenset((
     "manual_seed", "seed", "set_default_dtype", "set_default_device", "set_num_threads", "set_num_interop_threads", "save", "load",
@@ -137,6 +138,8 @@ def _function(tracer: Tracer, function: types.FunctionType, args: tuple[Any, ...
     if original is not None and held.get("_torchdynamo_wrapper_id", id(function)) == id(function):
         return call(tracer, original, args, kwargs)
     if is_leaf(function):
+        if function.__name__ in _ADDRESSES:
+            raise Break(f"{function.__name__}() asks where a tensor lies in memory")
         if function.__name__ in _CHANGING:
             raise Break(f"calls {function.__name__}(), which changes what later calls do")
         return _run(tracer, function, args, kwargs)
