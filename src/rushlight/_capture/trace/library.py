@@ -53,7 +53,7 @@ def memoized(tracer: Tracer, function: Any, args: tuple[Any, ...], kwargs: dict[
     """What a function under `functools.lru_cache` gives for plain arguments: what it keeps, or will keep from now on.  ABSENT for other arguments."""
     args = tuple([tracer.real(x) for x in args])
     kwargs = {key: tracer.real(x) for key, x in kwargs.items()}
-    if not all(_is_constant(tracer, x) for x in (*args, *kwargs.values())) or id(function) in tracer.made_functions:
+    if not all(_is_constant(tracer, x) for x in (*args, *kwargs.values())) or not tracer.outside.is_outside(function):
         return ABSENT
     found = tracer.outside_of_trace(function, *args, **kwargs)
     return found if is_plain(found) else tracer.wrap_constant(found)
