@@ -217,6 +217,7 @@ def _program(tracer: Tracer, rec: Recording, rebuild: Rebuild) -> tuple[Any, Any
     if tracer.settings.backend is not None:
         return _foreign(tracer, rebuild)
     try:
+        _check_leaves(rebuild.outputs)
         program = rec.finish(rebuild.outputs, tracer.settings.options)
     except Break as error:  # in code that backward calls
         raise Unbuildable(f"backward {error.reason}") from None
@@ -236,6 +237,22 @@ def _guard_autograd(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[
             tracer.reads.check(sources[number], "{}.grad is None")
     for number, _ in program.histories:
         tracer.reads.check(sources[number], "{}._autograd_meta is None or {}._autograd_meta.base is None")
+
+
+def _check_leaves(outputs: Sequence[Any]) -> None:
+    """Unbuildable where a history leads to another output that is a leaf made by the trace: what is returned for that would get no gradient."""
+    tensors = [x for x in outputs if isinstance(x, Tensor)]
+    leaves = {id(x) for x in tensors if x.requires_grad and x.is_leaf}
+    waiting = [x.grad_fn for x in tensors if x.grad_fn is not None] if leaves else []
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if id(getattr(node, "variable", None)) in leaves:
+            raise Unbuildable("a leaf made here is part of a history that leaves the trace")
+        waiting += [found for found, _ in node.next_functions]
 
 
 def _guard_memory(tracer: Tracer, inputs: Sequence[Tensor], sources: Sequence[Source]) -> None:
