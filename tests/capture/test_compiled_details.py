@@ -66,6 +66,33 @@ def test_modes_and_histories() -> None:
     assert torch.vmap(torch.compile(lambda x: x.sum() * 2))(torch.ones(3, 2)).tolist() == [4, 4, 4]
 
 
+def test_gradients_after_a_break_without_them() -> None:
+    def go(u, v):
+        with torch.no_grad():
+            n = int(u.sum().item()) % 7
+            a = u * v
+        with torch.enable_grad():
+            b = u * v
+        return (u + v).sum() * n, a, b
+
+    def inside(u, v):
+        with torch.no_grad():
+            print(end="")
+            with torch.enable_grad():
+                a = u * v
+            print(end="")
+        return a
+
+    u, v = torch.ones(3), torch.ones(3, requires_grad=True)
+    for function in (go, inside):
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad):
+                made, expected = torch.compile(function)(u, v), function(u, v)
+                for x, y in zip(made, expected, strict=True):
+                    assert x.requires_grad == y.requires_grad and x.tolist() == y.tolist()
+                assert torch.is_grad_enabled() is grad
+
+
 def test_addresses_are_real_ones() -> None:
     compiled = torch.compile(lambda x: (x + 1, x.data_ptr(), x.untyped_storage().data_ptr()))
     for _ in range(2):

@@ -126,6 +126,7 @@ def trace(
             Tracer(settings, rec, internal) if settings.backend is None else DocumentingTracer(settings, rec, internal)
         )
         tracer.begin(start)
+        tracer.begun_word = word
         passed = Passed()
         tracer.outside.changing, tracer.outside.host_number = changing, passed.hosting(rec)
         held = tracer.reads.constant(STATE)
@@ -358,6 +359,10 @@ def _assemble(
     ]
     if floats:
         body.append(f"    {tracer.constants.name(passed)}.values = ({', '.join(floats)},)")
+    if not tracer.begun_word & GRAD and any(isinstance(x, Tensor) and x.requires_grad for x in rebuild.outputs):
+        body.append(f"    {tracer.constants.name(STATE)}.word |= {GRAD}")  # the trace has left `no_grad`
+        if not any(".word = " in line for line in rebuild.lines):
+            rebuild.lines.append(f"{tracer.constants.name(STATE)}.word &= {~GRAD}")
     if program is not None:
         body.append("    o = program(g)" if len(wanted) == count else f"    o = program(g[:{count}])")
     body += [f"    {line}" for line in rebuild.lines] + [f"    return {result}"]

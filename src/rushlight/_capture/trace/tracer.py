@@ -134,6 +134,7 @@ class Tracer(Operations):
         self.made_functions: dict[int, Any] = {}
         self.calls: list[Any] = []  # records of calls, for backends that take an fx graph
         self.budget = 1_000_000
+        self.begun_word = 0  # the dispatch state with which the trace began
         self.depth = 0
         self.kept: list[Any] = []
         self.named: set[int] = set()  # classes whose names are guarded
