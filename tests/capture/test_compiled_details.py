@@ -158,3 +158,24 @@ def test_hooks_and_subclasses() -> None:
     assert type(made) is Mine and made.tolist() == [2, 2]
     dense = torch.compile(lambda s: s.to_dense() * 2)(torch.eye(2).to_sparse())
     assert dense.tolist() == [[2, 0], [0, 2]]
+
+
+def test_sums_are_added_in_the_order_of_eager() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(2, 17, 32)
+
+    def over_a_slice(x):
+        return x[:, 1:].transpose(1, 2).view(2, 32, 4, 4).sum((0, 2, 3))
+
+    x, weight, bias = torch.randn(2, 24, 2, 2), torch.ones(24), torch.zeros(24)
+    for t in (x, weight, bias):
+        t.requires_grad_()
+
+    def normalised(x, weight, bias, grad):  # the gradients of the mean and the deviation are zeros
+        y = torch.nn.functional.batch_norm(x, None, None, weight, bias, True)
+        return torch.autograd.grad(y, (x, weight, bias), grad)
+
+    for function, args in ((over_a_slice, (rows,)), (normalised, (x, weight, bias, torch.randn(2, 24, 2, 2)))):
+        expected, found = function(*args), torch.compile(function, fullgraph=True)(*args)
+        pairs = zip(expected, found, strict=True) if isinstance(expected, tuple) else [(expected, found)]
+        assert all(torch.equal(a, b) for a, b in pairs)

@@ -115,3 +115,9 @@ def test_places_outside_are_refused() -> None:
         path_to((3,), (1,), 2, (1,), (1,), 1)
     with pytest.raises(RegionError):
         path_to((2, 2), (4, 1), 0, (3,), (1,), 0)  # one of them lies in a gap
+
+
+def test_dims_that_divide_a_row_after_a_slice() -> None:
+    """Rows of a slice that are seen as several dims are a view, so that sums over them are added as eager adds them."""
+    found = path_to((1088,), (1,), 0, (2, 32, 4, 4), (544, 1, 128, 32), 32)
+    assert [name for name, _ in found] == ["reshape", "slice", "reshape", "transpose"]

@@ -285,8 +285,9 @@ class Assembler:
             self._retype(stretch, dtype)
 
     def _raw(self, raw: Any, count: int, dtype: DType) -> Any:
+        # Known elements lie in memory as they do for eager calls: within a call they would change how its sums are added.
         if raw is None or (type(raw) is Fill and raw.data is None):
-            return build.full((count,), 0, dtype)
+            return _call_of(build.full((count,), 0, dtype))
         if type(raw) is Draw:
             if raw.itemsize != dtype.itemsize:
                 raise RecordingError(f"random numbers of {raw.itemsize} bytes are read as {dtype}")
@@ -307,7 +308,7 @@ class Assembler:
         if code is not None and data[: count * size] == data[:size] * count:
             (number,) = struct.unpack(code, data[:size])
             if number == number:
-                return build.full((count,), number, dtype)
+                return _call_of(build.full((count,), number, dtype))
         return self._given(Given("constant", data[: count * size], Layout((count,), (1,)), dtype))
 
     def _retype(self, stretch: Stretch, dtype: DType) -> None:

@@ -154,7 +154,7 @@ class _Finder:
         repeated = [t for t in wanted if t[0] == 0]
         wanted = [t for t in wanted if t[0] != 0]
         path: Path = []
-        cuts = self._cuts([(s, n) for s, n, _ in wanted], starts)
+        cuts = self._cuts_of([(s, n) for s, n, _ in wanted], starts)
         perm = (*self.order, *[d for d in range(len(shape)) if d not in self.order])
         if perm != tuple(range(len(shape))):
             path.append(("transpose", {"perm": perm}))
@@ -178,6 +178,16 @@ class _Finder:
         path += _arranged(tuple(kept), [(n, d) for _, n, d in wanted], [(n, d) for _, n, d in repeated], to_shape)
         return path
 
+    def _cuts_of(self, wanted: list[tuple[int, int]], start: int) -> list[_Cut]:
+        """`_cuts` for the dims as they are, or where those do not fit for dims that go on where the next one ends as one."""
+        try:
+            return self._cuts(wanted, start)
+        except RegionError:
+            merged = _merged(wanted)
+            if merged == wanted:
+                raise
+            return self._cuts(merged, start)
+
     def _cuts(self, wanted: list[tuple[int, int]], start: int) -> list[_Cut]:
         """How each axis is divided and sliced, so that the kept parts are the dims that are wanted, in order."""
         rest = list(wanted)
@@ -197,6 +207,17 @@ class _Finder:
         if rest or start:
             raise RegionError("a region between the elements of the array")
         return cuts
+
+
+def _merged(wanted: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Dims as (step, size), with those that go on where the next one ends as one."""
+    merged: list[tuple[int, int]] = []
+    for step, size in reversed(wanted):
+        if merged and merged[0][0] * merged[0][1] == step:
+            merged[0] = merged[0][0], merged[0][1] * size
+        else:
+            merged.insert(0, (step, size))
+    return merged
 
 
 class _Cut(NamedTuple):
