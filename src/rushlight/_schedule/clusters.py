@@ -17,12 +17,10 @@ from rushlight._types.layout import numel
 
 if TYPE_CHECKING:
     from rushlight._graph.core import Graph, Value
+    from rushlight._schedule.policy import Policy
 
 __all__ = ["Cluster", "Costs", "clusters_of", "joined"]
 
-MOST_NODES, MOST_INPUTS = 160, 32
-MOST_CONSTANT = 16  # nodes of a constant that is computed again
-MOST_CHAINED = 512  # nodes of a cluster without loops of its own
 _LOOPS = ("scan", "scatter", "index_write")
 FIXED, HEAVY, ROWS, MAP = "fixed", "heavy", "rows", "map"
 
@@ -62,16 +60,15 @@ class Cluster:
 
 
 def clusters_of(
-    units: Units, costs: Callable[[Unit], Costs | None], stores: int, notes: list[str], fuse: bool = True,
+    units: Units, costs: Callable[[Unit], Costs | None], policy: Policy, notes: list[str], fuse: bool = True,
     constants: bool = True, written: Collection[int] = (),
 ) -> list[Cluster]:  # fmt: skip
     """The clusters of a program, in an order in which they can run.
 
-    `costs` compiles a graph, None where that fails; `stores` is the number of arrays that one kernel may store.  `notes` receives
-    the reasons.  `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the
+    `costs` compiles a graph, None where that fails; `policy` limits what becomes one.  `notes` receives the reasons.  `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the
     memory of inputs.
     """
-    return _Clustering(units, costs, stores, notes, written).run(fuse, constants)
+    return _Clustering(units, costs, policy, notes, written).run(fuse, constants)
 
 
 class _Clustering:
@@ -79,12 +76,12 @@ class _Clustering:
         self,
         units: Units,
         costs: Callable[[Unit], Costs | None],
-        stores: int,
+        policy: Policy,
         notes: list[str],
         written: Collection[int],
     ) -> None:
         self.written = set(written)
-        self.units, self.costs, self.stores, self.notes = units.units, costs, stores, notes
+        self.units, self.costs, self.policy, self.notes = units.units, costs, policy, notes
         self.kept = {id(v) for v in units.outputs}
         self.maker = {id(v): k for k, unit in enumerate(units.units) for v in unit.results}
         self.readers: dict[int, set[int]] = {}
@@ -121,7 +118,11 @@ class _Clustering:
             if any(isinstance(o, Operand) for o in unit.operands) or kind_of(unit.graph) != MAP:
                 continue
             readers = sorted({k for v in unit.results for k in self.readers.get(id(v), ())})
-            if any(id(v) in self.kept for v in unit.results) or not readers or len(unit.graph.nodes) > MOST_CONSTANT:
+            if (
+                any(id(v) in self.kept for v in unit.results)
+                or not readers
+                or len(unit.graph.nodes) > self.policy.joined_constant
+            ):
                 continue
             taken = {k: joined([unit, self.units[k]], self.units[k].results) for k in readers}
             if all(self.keeps(self.units[k], together) for k, together in taken.items()):
@@ -165,7 +166,7 @@ class _Clustering:
         if first.kind != MAP and any(id(v) in self.written for v in then.unit.results):
             return None  # its stores would be in turn: old contents would be copied first
         nodes = len(first.unit.graph.nodes) + len(then.unit.graph.nodes)
-        if nodes > (MOST_CHAINED if kind == MAP else MOST_NODES):
+        if nodes > (self.policy.joined_views if kind == MAP else self.policy.joined_nodes):
             return None
         bit = 1 << first.number
         between = any(k != first.number and self.clusters[k].before & bit for k in self.makers(then))
@@ -175,10 +176,10 @@ class _Clustering:
             return None
         parts = sorted({*first.parts, *then.parts})
         wanted = [v for k in parts for v in self.units[k].results if self.is_wanted(v, parts)]
-        if len(wanted) > self.stores:
+        if len(wanted) > self.policy.max_stores:
             return None
         unit = joined([self.units[k] for k in parts], wanted)
-        if len(unit.operands) > MOST_INPUTS:
+        if len(unit.operands) > self.policy.joined_operands:
             return None
         fits, why, lanes = (True, "", None) if kind == MAP else self.pays(first, then, unit, parts)
         if lanes is not None:

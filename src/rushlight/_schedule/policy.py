@@ -62,6 +62,16 @@ class Policy(NamedTuple):
     tall_column: int
     """Elements of a column from which on that is done for matrices that no cache holds."""
 
+    # ***** calls of a program as one *****
+    joined_nodes: int
+    """Nodes of a cluster of calls, at most."""
+    joined_operands: int
+    """Operands of a cluster of calls, at most."""
+    joined_constant: int
+    """Nodes of a call without operands that its readers compute, at most."""
+    joined_views: int
+    """Nodes of a cluster without loops of its own, at most."""
+
     # ***** storing what would be computed again *****
     repeated: int
     """Elements of a value from which on it may be stored before a broadcast, windows or a scatter repeat it."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import rushlight
 from rushlight._interface.autograd import last_change
-from rushlight._interface.base import shorten, tree_flatten, tree_map
+from rushlight._interface.base import LazyModule, shorten, tree_flatten, tree_map
 from rushlight._interface.dispatch import Observer, observe, unobserve
 from rushlight._interface.tensors import STATE
 from rushlight.autograd.function import Function
@@ -460,6 +460,8 @@ def _key(function: Any) -> Any:
     return getattr(function, "operator", function)
 
 
+_calls: Any = LazyModule("rushlight.library.aten.calls")  # with the first selective checkpoint
+
 # Functions that PyTorch makes of native operators, of which a policy asks.
 _PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (2, 2): "mm"}
 
@@ -477,7 +479,12 @@ def _overload(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     elif function.__name__.endswith("_") and not name.endswith("_"):
         name += "_"
     packet = getattr(rushlight.ops.aten, name, None)
-    return function if packet is None else packet.default
+    if packet is None:
+        return function
+    if "default" in packet.overloads():
+        return packet.default
+    found = _calls.resolve(name, args, kwargs)
+    return function if found is None else found[0]
 
 
 # Calls that no policy is asked about: they compute nothing that could be kept.

@@ -21,6 +21,7 @@ _COSTS = {
 CPU_POLICY = Policy(
     piece=1 << 15, least_piece=1 << 12, max_pieces=1024, serial_work=1 << 16, many_rows=16, max_parts=512, scan_rows=3, scan_length=1 << 11,
     scan_parts=(256, 128, 64, 32, 16), scan_part=32,
+    joined_nodes=160, joined_operands=32, joined_constant=16, joined_views=512,
     max_stores=MAX_FRESH, max_joined=16, max_reads=8, small_graph=24, large=1 << 15, short_run=64, long_column=1024, tall_column=128,
     repeated=64, repeats=4, expensive=8, expensive_reduction=4,
     line_bytes=64, row_ahead_bytes=1 << 14, least_tile=4, few_neighbours=64, interleaved=1 << 15, stride_costs={1: 1, 2: 2}, far_cost=8,

@@ -143,7 +143,7 @@ def _linked(
         return compiled_unit(unit, target)
 
     written = {id(outputs[i]) for i in aliases}
-    clusters = clusters_of(units, costs, target.policy.max_stores, notes, on["fusion"], on["constants"], written)
+    clusters = clusters_of(units, costs, target.policy, notes, on["fusion"], on["constants"], written)
     into = _Aliases(graph, clusters, outputs, aliases, target, on["in_place"])
     linked = into.run()
     places: list[Value | None] = [None if i in into.aliases else v for i, v in enumerate(outputs)]
