@@ -65,8 +65,9 @@ def clusters_of(
 ) -> list[Cluster]:  # fmt: skip
     """The clusters of a program, in an order in which they can run.
 
-    `costs` compiles a graph, None where that fails; `policy` limits what becomes one.  `notes` receives the reasons.  `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the
-    memory of inputs.
+    `costs` compiles a graph, None where that fails; `policy` limits what becomes one.  `notes` receives the reasons.
+    `fuse` and `constants` are the switches of these passes.  `written` are the results, by id, that belong in the memory
+    of inputs.
     """
     return _Clustering(units, costs, policy, notes, written).run(fuse, constants)
 
