@@ -22,7 +22,7 @@ from rushlight._capture.trace.calls import PACKAGE, note_closure
 from rushlight._capture.trace.events import COUNTERS, Late, Unbuildable, tell
 from rushlight._capture.trace.generated import functions
 from rushlight._capture.trace.outside import Instead, type_attribute
-from rushlight._capture.trace.reasons import listed, readable
+from rushlight._capture.trace.reasons import listed, readable, tells_of_sizes
 from rushlight._capture.trace.rebuild import PLAIN
 from rushlight._capture.trace.segment import MISS, Retry, Segment, Stopped, instead_of, is_clean, linked, trace
 from rushlight._capture.trace.settings import HOOKS, CompileSettings
@@ -188,7 +188,7 @@ class CompiledFunction:
             return True
         COUNTERS["recompiles"][reason] += 1
         tell("recompile", f"{self._name()}: recompiled, because this no longer holds: {reason}", reason=reason)
-        if "size mismatch" in reason and self.settings.backend is None and position.sizes < MAX_SIZES:
+        if tells_of_sizes(reason) and self.settings.backend is None and position.sizes < MAX_SIZES:
             position.sizes += 1
             return True
         if len(position.segments) - position.sizes < self.settings.recompile_limit:

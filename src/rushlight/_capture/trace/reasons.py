@@ -15,7 +15,7 @@ from rushlight._capture.trace.sources import parts
 from rushlight._engine.core.tensor import Tensor
 from rushlight._types.spec import Spec
 
-__all__ = ["listed", "readable"]
+__all__ = ["listed", "readable", "tells_of_sizes"]
 
 _SPEC = re.compile(r"(\S+)\._spec is (c\d+)")
 _PLACE = re.compile(r"^s\[(\d+)\]$")
@@ -117,3 +117,8 @@ def _difference(wanted: Spec, found: Spec) -> str:
             if one != two:
                 return f"{kind} mismatch at index {index}. expected {one}, actual {two}"
     return f"expected {wanted}, actual {found}"
+
+
+def tells_of_sizes(reason: str) -> bool:
+    """Whether a reason is that a tensor's sizes differ, and nothing else of it."""
+    return reason.startswith("tensor ") and ": size mismatch at index " in reason

@@ -7,7 +7,7 @@ arguments into words, and to make the storages of the results.
 from __future__ import annotations
 
 from rushlight._backends.cpu.runtime.pool_native import block_alloc, block_free
-from rushlight._backends.cpu.runtime.stub_native import F_CODE, F_LOCK, rl_raise
+from rushlight._backends.cpu.runtime.stub_native import F_CODE, F_LOCK, results, rl_raise
 from rushlight._backends.cpu.runtime.threads_native import rl_parallel_for
 from rushlight._host.arguments_native import H_FN, rl_count_error, word
 from rushlight._host.call_words_native import sequence_size
@@ -22,8 +22,6 @@ from rushlight._host.python_native import (
     PyList_New,
     PyList_SetItem,
     PyLong_FromUnsignedLongLong,
-    PyTuple_New,
-    PyTuple_SetItem,
     free,
     kept,
     malloc,
@@ -156,23 +154,6 @@ def fill_and_run(linked, bases, block, failed):
     return status
 
 
-@native("ptr(ptr, i64)")
-def returned(made, count):
-    """None, a storage, or a tuple of them."""
-    if count == 1:
-        return made.ptr[0]
-    if count == 0:
-        Py_IncRef(Py_None)
-        return Py_None
-    out = PyTuple_New(count)
-    for k in range(count):
-        if out is not None:
-            PyTuple_SetItem(out, k, made.ptr[k])
-        else:
-            Py_DecRef(made.ptr[k])
-    return out
-
-
 @native("i32(ptr, ptr)")
 def run_program(linked, bases):
     """A call whose arguments are in their places: makes the storages of the results and runs; 1 with an exception set.
@@ -222,7 +203,7 @@ def call_program(linked, args, bases):
             return None
     if run_program(linked, bases) != 0:
         return None
-    return returned(bases + 8 * (words + linked[LINKED.n_results] + 2), linked[LINKED.n_results])
+    return results(bases + 8 * (words + linked[LINKED.n_results] + 2), linked[LINKED.n_results])
 
 
 @native("ptr(ptr, ptr, i64)")
